@@ -9,6 +9,7 @@ from pathlib import Path
 from struct import Struct
 
 from compat.clients import ReadBack
+from tailrace.model import ProducerId
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_epoch_checkpoint
@@ -126,7 +127,7 @@ def read_differences(first: ReadBack, second: ReadBack) -> list[str]:
     return found
 
 
-def _snapshots(folder: Path) -> dict[int, dict[int, KnownProducer]]:
+def _snapshots(folder: Path) -> dict[int, dict[ProducerId, KnownProducer]]:
     files = DiskFiles()
     return {
         offset: read_snapshot(files, snapshot_path(str(folder), offset))

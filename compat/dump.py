@@ -214,7 +214,9 @@ def _time_index_lines(path: Path, base_offset: int) -> Iterator[str]:
 
 
 def _transaction_index_lines(path: Path, base_offset: int) -> Iterator[str]:
-    index = open_transaction_index(DiskFiles(), str(path), base_offset=base_offset, read_only=True)
+    index = open_transaction_index(
+        DiskFiles(), str(path), base_offset=Offset(base_offset), read_only=True
+    )
     for each in index.entries():
         yield (
             f"version: 0 producerId: {each.producer_id} firstOffset: {each.first_offset} "

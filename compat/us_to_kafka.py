@@ -29,7 +29,7 @@ from compat.kafka import Kafka
 from compat.kafka_to_us import DELETED_BEFORE, Expected, read_all
 from compat.report import Report
 from compat.topics import TOPICS, configure, create_topics
-from tailrace.model import AppendOrigin, TopicPartition
+from tailrace.model import AppendOrigin, LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import build_end_marker
 from tailrace.runtime.clock import SystemClock
@@ -172,14 +172,14 @@ def _append_batch(
     for _ in range(count):
         builder.append(b"key %d" % chance.randrange(KEYS), value, timestamp=START_MS)
     guard = log.producers.begin_verification(
-        FIRST_PRODUCER_ID + which,
-        epoch=0,
+        ProducerId(FIRST_PRODUCER_ID + which),
+        epoch=ProducerEpoch(0),
         sequence=sequences[which],
         now_ms=SystemClock().now_ms(),
     )
     log.append(
         memoryview(bytearray(builder.build())),
-        leader_epoch=0,
+        leader_epoch=LeaderEpoch(0),
         now_ms=SystemClock().now_ms(),
         guard=guard,
     )
@@ -197,7 +197,7 @@ def _append_marker(log: Log, which: int, *, is_commit: bool) -> None:
 
 def _append(log: Log, batch: bytearray, *, origin: AppendOrigin = AppendOrigin.CLIENT) -> None:
     now_ms = SystemClock().now_ms()
-    log.append(memoryview(batch), leader_epoch=0, now_ms=now_ms, origin=origin)
+    log.append(memoryview(batch), leader_epoch=LeaderEpoch(0), now_ms=now_ms, origin=origin)
     log.advance_high_watermark(log.end_offset)
 
 

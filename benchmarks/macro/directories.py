@@ -34,7 +34,7 @@ from benchmarks.measure import (
     seconds_of,
 )
 from tailrace import kernels
-from tailrace.model import TopicPartition
+from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.layout import ATTRIBUTES_POSITION, CRC, CRC_POSITION
 from tailrace.runtime.clock import SystemClock
@@ -192,7 +192,7 @@ def measure_partitions(bench: Bench) -> list[Figure]:
     batch = build_batch(BATCH_BYTES)
     for index in range(number):
         log = directory.open(TopicPartition("t", index))
-        log.append(memoryview(bytearray(batch.data)), leader_epoch=0, now_ms=_now_ms())
+        log.append(memoryview(bytearray(batch.data)), leader_epoch=LeaderEpoch(0), now_ms=_now_ms())
     directory.logs.close()
     found = interleave(
         bench,
@@ -233,7 +233,7 @@ def fill(
             log = directory.open(partition)
             for _ in range(size // len(partitions) // len(batch)):
                 view[:8] = bytes(8)
-                log.append(view, leader_epoch=0, now_ms=now_ms)
+                log.append(view, leader_epoch=LeaderEpoch(0), now_ms=now_ms)
     os.sync()
 
 
@@ -259,7 +259,7 @@ def fill_keyed(path: Path, size: int, keys: int) -> None:
             array[places] = chosen[:, None] // digits % 10 + ord("0")
             view[:8] = bytes(8)
             CRC.pack_into(batch, CRC_POSITION, crc32c.crc32c(view[ATTRIBUTES_POSITION:]))
-            log.append(view, leader_epoch=0, now_ms=now_ms)
+            log.append(view, leader_epoch=LeaderEpoch(0), now_ms=now_ms)
             log.advance_high_watermark(log.end_offset)
         log.roll()
         directory.logs.close()

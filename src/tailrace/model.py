@@ -9,6 +9,9 @@ from typing import Final, NamedTuple, NewType
 Offset = NewType("Offset", int)
 """Place of a record in its partition; the first record has 0."""
 
+OFFSET_MAX: Final = Offset(2**63 - 1)
+"""The largest offset; as a limit, everything up to the end of a log."""
+
 Position = NewType("Position", int)
 """Bytes from the start of a file."""
 

@@ -2,6 +2,7 @@
 
 import contextlib
 
+from tailrace.model import LeaderEpoch
 from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.log import Log
@@ -20,7 +21,7 @@ def work(broker: Broker) -> None:
     for epoch in range(1, 9):
         for number in range(3):
             data = memoryview(batch(b"value %d" % number * 5))
-            log.append(data, leader_epoch=epoch, now_ms=NOW)
+            log.append(data, leader_epoch=LeaderEpoch(epoch), now_ms=NOW)
         log.advance_high_watermark(log.end_offset)
         match epoch % 4:
             case 1:

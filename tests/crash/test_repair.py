@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.cluster.image import ClusterImage, Topic
 from tailrace.cluster.store import LocalStore
-from tailrace.model import AppendOrigin
+from tailrace.model import AppendOrigin, LeaderEpoch
 from tailrace.offline.findings import Severity
 from tailrace.offline.journal import FILE
 from tailrace.offline.repair import apply_repair
@@ -99,7 +99,7 @@ def damaged(damage: Callable[[MemoryFiles], None]) -> MemoryFiles:
                      is_transactional=number > 2)  # fmt: skip
         append(log, data)
     ending = memoryview(bytearray(marker(ABORT).view))
-    log.append(ending, leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
+    log.append(ending, leader_epoch=LeaderEpoch(0), now_ms=NOW, origin=AppendOrigin.COORDINATOR)
     for number in range(5):
         append(log, batch(b"value %d" % number))
     stop_cleanly(log)

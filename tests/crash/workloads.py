@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tailrace.model import AppendOrigin, TopicPartition
+from tailrace.model import AppendOrigin, LeaderEpoch, ProducerId, TopicPartition
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.control import (
     ControlType,
@@ -98,7 +98,7 @@ class Broker:
 
     def transact(self, partition: TopicPartition, producer_id: int) -> None:
         """Append a record to a producer's transaction."""
-        known = self.log(partition).producers.get(producer_id)
+        known = self.log(partition).producers.get(ProducerId(producer_id))
         data = batch(
             b"of %d" % producer_id,
             producer_id=producer_id,
@@ -125,7 +125,7 @@ class Broker:
         stamped = bytearray(data)
         stamp(memoryview(stamped), base_offset=log.end_offset, leader_epoch=0)
         self.oracle.sent[partition].append(bytes(stamped))
-        log.append(memoryview(data), leader_epoch=0, now_ms=NOW, origin=origin)
+        log.append(memoryview(data), leader_epoch=LeaderEpoch(0), now_ms=NOW, origin=origin)
         log.advance_high_watermark(log.end_offset)
         self.oracle.acknowledged[partition] += 1
 
@@ -405,7 +405,7 @@ def check_producers(log: Log, batches: list[Batch]) -> None:
             if marker.type is ControlType.ABORT:
                 aborts.append((each.producer_id, start, each.base_offset))
     for producer_id, sequence in sequences.items():
-        known = log.producers.get(producer_id)
+        known = log.producers.get(ProducerId(producer_id))
         assert known is not None
         assert known.last_sequence == sequence
     assert log.positions.last_stable == min(starts.values(), default=log.end_offset)

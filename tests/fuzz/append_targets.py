@@ -15,7 +15,7 @@ from tailrace.errors import (
     UnsupportedCodecError,
 )
 from tailrace.kernels import REFUSED_WIDTH, list_refused
-from tailrace.model import AppendOrigin, Codec, TimestampType
+from tailrace.model import AppendOrigin, Codec, LeaderEpoch, Offset, TimestampType
 from tailrace.records import layout
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import Record, records_of
@@ -80,8 +80,8 @@ def plan(data: bytes, *, config: LogConfig, origin: AppendOrigin) -> Batch:
     planned = plan_append(
         memoryview(sent),
         config=config,
-        next_offset=NEXT_OFFSET,
-        leader_epoch=3,
+        next_offset=Offset(NEXT_OFFSET),
+        leader_epoch=LeaderEpoch(3),
         now_ms=NOW,
         origin=origin,
     )

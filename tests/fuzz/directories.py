@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tailrace.cluster.image import ClusterImage, Topic
 from tailrace.cluster.store import LocalStore
-from tailrace.model import Codec
+from tailrace.model import Codec, LeaderEpoch
 from tailrace.reading.directory import list_segments
 from tailrace.records.batch import Batch
 from tailrace.records.control import ControlType
@@ -172,7 +172,7 @@ def _numbered(log: Log, producer_id: int, number: int) -> None:
     data = batch(
         b"numbered %d" % number, producer_id=producer_id, producer_epoch=0, base_sequence=number
     )
-    log.append(memoryview(data), leader_epoch=0, now_ms=NOW)
+    log.append(memoryview(data), leader_epoch=LeaderEpoch(0), now_ms=NOW)
 
 
 def _compacted() -> tuple[MemoryFiles, dict[str, str]]:

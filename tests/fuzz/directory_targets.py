@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.kernels.showing import Form
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.offline import cat
 from tailrace.offline.explain import explain_partition
 from tailrace.offline.findings import Finding, Rule, Severity
@@ -127,7 +127,7 @@ def read(chance: random.Random) -> int:
         reader = open_log_reader(files, FOLDER)
         start, end = reader.start_offset, reader.end_offset
         for first in (start, chance.randint(start, end)):
-            found, error = _read(reader.batches(first, end))
+            found, error = _read(reader.batches(Offset(first), end))
             hold(directory, found)
             if error is not None:
                 located(error)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypeVar
 
 from tailrace.errors import CorruptionError, UnsupportedCodecError
-from tailrace.model import Codec
+from tailrace.model import Codec, Offset
 from tailrace.records import layout
 from tailrace.records.batch import UnsupportedMagicError, read_batches, stamp
 from tailrace.records.builder import BatchBuilder, records_of
@@ -72,7 +72,7 @@ def read_in_runs(data: bytes) -> object:
     ends = [
         (position + at + batch.size, bytes(batch.view))
         for position, piece in until_refused(runs)
-        for at, batch in batches_of(piece, -(2**63), 2**63 - 1)
+        for at, batch in batches_of(piece, Offset(-(2**63)), Offset(2**63 - 1))
     ]
     assert ends == [(at + batch.size, bytes(batch.view)) for at, batch in until_refused(plain)]
     assert runs.position == plain.position

@@ -19,11 +19,9 @@ from tailrace.storage import checkpoints, names
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.index.offset import open_offset_index
 from tailrace.storage.index.time import open_time_index
-from tailrace.storage.index.transaction import AbortedTxn, open_transaction_index
+from tailrace.storage.index.transaction import open_transaction_index
 from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.snapshots import (
-    KnownBatch,
-    KnownProducer,
     decode_snapshot,
     encode_snapshot,
 )
@@ -39,6 +37,12 @@ from tests.unit.storage.builders import (
     path,
     settings,
     stop_cleanly,
+)
+from tests.unit.storage.producer_builders import (
+    aborted_txn,
+    known_batch,
+    known_producer,
+    known_producers,
 )
 
 ID = uuid.UUID("12345678-1234-4234-8234-123456789abc")
@@ -129,7 +133,7 @@ def read_segment(name: str) -> Callable[[bytes], object]:
     def run(data: bytes) -> object:
         reader = open_log_reader(_disk(name, data), FOLDER)
         middle = (reader.start_offset + reader.end_offset) // 2
-        _hold(reader.batches(middle, reader.end_offset))
+        _hold(reader.batches(Offset(middle), reader.end_offset))
         return _hold(reader.batches(reader.start_offset, reader.end_offset))
 
     return run
@@ -169,22 +173,22 @@ def read_transaction_index(data: bytes) -> object:
     files = MemoryFiles()
     files.open("index", create=True)
     files.overwrite("index", data)
-    index = open_transaction_index(files, "index", base_offset=0)
-    index.collect(0, 1)
+    index = open_transaction_index(files, "index", base_offset=Offset(0))
+    index.collect(Offset(0), Offset(1))
     index.check()
     entries = index.entries()
-    for offset in (0, *(entry.last_offset for entry in entries)):
-        found, is_complete = index.collect(offset, offset + 5)
+    for offset in (Offset(0), *(entry.last_offset for entry in entries)):
+        found, is_complete = index.collect(offset, Offset(offset + 5))
         wanted = [entry for entry in entries if entry.last_offset >= offset]
         ends = [n for n, entry in enumerate(wanted) if entry.last_stable_offset >= offset + 5]
         assert is_complete == bool(ends)
         seen = wanted[: ends[0] + 1] if ends else wanted
         assert found == [entry for entry in seen if entry.first_offset < offset + 5]
-    middle = entries[len(entries) // 2].last_offset if entries else 0
+    middle = entries[len(entries) // 2].last_offset if entries else Offset(0)
     index.truncate_to(middle)
     kept = tuple(entry for entry in entries if entry.last_offset < middle)
-    index.append(AbortedTxn(1, middle, middle, middle))
-    assert open_transaction_index(files, "index", base_offset=0).entries()[:-1] == kept
+    index.append(aborted_txn(1, middle, middle, middle))
+    assert open_transaction_index(files, "index", base_offset=Offset(0)).entries()[:-1] == kept
     return len(entries)
 
 
@@ -242,10 +246,12 @@ REFUSALS = (CorruptionError, DirectoryError, UnsupportedMagicError)
 
 _INDEX = struct.pack(">iiiiii", 1, 70, 2, 140, 3, 210)
 _TIMES = struct.pack(">qiqiqi", NOW + 1, 1, NOW + 2, 2, NOW + 3, 3)
-_PRODUCERS = {
-    7: KnownProducer(2, (KnownBatch(5, 11, 1, NOW),), NOW),
-    8: KnownProducer(0, (), NOW, 3, 40),
-}
+_PRODUCERS = known_producers(
+    {
+        7: known_producer(2, (known_batch(5, 11, 1, NOW),), NOW),
+        8: known_producer(0, (), NOW, 3, 40),
+    }
+)
 _ABORTED = struct.pack(">hqqqqhqqqqhqqqq", 0, 1, 0, 10, 11, 0, 2, 5, 15, 13, 0, 1, 18, 35, 36)
 _IMAGE = json.dumps(
     {

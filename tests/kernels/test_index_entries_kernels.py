@@ -13,6 +13,7 @@ from tailrace.kernels.index_entries import (
     check_offset_entries,
     check_time_entries,
 )
+from tailrace.model import NO_PRODUCER_ID, LeaderEpoch, Offset, ProducerEpoch
 from tailrace.offline.findings import Finding
 from tailrace.offline.indexes import (
     BatchTimes,
@@ -55,7 +56,12 @@ def headers_of(batches: Batches) -> list[Header]:
         attributes = 0 if is_create_time else LOG_APPEND_TIME_FLAG
         length = HEADER_SIZE - LOG_OVERHEAD
         offset += missing
-        headers.append((offset, length, 0, 2, 0, attributes, delta, 0, largest, -1, -1, -1, 0))
+        headers.append(
+            (
+                Offset(offset), length, LeaderEpoch(0), 2, 0, attributes, delta, 0, largest,
+                NO_PRODUCER_ID, ProducerEpoch(-1), -1, 0,
+            )
+        )  # fmt: skip
         offset += delta + 1
     return headers
 

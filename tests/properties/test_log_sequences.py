@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.model import AppendOrigin, Codec, SpecialTimestamp
+from tailrace.model import AppendOrigin, Codec, LeaderEpoch, ProducerId, SpecialTimestamp
 from tailrace.reading.reader import open_log_reader
 from tailrace.records.batch import Batch, read_batches
 from tailrace.records.builder import records_of
@@ -124,7 +124,7 @@ class Model:
 
     def transact(self, producer_id: int, count: int) -> None:
         """Append a batch to a producer's transaction."""
-        known = self.log.producers.get(producer_id)
+        known = self.log.producers.get(ProducerId(producer_id))
         rows = ((b"of %d" % producer_id, NOW + self.end),) * count
         data = batch(
             *(value for value, _ in rows),
@@ -153,7 +153,9 @@ class Model:
         self, data: bytearray, entry: Entry, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> None:
         """Append as the leader."""
-        done = self.log.append(memoryview(data), leader_epoch=0, now_ms=NOW, origin=origin)
+        done = self.log.append(
+            memoryview(data), leader_epoch=LeaderEpoch(0), now_ms=NOW, origin=origin
+        )
         assert (done.base_offset, done.last_offset) == (entry.base, entry.last)
         self.entries.append(entry)
         self.end = entry.last + 1
@@ -323,7 +325,7 @@ class Model:
         Only a snapshot can know of those, and none need be left.
         """
         for each in tuple(self.transactions()):
-            known = self.log.producers.get(each.producer_id)
+            known = self.log.producers.get(ProducerId(each.producer_id))
             is_known = known is not None and known.transaction_start == each.first
             if each.marker is None and each.first < self.start and not is_known:
                 self.entries = [

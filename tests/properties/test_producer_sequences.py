@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.model import AppendOrigin
+from tailrace.model import AppendOrigin, Offset, ProducerId
 from tailrace.records.batch import Batch
 from tailrace.storage.producers import (
     CoordinatorFencedError,
@@ -205,7 +205,10 @@ class Model:
         self.taken.append(each)
         self.log_end = write(self.log.active, batch, offset=self.log_end)
         completed = self.known.note(
-            batch, base_offset=each.base_offset, last_offset=each.last_offset, timestamp=NOW
+            batch,
+            base_offset=Offset(each.base_offset),
+            last_offset=Offset(each.last_offset),
+            timestamp=NOW,
         )
         ended = [
             (who, first)
@@ -222,8 +225,8 @@ class Model:
     def start(self) -> None:
         """Stop without a word, and start again from what is on the disk."""
         self.known = states(self.files)
-        self.known.reload(self.log, log_start=0, log_end=self.log_end)
-        self.known.advance_high_watermark(self.high_watermark)
+        self.known.reload(self.log, log_start=Offset(0), log_end=Offset(self.log_end))
+        self.known.advance_high_watermark(Offset(self.high_watermark))
         self.forgotten = max([self.forgotten, *snapshots(self.files)])
 
     def check(self) -> None:
@@ -236,7 +239,7 @@ class Model:
         ]
         assert self.known.first_unstable_offset == min(unstable, default=None)
         for producer_id in (1, 2, 3):
-            known = self.known.get(producer_id)
+            known = self.known.get(ProducerId(producer_id))
             if known is None:
                 assert not self.of(producer_id)
                 continue
@@ -259,9 +262,9 @@ def test_the_state_of_producers_is_what_the_log_says(operations: list[tuple[obje
                 model.marker(who, ahead, coordinator=coordinator, aborts=kind is ABORT)
             case ("high watermark", int(more)):
                 model.high_watermark = min(model.log_end, model.high_watermark + more)
-                model.known.advance_high_watermark(model.high_watermark)
+                model.known.advance_high_watermark(Offset(model.high_watermark))
             case ("snapshot",):
-                model.known.write_snapshot(model.log_end)
+                model.known.write_snapshot(Offset(model.log_end))
             case _:
                 model.start()
         model.check()

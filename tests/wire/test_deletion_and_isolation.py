@@ -10,7 +10,7 @@ import confluent_kafka.admin
 import pytest
 
 from tailrace import Broker
-from tailrace.model import AppendOrigin, TopicPartition
+from tailrace.model import AppendOrigin, LeaderEpoch, TopicPartition
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import build_end_marker
 from tailrace.runtime.clock import SystemClock
@@ -79,7 +79,12 @@ def with_transactions(folder: Path) -> None:
     )
 
     def write(data: bytes, origin: AppendOrigin) -> None:
-        log.append(memoryview(bytearray(data)), leader_epoch=0, now_ms=TIMESTAMP, origin=origin)
+        log.append(
+            memoryview(bytearray(data)),
+            leader_epoch=LeaderEpoch(0),
+            now_ms=TIMESTAMP,
+            origin=origin,
+        )
 
     for producer_id, value in ((7, b"aborted"), (8, b"committed"), (9, b"open")):
         builder = BatchBuilder(

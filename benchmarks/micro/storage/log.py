@@ -18,7 +18,7 @@ import crc32c
 from benchmarks.macro.load import VALUE_BYTES, build_batch
 from benchmarks.measure import Bench, Figure, interleave, seconds_of
 from tailrace import kernels
-from tailrace.model import TopicPartition
+from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.layout import ATTRIBUTES_POSITION
 from tailrace.runtime.clock import SystemClock
@@ -79,7 +79,7 @@ def measure_lookup(bench: Bench) -> list[Figure]:
     log = _open(bench.directory / "lookups", settings={"segment.bytes": str(SEGMENT_BYTES)})
     batches = [_build(START_MS + number * RECORDS_PER_BATCH) for number in range(batch_count)]
     for batch in batches:
-        log.append(memoryview(batch), leader_epoch=0, now_ms=NOW_MS)
+        log.append(memoryview(batch), leader_epoch=LeaderEpoch(0), now_ms=NOW_MS)
     log.advance_high_watermark(log.end_offset)
     path = bench.directory / "peer.log"
     path.write_bytes(b"".join(batches))
@@ -140,7 +140,7 @@ def _append(folder: Path, batch: bytearray, batch_count: int) -> float:
         for _ in range(batch_count):
             # The append before has stamped its offset here, and a client sends 0.
             view[:8] = bytes(8)
-            log.append(view, leader_epoch=0, now_ms=now_ms)
+            log.append(view, leader_epoch=LeaderEpoch(0), now_ms=now_ms)
 
     seconds = seconds_of(append_all)
     assert log.size == len(batch) * batch_count

@@ -18,7 +18,7 @@ from tailrace.client.config import BrokerAddress
 from tailrace.client.errors import RemoteRetriableError, raise_for
 from tailrace.client.metadata import ClusterReader
 from tailrace.errors import CorruptionError, FatalError, OffsetOutOfRangeError
-from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.model import IsolationLevel, Offset, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import received_records
 from tailrace.protocol.frames import FRAME_BYTES_MAX
@@ -86,6 +86,7 @@ def fetch_batches(
     fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator[Batch]:
     """The batches of `fetch_pieces` one by one; raises the same errors."""
+    start, limit = Offset(start_offset), Offset(limit_offset)
     for piece in fetch_pieces(
         cluster,
         partition,
@@ -94,7 +95,7 @@ def fetch_batches(
         isolation=isolation,
         fetch_bytes=fetch_bytes,
     ):
-        for _, batch in batches_of(piece, start_offset, limit_offset):
+        for _, batch in batches_of(piece, start, limit):
             yield batch
 
 
@@ -228,7 +229,7 @@ def checked_pieces(
                 piece.check()
                 pieces.append(piece)
             else:
-                pieces.append(piece.since(offset))
+                pieces.append(piece.since(Offset(offset)))
     except CorruptionError as error:
         raise error.located(path=place, position=error.position or position) from error
     return pieces

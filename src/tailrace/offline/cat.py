@@ -13,7 +13,7 @@ from tailrace import kernels
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import DirectoryError, TailraceError
 from tailrace.kernels.showing import ANY_KEY, NO_RECORD, THIS_KEY, BoundIndex, Form
-from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.model import OFFSET_MAX, IsolationLevel, Offset, TopicPartition
 from tailrace.offline.show import Page
 from tailrace.reading.directory import DataDirectory, unreadable
 from tailrace.reading.located import TellDamage
@@ -75,8 +75,8 @@ class ChosenBatch(NamedTuple):
     """A sound batch that may hold chosen records, and bounds for choosing them."""
 
     stored: StoredBatch
-    start_offset: int
-    limit_offset: int
+    start_offset: Offset
+    limit_offset: Offset
     """The first offset that is not wanted."""
     is_hidden: bool
     """Whether no record is to be shown: a marker, or aborted, where only committed ones are."""
@@ -161,8 +161,8 @@ def chosen_batches(log: LogView, choice: Choice) -> Iterator[ChosenBatch]:
         OSError: a file cannot be read.
     """
     reader = log.reader
-    start = max(choice.from_offset or 0, reader.start_offset)
-    limit = INT64_MAX if choice.to_offset is None else choice.to_offset
+    start = max(Offset(choice.from_offset or 0), reader.start_offset)
+    limit = OFFSET_MAX if choice.to_offset is None else Offset(choice.to_offset)
     aborted = None
     if choice.isolation is IsolationLevel.READ_COMMITTED and start < reader.end_offset:
         if log.latest_offset() < reader.end_offset:
@@ -206,7 +206,7 @@ def _bounds(choice: Choice, start: int, limit: int) -> "array[int]":
 
 
 def _batches(
-    log: LogView, start: int, *, limit: int, from_time_ms: int | None
+    log: LogView, start: Offset, *, limit: Offset, from_time_ms: int | None
 ) -> Iterator[StoredBatch]:
     """The checked batches with offsets from `start` to below `limit`, by the indexes.
 

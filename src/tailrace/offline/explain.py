@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailrace.errors import CorruptionError, DirectoryError
-from tailrace.model import METADATA_TOPIC, TopicPartition
+from tailrace.model import METADATA_TOPIC, OFFSET_MAX, Offset, TopicPartition
 from tailrace.reading.directory import believed_log_start, unreadable
 from tailrace.reading.listing import SegmentFiles, settled
 from tailrace.reading.lookup import find_end, newest_timestamp, position_near
@@ -152,7 +152,7 @@ def _look(
 ) -> _Facts:
     end = find_end(files, segments)
     start = believed_log_start(files, root, partition, folder=folder, segments=segments)
-    end = max(end, start)
+    end = Offset(max(end, start))
     watermarks = _checkpoint(files, root, names.HIGH_WATERMARKS)
     watermark = min(watermarks.get(partition, end), end)
     unstable = find_open_transactions(files, folder, segments, end=end).first_offset
@@ -200,7 +200,7 @@ def _newest_behind(files: Files, segment: SegmentFiles, timestamp: int) -> int:
     try:
         near = 0
         if timestamp >= 0:
-            near = position_near(files, segment, file, offset=2**62)
+            near = position_near(files, segment, file, offset=OFFSET_MAX)
         for _, batch in walk_headers(file, segment.path, start=near, limit=segment.size):
             timestamp = max(timestamp, batch.max_timestamp)
     except CorruptionError:

@@ -18,7 +18,7 @@ from itertools import islice
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
-from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID
+from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, OFFSET_MAX, Offset, ProducerId
 from tailrace.offline.aborts import check_aborts
 from tailrace.offline.findings import Finding, Rule, Severity, batch_finding, file_finding
 from tailrace.offline.segment_check import CheckedBatch, CheckedRun, SegmentWalk
@@ -145,7 +145,7 @@ class PartitionWalk:
         position, run = checked
         passed = self._pass(run)
         if passed < len(run.headers):
-            for at, batch in islice(run.batches(-INT64_MAX, INT64_MAX), passed, None):
+            for at, batch in islice(run.batches(Offset(-INT64_MAX), OFFSET_MAX), passed, None):
                 yield from self._see(segment, CheckedBatch(position + at, batch, is_sound=True))
 
     def _pass(self, run: BatchRun) -> int:
@@ -292,7 +292,7 @@ class PartitionWalk:
             yield _snapshot_finding(path, offset, fault)
 
 
-def _snapshot_fault(known: dict[int, KnownProducer], offset: int) -> str | None:
+def _snapshot_fault(known: dict[ProducerId, KnownProducer], offset: Offset) -> str | None:
     for producer_id, each in known.items():
         newest = max(each.last_offset, each.transaction_start)
         if newest >= offset:

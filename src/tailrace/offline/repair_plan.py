@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from tailrace.cluster.store import LocalStore
 from tailrace.errors import CorruptionError, DirectoryError
-from tailrace.model import METADATA_TOPIC, TopicPartition
+from tailrace.model import METADATA_TOPIC, Offset, TopicPartition
 from tailrace.offline.exchanges import Exchange, plan_exchange
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.journal import read_journal
@@ -381,7 +381,7 @@ def _plan_log(
         rest = [each for each in segments if each.base_offset not in gone]
         damage.drops = whole_drops(files, rest, reason=f"{first.reason}; {reason}")
         damage.drops += [each for each in later if each.is_whole_file]
-        damage.log_end, damage.runs, damage.rescued = made.log_start, [], 0
+        damage.log_end, damage.runs, damage.rescued = Offset(made.log_start), [], 0
     made.drops, made.log_end = damage.drops, damage.log_end
     made.rescued = damage.rescued
     if damage.drops:

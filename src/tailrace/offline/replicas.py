@@ -23,6 +23,7 @@ from typing import TypeAlias
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, TailraceError
+from tailrace.model import OFFSET_MAX, Offset
 from tailrace.offline.findings import FINDINGS_MAX
 from tailrace.reading.directory import believed_log_start, list_segments
 from tailrace.reading.listing import STALE, TRIES_MAX, exchanged, list_segment_files
@@ -120,10 +121,12 @@ class _Log:
         segments, _ = list_segments(files, folder)
         parent, _, name = folder.rstrip("/").rpartition("/")
         partition = parse_partition_directory_name(name)
-        start = segments[0].base_offset if segments else 0
+        start = segments[0].base_offset if segments else Offset(0)
         if partition is not None:
-            start = believed_log_start(
-                files, parent or ".", partition, folder=folder, segments=segments
+            start = Offset(
+                believed_log_start(
+                    files, parent or ".", partition, folder=folder, segments=segments
+                )
             )
         log = cls(folder, start, _walk(files, folder, start))
         log.advance()
@@ -276,7 +279,7 @@ def _is_error(side: _Side | None) -> bool:
     return isinstance(side, CorruptionError | OSError)
 
 
-def _walk(files: Files, folder: str, start: int) -> Iterator[StoredBatch]:
+def _walk(files: Files, folder: str, start: Offset) -> Iterator[StoredBatch]:
     """The batches that reach to offset `start` or beyond; goes on where files are exchanged.
 
     Raises:
@@ -313,7 +316,7 @@ def _walk(files: Files, folder: str, start: int) -> Iterator[StoredBatch]:
         except STALE as error:
             tries, is_first = tries + 1, True
             known, segments = segments, list_segment_files(files, folder)[0]
-            is_other = exchanged(known, segments, start_offset=since, limit_offset=INT64_MAX)
+            is_other = exchanged(known, segments, start_offset=since, limit_offset=OFFSET_MAX)
             if tries >= TRIES_MAX or not (is_other or isinstance(error, FileNotFoundError)):
                 raise
         else:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tailrace.errors import CorruptionError
-from tailrace.model import NO_LEADER_EPOCH
+from tailrace.model import NO_LEADER_EPOCH, Offset
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.reading.damage import find_sound
 from tailrace.reading.directory import unreadable
@@ -125,7 +125,7 @@ def _restore(
     """
     first, last, records = None, None, 0
     ranges: list[tuple[int, int]] = []
-    for each in find_sound(files, file, due=due):
+    for each in find_sound(files, file, due=Offset(due)):
         if each.epoch != NO_LEADER_EPOCH and each.epoch < epoch:
             continue
         first, last = first or each, each
@@ -159,7 +159,9 @@ def _set_aside(files: Files, folder: str, listed: Sequence[str]) -> list[Segment
             file = files.open(path, read_only=True)
         except OSError as error:
             raise unreadable(path, error) from error
-        found.append((parsed, SegmentFiles(base_offset=parsed[0], path=path, size=file.size())))
+        found.append(
+            (parsed, SegmentFiles(base_offset=Offset(parsed[0]), path=path, size=file.size()))
+        )
         file.close()
     return [file for _, file in sorted(found, key=lambda each: (each[0], each[1].path))]
 

@@ -19,7 +19,7 @@ from tailrace import kernels
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.kernels.index_entries import check_offset_entries, check_time_entries
-from tailrace.model import TimestampType
+from tailrace.model import OFFSET_MAX, Offset, TimestampType
 from tailrace.offline.findings import Finding, Rule, Severity, batch_finding
 from tailrace.offline.indexes import (
     IndexEntries,
@@ -190,7 +190,7 @@ class SegmentCheck:
     def _check_one_by_one(
         self, position: int, piece: Piece, *, next_base: int | None
     ) -> Iterator[Finding | CheckedBatch]:
-        batches = [*batches_of(piece, -INT64_MAX, INT64_MAX)]
+        batches = [*batches_of(piece, Offset(-INT64_MAX), OFFSET_MAX)]
         bases = [*(batch.base_offset for _, batch in batches[1:]), next_base]
         for (at, batch), following in zip(batches, bases, strict=True):
             is_sound = True

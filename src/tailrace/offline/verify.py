@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from tailrace import kernels
-from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, DirectoryError
-from tailrace.model import METADATA_TOPIC, TopicPartition
+from tailrace.model import METADATA_TOPIC, OFFSET_MAX, Offset, TopicPartition
 from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity, file_finding
 from tailrace.offline.leftovers import (
     check_directory_leftovers,
@@ -127,9 +126,9 @@ def verify_settled(
             return (), {}  # The partition was deleted.
         is_bad = any(each.severity is not Severity.INFO for each in passed)
         # Retention takes the first segments; what was found in the others holds.
-        first = 0 if is_bad or not again.segments else again.segments[0].base_offset
+        first = Offset(0) if is_bad or not again.segments else again.segments[0].base_offset
         if not exchanged(
-            found.segments, again.segments, start_offset=first, limit_offset=INT64_MAX
+            found.segments, again.segments, start_offset=first, limit_offset=OFFSET_MAX
         ):
             return tuple(each for each in passed if _still_stands(files, each)), limit.excess()
         found = again

@@ -22,11 +22,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
-from tailrace.model import NO_LEADER_EPOCH
+from tailrace.model import NO_LEADER_EPOCH, LeaderEpoch, Offset, Position
 from tailrace.reading.directory import unreadable
 from tailrace.reading.listing import SegmentFiles
 from tailrace.reading.lookup import position_near
@@ -62,13 +62,13 @@ class Drop:
     """Bytes of a log file that go."""
 
     path: str
-    base_offset: int
+    base_offset: Offset
     """First offset of the segment."""
-    position: int
+    position: Position
     size_bytes: int
-    offset: int
+    offset: Offset
     """The first offset that is lost."""
-    next_offset: int | None
+    next_offset: Offset | None
     """The first that is there again; None if it is unknown how far the lost bytes reached."""
     records: int | None
     """Number of lost records, by the headers; None if no header among these bytes is credible."""
@@ -81,12 +81,17 @@ class Drop:
 class EpochRun(NamedTuple):
     """Sound batches of one leader epoch in a row."""
 
-    epoch: int
-    start_offset: int
-    last_offset: int
+    epoch: LeaderEpoch
+    start_offset: Offset
+    last_offset: Offset
     batches: int
-    bases: frozenset[int]
+    bases: frozenset[Offset]
     """Base offsets of the segments that they stand in."""
+
+
+_FIRST: Final = Offset(0)
+_NONE: Final = Offset(-1)
+_FILE_START: Final = Position(0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,7 +100,7 @@ class LogDamage:
 
     drops: list[Drop] = field(default_factory=list)
     """In the order of the log."""
-    log_end: int = 0
+    log_end: Offset = _FIRST
     """Behind the last batch that stays."""
     runs: list[EpochRun] = field(default_factory=list)
     """The batches that stay, by leader epoch."""
@@ -107,11 +112,11 @@ class LogDamage:
 class _Piece:
     """A range of a log file: one batch, or bytes that are none."""
 
-    position: int
-    end: int
-    base_offset: int = -1
-    last_offset: int = -1
-    epoch: int = NO_LEADER_EPOCH
+    position: Position
+    end: Position
+    base_offset: Offset = _NONE
+    last_offset: Offset = _NONE
+    epoch: LeaderEpoch = NO_LEADER_EPOCH
     records: int | None = None
     fault: str | None = None
 
@@ -122,7 +127,7 @@ def find_damage(files: Files, segments: Sequence[SegmentFiles], on_damage: OnDam
     Raises:
         DirectoryError: a file cannot be read.
     """
-    found = LogDamage(log_end=segments[0].base_offset if segments else 0)
+    found = LogDamage(log_end=segments[0].base_offset if segments else _FIRST)
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
         try:
@@ -142,15 +147,15 @@ def find_damage(files: Files, segments: Sequence[SegmentFiles], on_damage: OnDam
 class SoundBatch(NamedTuple):
     """A batch that fits behind those before it, wherever it stands."""
 
-    position: int
-    end: int
-    base_offset: int
-    last_offset: int
-    epoch: int
+    position: Position
+    end: Position
+    base_offset: Offset
+    last_offset: Offset
+    epoch: LeaderEpoch
     records: int
 
 
-def find_sound(files: Files, file: SegmentFiles, *, due: int) -> Iterator[SoundBatch]:
+def find_sound(files: Files, file: SegmentFiles, *, due: Offset) -> Iterator[SoundBatch]:
     """Every batch of a file that is whole and begins at or behind `due` and the ones before it.
 
     One by one, because a file of a gigabyte may hold ten million of them.
@@ -164,7 +169,7 @@ def find_sound(files: Files, file: SegmentFiles, *, due: int) -> Iterator[SoundB
             for piece, next_base in _with_next(_pieces(opened, file, None)):
                 fault = piece.fault or _order_fault(piece, file, limits=(next_base, None), due=due)
                 if fault is None:
-                    due = piece.last_offset + 1
+                    due = Offset(piece.last_offset + 1)
                     yield SoundBatch(
                         piece.position,
                         piece.end,
@@ -180,7 +185,7 @@ def find_sound(files: Files, file: SegmentFiles, *, due: int) -> Iterator[SoundB
 
 
 def find_segment_damage(
-    file: File, segment: SegmentFiles, *, following: int | None, start: int = 0
+    file: File, segment: SegmentFiles, *, following: Offset | None, start: Position = _FILE_START
 ) -> list[Drop]:
     """Every range of one segment that has to go, as `find_damage` with `OnDamage.SKIP` finds them.
 
@@ -208,7 +213,7 @@ def sound_ranges(drops: Sequence[Drop], size: int) -> Iterator[tuple[int, int]]:
     yield from zip(starts, limits, strict=True)
 
 
-def find_tail_damage(files: Files, last: SegmentFiles, end: int) -> LogDamage:
+def find_tail_damage(files: Files, last: SegmentFiles, end: Offset) -> LogDamage:
     """The damage in the last segment, looked for from near `end` on, as with `OnDamage.SKIP`.
 
     Raises:
@@ -225,7 +230,12 @@ def find_tail_damage(files: Files, last: SegmentFiles, end: int) -> LogDamage:
 
 
 def _look_into(
-    file: File, segment: SegmentFiles, following: int | None, *, found: LogDamage, start: int = 0
+    file: File,
+    segment: SegmentFiles,
+    following: Offset | None,
+    *,
+    found: LogDamage,
+    start: Position = _FILE_START,
 ) -> None:
     """Add the damage of one segment from a position on, where a batch starts."""
     found.log_end = max(found.log_end, segment.base_offset)
@@ -242,12 +252,12 @@ def _look_into(
         waiting = []
         if found.drops:
             found.rescued += piece.records or 0
-        found.log_end = piece.last_offset + 1
+        found.log_end = Offset(piece.last_offset + 1)
         _note_epoch(found.runs, piece, segment.base_offset)
     found.drops += _ending_at(waiting, following)
 
 
-def _drop(piece: _Piece, segment: SegmentFiles, offset: int) -> Drop:
+def _drop(piece: _Piece, segment: SegmentFiles, offset: Offset) -> Drop:
     assert piece.fault is not None
     return Drop(
         path=segment.path,
@@ -261,7 +271,7 @@ def _drop(piece: _Piece, segment: SegmentFiles, offset: int) -> Drop:
     )
 
 
-def _ending_at(drops: list[Drop], offset: int | None) -> list[Drop]:
+def _ending_at(drops: list[Drop], offset: Offset | None) -> list[Drop]:
     """Damage in a row, which has at most the records that the offsets around it leave room for."""
     if offset is None or not drops:
         return drops
@@ -280,7 +290,9 @@ def _cut(files: Files, segments: Sequence[SegmentFiles], found: LogDamage) -> No
     records, sound = _count_records(files, segments[0], first.position)
     runs = [run for run in found.runs if run.start_offset < first.offset]
     # A run that goes on behind the damage ends before it.
-    found.runs = [run._replace(last_offset=min(run.last_offset, first.offset - 1)) for run in runs]
+    found.runs = [
+        run._replace(last_offset=min(run.last_offset, Offset(first.offset - 1))) for run in runs
+    ]
     found.drops = [
         replace(
             first,
@@ -302,12 +314,12 @@ def whole_drops(files: Files, segments: Sequence[SegmentFiles], *, reason: str) 
     limits = [*(each.base_offset for each in segments[1:]), None][: len(segments)]
     drops = []
     for each, limit in zip(segments, limits, strict=True):
-        records, sound = _count_records(files, each, 0)
+        records, sound = _count_records(files, each, _FILE_START)
         drops.append(
             Drop(
                 path=each.path,
                 base_offset=each.base_offset,
-                position=0,
+                position=_FILE_START,
                 size_bytes=each.size,
                 offset=each.base_offset,
                 next_offset=limit,
@@ -320,7 +332,9 @@ def whole_drops(files: Files, segments: Sequence[SegmentFiles], *, reason: str) 
     return drops
 
 
-def _count_records(files: Files, segment: SegmentFiles, position: int) -> tuple[int | None, int]:
+def _count_records(
+    files: Files, segment: SegmentFiles, position: Position
+) -> tuple[int | None, int]:
     """Records from a position on, as far as headers tell, and how many are in sound batches."""
     try:
         file = files.open(segment.path, read_only=True)
@@ -339,7 +353,7 @@ def _count_records(files: Files, segment: SegmentFiles, position: int) -> tuple[
     return sum(count for count, _ in counts), sum(count for count, is_sound in counts if is_sound)
 
 
-def _with_next(pieces: Iterator[_Piece]) -> Iterator[tuple[_Piece, int | None]]:
+def _with_next(pieces: Iterator[_Piece]) -> Iterator[tuple[_Piece, Offset | None]]:
     """Each piece with the base offset of the next sound one right behind it."""
     held = None
     for piece in pieces:
@@ -351,7 +365,11 @@ def _with_next(pieces: Iterator[_Piece]) -> Iterator[tuple[_Piece, int | None]]:
 
 
 def _pieces(
-    file: File, segment: SegmentFiles, following: int | None, *, start: int = 0
+    file: File,
+    segment: SegmentFiles,
+    following: Offset | None,
+    *,
+    start: Position = _FILE_START,
 ) -> Iterator[_Piece]:
     """The file from `start` on: batches that are sound by themselves, and the bytes between."""
     limit_offset = segment.base_offset + INT32_MAX + 1 if following is None else following
@@ -383,7 +401,7 @@ def _pieces(
             bad.end = _next_sound(
                 file,
                 segment.path,
-                start=position + 1,
+                start=Position(position + 1),
                 size=size,
                 due=offsets,
                 takes_legacy=not has_v2,
@@ -392,12 +410,12 @@ def _pieces(
         position = bad.end
 
 
-def _piece(position: int, batch: Batch, fault: str | None) -> _Piece:
+def _piece(position: Position, batch: Batch, fault: str | None) -> _Piece:
     # A count that the header's own offsets have no room for is damaged itself.
     records = batch.record_count if 0 <= batch.record_count <= batch.last_offset_delta + 1 else None
     return _Piece(
         position,
-        position + batch.size,
+        Position(position + batch.size),
         batch.base_offset,
         batch.last_offset,
         batch.leader_epoch,
@@ -428,7 +446,11 @@ def _fault(batch: Batch) -> str | None:
 
 
 def _order_fault(
-    piece: _Piece, segment: SegmentFiles, *, limits: tuple[int | None, int | None], due: int
+    piece: _Piece,
+    segment: SegmentFiles,
+    *,
+    limits: tuple[Offset | None, Offset | None],
+    due: Offset,
 ) -> str | None:
     """Return the reason why the offsets of a batch do not fit between its neighbours, or None.
 
@@ -451,11 +473,11 @@ def _next_sound(
     file: File,
     path: str,
     *,
-    start: int,
+    start: Position,
     size: int,
     due: range,
     takes_legacy: bool,
-) -> int:
+) -> Position:
     """Position of the next sound batch with offsets in `due`; the file's size if there is none.
 
     Checksums are computed over at most `_SEARCH_FACTOR` times the bytes that are left: a producer
@@ -471,7 +493,7 @@ def _next_sound(
         for at in _places(data, takes_legacy=takes_legacy):
             if at > limit:
                 break
-            found = position + at
+            found = Position(position + at)
             if not _could_be(data, at, size - found, due=due):
                 continue
             end = found + layout.LOG_OVERHEAD + layout.LENGTH.unpack_from(data, at + 8)[0]
@@ -479,13 +501,13 @@ def _next_sound(
                 continue
             left -= end - found
             if left < 0:
-                return size
+                return Position(size)
             if _holds(file, path, found, size=size):
                 return found
         if is_last:
             break
-        position += limit + 1
-    return size
+        position = Position(position + limit + 1)
+    return Position(size)
 
 
 def _places(data: bytes, *, takes_legacy: bool) -> Iterator[int]:
@@ -563,7 +585,7 @@ def _holds(file: File, path: str, position: int, *, size: int) -> bool:
     return found is not None and _fault(found[1]) is None
 
 
-def _note_epoch(runs: list[EpochRun], piece: _Piece, base_offset: int) -> None:
+def _note_epoch(runs: list[EpochRun], piece: _Piece, base_offset: Offset) -> None:
     if piece.epoch == NO_LEADER_EPOCH:
         return
     if runs and runs[-1].epoch == piece.epoch:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.model import Offset
 from tailrace.runtime.files import File, FileCutError, Files
 from tailrace.storage import names
 from tailrace.storage.records_file import RecordsFile
@@ -40,7 +41,7 @@ takes seconds and a step milliseconds, so more tries would not help."""
 class SegmentFiles:
     """One segment's log file, with its size when it was listed."""
 
-    base_offset: int
+    base_offset: Offset
     path: str
     size: int
 
@@ -92,8 +93,8 @@ def exchanged(
     before: Sequence[SegmentFiles],
     after: Sequence[SegmentFiles],
     *,
-    start_offset: int,
-    limit_offset: int,
+    start_offset: Offset,
+    limit_offset: Offset,
 ) -> bool:
     """Whether files with offsets of a range were exchanged between two listings; pure.
 
@@ -157,7 +158,7 @@ def unsettled(folder: str) -> DirectoryError:
 def _have_changed(before: Sequence[SegmentFiles], after: Sequence[SegmentFiles]) -> bool:
     if not before:
         return False
-    first, limit = before[0].base_offset, before[-1].base_offset + 1
+    first, limit = before[0].base_offset, Offset(before[-1].base_offset + 1)
     return exchanged(before, after, start_offset=first, limit_offset=limit)
 
 
@@ -172,7 +173,7 @@ def open_segments(files: Files, folder: str, listed: Sequence[str]) -> list[Segm
     for base_offset, name in sorted(_current_logs(files, folder, listed).items()):
         path = f"{folder}/{name}"
         file = files.open(path, read_only=True)
-        segments.append(SegmentFiles(base_offset=base_offset, path=path, size=file.size()))
+        segments.append(SegmentFiles(base_offset=Offset(base_offset), path=path, size=file.size()))
         file.close()
     return segments
 

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeAlias
 
 from tailrace.errors import CorruptionError, FatalError, UnsupportedCodecError
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, Position, TopicPartition
 from tailrace.records.batch import Batch
 from tailrace.records.runs import Piece, batches_of
 
-LocatedBatch: TypeAlias = tuple[Batch, str | None, int | None]
+LocatedBatch: TypeAlias = tuple[Batch, str | None, Position | None]
 """A batch with its log file and its position there (bytes), which a broker does not tell."""
 
-LocatedBatches: TypeAlias = tuple[Piece, str | None, int | None]
+LocatedBatches: TypeAlias = tuple[Piece, str | None, Position | None]
 """A batch or a run of them, with its log file and the position of its first byte there."""
 
 
@@ -28,12 +28,12 @@ class OffsetSpan(Protocol):
         ...
 
     @property
-    def start(self) -> int:
+    def start(self) -> Offset:
         """The first offset."""
         ...
 
     @property
-    def limit(self) -> int:
+    def limit(self) -> Offset:
         """The offset after the last."""
         ...
 
@@ -43,10 +43,10 @@ class Skipped(NamedTuple):
 
     partition: TopicPartition
     file: str
-    position: int
+    position: Position
     """Bytes from the start of the file to the damage."""
-    first_offset: int
-    next_offset: int | None
+    first_offset: Offset
+    next_offset: Offset | None
     """The first offset that can be read again; None if nobody knows where that is."""
     reason: str
 
@@ -58,7 +58,7 @@ def split_batches(located: LocatedBatches, wanted: OffsetSpan) -> Iterator[Locat
     """The single batches that hold an offset of the range, each with its own position."""
     piece, path, start = located
     for position, batch in batches_of(piece, wanted.start, wanted.limit):
-        yield batch, path, None if start is None else start + position
+        yield batch, path, None if start is None else Position(start + position)
 
 
 @contextmanager
@@ -79,7 +79,12 @@ def decoding(located: LocatedBatch, wanted: OffsetSpan, tell: TellDamage | None)
         first, limit = max(batch.base_offset, wanted.start), min(batch.next_offset, wanted.limit)
         tell(
             Skipped(
-                wanted.partition, found.path or "", found.position or 0, first, limit, found.rule
+                wanted.partition,
+                found.path or "",
+                Position(found.position or 0),
+                first,
+                limit,
+                found.rule,
             )
         )
     except UnsupportedCodecError as error:

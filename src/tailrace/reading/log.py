@@ -30,7 +30,7 @@ from tailrace.errors import (
     OffsetsDeletedError,
 )
 from tailrace.kernels.loading import records_worth_kernels
-from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.model import IsolationLevel, Offset, TopicPartition
 from tailrace.reading.directory import unreadable
 from tailrace.reading.located import Skipped, TellDamage, decoding
 from tailrace.reading.reader import StoredBatch, StoredRun
@@ -69,9 +69,9 @@ class LogStatistics:
     """Topic and number."""
     folder: str
     """Path of the partition's folder."""
-    earliest_offset: int
+    earliest_offset: Offset
     """The first offset that can be read."""
-    latest_offset: int
+    latest_offset: Offset
     """The offset after the last that the isolation level lets be read."""
     segment_count: int
     """Segments of the log."""
@@ -85,8 +85,8 @@ class LogStatistics:
 class _Range:
     """The checked range of a reader."""
 
-    start: int | None
-    limit: int | None
+    start: Offset | None
+    limit: Offset | None
     start_time_ms: int | None
     limit_time_ms: int | None
     follow: bool
@@ -103,6 +103,9 @@ class Log:
 
     A log is what its files had when it was opened or refreshed last: `refresh` looks again, and so
     does whatever follows it. Nothing is open between two calls.
+
+    Offsets are given as plain ints, and come back as `Offset`, which is an int to everything but a
+    type checker.
     """
 
     def __init__(
@@ -167,11 +170,11 @@ class Log:
             )
         self._look_seconds = time.monotonic() - began
 
-    def earliest_offset(self) -> int:
+    def earliest_offset(self) -> Offset:
         """The log start offset: the first that may be read."""
         return self._looked().reader.start_offset
 
-    def latest_offset(self) -> int:
+    def latest_offset(self) -> Offset:
         """The offset after the last record; with read_committed, the last stable offset.
 
         Raises:
@@ -180,7 +183,7 @@ class Log:
         with self._explaining():
             return self._looked().latest_offset()
 
-    def offset_at(self, timestamp: Time) -> int | None:
+    def offset_at(self, timestamp: Time) -> Offset | None:
         """The first offset whose record is as young as a time, or younger; None without one.
 
         Timestamps are those of the records, and need not rise. As in Kafka, markers of
@@ -396,7 +399,7 @@ class Log:
             raise unreadable(str(error.filename or self.folder), error) from error
 
 
-def _check_within(view: LogView, offset: int) -> None:
+def _check_within(view: LogView, offset: Offset) -> None:
     start, end = view.reader.start_offset, view.reader.end_offset
     if not start <= offset <= end:
         raise OffsetOutOfRangeError(offset, log_start_offset=start, log_end_offset=end)
@@ -423,13 +426,13 @@ def _range(
     )
 
 
-def _offset(name: str, value: object) -> int | None:
+def _offset(name: str, value: object) -> Offset | None:
     if value is None:
         return None
     try:
         if isinstance(value, bool):
             raise TypeError
-        return operator.index(value)  # type: ignore[arg-type]
+        return Offset(operator.index(value))  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{name} is {value!r}; it must be an offset, which is an int") from None
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
+from tailrace.model import Offset, Position
 from tailrace.reading.listing import SegmentFiles, open_sibling
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
@@ -17,7 +18,7 @@ from tailrace.storage.index import time as time_index
 from tailrace.storage.walk import walk_batches, walk_headers
 
 
-def position_near(files: Files, segment: SegmentFiles, file: File, *, offset: int) -> int:
+def position_near(files: Files, segment: SegmentFiles, file: File, *, offset: Offset) -> Position:
     """A position at or before the batch with `offset`, by the offset index where it can serve.
 
     The index has no checksum, so an entry counts only if the batch it points at fits it.
@@ -30,22 +31,22 @@ def position_near(files: Files, segment: SegmentFiles, file: File, *, offset: in
         index = open_sibling(files, segment, names.OFFSET_INDEX_SUFFIX)
         found = _floor(index, offset_index.ENTRY, key=relative)
     if found is None or not 0 < found[1] < segment.size:
-        return 0
-    last_offset, position = segment.base_offset + found[0], found[1]
+        return Position(0)
+    last_offset, position = segment.base_offset + found[0], Position(found[1])
     try:
         _, batch = next(
             walk_batches(file, segment.path, start=position, limit=segment.size), (0, None)
         )
         if batch is None:
-            return 0
+            return Position(0)
         batch.check()
     except CorruptionError:
-        return 0
+        return Position(0)
     fits = segment.base_offset <= batch.base_offset <= batch.last_offset <= last_offset
-    return position if fits else 0
+    return position if fits else Position(0)
 
 
-def find_end(files: Files, segments: Sequence[SegmentFiles]) -> int:
+def find_end(files: Files, segments: Sequence[SegmentFiles]) -> Offset:
     """The offset behind the last whole batch, from the last index entry on; 0 without segments.
 
     Damage on the way counts as the end.
@@ -54,12 +55,12 @@ def find_end(files: Files, segments: Sequence[SegmentFiles]) -> int:
         OSError: a file cannot be read.
     """
     if not segments:
-        return 0
+        return Offset(0)
     last = segments[-1]
     end = last.base_offset
     file = files.open(last.path, read_only=True)
     try:
-        position = position_near(files, last, file, offset=end + INT32_MAX)
+        position = position_near(files, last, file, offset=Offset(end + INT32_MAX))
         for _, batch in walk_headers(file, last.path, start=position, limit=last.size):
             end = max(end, batch.next_offset)
     except CorruptionError:
@@ -69,7 +70,7 @@ def find_end(files: Files, segments: Sequence[SegmentFiles]) -> int:
     return end
 
 
-def offset_before_time(files: Files, segment: SegmentFiles, timestamp_ms: int) -> int:
+def offset_before_time(files: Files, segment: SegmentFiles, timestamp_ms: int) -> Offset:
     """An offset below which no record of the segment is as young as `timestamp_ms`.
 
     Raises:
@@ -79,7 +80,7 @@ def offset_before_time(files: Files, segment: SegmentFiles, timestamp_ms: int) -
     found = _floor(index, time_index.ENTRY, key=timestamp_ms - 1)
     if found is None or found[1] < 0:
         return segment.base_offset
-    return segment.base_offset + found[1] + 1
+    return Offset(segment.base_offset + found[1] + 1)
 
 
 def newest_timestamp(files: Files, segment: SegmentFiles) -> int | None:

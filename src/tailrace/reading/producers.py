@@ -13,22 +13,26 @@ and transactions may lack their beginning.
 """
 
 from dataclasses import dataclass, replace
+from typing import Final
 
+from tailrace.model import Offset, ProducerEpoch, ProducerId
 from tailrace.records.batch import Batch, sequence_after
 from tailrace.records.control import ControlType, end_transaction_marker_or_none
 from tailrace.records.layout import SEQUENCE_MAX
 from tailrace.records.runs import Header
 from tailrace.storage.snapshots import NONE, KnownProducer
 
+_NO_OFFSET: Final = Offset(NONE)
+
 
 @dataclass(slots=True)
 class SeenProducer:
     """One producer, as of the last batch seen."""
 
-    epoch: int
+    epoch: ProducerEpoch
     last_sequence: int = NONE
-    last_offset: int = NONE
-    transaction_start: int = NONE
+    last_offset: Offset = _NO_OFFSET
+    transaction_start: Offset = _NO_OFFSET
     holes_at_start: int = 0
     """Number of holes behind the walk when the transaction was seen to begin."""
     holes: int = 0
@@ -39,12 +43,12 @@ class SeenProducer:
 class EndedTransaction:
     """A marker that the walk came across."""
 
-    producer_id: int
-    first_offset: int | None
+    producer_id: ProducerId
+    first_offset: Offset | None
     """First offset of the transaction; None if none was seen to begin."""
-    last_offset: int
+    last_offset: Offset
     """The marker's."""
-    last_stable_offset: int
+    last_stable_offset: Offset
     is_aborted: bool
     is_unbroken: bool
     """Whether no hole lies behind the first offset, in which another transaction may have begun."""
@@ -56,12 +60,12 @@ class ProducerWalk:
     """The producers up to the batch that was seen last."""
 
     def __init__(self) -> None:
-        self.producers: dict[int, SeenProducer] = {}
+        self.producers: dict[ProducerId, SeenProducer] = {}
         self.holes = 0
         """Ranges of offsets that were not seen: gaps, and damaged batches."""
         self.is_history_known = True
         """Whether the state before the first batch is known."""
-        self._open: dict[int, int] = {}
+        self._open: dict[Offset, ProducerId] = {}
         """Producer id by first offset, in rising order."""
 
     def copy(self) -> "ProducerWalk":
@@ -72,7 +76,7 @@ class ProducerWalk:
         found._open = dict(self._open)
         return found
 
-    def start_from(self, known: dict[int, KnownProducer]) -> None:
+    def start_from(self, known: dict[ProducerId, KnownProducer]) -> None:
         """Take over the state of a snapshot, in place of what was seen."""
         self.producers = {
             producer_id: SeenProducer(
@@ -121,7 +125,8 @@ class ProducerWalk:
             or sequence != (known.last_sequence + 1) & SEQUENCE_MAX
         ):
             return False
-        known.last_sequence, known.last_offset = (sequence + delta) & SEQUENCE_MAX, base + delta
+        known.last_sequence = (sequence + delta) & SEQUENCE_MAX
+        known.last_offset = base + delta  # type: ignore[assignment]
         return True
 
     def see(self, batch: Batch) -> EndedTransaction | None:
@@ -154,9 +159,9 @@ class ProducerWalk:
         if first is not None:
             self._open.pop(first, None)
         if known.epoch != batch.producer_epoch:
-            known.last_sequence = known.last_offset = NONE
+            known.last_sequence, known.last_offset = NONE, _NO_OFFSET
             known.holes = self.holes
-        known.epoch, known.transaction_start = batch.producer_epoch, NONE
+        known.epoch, known.transaction_start = batch.producer_epoch, _NO_OFFSET
         first_open = self.first_open
         return EndedTransaction(
             producer_id=batch.producer_id,
@@ -169,15 +174,15 @@ class ProducerWalk:
         )
 
     @property
-    def first_open(self) -> int | None:
+    def first_open(self) -> Offset | None:
         """First offset of the oldest open transaction; None without one."""
         return next(iter(self._open), None)
 
-    def open_transactions(self) -> list[tuple[int, int]]:
+    def open_transactions(self) -> list[tuple[Offset, ProducerId]]:
         """First offset and producer id of each open transaction, the oldest first."""
         return list(self._open.items())
 
-    def disagreement(self, snapshot: dict[int, KnownProducer]) -> str | None:
+    def disagreement(self, snapshot: dict[ProducerId, KnownProducer]) -> str | None:
         """Compare a snapshot of this offset with the batches; returns a difference, or None.
 
         Only of producers that the walk has seen: the others may have been forgotten or may be

@@ -10,16 +10,15 @@ continues at its offset (`listing`).
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
-from tailrace.config.settings import INT64_MAX
 from tailrace.errors import (
     CorruptionError,
     DirectoryError,
     OffsetOutOfRangeError,
     OffsetsDeletedError,
 )
-from tailrace.model import TopicPartition
+from tailrace.model import OFFSET_MAX, Offset, Position, TopicPartition
 from tailrace.reading.listing import (
     STALE,
     TRIES_MAX,
@@ -40,6 +39,8 @@ from tailrace.storage.walk import walk_runs
 
 ResultT = TypeVar("ResultT")
 
+_FIRST: Final = Offset(0)
+
 logger = logging.getLogger(__name__)
 
 
@@ -49,7 +50,7 @@ class StoredBatch(NamedTuple):
     batch: Batch
     path: str
     """The log file."""
-    position: int
+    position: Position
     """Bytes from the start of the file."""
 
 
@@ -58,25 +59,27 @@ class StoredRun(NamedTuple):
 
     piece: Piece
     path: str
-    position: int
+    position: Position
 
-    def since(self, offset: int) -> "StoredRun":
+    def since(self, offset: Offset) -> "StoredRun":
         """The same without the batches that end before `offset`; its last offset is not below."""
         if isinstance(self.piece, Batch):
             return self
         left = self.piece.since(offset)
-        return StoredRun(left, self.path, self.position + self.piece.size - left.size)
+        skipped = self.piece.size - left.size
+        return StoredRun(left, self.path, Position(self.position + skipped))
 
-    def batches(self, start_offset: int, limit_offset: int) -> Iterator[StoredBatch]:
+    def batches(self, start_offset: Offset, limit_offset: Offset) -> Iterator[StoredBatch]:
         """The single batches with an offset of the range."""
         for position, batch in batches_of(self.piece, start_offset, limit_offset):
-            yield StoredBatch(batch, self.path, self.position + position)
+            # A call of `Position` for each batch would cost more than the sum.
+            yield StoredBatch(batch, self.path, self.position + position)  # type: ignore[arg-type]
 
 
 class _LogEnd(NamedTuple):
     """The end of the whole batches of a log."""
 
-    offset: int
+    offset: Offset
     size: int
     """Bytes of whole batches in the last segment."""
     error: CorruptionError | None
@@ -88,7 +91,7 @@ class _LogEnd(NamedTuple):
 class JudgeTail(Protocol):
     """Decides where a log ends if there are bytes behind its last whole batch."""
 
-    def __call__(self, last: SegmentFiles, end: int, error: CorruptionError | None) -> int:
+    def __call__(self, last: SegmentFiles, end: Offset, error: CorruptionError | None) -> Offset:
         """The log end: `end`, the offset after the last whole batch, or a larger one.
 
         `error` says what is wrong with the bytes, or is None for a partial batch. May raise it.
@@ -104,27 +107,27 @@ class LogReader:
         *,
         files: Files,
         folder: str,
-        log_start_offset: int | None,
+        log_start_offset: Offset | None,
         judge_tail: JudgeTail | None,
     ) -> None:
         self.segments: tuple[SegmentFiles, ...] = ()
         """The size of the last one has only whole batches, as an append may be in progress."""
-        self.start_offset = 0
+        self.start_offset = Offset(0)
         """The first offset that may be read."""
-        self.end_offset = 0
+        self.end_offset = Offset(0)
         """The offset behind the last whole batch at the time of `open`."""
         self.files = files
         self.folder = folder
         self._given_start = log_start_offset
         self._judge_tail = judge_tail
 
-    def batches(self, start_offset: int, limit_offset: int) -> Iterator[Batch]:
+    def batches(self, start_offset: Offset, limit_offset: Offset) -> Iterator[Batch]:
         """Every batch with an offset of the range; as `stored_runs`."""
         for stored in self.stored_runs(start_offset, limit_offset):
             for batch, _, _ in stored.batches(start_offset, limit_offset):
                 yield batch
 
-    def stored_runs(self, start_offset: int, limit_offset: int) -> Iterator[StoredRun]:
+    def stored_runs(self, start_offset: Offset, limit_offset: Offset) -> Iterator[StoredRun]:
         """Every batch with an offset from `start_offset` up to below `limit_offset`.
 
         Each batch is checked (`Batch.check`) before it is returned. A run may reach beyond the
@@ -160,7 +163,9 @@ class LogReader:
             else:
                 return
 
-    def settled(self, start_offset: int, limit_offset: int, work: Callable[[], ResultT]) -> ResultT:
+    def settled(
+        self, start_offset: Offset, limit_offset: Offset, work: Callable[[], ResultT]
+    ) -> ResultT:
         """The result of `work`, while no segment of a range was exchanged.
 
         `work` is called again if one was, so it must have no side effects.
@@ -182,7 +187,9 @@ class LogReader:
                 return result
         raise unsettled(self.folder)
 
-    def list_anew(self, start_offset: int, limit_offset: int, *, since: int | None = None) -> bool:
+    def list_anew(
+        self, start_offset: Offset, limit_offset: Offset, *, since: Offset | None = None
+    ) -> bool:
         """List the folder again; whether files of a range were exchanged. Updates `segments` then.
 
         With `since`, files from that offset on count, also if they were read already.
@@ -225,9 +232,9 @@ class LogReader:
         error: Stale,
         tries: int,
         *,
-        start_offset: int,
-        limit_offset: int,
-        since: int | None = None,
+        start_offset: Offset,
+        limit_offset: Offset,
+        since: Offset | None = None,
     ) -> None:
         """Raise `error`, unless it comes from files that were exchanged."""
         try:
@@ -240,7 +247,7 @@ class LogReader:
         if tries >= TRIES_MAX:
             raise unsettled(self.folder) from error
 
-    def _planned_pieces(self, start_offset: int, limit_offset: int) -> Iterator[StoredRun]:
+    def _planned_pieces(self, start_offset: Offset, limit_offset: Offset) -> Iterator[StoredRun]:
         """Yield the pieces that `stored_runs` promises, from the files as listed now."""
         end = start_offset
         segments = self.segments
@@ -271,16 +278,16 @@ class LogReader:
                 path=self.folder,
             )
 
-    def segments_between(self, start_offset: int, limit_offset: int) -> list[SegmentFiles]:
+    def segments_between(self, start_offset: Offset, limit_offset: Offset) -> list[SegmentFiles]:
         """The segments that may have an offset of a range."""
-        limits = [*(each.base_offset for each in self.segments[1:]), INT64_MAX]
+        limits = [*(each.base_offset for each in self.segments[1:]), OFFSET_MAX]
         return [
             segment
             for segment, limit in zip(self.segments, limits, strict=False)
             if segment.base_offset < limit_offset and limit > start_offset
         ]
 
-    def size_between(self, start_offset: int, limit_offset: int) -> int:
+    def size_between(self, start_offset: Offset, limit_offset: Offset) -> int:
         """An estimate of the bytes of log in a range, from the sizes of its segments."""
         total = 0
         for number, segment in enumerate(self.segments):
@@ -292,17 +299,17 @@ class LogReader:
         return total
 
     def _scan(
-        self, segment: SegmentFiles, following: int | None, start_offset: int
-    ) -> Iterator[tuple[int, Piece]]:
+        self, segment: SegmentFiles, following: Offset | None, start_offset: Offset
+    ) -> Iterator[tuple[Position, Piece]]:
         """Position and batch or run, from one at or before `start_offset` on.
 
         No checksum covers a batch's base offset, so it is compared with its neighbours. `following`
         is the base offset of the next segment.
         """
-        end = position = 0
+        position, end = Position(0), 0
         piece = None
         damage: CorruptionError | None = None
-        behind = INT64_MAX if following is None else following
+        behind = OFFSET_MAX if following is None else following
         file = self.files.open(segment.path, read_only=True)
         try:
             position = end = position_near(self.files, segment, file, offset=start_offset)
@@ -338,7 +345,9 @@ class LogReader:
         file = self.files.open(first.path, read_only=True)
         try:
             for position, piece in walk_runs(file, first.path, start=0, limit=first.size):
-                found = next(StoredRun(piece, first.path, position).batches(0, INT64_MAX)).batch
+                found = next(
+                    StoredRun(piece, first.path, position).batches(_FIRST, OFFSET_MAX)
+                ).batch
                 found.check()
                 return found
         except CorruptionError:
@@ -368,8 +377,8 @@ class LogReader:
             except STALE as error:
                 failure = error
             before, (found, _) = found, list_segment_files(self.files, self.folder)
-            last = before[-1].base_offset if before else 0
-            has_changed = exchanged(before, found, start_offset=last, limit_offset=INT64_MAX)
+            last = before[-1].base_offset if before else _FIRST
+            has_changed = exchanged(before, found, start_offset=last, limit_offset=OFFSET_MAX)
             if isinstance(failure, CorruptionError | FileCutError) and not has_changed:
                 raise failure
         raise unsettled(self.folder)
@@ -382,14 +391,14 @@ class LogReader:
         finally:
             file.close()
 
-    def _find_start(self, end: int) -> int:
+    def _find_start(self, end: Offset) -> Offset:
         """The log start as a broker finds it: from the checkpoint, or else from the log's files.
 
         `end` is the log end when the log was opened. The checkpoint is ignored if it is malformed,
         or if its entry is beyond the current log end and the folder's leader epochs do not confirm
         it (`evidence.is_of_this_log`).
         """
-        first = self.segments[0].base_offset if self.segments else 0
+        first = self.segments[0].base_offset if self.segments else _FIRST
         noted = self._given_start
         if noted is None:
             noted = _checkpointed_log_start(self.files, self.folder)
@@ -399,15 +408,19 @@ class LogReader:
             and not evidence.is_of_this_log(self.files, self.folder, noted)
             and noted > self._walk_to_end(self.segments[-1]).offset
         ):
-            noted = evidence.start_by_epochs(
-                self.files, self.folder, first_base=first, first=self._first_batch()
-            )
+            return max(first, self._start_by_epochs(first))
         return max(first, noted)
 
-    def _find_end(self) -> int:
+    def _start_by_epochs(self, first_base: Offset) -> Offset:
+        first = self._first_batch()
+        return Offset(
+            evidence.start_by_epochs(self.files, self.folder, first_base=first_base, first=first)
+        )
+
+    def _find_end(self) -> Offset:
         """The offset after the last whole batch; cuts the size of the last segment to it."""
         if not self.segments:
-            return 0
+            return _FIRST
         last = self.segments[-1]
         end, size, error, has_tail = self._walk_to_end(last)
         if has_tail and self._judge_tail is not None:
@@ -423,7 +436,7 @@ class LogReader:
         end, size, error = last.base_offset, 0, None
         file = self.files.open(last.path, read_only=True)
         try:
-            start = position_near(self.files, last, file, offset=INT64_MAX)
+            start = position_near(self.files, last, file, offset=OFFSET_MAX)
             for position, piece in walk_runs(file, last.path, start=start, limit=last.size):
                 _check_order(last, position, piece, first=end)
                 end, size = piece.next_offset, position + piece.size
@@ -440,7 +453,7 @@ def open_log_reader(
     files: Files,
     folder: str,
     *,
-    log_start_offset: int | None = None,
+    log_start_offset: Offset | None = None,
     judge_tail: JudgeTail | None = None,
 ) -> LogReader:
     """Open a partition's folder for reading.
@@ -479,22 +492,27 @@ def partition_folders(files: Files, data_directory: str) -> dict[TopicPartition,
     return found
 
 
-def _checkpointed_log_start(files: Files, directory: str) -> int | None:
+def _checkpointed_log_start(files: Files, directory: str) -> Offset | None:
     """The checkpointed log start, 0 without an entry; None if it is malformed, which is logged."""
     parent, _, name = directory.rstrip("/").rpartition("/")
     partition = names.parse_partition_directory_name(name)
     if partition is None:
-        return 0
+        return _FIRST
     path = f"{parent or '.'}/{names.LOG_START_OFFSETS}"
     try:
-        return read_offset_checkpoint(files, path).get(partition, 0)
+        return Offset(read_offset_checkpoint(files, path).get(partition, 0))
     except CorruptionError as error:
         logger.warning("checkpoint_unreadable reason=%s", error)
         return None
 
 
 def _check_order(
-    segment: SegmentFiles, position: int, piece: Piece, *, first: int, limit: int = INT64_MAX
+    segment: SegmentFiles,
+    position: Position,
+    piece: Piece,
+    *,
+    first: Offset,
+    limit: Offset = OFFSET_MAX,
 ) -> None:
     if not first <= piece.base_offset <= piece.last_offset < limit:
         raise CorruptionError(

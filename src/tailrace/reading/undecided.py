@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
+from tailrace.model import OFFSET_MAX, Offset, Position, ProducerId
 from tailrace.reading.damage import find_segment_damage, sound_ranges
 from tailrace.reading.listing import SegmentFiles, open_sibling
 from tailrace.reading.lookup import position_near
@@ -28,7 +28,7 @@ class AbortedRecords:
     """The aborted transactions of a partition; tells which batches belong to one."""
 
     def __init__(self, aborted: Sequence[AbortedTxn]) -> None:
-        self._by_producer: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self._by_producer: dict[ProducerId, list[tuple[Offset, Offset]]] = defaultdict(list)
         for each in aborted:
             self._by_producer[each.producer_id].append((each.first_offset, each.last_offset))
 
@@ -41,7 +41,7 @@ class AbortedRecords:
         return number >= 0 and batch.base_offset <= spans[number][1]
 
 
-def find_aborted(files: Files, segments: Sequence[SegmentFiles], offset: int) -> AbortedRecords:
+def find_aborted(files: Files, segments: Sequence[SegmentFiles], offset: Offset) -> AbortedRecords:
     """Read the aborted transactions from `offset` on from the transaction indexes.
 
     Beside a broker the caller makes sure that the files keep still: to miss one is to show what was
@@ -58,7 +58,7 @@ def find_aborted(files: Files, segments: Sequence[SegmentFiles], offset: int) ->
         index = TransactionIndex(files, path, base_offset=segment.base_offset, file=file)
         try:
             index.check()
-            found += index.collect(offset, INT64_MAX)[0]
+            found += index.collect(offset, OFFSET_MAX)[0]
         finally:
             index.close()
     return AbortedRecords(found)
@@ -70,11 +70,11 @@ class OpenTransactions:
 
     walk: ProducerWalk
     """State of the producers after the batches up to there; not to be changed."""
-    next_offset: int
+    next_offset: Offset
     """Behind the last batch that was looked at."""
 
     @property
-    def first_offset(self) -> int | None:
+    def first_offset(self) -> Offset | None:
         """First offset of the oldest open transaction, the last stable offset; None without one."""
         return self.walk.first_open
 
@@ -84,7 +84,7 @@ def find_open_transactions(
     folder: str,
     segments: Sequence[SegmentFiles],
     *,
-    end: int,
+    end: Offset,
     known: OpenTransactions | None = None,
     steps_over_damage: bool = False,
 ) -> OpenTransactions:
@@ -125,7 +125,7 @@ def find_open_transactions(
     return OpenTransactions(walk, start)
 
 
-def _newest_snapshot(files: Files, folder: str, end: int) -> tuple[ProducerWalk, int]:
+def _newest_snapshot(files: Files, folder: str, end: Offset) -> tuple[ProducerWalk, Offset]:
     """The producers by the newest snapshot up to `end`, and its offset."""
     walk = ProducerWalk()
     for offset in reversed(list_snapshots(files, folder)):
@@ -136,15 +136,15 @@ def _newest_snapshot(files: Files, folder: str, end: int) -> tuple[ProducerWalk,
         except (CorruptionError, FileNotFoundError):
             continue  # A broker may have just deleted it; an older one costs a longer walk.
         return walk, offset
-    return walk, 0
+    return walk, Offset(0)
 
 
 def _sound_batches(
     file: File,
     segment: SegmentFiles,
-    following: int | None,
+    following: Offset | None,
     *,
-    start: int,
+    start: Position,
     steps_over_damage: bool,
 ) -> Iterator[tuple[int, Batch]]:
     """Position and batch from a position on; what is damaged is left out, or an error."""

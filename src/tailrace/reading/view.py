@@ -18,14 +18,13 @@ every wanted offset is in one of them, in what is told, or was never there.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tailrace.config.settings import INT64_MAX
 from tailrace.errors import (
     CorruptionError,
     OffsetsDeletedError,
     TailraceError,
     UnsupportedCodecError,
 )
-from tailrace.model import IsolationLevel, Offset, TopicPartition
+from tailrace.model import OFFSET_MAX, IsolationLevel, Offset, TopicPartition
 from tailrace.reading.damage import (
     Drop,
     find_segment_damage,
@@ -48,6 +47,8 @@ from tailrace.records.search import find_timestamp
 from tailrace.runtime.files import File, FileCutError, Files
 from tailrace.storage.walk import walk_runs
 
+_FIRST: Final = Offset(0)
+
 UNREADABLE: Final = (CorruptionError, UnsupportedCodecError, DecompressedTooLargeError)
 """The errors of a batch with the right checksum that `LogView.leave_out` takes."""
 
@@ -56,15 +57,15 @@ class Span(NamedTuple):
     """A range of offsets of one partition."""
 
     partition: TopicPartition
-    start: int
-    limit: int
+    start: Offset
+    limit: Offset
 
 
 class _DamagedSegment(NamedTuple):
     """A segment that cannot be read from end to end."""
 
     files: SegmentFiles
-    following: int | None
+    following: Offset | None
     """Base offset of the next one."""
     file: File
     drops: list[Drop]
@@ -84,7 +85,7 @@ class _Tail:
         self._partition = partition
         self._is_skipped = is_skipped
 
-    def judge(self, last: SegmentFiles, end: int, error: CorruptionError | None) -> int:
+    def judge(self, last: SegmentFiles, end: Offset, error: CorruptionError | None) -> Offset:
         """An append in progress has nothing behind it; damage may have sound batches there."""
         self.error, self.torn, self.skipped = None, None, []
         found = find_tail_damage(self._files, last, end)
@@ -124,7 +125,7 @@ class LogView:
         self._isolation = isolation
         self._tell = tell
         self._tail = tail
-        self._latest_offset: int | None = None
+        self._latest_offset: Offset | None = None
 
     @property
     def tail(self) -> list[Skipped]:
@@ -136,7 +137,7 @@ class LogView:
         """The damage behind the end of the log, where none may be left out."""
         return self._tail.error
 
-    def latest_offset(self) -> int:
+    def latest_offset(self) -> Offset:
         """The end of what may be read: that of the log, or its last stable offset.
 
         Raises:
@@ -148,7 +149,7 @@ class LogView:
         while self._latest_offset is None:
             try:
                 self.transactions = reader.settled(
-                    reader.start_offset, INT64_MAX, self._find_open_transactions
+                    reader.start_offset, OFFSET_MAX, self._find_open_transactions
                 )
             except OffsetsDeletedError:
                 continue  # The log begins later now, and may end the same.
@@ -168,7 +169,7 @@ class LogView:
             steps_over_damage=self._tell is not None,
         )
 
-    def offset_at(self, timestamp: int, *, start: int = 0) -> int | None:
+    def offset_at(self, timestamp: int, *, start: Offset = _FIRST) -> Offset | None:
         """The first offset from `start` on whose timestamp is this one (ms) or a later one.
 
         As a broker finds it: by the time indexes, and reading from where they point. Markers count.
@@ -183,17 +184,17 @@ class LogView:
             except OffsetsDeletedError:
                 continue  # The log begins later now.
 
-    def _offset_at(self, timestamp: int, start: int) -> int | None:
+    def _offset_at(self, timestamp: int, start: Offset) -> Offset | None:
         span = Span(self.partition, start, self.latest_offset())
         for stored in self.batches_since(timestamp, span.start, span.limit):
             if stored.batch.max_timestamp >= timestamp:
                 with decoding(stored, span, self._tell):
-                    found = find_timestamp(stored.batch, timestamp, start_offset=Offset(start))
+                    found = find_timestamp(stored.batch, timestamp, start_offset=start)
                     if found is not None:
                         return found.offset
         return None
 
-    def batches_since(self, timestamp: int, start: int, limit: int) -> Iterator[StoredBatch]:
+    def batches_since(self, timestamp: int, start: Offset, limit: Offset) -> Iterator[StoredBatch]:
         """The batches of a range that may have a record as young as this (ms).
 
         A time index vouches for what is before its entries, and what is behind the last one is
@@ -213,7 +214,7 @@ class LogView:
                 for stored in self.pieces(first, last):
                     yield from stored.batches(first, last)
 
-    def find_aborted(self, start: int) -> AbortedRecords:
+    def find_aborted(self, start: Offset) -> AbortedRecords:
         """The aborted transactions with a record from an offset on; none if all is to be seen.
 
         Raises:
@@ -230,14 +231,14 @@ class LogView:
             lambda: find_aborted(self._files, self.reader.segments_between(start, end), start),
         )
 
-    def visible(self, start: int, limit: int) -> Iterator[StoredRun]:
+    def visible(self, start: Offset, limit: Offset) -> Iterator[StoredRun]:
         """Yield the runs of `pieces`; read_committed leaves out data of aborted transactions."""
         aborted = self.find_aborted(start)
         for stored in self.pieces(start, limit):
             if isinstance(stored.piece, BatchRun) or not aborted.has(stored.piece):
                 yield stored
 
-    def pieces(self, start: int, limit: int) -> Iterator[StoredRun]:
+    def pieces(self, start: Offset, limit: Offset) -> Iterator[StoredRun]:
         """The batches of a range; a run of them may reach beyond it.
 
         Raises:
@@ -270,7 +271,7 @@ class LogView:
                 return
             at = max(at, damaged.following)
 
-    def batches(self, start: int, limit: int) -> Iterator[StoredBatch]:
+    def batches(self, start: Offset, limit: Offset) -> Iterator[StoredBatch]:
         """Yield the batches of `pieces` that hold an offset of the range."""
         for stored in self.pieces(start, limit):
             yield from stored.batches(start, limit)
@@ -304,7 +305,7 @@ class LogView:
                 self._tell(each)
 
     def _open_damaged(
-        self, error: CorruptionError, start: int, limit: int
+        self, error: CorruptionError, start: Offset, limit: Offset
     ) -> "_DamagedSegment | None":
         """The segment that an error is about, with its damage; None if it was exchanged meanwhile.
 
@@ -342,7 +343,7 @@ class LogView:
         return _DamagedSegment(segment, following, file, drops)
 
     def _sound_pieces(
-        self, damaged: "_DamagedSegment", start: int, limit: int
+        self, damaged: "_DamagedSegment", start: Offset, limit: Offset
     ) -> Iterator[StoredRun]:
         """The batches between the damage, which is told in its place."""
         segment, _, file, drops = damaged
@@ -389,7 +390,7 @@ def open_view(
     )
 
 
-def _told(partition: TopicPartition, drop: Drop, start: int, *, limit: int | None) -> Skipped:
+def _told(partition: TopicPartition, drop: Drop, start: Offset, *, limit: Offset | None) -> Skipped:
     ends = [each for each in (drop.next_offset, limit) if each is not None]
     return Skipped(
         partition,
@@ -401,7 +402,7 @@ def _told(partition: TopicPartition, drop: Drop, start: int, *, limit: int | Non
     )
 
 
-def _first_error(drops: list[Drop], end: int) -> CorruptionError:
+def _first_error(drops: list[Drop], end: Offset) -> CorruptionError:
     """The error for the first damage at or behind the end of what can be read."""
     first = next((drop for drop in drops if drop.offset >= end), drops[-1])
     return CorruptionError(
@@ -409,5 +410,5 @@ def _first_error(drops: list[Drop], end: int) -> CorruptionError:
     )
 
 
-def _meets(drop: Drop, start: int, limit: int) -> bool:
+def _meets(drop: Drop, start: Offset, limit: Offset) -> bool:
     return drop.offset < limit and (drop.next_offset is None or drop.next_offset > start)

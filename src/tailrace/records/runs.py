@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 from tailrace.errors import CorruptionError
 from tailrace.kernels import RECORD_SIZE_MIN
+from tailrace.model import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from tailrace.records import layout, packages
 from tailrace.records.batch import Batch
 from tailrace.records.legacy import read_all_batches
@@ -31,8 +32,22 @@ _SINGLE: Final = layout.CODEC_MASK | layout.TRANSACTIONAL_FLAG | layout.CONTROL_
 
 _EMPTY_LENGTH: Final = layout.HEADER_SIZE - layout.LOG_OVERHEAD
 
-Header: TypeAlias = tuple[int, ...]
-"""The fields of `layout.HEADER`, in their order."""
+Header: TypeAlias = tuple[
+    Offset,
+    int,
+    LeaderEpoch,
+    int,
+    int,
+    int,
+    int,
+    int,
+    int,
+    ProducerId,
+    ProducerEpoch,
+    int,
+    int,
+]
+"""The fields of `layout.HEADER`, in their order; `Field` names them."""
 
 
 class Field(IntEnum):
@@ -63,15 +78,15 @@ class BatchRun:
         """The bytes of exactly these batches."""
         self.headers = headers
         self.size = len(view)
-        self.base_offset = headers[0][Field.BASE_OFFSET]
+        self.base_offset, *_ = headers[0]
         """Base offset of the first batch."""
         self.last_offset = last_offset(headers[-1])
         """Offset of the last record of the last batch, even if compaction has removed it."""
 
     @property
-    def next_offset(self) -> int:
+    def next_offset(self) -> Offset:
         """The offset after the run."""
-        return self.last_offset + 1
+        return Offset(self.last_offset + 1)
 
     @property
     def record_count(self) -> int:
@@ -84,7 +99,7 @@ class BatchRun:
         sizes = (header[Field.LENGTH] + layout.LOG_OVERHEAD for header in self.headers)
         return list(accumulate(sizes, initial=0))[:-1]
 
-    def since(self, offset: int) -> "BatchRun":
+    def since(self, offset: Offset) -> "BatchRun":
         """The run without the batches that end before `offset`, which it must reach."""
         index = 0
         while last_offset(self.headers[index]) < offset:
@@ -93,7 +108,7 @@ class BatchRun:
             return self
         return BatchRun(self.view[self.positions[index] :], self.headers[index:])
 
-    def batches(self, start_offset: int, limit_offset: int) -> Iterator[tuple[int, Batch]]:
+    def batches(self, start_offset: Offset, limit_offset: Offset) -> Iterator[tuple[int, Batch]]:
         """Position in the run and batch, of those that hold an offset of a range."""
         limits = pairwise([*self.positions, self.size])
         for header, (position, limit) in zip(self.headers, limits, strict=True):
@@ -106,7 +121,9 @@ class BatchRun:
 Piece: TypeAlias = Batch | BatchRun
 
 
-def batches_of(piece: Piece, start_offset: int, limit_offset: int) -> Iterator[tuple[int, Batch]]:
+def batches_of(
+    piece: Piece, start_offset: Offset, limit_offset: Offset
+) -> Iterator[tuple[int, Batch]]:
     """Each batch with its position in the piece; from a run, those with an offset of the range."""
     if isinstance(piece, Batch):
         yield 0, piece
@@ -152,9 +169,10 @@ def read_runs(view: memoryview) -> RunReader:
     return RunReader(view)
 
 
-def last_offset(header: Header) -> int:
+def last_offset(header: Header) -> Offset:
     """The offset of the last record of the batch, even if compaction has removed it."""
-    return header[Field.BASE_OFFSET] + header[Field.LAST_OFFSET_DELTA]
+    # A call of `Offset` for each batch would cost as much as the sum.
+    return header[Field.BASE_OFFSET] + header[Field.LAST_OFFSET_DELTA]  # type: ignore[return-value]
 
 
 def _scan(view: memoryview, position: int) -> tuple[list[Header], int]:

@@ -25,7 +25,7 @@ from tailrace.errors import (
     OffsetOutOfRangeError,
     OffsetsDeletedError,
 )
-from tailrace.model import METADATA_TOPIC, IsolationLevel, TopicPartition
+from tailrace.model import METADATA_TOPIC, IsolationLevel, Offset, TopicPartition
 from tailrace.reading.located import Skipped
 from tailrace.reading.opening import NamedDirectory, open_directory
 from tailrace.reading.reader import StoredRun, partition_folders
@@ -93,7 +93,7 @@ class DirectoryStore:
                 self.skipped += log.tail
         return found
 
-    def offset_at(self, partition: TopicPartition, timestamp: int) -> int | None:
+    def offset_at(self, partition: TopicPartition, timestamp: int) -> Offset | None:
         """The offset that a broker would find: by the time indexes, and reading from there."""
         log = self._log(partition)
         with _explaining(log.reader.folder):
@@ -101,7 +101,7 @@ class DirectoryStore:
 
     def size_between(self, partition: TopicPartition, start: int, limit: int) -> int:
         """Bytes of log between two offsets, by the sizes of the segments."""
-        return self._log(partition).reader.size_between(start, limit)
+        return self._log(partition).reader.size_between(Offset(start), Offset(limit))
 
     def seals(self, partition: TopicPartition, start: int, limit: int) -> tuple[SegmentSeal, ...]:
         """The seals of the segments that have these offsets."""
@@ -110,9 +110,9 @@ class DirectoryStore:
             while True:
                 try:
                     return log.reader.settled(
-                        max(start, log.reader.start_offset),
-                        limit,
-                        partial(_seals, log, start, limit),
+                        max(Offset(start), log.reader.start_offset),
+                        Offset(limit),
+                        partial(_seals, log, Offset(start), Offset(limit)),
                     )
                 except OffsetsDeletedError:
                     continue  # Who reads is told.
@@ -147,7 +147,7 @@ class DirectoryStore:
         """The whole range from the segments that were planned, or an error."""
         reader, at = log.reader, wanted.start
 
-        def check(limit: int) -> None:
+        def check(limit: Offset) -> None:
             """Compare the segments that hold the offsets from `at` to `limit` with the plan."""
             broken = reader.settled(
                 at, wanted.limit, partial(_broken_seal, log, wanted, range(at, limit))
@@ -245,7 +245,7 @@ def lost(wanted: OffsetRange, reason: str, *, where: str) -> FatalError:
     )
 
 
-def _seals(log: LogView, start: int, limit: int) -> tuple[SegmentSeal, ...]:
+def _seals(log: LogView, start: Offset, limit: Offset) -> tuple[SegmentSeal, ...]:
     segments = log.reader.segments_between(start, limit)
     return tuple(seal(log.reader.files, each) for each in segments)
 

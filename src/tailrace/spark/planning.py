@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError
 from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.spark.seals import SegmentSeal
 
 TASK_BYTES = 64 * 1024 * 1024
@@ -48,9 +48,9 @@ class OffsetRange:
     """Part of one partition's log."""
 
     partition: TopicPartition
-    start: int
+    start: Offset
     """The first offset."""
-    limit: int
+    limit: Offset
     """The offset after the last."""
     size: int
     """About how many bytes of log it has; 0: not known."""
@@ -72,8 +72,8 @@ class OffsetRange:
         ends = [each.base_offset for each in self.seals[1:]] + [self.limit]
         return replace(
             self,
-            start=start,
-            limit=limit,
+            start=Offset(start),
+            limit=Offset(limit),
             size=self.size * (limit - start) // self.length,
             seals=tuple(
                 each
@@ -146,7 +146,7 @@ def _cut(
     first = position * count // total
     last = (position + size - 1) * count // total
     pieces = []
-    start = whole.start
+    start: int = whole.start
     for index in range(first, last + 1):
         # The first place on the line that belongs to the next task.
         border = min(_divided((index + 1) * total, count), position + size)

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tailrace.model import Offset
 from tailrace.reading.listing import SegmentFiles
 from tailrace.records.layout import HEADER_SIZE
 from tailrace.runtime.files import Files
@@ -20,7 +21,7 @@ from tailrace.runtime.files import Files
 class SegmentSeal(NamedTuple):
     """One segment as it was when the query was planned."""
 
-    base_offset: int
+    base_offset: Offset
     size: int
     """Bytes of whole batches."""
     checksum: int

@@ -11,7 +11,7 @@ from typing import Protocol, assert_never
 
 from tailrace.client import ClusterReader, fetch_pieces
 from tailrace.errors import ConfigError, OffsetOutOfRangeError
-from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
+from tailrace.model import IsolationLevel, Offset, SpecialTimestamp, TopicPartition
 from tailrace.reading.located import LocatedBatch, LocatedBatches, Skipped, split_batches
 from tailrace.spark.directories import DirectoryStore, lost
 from tailrace.spark.offsets import Extent
@@ -126,7 +126,8 @@ class BrokerStore:
 
     def pieces(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[LocatedBatches]:
         """The batches of a range, as views of the answers."""
-        start, limit = wanted.start, wanted.limit
+        start: int = wanted.start
+        limit: int = wanted.limit
         if not fails_on_data_loss:
             first, end = self._cluster.log_range(wanted.partition, isolation=self._isolation)
             start, limit = max(start, first), min(limit, end)
@@ -183,8 +184,8 @@ def measure_ranges(
     return [
         OffsetRange(
             partition=partition,
-            start=start,
-            limit=limit,
+            start=Offset(start),
+            limit=Offset(limit),
             size=store.size_between(partition, start, limit),
             seals=store.seals(partition, start, limit),
         )

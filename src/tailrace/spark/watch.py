@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.spark.corruption import write_report
 from tailrace.spark.limits import Backlog, SizeBetween
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
@@ -165,7 +165,9 @@ class LogWatch:
             return self.store.size_between
         longest: dict[str, tuple[int, OffsetRange]] = {}
         for partition, (start, limit) in backlog.items():
-            wanted = OffsetRange(partition=partition, start=start, limit=limit, size=0)
+            wanted = OffsetRange(
+                partition=partition, start=Offset(start), limit=Offset(limit), size=0
+            )
             if wanted.length > longest.get(partition.topic, (0,))[0]:
                 longest[partition.topic] = wanted.length, wanted
         typical = {topic: self._bytes_per_offset(wanted) for topic, (_, wanted) in longest.items()}

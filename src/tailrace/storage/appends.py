@@ -28,7 +28,14 @@ from tailrace.errors import (
     RecordTooLargeError,
 )
 from tailrace.kernels import Refusal
-from tailrace.model import NO_TIMESTAMP, AppendOrigin, Codec, Offset, TimestampType
+from tailrace.model import (
+    NO_TIMESTAMP,
+    AppendOrigin,
+    Codec,
+    LeaderEpoch,
+    Offset,
+    TimestampType,
+)
 from tailrace.records import layout, packages
 from tailrace.records.batch import (
     Batch,
@@ -82,9 +89,9 @@ class PlannedAppend(NamedTuple):
 
     batch: Batch
     """The batch to write; a new one if the records were recompressed."""
-    base_offset: int
+    base_offset: Offset
     last_offset: Offset
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     max_timestamp: int
     """Largest record timestamp in milliseconds, or -1."""
     is_append_time: bool
@@ -111,8 +118,8 @@ def plan_append(
     records: memoryview,
     *,
     config: LogConfig,
-    next_offset: int,
-    leader_epoch: int,
+    next_offset: Offset,
+    leader_epoch: LeaderEpoch,
     now_ms: int,
     origin: AppendOrigin = AppendOrigin.CLIENT,
     decompressed_max: int | None = None,
@@ -165,7 +172,7 @@ def plan_append(
 
 
 def placed(
-    planned: PlannedAppend, *, next_offset: int, leader_epoch: int, now_ms: int
+    planned: PlannedAppend, *, next_offset: Offset, leader_epoch: LeaderEpoch, now_ms: int
 ) -> PlannedAppend:
     """The plan with the current log end offset, leader epoch and time."""
     return planned._replace(

@@ -55,15 +55,15 @@ CLOSED = "the log is closed"
 class LogAppendInfo(NamedTuple):
     """The result of an append: the offsets of the batch."""
 
-    base_offset: int
-    last_offset: int
+    base_offset: Offset
+    last_offset: Offset
     log_append_time: int
     """The broker's timestamp in milliseconds, or -1 if the records keep the producer's.
 
     For a duplicate of a batch in the log: the largest timestamp of that batch, also with
     CreateTime.
     """
-    log_start_offset: int
+    log_start_offset: Offset
 
 
 class Log:
@@ -125,7 +125,7 @@ class Log:
         self,
         records: memoryview,
         *,
-        leader_epoch: int,
+        leader_epoch: LeaderEpoch,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: VerificationGuard | None = None,
@@ -163,7 +163,7 @@ class Log:
         self,
         planned: PlannedAppend,
         *,
-        leader_epoch: int,
+        leader_epoch: LeaderEpoch,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: VerificationGuard | None = None,
@@ -197,14 +197,18 @@ class Log:
             now_ms=now_ms,
         )
         if leader_epoch != self.epochs.latest:
-            self.epochs.assign(LeaderEpoch(leader_epoch), Offset(base_offset))
+            self.epochs.assign(leader_epoch, base_offset)
         self.segments.active.append(
             SegmentAppend(apply_stamps(planned), last_offset, max_timestamp, last_offset)
         )
         self.positions.advance_end(Offset(last_offset + 1))
         if batch.producer_id >= 0:
             self._note_producer(
-                batch, base_offset=base_offset, max_timestamp=max_timestamp, now_ms=now_ms
+                batch,
+                base_offset=base_offset,
+                last_offset=last_offset,
+                max_timestamp=max_timestamp,
+                now_ms=now_ms,
             )
         return LogAppendInfo(
             base_offset,
@@ -213,7 +217,7 @@ class Log:
             self.positions.log_start,
         )
 
-    def append_as_follower(self, records: memoryview, *, now_ms: int) -> int:
+    def append_as_follower(self, records: memoryview, *, now_ms: int) -> Offset:
         """Append a leader's batches with their offsets and epochs; returns the new log end.
 
         The leader has checked sizes, timestamps and sequences. Offsets may have gaps, which
@@ -268,6 +272,7 @@ class Log:
                 self._note_producer(
                     batch,
                     base_offset=batch.base_offset,
+                    last_offset=batch.last_offset,
                     max_timestamp=batch.max_timestamp,
                     now_ms=now_ms,
                 )
@@ -350,18 +355,18 @@ class Log:
                 writes.
         """
         self.check_usable()
-        base_offset = max(base_offset, self.end_offset)
+        at = Offset(max(base_offset, self.end_offset))
         active = self.segments.active
-        assert base_offset >= active.base_offset
-        if not active.size and active.base_offset == base_offset:
+        assert at >= active.base_offset
+        if not active.size and active.base_offset == at:
             return active
         # The file of the new segment may exist from now on. If this fails, the old segment must not
         # grow past the new base offset, or the next start would find overlapping segments.
         self._is_roll_due = True
-        segment = create_segment(self.folder, Offset(base_offset), config=self.config)
+        segment = create_segment(self.folder, at, config=self.config)
         try:
             active.finish()
-            self.producers.write_snapshot(base_offset)
+            self.producers.write_snapshot(at)
         except OSError:
             segment.close()
             raise
@@ -465,13 +470,19 @@ class Log:
             raise StorageError(errno.EIO, self._failure, self.folder.path)
 
     def _note_producer(
-        self, batch: Batch, *, base_offset: int, max_timestamp: int, now_ms: int
+        self,
+        batch: Batch,
+        *,
+        base_offset: Offset,
+        last_offset: Offset,
+        max_timestamp: int,
+        now_ms: int,
     ) -> None:
         """Update producer state, transaction index and last stable offset after an append."""
         completed = self.producers.note(
             batch,
             base_offset=base_offset,
-            last_offset=base_offset + batch.last_offset_delta,
+            last_offset=last_offset,
             timestamp=max_timestamp,
             now_ms=now_ms,
         )
@@ -556,7 +567,7 @@ def _sync_in_service(segments: Segments, segment: Segment, sync: Callable[[], No
             raise
 
 
-def _appended_before(known: KnownBatch, *, log_start_offset: int) -> LogAppendInfo:
+def _appended_before(known: KnownBatch, *, log_start_offset: Offset) -> LogAppendInfo:
     return LogAppendInfo(
         base_offset=known.base_offset,
         last_offset=known.last_offset,

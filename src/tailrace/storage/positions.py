@@ -78,14 +78,14 @@ class Positions:
         self.high_watermark = offset
         return True
 
-    def settle_last_stable(self, first_unstable: int | None) -> None:
+    def settle_last_stable(self, first_unstable: Offset | None) -> None:
         """Move the last stable offset to the start of the first open transaction.
 
         Without one it is the high watermark. It is never below the log start.
         """
         stable = self.high_watermark
         if first_unstable is not None and first_unstable < stable:
-            stable = Offset(max(first_unstable, self.log_start))
+            stable = max(first_unstable, self.log_start)
         self.last_stable = stable
         self.check()
 

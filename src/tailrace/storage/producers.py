@@ -36,7 +36,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from tailrace.errors import CorruptionError, FatalError, UnsupportedCodecError
-from tailrace.model import AppendOrigin, Offset
+from tailrace.model import AppendOrigin, Offset, ProducerEpoch, ProducerId
 from tailrace.records.batch import Batch
 from tailrace.records.control import ControlType, end_transaction_marker_or_none
 from tailrace.records.layout import SEQUENCE_MAX
@@ -78,13 +78,15 @@ EXPIRATION_MS: Final = 24 * 60 * 60 * 1000
 LATE_BUFFER_MS: Final = 5 * 60 * 1000
 """Time after the longest transaction timeout within which a coordinator aborts a transaction."""
 
-_UNKNOWN: Final = KnownProducer(NONE, (), NONE)
+_UNKNOWN: Final = KnownProducer(ProducerEpoch(NONE), (), NONE)
 
 
 class InvalidProducerEpochError(FatalError, ValueError):
     """A batch has an older epoch than the newest one in the log with this producer id."""
 
-    def __init__(self, producer_id: int, *, epoch: int, known_epoch: int) -> None:
+    def __init__(
+        self, producer_id: ProducerId, *, epoch: ProducerEpoch, known_epoch: ProducerEpoch
+    ) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
         self.known_epoch = known_epoch
@@ -97,7 +99,7 @@ class InvalidProducerEpochError(FatalError, ValueError):
 class ProducerSequenceError(FatalError, ValueError):
     """A batch neither follows the last one of its producer nor repeats one of the last five."""
 
-    def __init__(self, producer_id: int, *, sequence: int, expected: int) -> None:
+    def __init__(self, producer_id: ProducerId, *, sequence: int, expected: int) -> None:
         self.producer_id = producer_id
         self.sequence = sequence
         self.expected = expected
@@ -114,7 +116,7 @@ class InvalidTransactionStateError(FatalError, ValueError):
     Or the first batch of a transaction that the coordinator has not verified.
     """
 
-    def __init__(self, producer_id: int, *, transaction_start: int | None) -> None:
+    def __init__(self, producer_id: ProducerId, *, transaction_start: Offset | None) -> None:
         self.producer_id = producer_id
         self.transaction_start = transaction_start
         """First offset of the open transaction, or None."""
@@ -130,7 +132,7 @@ class InvalidTransactionStateError(FatalError, ValueError):
 class CoordinatorFencedError(FatalError, ValueError):
     """A marker from a transaction coordinator that has been replaced by a newer one."""
 
-    def __init__(self, producer_id: int, *, epoch: int, known_epoch: int) -> None:
+    def __init__(self, producer_id: ProducerId, *, epoch: int, known_epoch: int) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
         self.known_epoch = known_epoch
@@ -143,9 +145,9 @@ class CoordinatorFencedError(FatalError, ValueError):
 class CompletedTransaction(NamedTuple):
     """A transaction that a marker has ended."""
 
-    producer_id: int
-    first_offset: int
-    last_offset: int
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset
     """Offset of the marker."""
     is_aborted: bool
 
@@ -153,8 +155,8 @@ class CompletedTransaction(NamedTuple):
 class OpenTransaction(NamedTuple):
     """A transaction that no marker has ended yet."""
 
-    producer_id: int
-    first_offset: int
+    producer_id: ProducerId
+    first_offset: Offset
     timestamp: int
     """Timestamp of the producer's newest batch, in milliseconds."""
 
@@ -173,10 +175,10 @@ class ProducerStates:
         self.snapshots = SnapshotFiles(files, directory)
         """The snapshots in the folder of the log."""
         self._expiration_ms = expiration_ms
-        self._producers: dict[int, KnownProducer] = {}
-        self._open: dict[int, int] = {}
+        self._producers: dict[ProducerId, KnownProducer] = {}
+        self._open: dict[Offset, ProducerId] = {}
         """Producer id by first offset. Offsets rise, so the first entry is the oldest one."""
-        self._unreplicated: list[tuple[int, int]] = []
+        self._unreplicated: list[tuple[Offset, Offset]] = []
         """First and last offset of ended transactions, as a heap: the smallest first offset on top.
 
         An entry below the high watermark is removed when it comes to the top; until then it has no
@@ -186,16 +188,16 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def get(self, producer_id: int) -> KnownProducer | None:
+    def get(self, producer_id: ProducerId) -> KnownProducer | None:
         """The state of a producer, or None; may be called from any thread."""
         return self._producers.get(producer_id)
 
-    def items(self) -> list[tuple[int, KnownProducer]]:
+    def items(self) -> list[tuple[ProducerId, KnownProducer]]:
         """Every producer id and its state; may be called from any thread."""
         return list(self._producers.items())
 
     def begin_verification(
-        self, producer_id: int, *, epoch: int, sequence: int, now_ms: int
+        self, producer_id: ProducerId, *, epoch: ProducerEpoch, sequence: int, now_ms: int
     ) -> VerificationGuard | None:
         """The guard to append the first batch of a transaction with, after the coordinator's yes.
 
@@ -260,8 +262,8 @@ class ProducerStates:
         self,
         batch: Batch,
         *,
-        base_offset: int,
-        last_offset: int,
+        base_offset: Offset,
+        last_offset: Offset,
         timestamp: int,
         now_ms: int = NONE,
     ) -> CompletedTransaction | None:
@@ -284,7 +286,11 @@ class ProducerStates:
             if marker is None:
                 return None
             self._producers[batch.producer_id] = KnownProducer(
-                batch.producer_epoch, batches, timestamp, marker.coordinator_epoch, NONE, now_ms
+                batch.producer_epoch,
+                batches,
+                timestamp,
+                coordinator_epoch=marker.coordinator_epoch,
+                seen_ms=now_ms,
             )
             if not known.has_open_transaction:
                 return None
@@ -309,7 +315,7 @@ class ProducerStates:
         )
         return None
 
-    def last_stable_offset(self, completed: CompletedTransaction) -> int:
+    def last_stable_offset(self, completed: CompletedTransaction) -> Offset:
         """The last stable offset after `completed` has ended.
 
         It is the first offset of the oldest other open transaction, or the offset after the marker.
@@ -319,7 +325,7 @@ class ProducerStates:
             for first, producer_id in self._open.items()
             if producer_id != completed.producer_id
         )
-        return next(others, completed.last_offset + 1)
+        return next(others, Offset(completed.last_offset + 1))
 
     def complete(self, completed: CompletedTransaction) -> None:
         """Close a transaction; it holds the last stable offset until its marker is replicated."""
@@ -328,7 +334,7 @@ class ProducerStates:
         heappush(self._unreplicated, (completed.first_offset, completed.last_offset))
 
     @property
-    def first_unstable_offset(self) -> int | None:
+    def first_unstable_offset(self) -> Offset | None:
         """First offset of the oldest transaction that is open or has an unreplicated marker.
 
         It can lie below the log start, if the records there were deleted meanwhile.
@@ -339,7 +345,7 @@ class ProducerStates:
         unreplicated = self._unreplicated[0][0]
         return unreplicated if first is None else min(first, unreplicated)
 
-    def advance_high_watermark(self, offset: int) -> None:
+    def advance_high_watermark(self, offset: Offset) -> None:
         """Drop the transactions whose markers lie below `offset`: they are replicated."""
         while self._unreplicated and self._unreplicated[0][1] < offset:
             heappop(self._unreplicated)
@@ -375,11 +381,11 @@ class ProducerStates:
                 found.append(OpenTransaction(producer_id, first_offset, timestamp))
         return found
 
-    def write_snapshot(self, offset: int, *, is_synced: bool = False) -> None:
+    def write_snapshot(self, offset: Offset, *, is_synced: bool = False) -> None:
         """Write a snapshot for `offset`, the log end, as `SnapshotFiles.write` does."""
         self.snapshots.write(offset, self._producers, is_synced=is_synced)
 
-    def offer_snapshot(self, offset: int) -> None:
+    def offer_snapshot(self, offset: Offset) -> None:
         """Write a snapshot as `write_snapshot` does; an OSError is only logged.
 
         For a snapshot that only makes the next start faster.
@@ -389,7 +395,7 @@ class ProducerStates:
         except OSError as error:
             logger.warning("producer_snapshot_not_written offset=%d reason=%s", offset, error)
 
-    def reload(self, segments: Segments, *, log_start: int, log_end: int) -> None:
+    def reload(self, segments: Segments, *, log_start: Offset, log_end: Offset) -> None:
         """Rebuild the state at the log end from the newest sound snapshot and the batches after it.
 
         Called at a start, and after the log was cut: `segments` end at `log_end` already. A
@@ -410,14 +416,14 @@ class ProducerStates:
         found, start = self.snapshots.load(log_start=log_start, log_end=log_end, bases=bases)
         self._reset(found)
         due = sorted(bases)[-2:]
-        for segment in segments.from_offset(Offset(start)):
+        for segment in segments.from_offset(start):
             if segment.base_offset >= log_end:
                 break
             if segment.base_offset in due:
                 self.offer_snapshot(segment.base_offset)
             self._replay(segment, start, log_end=log_end)
 
-    def truncate_fully(self, offset: int) -> None:
+    def truncate_fully(self, offset: Offset) -> None:
         """Drop all state and remove all snapshots: the log begins anew at `offset`.
 
         Raises:
@@ -426,7 +432,7 @@ class ProducerStates:
         self._reset({})
         self.snapshots.clear(offset)
 
-    def _reset(self, producers: dict[int, KnownProducer]) -> None:
+    def _reset(self, producers: dict[ProducerId, KnownProducer]) -> None:
         self._producers = producers
         self._open = dict(
             sorted(
@@ -437,14 +443,14 @@ class ProducerStates:
         )
         self._unreplicated = []
 
-    def _replay(self, segment: Segment, offset: int, *, log_end: int) -> None:
+    def _replay(self, segment: Segment, offset: Offset, *, log_end: Offset) -> None:
         """Note the batches of a segment from `offset` on, without a check of sequences.
 
         Reads only the headers of data batches.
         """
         due = segment.base_offset
         try:
-            for position, batch in segment.batches(Offset(offset)):
+            for position, batch in segment.batches(offset):
                 if not due <= batch.base_offset <= batch.last_offset < log_end:
                     raise CorruptionError(
                         f"offsets {batch.base_offset} to {batch.last_offset} where {due} to "
@@ -475,8 +481,8 @@ def open_producers(
     directory: str,
     *,
     segments: Segments,
-    log_start: int,
-    log_end: int,
+    log_start: Offset,
+    log_end: Offset,
     expiration_ms: int = EXPIRATION_MS,
 ) -> ProducerStates:
     """The state at the log end, as `ProducerStates.reload` finds it.

@@ -321,7 +321,7 @@ class _LogOpening:
         if cut is not None:
             self._cut(segment, cut)
         if later and not is_cut:
-            producers.write_snapshot(later[0])
+            producers.write_snapshot(Offset(later[0]))
         return is_cut
 
     def _is_tail_lost(self, segment: Segment, later: Sequence[int]) -> bool:
@@ -361,12 +361,12 @@ class _LogOpening:
                 LogCut(path=segment.log.path, position=size, bytes_cut=bytes_cut, reason=reason),
             )
 
-    def _open_producers(self, segments: Segments, log_end: int) -> ProducerStates:
+    def _open_producers(self, segments: Segments, log_end: Offset) -> ProducerStates:
         return open_producers(
             self._files,
             self._folder.path,
             segments=segments,
-            log_start=max(self._log_start, segments.first.base_offset),
+            log_start=Offset(max(self._log_start, segments.first.base_offset)),
             log_end=log_end,
             expiration_ms=self._producer_expiration_ms,
         )

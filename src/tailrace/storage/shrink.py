@@ -217,7 +217,7 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
         oldest.close()
         log.folder.files.sync_directory(log.folder.path)
         log.epochs.clear()
-        log.producers.truncate_fully(offset)
+        log.producers.truncate_fully(Offset(offset))
     except OSError as error:
         log.fail(
             f"it could not begin anew at offset {offset}: {error}; restart the broker to recover"

@@ -28,6 +28,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from tailrace.errors import CorruptionError
+from tailrace.model import Offset, ProducerEpoch, ProducerId
 from tailrace.records import packages
 from tailrace.records.layout import SEQUENCE_MAX
 from tailrace.runtime.files import Files, read_exactly
@@ -42,6 +43,8 @@ SNAPSHOT_BYTES_MAX: Final = 256 * 1024 * 1024
 NONE: Final = -1
 """No epoch, sequence, offset or time."""
 
+_NO_OFFSET: Final = Offset(NONE)
+
 _VERSION: Final = 1
 _HEADER: Final = Struct(">hIi")
 _CRC_START: Final = 6
@@ -53,7 +56,7 @@ class KnownBatch(NamedTuple):
 
     last_sequence: int
     """-1 for a batch that a coordinator wrote in the producer's name."""
-    last_offset: int
+    last_offset: Offset
     offset_delta: int
     """From the first offset to the last."""
     timestamp: int
@@ -67,22 +70,22 @@ class KnownBatch(NamedTuple):
         return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
 
     @property
-    def base_offset(self) -> int:
+    def base_offset(self) -> Offset:
         """Offset of the first record."""
-        return self.last_offset - self.offset_delta
+        return Offset(self.last_offset - self.offset_delta)
 
 
 class KnownProducer(NamedTuple):
     """The state of one producer id in a log."""
 
-    epoch: int
+    epoch: ProducerEpoch
     batches: tuple[KnownBatch, ...]
     """The last batches of that epoch, at most five, newest last; none if only a marker is known."""
     timestamp: int
     """Timestamp of the newest batch or marker, in milliseconds."""
     coordinator_epoch: int = NONE
     """Coordinator epoch of the newest marker; markers with an older one are refused."""
-    transaction_start: int = NONE
+    transaction_start: Offset = _NO_OFFSET
     """Offset of the first record in the open transaction, or -1."""
     seen_ms: int = NONE
     """The broker's clock at the last append; -1 for a producer that was read at the start."""
@@ -93,9 +96,9 @@ class KnownProducer(NamedTuple):
         return self.batches[-1].last_sequence if self.batches else NONE
 
     @property
-    def last_offset(self) -> int:
+    def last_offset(self) -> Offset:
         """Offset of the last record, or -1 if only a marker is known."""
-        return self.batches[-1].last_offset if self.batches else NONE
+        return self.batches[-1].last_offset if self.batches else _NO_OFFSET
 
     @property
     def has_open_transaction(self) -> bool:
@@ -108,17 +111,19 @@ def snapshot_path(directory: str, offset: int) -> str:
     return f"{directory}/{segment_file_name(offset, SNAPSHOT_SUFFIX)}"
 
 
-def list_snapshots(files: Files, directory: str) -> list[int]:
+def list_snapshots(files: Files, directory: str) -> list[Offset]:
     """The offsets of the snapshots in a folder, rising; the files are not read.
 
     Raises:
         OSError: the folder cannot be read.
     """
     parsed = [parse_segment_file_name(name) for name in files.list(directory)]
-    return sorted(each[0] for each in parsed if each is not None and each[1] == SNAPSHOT_SUFFIX)
+    return sorted(
+        Offset(each[0]) for each in parsed if each is not None and each[1] == SNAPSHOT_SUFFIX
+    )
 
 
-def read_snapshot(files: Files, path: str) -> dict[int, KnownProducer]:
+def read_snapshot(files: Files, path: str) -> dict[ProducerId, KnownProducer]:
     """The producers in a snapshot, each with its last batch only.
 
     Raises:
@@ -138,7 +143,7 @@ def read_snapshot(files: Files, path: str) -> dict[int, KnownProducer]:
 
 
 def write_snapshot(
-    files: Files, path: str, *, producers: Mapping[int, KnownProducer], is_synced: bool
+    files: Files, path: str, *, producers: Mapping[ProducerId, KnownProducer], is_synced: bool
 ) -> None:
     """Write or replace a snapshot; with `is_synced`, its bytes are on the device on return.
 
@@ -157,9 +162,9 @@ class SnapshotFiles:
         """Knows of no snapshot, and reads no file; `load` does."""
         self._files = files
         self._directory = directory
-        self._offsets: list[int] = []
+        self._offsets: list[Offset] = []
         """Offsets of the snapshots in the folder, rising."""
-        self._newest = 0
+        self._newest = Offset(0)
         """Offset of the newest snapshot, or where the replay of batches began."""
 
     @property
@@ -168,7 +173,11 @@ class SnapshotFiles:
         return [snapshot_path(self._directory, offset) for offset in self._offsets]
 
     def write(
-        self, offset: int, producers: Mapping[int, KnownProducer], *, is_synced: bool = False
+        self,
+        offset: Offset,
+        producers: Mapping[ProducerId, KnownProducer],
+        *,
+        is_synced: bool = False,
     ) -> None:
         """Write a snapshot for `offset`, the log end, unless there is one for it.
 
@@ -186,7 +195,7 @@ class SnapshotFiles:
         elif is_synced:
             self.sync(offset)
 
-    def sync(self, offset: int) -> None:
+    def sync(self, offset: Offset) -> None:
         """Return when the snapshot for `offset`, if there is one, is on the device; any thread.
 
         Raises:
@@ -205,11 +214,11 @@ class SnapshotFiles:
         """Use another path from now on: the folder was renamed."""
         self._directory = directory
 
-    def remove_before(self, offset: int) -> list[str]:
+    def remove_before(self, offset: Offset) -> list[str]:
         """Forget the snapshots below `offset`; returns their existing files, for deletion."""
         return self._retire([each for each in self._offsets if each < offset])
 
-    def remove_at(self, offsets: Iterable[int]) -> list[str]:
+    def remove_at(self, offsets: Iterable[Offset]) -> list[str]:
         """Forget the snapshots for these offsets; returns their existing files, for deletion.
 
         For segments that compaction removes: no segment begins at these offsets any more.
@@ -217,8 +226,8 @@ class SnapshotFiles:
         return self._retire([each for each in sorted(offsets) if each in self._offsets])
 
     def load(
-        self, *, log_start: int, log_end: int, bases: Container[int]
-    ) -> tuple[dict[int, KnownProducer], int]:
+        self, *, log_start: Offset, log_end: Offset, bases: Container[Offset]
+    ) -> tuple[dict[ProducerId, KnownProducer], Offset]:
         """The producers in the newest sound snapshot and its offset; else none and the log start.
 
         Removes snapshots that are damaged, above the log end, or not above the log start, and those
@@ -227,7 +236,7 @@ class SnapshotFiles:
         Raises:
             OSError: a file cannot be read or removed; call again, or open the log anew.
         """
-        found: dict[int, KnownProducer] | None = None
+        found: dict[ProducerId, KnownProducer] | None = None
         start = log_start
         kept = []
         is_tail_lost = False
@@ -253,7 +262,7 @@ class SnapshotFiles:
         self._offsets, self._newest = sorted(kept), start
         return found or {}, start
 
-    def clear(self, offset: int) -> None:
+    def clear(self, offset: Offset) -> None:
         """Remove all snapshots; the log begins anew at `offset`.
 
         Raises:
@@ -265,17 +274,17 @@ class SnapshotFiles:
         self._files.sync_directory(self._directory)
         self._offsets = []
 
-    def _retire(self, going: list[int]) -> list[str]:
+    def _retire(self, going: list[Offset]) -> list[str]:
         self._offsets = [each for each in self._offsets if each not in going]
         paths = [snapshot_path(self._directory, each) for each in going]
         return [path for path in paths if self._files.exists(path)]
 
 
-def _read_state(files: Files, path: str, *, offset: int) -> dict[int, KnownProducer]:
+def _read_state(files: Files, path: str, *, offset: Offset) -> dict[ProducerId, KnownProducer]:
     """The producers in a snapshot; checks that it can be the state just before `offset`."""
     found = read_snapshot(files, path)
     starts = [known.transaction_start for known in found.values() if known.has_open_transaction]
-    newest = max((known.last_offset for known in found.values()), default=NONE)
+    newest = max((known.last_offset for known in found.values()), default=_NO_OFFSET)
     if max([newest, *starts]) >= offset:
         raise CorruptionError(f"the snapshot has an offset at or above {offset}", path=path)
     if len(set(starts)) < len(starts):
@@ -283,7 +292,7 @@ def _read_state(files: Files, path: str, *, offset: int) -> dict[int, KnownProdu
     return found
 
 
-def decode_snapshot(data: bytes) -> dict[int, KnownProducer]:
+def decode_snapshot(data: bytes) -> dict[ProducerId, KnownProducer]:
     """The producers in the bytes of a snapshot.
 
     Raises:
@@ -299,7 +308,7 @@ def decode_snapshot(data: bytes) -> dict[int, KnownProducer]:
     computed = packages.crc32c.crc32c(memoryview(data)[_CRC_START:])
     if computed != crc:
         raise CorruptionError(f"the stored CRC-32C is {crc}, the bytes have {computed}")
-    producers = {}
+    producers: dict[ProducerId, KnownProducer] = {}
     for entry in _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :]):
         producer_id, epoch, sequence, offset, delta, timestamp, coordinator, transaction = entry
         if producer_id < 0 or delta < 0 or sequence < NONE:
@@ -311,9 +320,9 @@ def decode_snapshot(data: bytes) -> dict[int, KnownProducer]:
     return producers
 
 
-def encode_snapshot(producers: Mapping[int, KnownProducer]) -> bytes:
+def encode_snapshot(producers: Mapping[ProducerId, KnownProducer]) -> bytes:
     """The bytes of a snapshot, in the order of producer ids."""
-    nothing = KnownBatch(NONE, NONE, 0, NONE)
+    nothing = KnownBatch(NONE, _NO_OFFSET, 0, NONE)
     entries = []
     for producer_id, known in sorted(producers.items()):
         last = known.batches[-1] if known.batches else nothing

@@ -25,6 +25,7 @@ Invariant: kept only in memory. After a restart the coordinator is asked again.
 
 from dataclasses import dataclass, field
 
+from tailrace.model import ProducerEpoch, ProducerId
 from tailrace.records.batch import Batch
 
 
@@ -38,7 +39,7 @@ class VerificationGuard:
 class Verification:
     """The verification in progress of one producer."""
 
-    epoch: int
+    epoch: ProducerEpoch
     lowest_sequence: int
     """The lowest base sequence of this epoch that waits for the coordinator."""
     since_ms: int
@@ -52,13 +53,15 @@ class Verifications:
     def __init__(self) -> None:
         self.is_required = False
         """Whether a transaction may begin only with a guard."""
-        self._entries: dict[int, Verification] = {}
+        self._entries: dict[ProducerId, Verification] = {}
 
-    def get(self, producer_id: int) -> Verification | None:
+    def get(self, producer_id: ProducerId) -> Verification | None:
         """The verification in progress of a producer, or None."""
         return self._entries.get(producer_id)
 
-    def begin(self, producer_id: int, *, epoch: int, sequence: int, now_ms: int) -> Verification:
+    def begin(
+        self, producer_id: ProducerId, *, epoch: ProducerEpoch, sequence: int, now_ms: int
+    ) -> Verification:
         """The verification of a producer; begins one if there is none.
 
         A lower sequence of the same epoch, or a newer epoch with its sequence, is taken over; the
@@ -87,7 +90,7 @@ class Verifications:
         is_ahead = entry is not None and batch.base_sequence > entry.lowest_sequence
         return entry.lowest_sequence if entry is not None and is_ahead else None
 
-    def forget(self, producer_id: int) -> None:
+    def forget(self, producer_id: ProducerId) -> None:
         """Remove the entry of a producer, if any: its transaction has begun or ended."""
         self._entries.pop(producer_id, None)
 

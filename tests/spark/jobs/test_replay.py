@@ -17,7 +17,7 @@ from tailrace.client import ClusterReader, fetch_batches
 from tailrace.client.admin import create_topic
 from tailrace.client.producer import Producer
 from tailrace.errors import ConfigError, RetriableError
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -188,7 +188,7 @@ def test_attempts_that_send_at_once_do_not_double(bootstrap: str, tmp_path: Path
         keeps_partition=False, producer_id=producer.producer_id, producer_epoch=0,
         since={0: 0, 1: 0},
     )  # fmt: skip
-    wanted = OffsetRange(partition=T0, start=0, limit=count, size=0)
+    wanted = OffsetRange(partition=T0, start=Offset(0), limit=Offset(count), size=0)
 
     def attempt(batch_size: int) -> SentRange:
         task = check_arguments(

@@ -3,7 +3,13 @@
 import asyncio
 
 from tailrace.broker.broker import RunningBroker
-from tailrace.model import AppendOrigin, IsolationLevel, SpecialTimestamp, TopicPartition
+from tailrace.model import (
+    AppendOrigin,
+    IsolationLevel,
+    LeaderEpoch,
+    SpecialTimestamp,
+    TopicPartition,
+)
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import received_records
@@ -34,7 +40,7 @@ def write(broker: RunningBroker, data: bytes, *, origin: AppendOrigin) -> None:
     """Append to partition 0 of topic t as a coordinator would have it, and wake the readers."""
     partition = broker.replicas.find(TopicPartition("t", 0))
     log = partition.log
-    log.append(memoryview(bytearray(data)), leader_epoch=0, now_ms=NOW, origin=origin)
+    log.append(memoryview(bytearray(data)), leader_epoch=LeaderEpoch(0), now_ms=NOW, origin=origin)
     log.advance_high_watermark(log.end_offset)
     partition.appended.changed()
 

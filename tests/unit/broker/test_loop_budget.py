@@ -18,7 +18,7 @@ import pytest
 from tailrace.broker.broker import RunningBroker
 from tailrace.broker.process import IMPORTED_AHEAD
 from tailrace.broker.wiring import load_handler
-from tailrace.model import Codec, TopicPartition
+from tailrace.model import Codec, LeaderEpoch, TopicPartition
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import received_records
@@ -323,7 +323,11 @@ async def test_a_fetch_far_behind_the_last_index_entry_searches_on_a_thread(
         log = broker.replicas.find(TopicPartition("t", 0)).log
         data, count = batch(b"v"), 40_000
         for _ in range(count):
-            log.append(memoryview(bytearray(data)), leader_epoch=0, now_ms=outside.clock.now_ms())
+            log.append(
+                memoryview(bytearray(data)),
+                leader_epoch=LeaderEpoch(0),
+                now_ms=outside.clock.now_ms(),
+            )
         log.advance_high_watermark(count)
         with Watchdog(outside) as watchdog:
             found = await fetch(peer, fetch_request("t", count - 1))

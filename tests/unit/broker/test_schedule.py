@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tailrace.broker.schedule import PeriodicJob, Schedule, ScheduleStatistics
-from tailrace.model import TopicPartition
+from tailrace.model import ProducerId, TopicPartition
 from tailrace.records.builder import BatchBuilder
 from tailrace.storage.log import Log
 from tailrace.testing import Outside, Watchdog, virtual_runtime
@@ -122,9 +122,9 @@ async def test_idle_producers_are_forgotten(outside: Outside) -> None:
         await produce(peer, "t", builder.build())
         producers = broker.replicas.find(TopicPartition("t", 0)).log.producers
         await outside.pass_time(45)
-        assert producers.get(7) is not None
+        assert producers.get(ProducerId(7)) is not None
         await outside.pass_time(20)
-        assert producers.get(7) is None
+        assert producers.get(ProducerId(7)) is None
 
 
 def test_a_job_that_breaks_is_told_and_comes_again(caplog: pytest.LogCaptureFixture) -> None:

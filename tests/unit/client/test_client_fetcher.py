@@ -10,7 +10,7 @@ from tailrace.client.fetcher import checked_pieces, fetch_request, partition_dat
 from tailrace.client.metadata import list_offsets_request
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, TailraceError
-from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.model import IsolationLevel, Offset, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tailrace.records.batch import Batch, stamp
@@ -35,7 +35,11 @@ def built(base_offset: int, count: int) -> bytes:
 def checked(data: bytes, offset: int) -> list[Batch]:
     """The batches of an answer."""
     pieces = checked_pieces(memoryview(data), offset=offset, address=ADDRESS, partition=FLIGHTS)
-    return [batch for piece in pieces for _, batch in batches_of(piece, offset, INT64_MAX)]
+    return [
+        batch
+        for piece in pieces
+        for _, batch in batches_of(piece, Offset(offset), Offset(INT64_MAX))
+    ]
 
 
 def test_batches_before_the_offset_and_behind_the_end_are_left_out() -> None:

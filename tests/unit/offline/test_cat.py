@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.errors import CorruptionError
 from tailrace.kernels.showing import Form
-from tailrace.model import AppendOrigin, IsolationLevel
+from tailrace.model import AppendOrigin, IsolationLevel, LeaderEpoch
 from tailrace.offline.cat import Choice, show_records
 from tailrace.offline.explain import explain_partition
 from tailrace.testing import MemoryFiles
@@ -92,7 +92,12 @@ def test_only_committed_records_are_shown_on_request() -> None:
 
     def end(producer_id: int, kind: object) -> None:
         data = bytearray(marker(kind, producer_id=producer_id).view)  # type: ignore[arg-type]
-        log.append(memoryview(data), leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
+        log.append(
+            memoryview(data),
+            leader_epoch=LeaderEpoch(0),
+            now_ms=NOW,
+            origin=AppendOrigin.COORDINATOR,
+        )
 
     send(1, 0)
     send(2, 0)

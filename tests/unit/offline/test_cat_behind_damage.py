@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.errors import CorruptionError
 from tailrace.kernels.showing import Form
-from tailrace.model import AppendOrigin, Codec, IsolationLevel
+from tailrace.model import AppendOrigin, Codec, IsolationLevel, LeaderEpoch
 from tailrace.offline.cat import Choice, show_records
 from tailrace.reading.located import Skipped
 from tailrace.records import layout
@@ -261,7 +261,12 @@ def test_a_transaction_whose_marker_is_damaged_stays_open() -> None:
 
     def end(producer_id: int) -> None:
         data = bytearray(marker(COMMIT, producer_id=producer_id).view)
-        log.append(memoryview(data), leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
+        log.append(
+            memoryview(data),
+            leader_epoch=LeaderEpoch(0),
+            now_ms=NOW,
+            origin=AppendOrigin.COORDINATOR,
+        )
 
     append(log, batch(b"plain"))
     damaged = log.segments.active.size

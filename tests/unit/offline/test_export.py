@@ -13,6 +13,7 @@ from tailrace.model import (
     AppendOrigin,
     Codec,
     IsolationLevel,
+    LeaderEpoch,
     TimestampType,
     TopicPartition,
 )
@@ -140,7 +141,9 @@ def test_markers_are_left_out_and_aborted_records_on_request(form: ExportFormat)
     append(log, batch(b"v", producer_id=1, producer_epoch=0, base_sequence=0,
                       is_transactional=True))  # fmt: skip
     data = bytearray(marker(ABORT, producer_id=1).view)
-    log.append(memoryview(data), leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
+    log.append(
+        memoryview(data), leader_epoch=LeaderEpoch(0), now_ms=NOW, origin=AppendOrigin.COORDINATOR
+    )
     append(log, batch(b"plain"))
     stop_cleanly(log)
     assert [row["offset"] for row in exported(files, form)] == [0, 2]

@@ -9,7 +9,7 @@ import pytest
 from tailrace.errors import DirectoryError
 from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity
 from tailrace.offline.verify import list_partition, of, verify, verify_directory, verify_partition
-from tailrace.offline.verify_pieces import check_segment, join_segments
+from tailrace.offline.verify_pieces import SegmentReport, check_segment, join_segments
 from tailrace.reading.directory import find_partitions
 from tailrace.testing import MemoryFiles
 from tests.fuzz.directories import ROOT, damage, directories
@@ -68,7 +68,7 @@ def test_a_segment_that_is_lost_after_it_was_listed(is_gone: bool) -> None:  # n
     if not is_gone:
         files.make_directory(lost.path)
     expected = list(verify_partition(files, listed))
-    reports = {
+    reports: dict[int, SegmentReport] = {
         segment.base_offset: check_segment(files, segment, following=following)
         for segment, following in listed.with_following()
     }

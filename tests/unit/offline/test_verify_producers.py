@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.model import AppendOrigin
+from tailrace.model import AppendOrigin, LeaderEpoch, Offset
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.verify import verify
 from tailrace.reading.directory import find_partitions
@@ -12,7 +12,7 @@ from tailrace.reading.listing import SegmentFiles
 from tailrace.reading.lookup import find_end
 from tailrace.storage.index.transaction import ENTRY
 from tailrace.storage.log import Log
-from tailrace.storage.snapshots import KnownBatch, KnownProducer, encode_snapshot
+from tailrace.storage.snapshots import encode_snapshot
 from tailrace.storage.walk import walk_batches
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
@@ -26,7 +26,14 @@ from tests.unit.storage.builders import (
     settings,
     stop_cleanly,
 )
-from tests.unit.storage.producer_builders import ABORT, COMMIT, marker
+from tests.unit.storage.producer_builders import (
+    ABORT,
+    COMMIT,
+    known_batch,
+    known_producer,
+    known_producers,
+    marker,
+)
 
 INDEX = path(0, ".txnindex")
 
@@ -63,7 +70,9 @@ def send(log: Log, sequence: int, producer_id: int = 7, *, is_transactional: boo
 def end(log: Log, producer_id: int = 7, *, is_commit: bool = False) -> None:
     """A marker."""
     data = bytearray(marker(COMMIT if is_commit else ABORT, producer_id=producer_id).view)
-    log.append(memoryview(data), leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
+    log.append(
+        memoryview(data), leader_epoch=LeaderEpoch(0), now_ms=NOW, origin=AppendOrigin.COORDINATOR
+    )
     log.advance_high_watermark(log.end_offset)
 
 
@@ -136,7 +145,7 @@ def test_a_snapshot_of_another_size_is_found(change: bytes) -> None:
 def test_a_snapshot_that_says_otherwise_than_the_log_is_a_warning() -> None:
     """A broker that believes it would refuse the producer's next batch."""
     files = transactions()
-    known = {7: KnownProducer(0, (KnownBatch(0, 2, 0, NOW),), NOW, 0)}
+    known = known_producers({7: known_producer(0, (known_batch(0, 2, 0, NOW),), NOW, 0)})
     files.overwrite(path(6, ".snapshot"), encode_snapshot(known))
     found = only(findings(files), Rule.SNAPSHOT)
     assert (found.severity, found.offset) == (Severity.WARNING, 6)
@@ -150,7 +159,7 @@ def test_a_snapshot_behind_the_log_or_ahead_of_itself_is_found() -> None:
     found = only(findings(files), Rule.SNAPSHOT)
     assert (found.severity, found.offset) == (Severity.WARNING, 9)
     files.remove(path(9, ".snapshot"))
-    known = {7: KnownProducer(0, (KnownBatch(0, 6, 0, NOW),), NOW, 0)}
+    known = known_producers({7: known_producer(0, (known_batch(0, 6, 0, NOW),), NOW, 0)})
     files.overwrite(path(6, ".snapshot"), encode_snapshot(known))
     assert only(findings(files), Rule.SNAPSHOT).severity is Severity.ERROR
 
@@ -160,7 +169,7 @@ def test_a_sequence_that_leaves_a_gap_is_a_warning() -> None:
     files = MemoryFiles()
     log = open_at(files)
     send(log, 0, is_transactional=False)
-    log.producers.truncate_fully(0)
+    log.producers.truncate_fully(Offset(0))
     send(log, 5, is_transactional=False)
     stop_cleanly(log)
     found = only(findings(files), Rule.SEQUENCE)
@@ -259,7 +268,7 @@ def test_offsets_missing_between_two_segments_are_information() -> None:
     files = transactions(roomy=False)
     name = path(0, ".log")
     data = files.content(name)
-    log = SegmentFiles(base_offset=0, path=name, size=len(data))
+    log = SegmentFiles(base_offset=Offset(0), path=name, size=len(data))
     end = find_end(files, [log])
     positions = [at for at, _ in walk_batches(files.open(name), name, start=0, limit=len(data))]
     files.overwrite(name, data[: positions[-1]])

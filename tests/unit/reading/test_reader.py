@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.errors import CorruptionError, DirectoryError, OffsetOutOfRangeError
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.offline.scan import scan_partition
 from tailrace.reading.listing import SegmentFiles, settled
 from tailrace.reading.reader import LogReader, open_log_reader, partition_folders
@@ -30,7 +30,9 @@ SIZE = len(batch(b"value 0"))
 
 def offsets(reader: LogReader, start: int, limit: int) -> list[int]:
     """Offsets of the records in the batches of a range."""
-    return [r.offset for each in reader.batches(start, limit) for r in records_of(each)]
+    return [
+        r.offset for each in reader.batches(Offset(start), Offset(limit)) for r in records_of(each)
+    ]
 
 
 def test_every_range_of_a_live_log_is_read() -> None:
@@ -85,9 +87,9 @@ def test_the_bytes_behind_the_last_whole_batch_can_be_judged() -> None:
     whole = files.content(path(0, ".log"))
     seen = []
 
-    def judge(last: SegmentFiles, end: int, error: CorruptionError | None) -> int:
+    def judge(last: SegmentFiles, end: Offset, error: CorruptionError | None) -> Offset:
         seen.append((last.size, end, error is None))
-        return end + 4
+        return Offset(end + 4)
 
     for tail in (bytes(batch())[:40], b"\xff" * 40):
         files.overwrite(path(0, ".log"), whole + tail)
@@ -102,7 +104,11 @@ def test_batches_come_with_their_places() -> None:
     files = MemoryFiles()
     stop_cleanly(filled(files, 20))
     reader = open_log_reader(files, FOLDER)
-    found = [stored for piece in reader.stored_runs(3, 17) for stored in piece.batches(3, 17)]
+    found = [
+        stored
+        for piece in reader.stored_runs(Offset(3), Offset(17))
+        for stored in piece.batches(Offset(3), Offset(17))
+    ]
     assert [stored.batch.base_offset for stored in found] == list(range(3, 17))
     for stored in found:
         content = files.content(stored.path)[stored.position :][: stored.batch.size]
@@ -115,10 +121,10 @@ def test_segments_of_a_range_are_those_that_may_hold_it() -> None:
     log = filled(files, 20)
     found, reader = bases(log), open_log_reader(files, FOLDER)
     assert len(found) > 2
-    between = reader.segments_between(found[1], found[2] + 1)
+    between = reader.segments_between(Offset(found[1]), Offset(found[2] + 1))
     assert [segment.base_offset for segment in between] == found[1:3]
-    assert [s.base_offset for s in reader.segments_between(0, 20)] == found
-    assert [s.base_offset for s in reader.segments_between(19, 20)] == found[-1:]
+    assert [s.base_offset for s in reader.segments_between(Offset(0), Offset(20))] == found
+    assert [s.base_offset for s in reader.segments_between(Offset(19), Offset(20))] == found[-1:]
 
 
 @pytest.mark.parametrize("position", [2 * SIZE + 65, 2 * SIZE + 7, 2 * SIZE + 10, 2 * SIZE + 16])
@@ -130,7 +136,7 @@ def test_damage_is_located_and_never_returned(position: int) -> None:
     reader = open_log_reader(files, FOLDER)
     found = []
     with pytest.raises(CorruptionError) as caught:  # noqa: PT012 - what came before counts
-        for each in reader.batches(0, 20):
+        for each in reader.batches(Offset(0), Offset(20)):
             found += [record.offset for record in records_of(each)]
     assert found == list(range(len(found)))
     assert len(found) <= 2
@@ -179,19 +185,19 @@ def test_the_log_start_offset_comes_from_the_checkpoint_beside_the_folder() -> N
     files.overwrite("data/log-start-offset-checkpoint", b"0\n1\nflights 0 3\n")
     reader = open_log_reader(files, FOLDER)
     assert (reader.start_offset, offsets(reader, 3, 5)) == (3, [3, 4])
-    assert open_log_reader(files, FOLDER, log_start_offset=2).start_offset == 2
+    assert open_log_reader(files, FOLDER, log_start_offset=Offset(2)).start_offset == 2
 
 
 def test_a_log_start_beyond_the_end_counts_if_the_log_knows_of_it() -> None:
     """Its leader epochs do; one of another life of the log hides nothing."""
     files = MemoryFiles()
     log = filled(files, 5)
-    reader = open_log_reader(files, FOLDER, log_start_offset=9)
+    reader = open_log_reader(files, FOLDER, log_start_offset=Offset(9))
     assert (reader.start_offset, reader.end_offset) == (0, 5)
     raise_log_start(log, 5)
     log.epochs.save()
     files.overwrite(path(0, ".log"), files.content(path(0, ".log"))[:-SIZE])
-    reader = open_log_reader(files, FOLDER, log_start_offset=5)
+    reader = open_log_reader(files, FOLDER, log_start_offset=Offset(5))
     assert (reader.start_offset, reader.end_offset) == (5, 5)
 
 
@@ -225,9 +231,9 @@ def test_sizes_of_ranges_add_up() -> None:
     files = MemoryFiles()
     log = filled(files, 9)
     reader = open_log_reader(files, FOLDER)
-    assert reader.size_between(0, 9) == log.size
-    assert abs(reader.size_between(2, 4) - 2 * SIZE) <= 2
-    assert reader.size_between(4, 4) == 0
+    assert reader.size_between(Offset(0), Offset(9)) == log.size
+    assert abs(reader.size_between(Offset(2), Offset(4)) - 2 * SIZE) <= 2
+    assert reader.size_between(Offset(4), Offset(4)) == 0
 
 
 def test_partitions_are_listed_without_those_on_their_way_out() -> None:
@@ -254,8 +260,8 @@ def test_what_is_sound_before_damage_is_read() -> None:
     data[5 * SIZE + 16] = 9
     files.overwrite(path(0, ".log"), bytes(data))
     reader = open_log_reader(files, FOLDER)
-    assert [each.base_offset for each in reader.batches(0, 3)] == [0, 1, 2]
-    batches = reader.batches(0, 10)
+    assert [each.base_offset for each in reader.batches(Offset(0), Offset(3))] == [0, 1, 2]
+    batches = reader.batches(Offset(0), Offset(10))
     assert [next(batches).base_offset for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(CorruptionError, match="the magic is 9"):
         next(batches)
@@ -275,7 +281,7 @@ def test_a_folder_that_changes_at_each_try_is_an_error() -> None:
 
     reader = open_log_reader(files, FOLDER)
     with pytest.raises(DirectoryError, match="exchanged or deleted at each of 10 tries"):
-        reader.settled(0, 20, work)
+        reader.settled(Offset(0), Offset(20), work)
     with pytest.raises(DirectoryError, match="exchanged or deleted at each of 10 tries"):
         settled(files, FOLDER, work)
     assert tries == 20
@@ -291,7 +297,7 @@ def test_a_batch_whose_base_offset_is_wrong_is_not_handed_out_before_the_error()
     data = bytearray(files.content(path(0, ".log")))
     data[len(batch(b"0", b"second")) + 6] ^= 1
     files.overwrite(path(0, ".log"), bytes(data))
-    batches = open_log_reader(files, FOLDER).batches(0, 6)
+    batches = open_log_reader(files, FOLDER).batches(Offset(0), Offset(6))
     assert next(batches).base_offset == 0
     with pytest.raises(CorruptionError, match="offsets 258 to 259, and only"):
         next(batches)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tailrace.errors import CorruptionError, DirectoryError, OffsetsDeletedError
+from tailrace.model import Offset
 from tailrace.reading.listing import list_segment_files
 from tailrace.reading.reader import open_log_reader
 from tailrace.records.builder import records_of
@@ -86,7 +87,7 @@ def test_a_folder_that_is_gone_is_told_as_that() -> None:
     files = MemoryFiles()
     stop_cleanly(filled(files, 20))
     reader = open_log_reader(files, FOLDER)
-    batches = reader.batches(0, 20)
+    batches = reader.batches(Offset(0), Offset(20))
     next(batches)
     files.rename(FOLDER, "data/flights-0.abc-delete")
     with pytest.raises(DirectoryError, match="deleted or moved while it was read"):
@@ -101,12 +102,12 @@ def test_deleted_offsets_are_told_with_the_start_of_the_log() -> None:
     for suffix in (".log", ".index", ".timeindex"):
         files.remove(path(0, suffix))
     with pytest.raises(OffsetsDeletedError) as caught:
-        list(reader.batches(0, 20))
+        list(reader.batches(Offset(0), Offset(20)))
     start = reader.start_offset
     assert (caught.value.offset, caught.value.log_start_offset) == (0, start)
     assert start > 0
     assert f"it begins at offset {start} now" in str(caught.value)
-    assert len(list(reader.batches(start, 20))) == 20 - start
+    assert len(list(reader.batches(start, Offset(20)))) == 20 - start
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_a_log_listed_anew_starts_where_it_starts_for_a_broker(
     files.remove(path(first, ".log"))
     put(files, "data/log-start-offset-checkpoint", checkpoint)
     with pytest.raises(OffsetsDeletedError) as caught:
-        list(reader.batches(0, 20))
+        list(reader.batches(Offset(0), Offset(20)))
     assert caught.value.log_start_offset == reader.start_offset == start
     assert reader.end_offset == 20
 
@@ -147,7 +148,7 @@ def test_a_log_start_behind_the_end_at_opening_counts_once_the_log_has_grown() -
     files.remove(path(0, ".log"))
     put(files, "data/log-start-offset-checkpoint", b"0\n1\nflights 0 25\n")
     with pytest.raises(OffsetsDeletedError) as caught:
-        list(reader.batches(0, 20))
+        list(reader.batches(Offset(0), Offset(20)))
     assert caught.value.log_start_offset == 25
     put(files, "data/log-start-offset-checkpoint", b"0\n1\nflights 0 90\n")
     assert open_log_reader(files, FOLDER).start_offset == bases(log)[1]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError
-from tailrace.model import Codec, TimestampType
+from tailrace.model import Codec, Offset, TimestampType
 from tailrace.records import layout
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import Record
@@ -53,7 +53,7 @@ def test_what_will_not_do_in_a_run_comes_alone() -> None:
     one_by_one = [
         (position + at, bytes(batch.view), batch.base_offset)
         for position, piece in found
-        for at, batch in batches_of(piece, 0, INT64_MAX)
+        for at, batch in batches_of(piece, Offset(0), Offset(INT64_MAX))
     ]
     expected = read_all_batches(memoryview(data))
     assert one_by_one == [(at, bytes(each.view), each.base_offset) for at, each in expected]
@@ -100,11 +100,11 @@ def test_a_run_can_begin_later() -> None:
     """Without the batches before an offset; one that holds it stays."""
     rows = [Record(number, 0, b"k", b"v") for number in range(3)]
     run = run_of(b"".join(stored(built(rows), base) for base in (0, 3, 10)))
-    assert run.since(0) is run
-    assert (run.since(4).base_offset, run.since(6).base_offset) == (3, 10)
-    assert run.since(4).positions == [0, run.positions[1]]
-    assert [each.base_offset for _, each in run.batches(5, 11)] == [3, 10]
-    assert [each.base_offset for _, each in run.batches(0, 3)] == [0]
+    assert run.since(Offset(0)) is run
+    assert (run.since(Offset(4)).base_offset, run.since(Offset(6)).base_offset) == (3, 10)
+    assert run.since(Offset(4)).positions == [0, run.positions[1]]
+    assert [each.base_offset for _, each in run.batches(Offset(5), Offset(11))] == [3, 10]
+    assert [each.base_offset for _, each in run.batches(Offset(0), Offset(3))] == [0]
 
 
 @settings(max_examples=60, deadline=None, database=None)

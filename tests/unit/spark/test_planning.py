@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tailrace.errors import ConfigError
 from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.spark.planning import (
     ROUNDS_MAX,
     TASK_BYTES,
@@ -26,7 +26,9 @@ MIB = 1 << 20
 def ranged(number: int, start: int, length: int, size: int) -> OffsetRange:
     """A range of partition `t-number`."""
     partition = TopicPartition("t", number)
-    return OffsetRange(partition=partition, start=start, limit=start + length, size=size)
+    return OffsetRange(
+        partition=partition, start=Offset(start), limit=Offset(start + length), size=size
+    )
 
 
 def range_lists(length_max: int, size_max: int) -> st.SearchStrategy[list[OffsetRange]]:
@@ -166,8 +168,10 @@ def test_a_small_range_stays_in_one_task_where_large_ones_are_cut() -> None:
 
 def test_a_part_has_the_seals_of_its_segments_only() -> None:
     """The size of a serialized task does not grow with the log."""
-    seals = tuple(SegmentSeal(base, 1, 0) for base in (0, 100, 200, 300))
-    whole = OffsetRange(partition=TopicPartition("t", 0), start=0, limit=400, size=0, seals=seals)
+    seals = tuple(SegmentSeal(Offset(base), 1, 0) for base in (0, 100, 200, 300))
+    whole = OffsetRange(
+        partition=TopicPartition("t", 0), start=Offset(0), limit=Offset(400), size=0, seals=seals
+    )
     assert whole.part(0, 400).seals == seals
     assert whole.part(100, 200).seals == seals[1:2]
     assert whole.part(150, 301).seals == seals[1:]

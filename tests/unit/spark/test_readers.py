@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.errors import CorruptionError, FatalError
-from tailrace.model import Codec, TopicPartition
+from tailrace.model import Codec, Offset, TopicPartition
 from tailrace.reading.columns import arrow_schema
 from tailrace.records import layout
 from tailrace.records.builder import Record
@@ -49,7 +49,8 @@ def read(data: Path, *columns: str, tasks: int = 1, **options: str) -> list[dict
 def read_range(data: Path, start: int, limit: int, *, fails_on_data_loss: bool = True) -> list[int]:
     """Offsets of a range of `t-0` that was planned earlier."""
     task = ScanTask(
-        ranges=(OffsetRange(partition=T0, start=start, limit=limit, size=0),), is_compiled=False
+        ranges=(OffsetRange(partition=T0, start=Offset(start), limit=Offset(limit), size=0),),
+        is_compiled=False,
     )
     batches = read_task(
         task,

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 
-from tailrace.model import Codec, TopicPartition
+from tailrace.model import Codec, LeaderEpoch, TopicPartition
 from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.runtime.files import Files
 from tailrace.storage.config import LogConfig, log_config
@@ -94,7 +94,7 @@ def open_at(
 
 def append(log: Log, data: bytearray, *, epoch: int = 0, now_ms: int = NOW) -> LogAppendInfo:
     """Append one batch, as the only replica: it is readable at once."""
-    appended = log.append(memoryview(data), leader_epoch=epoch, now_ms=now_ms)
+    appended = log.append(memoryview(data), leader_epoch=LeaderEpoch(epoch), now_ms=now_ms)
     log.advance_high_watermark(log.end_offset)
     return appended
 

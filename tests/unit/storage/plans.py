@@ -2,7 +2,7 @@
 
 import crc32c
 
-from tailrace.model import AppendOrigin, Codec
+from tailrace.model import AppendOrigin, Codec, LeaderEpoch, Offset
 from tailrace.records import layout
 from tailrace.records.batch import Batch, read_batches
 from tailrace.records.builder import BatchBuilder
@@ -37,8 +37,8 @@ def plan(
     return plan_append(
         memoryview(data),
         config=config,
-        next_offset=100,
-        leader_epoch=7,
+        next_offset=Offset(100),
+        leader_epoch=LeaderEpoch(7),
         now_ms=NOW,
         origin=origin,
     )

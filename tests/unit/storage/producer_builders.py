@@ -1,10 +1,17 @@
 """Batches, markers and logs for tests of what a log knows of its producers."""
 
-from tailrace.model import AppendOrigin, Offset
+from tailrace.model import AppendOrigin, Offset, ProducerEpoch, ProducerId
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import ControlType, build_end_marker
-from tailrace.storage.producers import CompletedTransaction, KnownProducer, ProducerStates
+from tailrace.storage.index.transaction import AbortedTxn
+from tailrace.storage.producers import (
+    CompletedTransaction,
+    KnownBatch,
+    KnownProducer,
+    OpenTransaction,
+    ProducerStates,
+)
 from tailrace.storage.segment import Segment, SegmentAppend, open_segment
 from tailrace.storage.segments import Segments
 from tailrace.storage.snapshots import list_snapshots
@@ -22,6 +29,50 @@ def folder() -> MemoryFiles:
     files = MemoryFiles()
     files.make_directory(FOLDER)
     return files
+
+
+def aborted_txn(producer_id: int, first: int, last: int, stable: int) -> AbortedTxn:
+    """An aborted transaction, from plain numbers."""
+    return AbortedTxn(ProducerId(producer_id), Offset(first), Offset(last), Offset(stable))
+
+
+def completed_transaction(
+    producer_id: int, first: int, last: int, *, is_aborted: bool
+) -> CompletedTransaction:
+    """A transaction that was ended, from plain numbers."""
+    return CompletedTransaction(
+        ProducerId(producer_id), Offset(first), Offset(last), is_aborted=is_aborted
+    )
+
+
+def open_transaction(producer_id: int, first: int, timestamp: int) -> OpenTransaction:
+    """A transaction that is open, from plain numbers."""
+    return OpenTransaction(ProducerId(producer_id), Offset(first), timestamp)
+
+
+def known_batch(
+    last_sequence: int, last_offset: int, offset_delta: int, timestamp: int
+) -> KnownBatch:
+    """A batch of a producer, from plain numbers."""
+    return KnownBatch(last_sequence, Offset(last_offset), offset_delta, timestamp)
+
+
+def known_producer(
+    epoch: int,
+    batches: tuple[KnownBatch, ...],
+    timestamp: int,
+    coordinator_epoch: int = -1,
+    transaction_start: int = -1,
+) -> KnownProducer:
+    """The state of a producer, from plain numbers."""
+    return KnownProducer(
+        ProducerEpoch(epoch), batches, timestamp, coordinator_epoch, Offset(transaction_start)
+    )
+
+
+def known_producers(producers: dict[int, KnownProducer]) -> dict[ProducerId, KnownProducer]:
+    """The producers of a snapshot, from plain ids."""
+    return {ProducerId(producer_id): each for producer_id, each in producers.items()}
 
 
 def states(files: MemoryFiles | None = None) -> ProducerStates:
@@ -88,7 +139,11 @@ def note(
     for each in batches:
         last = offset + each.last_offset_delta
         completed = known.note(
-            each, base_offset=offset, last_offset=last, timestamp=timestamp, now_ms=now_ms
+            each,
+            base_offset=Offset(offset),
+            last_offset=Offset(last),
+            timestamp=timestamp,
+            now_ms=now_ms,
         )
         if completed is not None:
             known.complete(completed)
@@ -110,8 +165,8 @@ def append(
     assert known.check(each, origin=origin) is None
     completed = known.note(
         each,
-        base_offset=offset,
-        last_offset=offset + each.last_offset_delta,
+        base_offset=Offset(offset),
+        last_offset=Offset(offset + each.last_offset_delta),
         timestamp=timestamp,
         now_ms=timestamp,
     )
@@ -122,12 +177,12 @@ def append(
 
 def producer(known: ProducerStates, producer_id: int = 7) -> KnownProducer:
     """Return a producer that is not forgotten."""
-    found = known.get(producer_id)
+    found = known.get(ProducerId(producer_id))
     assert found is not None
     return found
 
 
-def unstable(known: ProducerStates) -> int | None:
+def unstable(known: ProducerStates) -> Offset | None:
     """The first unstable offset; by a call, as it changes between two assertions."""
     return known.first_unstable_offset
 
@@ -160,15 +215,20 @@ def write(segment: Segment, *batches: Batch, offset: int) -> int:
     return offset
 
 
+def reload(known: ProducerStates, found: Segments, *, log_end: int, log_start: int = 0) -> None:
+    """Rebuild the state at the log end, from plain numbers."""
+    known.reload(found, log_start=Offset(log_start), log_end=Offset(log_end))
+
+
 def reloaded(
     files: MemoryFiles, *base_offsets: int, log_end: int, log_start: int = 0
 ) -> ProducerStates:
     """The state of a second start, from the snapshots alone: the segments are empty."""
     known = states(files)
-    known.reload(segments(files, *base_offsets), log_start=log_start, log_end=log_end)
+    reload(known, segments(files, *base_offsets), log_start=log_start, log_end=log_end)
     return known
 
 
-def snapshots(files: MemoryFiles) -> list[int]:
+def snapshots(files: MemoryFiles) -> list[Offset]:
     """Offsets of the snapshots in the folder."""
     return list_snapshots(files, FOLDER)

@@ -5,6 +5,7 @@ import struct
 import pytest
 
 from tailrace.errors import CorruptionError, InvalidRecordError
+from tailrace.model import Offset
 from tailrace.records.control import ControlType
 from tailrace.storage.index.transaction import open_transaction_index
 from tailrace.storage.offset_lookup import find_offset
@@ -76,7 +77,9 @@ def test_cleaning_refuses_an_index_of_aborts_that_the_markers_contradict(
     shelf.files.overwrite(index, struct.pack(">hqqqq", 0, 7, first, last, first))
     segments = [each.log.path for each in shelf.segments]
     before = [shelf.files.content(each) for each in segments]
-    shelf.segments[0].transactions = open_transaction_index(shelf.files, index, base_offset=0)
+    shelf.segments[0].transactions = open_transaction_index(
+        shelf.files, index, base_offset=Offset(0)
+    )
     with pytest.raises(CorruptionError, match="transaction index") as caught:
         shelf.clean()
     assert (caught.value.path, caught.value.offset) == (path(0, ".log"), 2)

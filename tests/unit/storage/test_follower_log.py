@@ -4,7 +4,7 @@ import crc32c
 import pytest
 
 from tailrace.errors import CorruptionError, InvalidRecordError, RecordTooLargeError
-from tailrace.model import Codec
+from tailrace.model import Codec, ProducerId
 from tailrace.records.batch import Batch, read_batches, stamp
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.records.checks import CorruptRecordError
@@ -312,11 +312,11 @@ def test_a_compacted_batch_keeps_its_producers_sequence(keeps: bool) -> None:  #
     """The producer's sequence is known at once, and when its state is rebuilt after a cut."""
     log = open_at(MemoryFiles(), config=BIG)
     follow(log, compacted(keeps=keeps))
-    known = log.producers.get(1)
+    known = log.producers.get(ProducerId(1))
     assert known is not None
     assert (known.last_sequence, known.last_offset) == (3, 26)
     follow(log, replicated(27, b"e", b"f"))
     truncate_to(log, 27)
-    known = log.producers.get(1)
+    known = log.producers.get(ProducerId(1))
     assert known is not None
     assert (known.last_sequence, log.end_offset) == (3, 27)

@@ -15,8 +15,13 @@ from tailrace.storage import checkpoints, names
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.index.offset import OffsetIndex, open_offset_index
 from tailrace.storage.index.time import TimeIndex, open_time_index
-from tailrace.storage.snapshots import KnownBatch, KnownProducer, encode_snapshot
+from tailrace.storage.snapshots import encode_snapshot
 from tailrace.testing import MemoryFiles
+from tests.unit.storage.producer_builders import (
+    known_batch,
+    known_producer,
+    known_producers,
+)
 
 DOCUMENTS = Path(__file__).parents[3] / "docs" / "formats"
 DIRECTORY = (DOCUMENTS / "log-directory.md").read_text()
@@ -80,8 +85,10 @@ def test_partition_metadata(files: MemoryFiles) -> None:
 
 def test_snapshot() -> None:
     """The block, in hex, is the snapshot that its sentence describes."""
-    last = KnownBatch(last_sequence=5, last_offset=11, offset_delta=1, timestamp=1_700_000_000_000)
-    producers = {7: KnownProducer(epoch=2, batches=(last,), timestamp=last.timestamp)}
+    last = known_batch(last_sequence=5, last_offset=11, offset_delta=1, timestamp=1_700_000_000_000)
+    producers = known_producers(
+        {7: known_producer(epoch=2, batches=(last,), timestamp=last.timestamp)}
+    )
     assert encode_snapshot(producers) == bytes.fromhex(block("snapshot").decode())
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.errors import CorruptionError
-from tailrace.model import Codec
+from tailrace.model import Codec, Offset
 from tailrace.reading.reader import open_log_reader
 from tailrace.records.builder import records_of
 from tailrace.records.codecs import compress
@@ -82,7 +82,7 @@ def test_every_range_is_read_without_a_broker() -> None:
     reader = open_log_reader(files, FOLDER)
     assert reader.end_offset == len(expected)
     for start in range(len(expected)):
-        batches = list(reader.batches(start, len(expected)))
+        batches = list(reader.batches(Offset(start), Offset(len(expected))))
         assert batches[0].base_offset <= start <= batches[0].last_offset
         found = [record.value for batch in batches for record in records_of(batch)]
         assert found[start - batches[0].base_offset :] == expected[start:]
@@ -94,5 +94,5 @@ def test_damage_in_an_old_message_is_located() -> None:
     size = len(write_legacy(LegacyMessage(0, 0, None, b"old 00")))
     flip(files, path(0, ".log"), 2 * size + 20)
     with pytest.raises(CorruptionError, match="CRC-32") as caught:
-        list(open_log_reader(files, FOLDER).batches(0, 14))
+        list(open_log_reader(files, FOLDER).batches(Offset(0), Offset(14)))
     assert (caught.value.path, caught.value.position) == (path(0, ".log"), 2 * size)

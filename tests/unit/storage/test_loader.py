@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from tailrace.model import AppendOrigin, Offset
+from tailrace.model import AppendOrigin, LeaderEpoch, Offset, ProducerId
 from tailrace.records.control import build_end_marker
 from tailrace.storage import shrink
 from tailrace.storage.directories import open_log_directory
@@ -67,7 +67,7 @@ def end(log: Log, *, producer_id: int, is_commit: bool, coordinator_epoch: int =
     )
     log.append(
         memoryview(bytearray(marker)),
-        leader_epoch=0,
+        leader_epoch=LeaderEpoch(0),
         now_ms=NOW,
         origin=AppendOrigin.COORDINATOR,
     )
@@ -124,7 +124,7 @@ def test_snapshots_of_recovered_segments_are_written_anew_and_others_stay() -> N
     assert path(trusted, ".snapshot") not in written
     assert {path(base, ".snapshot") for base in segment_bases[3:]} <= written
     assert files.content(path(trusted, ".snapshot")) == old
-    known = again.producers.get(7)
+    known = again.producers.get(ProducerId(7))
     assert known is not None
     assert known.last_sequence == 9
 
@@ -211,7 +211,7 @@ def test_a_coordinator_epoch_that_falls_is_taken_as_it_stands() -> None:
         log.append_as_follower(memoryview(stamped), now_ms=NOW)
     log.close()
     again = open_at(files)
-    known = again.producers.get(7)
+    known = again.producers.get(ProducerId(7))
     assert known is not None
     assert known.coordinator_epoch == 4
     assert [each.last_offset for each in aborts(again)] == [1, 3]
@@ -471,7 +471,7 @@ def test_snapshots_written_after_a_cut_outlive_the_removal_of_old_ones() -> None
     files.overwrite(path(middle, ".log"), data[:-1])
     again = open_at(files, config=settings(segment_bytes=200))
     assert again.end_offset < 9
-    known = again.producers.get(7)
+    known = again.producers.get(ProducerId(7))
     assert known is not None
     while again.end_offset < 9:
         append(again, of_producer(again.end_offset))

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from tailrace.errors import OffsetOutOfRangeError, RecordTooLargeError
-from tailrace.model import Codec, LeaderEpoch, Offset, SpecialTimestamp
+from tailrace.model import Codec, LeaderEpoch, Offset, ProducerId, SpecialTimestamp
 from tailrace.records.batch import read_batches
 from tailrace.storage.config import DAY_MS
 from tailrace.storage.log import Log
@@ -476,10 +476,10 @@ def test_snapshots_are_written_at_each_roll_and_at_the_end() -> None:
     for number in range(3):
         append(log, sequenced(number, b"v"))
     log.roll()
-    assert decode_snapshot(files.content(path(3, ".snapshot")))[7].last_sequence == 2
+    assert decode_snapshot(files.content(path(3, ".snapshot")))[ProducerId(7)].last_sequence == 2
     append(log, sequenced(3, b"v"))
     stop_cleanly(log)
-    assert decode_snapshot(files.content(path(4, ".snapshot")))[7].last_sequence == 3
+    assert decode_snapshot(files.content(path(4, ".snapshot")))[ProducerId(7)].last_sequence == 3
 
 
 def test_a_snapshot_that_cannot_be_written_keeps_the_log_from_rolling() -> None:

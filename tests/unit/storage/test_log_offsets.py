@@ -237,7 +237,7 @@ def test_a_search_does_not_look_behind_its_limit() -> None:
     """A record that may yet be lost has no offset to go to; a replica may know it."""
     log = open_at(MemoryFiles())
     append(log, batch(timestamps=[NOW]))
-    log.append(memoryview(batch(timestamps=[NOW + 5])), leader_epoch=0, now_ms=NOW)
+    log.append(memoryview(batch(timestamps=[NOW + 5])), leader_epoch=LeaderEpoch(0), now_ms=NOW)
     assert find_offset(log, NOW + 1) is None
     assert find_offset(log, SpecialTimestamp.MAX_TIMESTAMP) is None
     assert find_offset(log, NOW + 1, limit=ReadLimit.LOG_END) == ((NOW + 5, 1), 0)

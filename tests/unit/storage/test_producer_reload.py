@@ -5,10 +5,12 @@ from collections.abc import Callable
 import crc32c
 import pytest
 
+from tailrace.model import Offset, ProducerId
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.storage.producers import KnownProducer, ProducerStates, open_producers
-from tailrace.storage.snapshots import KnownBatch, encode_snapshot
+from tailrace.storage.segments import Segments
+from tailrace.storage.snapshots import encode_snapshot
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import FOLDER, NOW, batch, flip, path
 from tests.unit.storage.producer_builders import (
@@ -17,9 +19,13 @@ from tests.unit.storage.producer_builders import (
     append,
     control,
     folder,
+    known_batch,
+    known_producer,
+    known_producers,
     marker,
     note,
     producer,
+    reload,
     reloaded,
     segments,
     sent,
@@ -35,17 +41,28 @@ def in_transaction(sequence: int = 0, **options: int) -> Batch:
     return sent(sequence, is_transactional=True, **options)
 
 
-def put(files: MemoryFiles, offset: int, producers: dict[int, KnownProducer] | None = None) -> None:
+def put(
+    files: MemoryFiles, offset: int, producers: dict[ProducerId, KnownProducer] | None = None
+) -> None:
     """Put a snapshot into the folder."""
     file = files.open(path(offset, ".snapshot"), create=True)
     file.write(0, encode_snapshot(producers or {}))
+
+
+def started(
+    files: MemoryFiles, found: Segments, *, log_end: int, log_start: int = 0
+) -> ProducerStates:
+    """The state at a start, from plain numbers."""
+    return open_producers(
+        files, FOLDER, segments=found, log_start=Offset(log_start), log_end=Offset(log_end)
+    )
 
 
 def opened(files: MemoryFiles, *batches: Batch) -> ProducerStates:
     """The state of a log with one segment of these batches, from offset 0 on."""
     found = segments(files)
     log_end = write(found.active, *batches, offset=0)
-    return open_producers(files, FOLDER, segments=found, log_start=0, log_end=log_end)
+    return started(files, found, log_end=log_end)
 
 
 def test_an_open_transaction_goes_on_after_a_start() -> None:
@@ -54,7 +71,7 @@ def test_an_open_transaction_goes_on_after_a_start() -> None:
     before = states(files)
     append(before, in_transaction(0), 0)
     append(before, in_transaction(1), 1)
-    before.write_snapshot(2)
+    before.write_snapshot(Offset(2))
     known = reloaded(files, log_end=3)
     (only,) = producer(known).batches
     assert (only.first_sequence, only.last_sequence) == (1, 1)
@@ -71,7 +88,7 @@ def test_an_ended_transaction_has_ended_after_a_start() -> None:
     append(before, in_transaction(0), 0)
     append(before, in_transaction(1), 1)
     append(before, marker(ABORT), 2)
-    before.write_snapshot(3)
+    before.write_snapshot(Offset(3))
     known = reloaded(files, log_end=3)
     (only,) = producer(known).batches
     assert (only.first_sequence, only.last_sequence) == (1, 1)
@@ -85,7 +102,7 @@ def test_a_marker_alone_is_known_after_a_start() -> None:
     files = folder()
     before = states(files)
     append(before, marker(ABORT), 0, timestamp=NOW + 3)
-    before.write_snapshot(1)
+    before.write_snapshot(Offset(1))
     known = reloaded(files, log_end=1)
     assert producer(known).timestamp == NOW + 3
     assert not producer(known).has_open_transaction
@@ -97,8 +114,8 @@ def test_all_producers_of_a_snapshot_are_known() -> None:
     before = states(files)
     append(before, sent(0, producer_id=1), 0)
     append(before, sent(0, producer_id=2), 1)
-    before.write_snapshot(2)
-    before.reload(segments(files), log_start=1, log_end=2)
+    before.write_snapshot(Offset(2))
+    reload(before, segments(files), log_start=1, log_end=2)
     assert len(before) == 2
     for producer_id in (1, 2):
         found = producer(before, producer_id)
@@ -111,8 +128,8 @@ def test_snapshots_outside_of_the_log_are_removed() -> None:
     known = states(files)
     for sequence in range(5):
         append(known, sent(sequence), sequence)
-        known.write_snapshot(sequence + 1)
-    known.reload(segments(files, *range(5)), log_start=1, log_end=3)
+        known.write_snapshot(Offset(sequence + 1))
+    reload(known, segments(files, *range(5)), log_start=1, log_end=3)
     assert snapshots(files) == [2, 3]
     assert known.snapshots.paths == [path(2, ".snapshot"), path(3, ".snapshot")]
 
@@ -170,7 +187,7 @@ def test_a_damaged_snapshot_is_removed_and_an_older_one_serves(damage: str) -> N
     before = states(files)
     for sequence in range(2):
         append(before, sent(sequence), sequence)
-        before.write_snapshot(sequence + 1)
+        before.write_snapshot(Offset(sequence + 1))
     newest = path(2, ".snapshot")
     files.overwrite(newest, DAMAGE[damage](files.content(newest)))
     known = reloaded(files, 0, 1, log_end=20)
@@ -181,13 +198,13 @@ def test_a_damaged_snapshot_is_removed_and_an_older_one_serves(damage: str) -> N
 @pytest.mark.parametrize(
     "producers",
     [
-        {7: KnownProducer(0, (KnownBatch(0, 20, 0, NOW),), NOW)},
-        {7: KnownProducer(0, (), NOW, 0, 20)},
-        {7: KnownProducer(0, (), NOW, 0, 5), 8: KnownProducer(0, (), NOW, 0, 5)},
+        known_producers({7: known_producer(0, (known_batch(0, 20, 0, NOW),), NOW)}),
+        known_producers({7: known_producer(0, (), NOW, 0, 20)}),
+        known_producers({7: known_producer(0, (), NOW, 0, 5), 8: known_producer(0, (), NOW, 0, 5)}),
     ],
 )
 def test_a_snapshot_that_cannot_be_of_its_offset_is_removed(
-    producers: dict[int, KnownProducer],
+    producers: dict[ProducerId, KnownProducer],
 ) -> None:
     """It knows of offsets that come later, or of two transactions that begin at one offset."""
     files = folder()
@@ -203,15 +220,15 @@ def test_the_first_unstable_offset_after_a_cut() -> None:
     known = states(files)
     append(known, in_transaction(0), 99)
     assert unstable(known) == 99
-    known.write_snapshot(100)
+    known.write_snapshot(Offset(100))
     append(known, marker(COMMIT), 105)
-    known.advance_high_watermark(106)
+    known.advance_high_watermark(Offset(106))
     assert unstable(known) is None
-    known.write_snapshot(106)
+    known.write_snapshot(Offset(106))
     append(known, sent(1), 106)
-    known.reload(segments(files, 0, 100), log_start=0, log_end=106)
+    reload(known, segments(files, 0, 100), log_start=0, log_end=106)
     assert unstable(known) is None
-    known.reload(segments(files, 0, 100), log_start=0, log_end=100)
+    reload(known, segments(files, 0, 100), log_start=0, log_end=100)
     assert unstable(known) == 99
 
 
@@ -222,11 +239,11 @@ def test_the_oldest_transaction_of_a_snapshot_counts() -> None:
     append(before, sent(0), 0)
     append(before, in_transaction(producer_id=8), 1)
     append(before, in_transaction(1), 2)
-    before.write_snapshot(3)
+    before.write_snapshot(Offset(3))
     known = reloaded(files, log_end=3)
     assert unstable(known) == 1
     append(known, marker(producer_id=8), 3)
-    known.advance_high_watermark(4)
+    known.advance_high_watermark(Offset(4))
     assert unstable(known) == 2
 
 
@@ -239,9 +256,9 @@ def test_a_transaction_that_is_cut_off_holds_nobody_up(*, is_partial: bool) -> N
     append(known, marker(), 6)
     assert unstable(known) == 5
     if is_partial:
-        known.reload(segments(files), log_start=0, log_end=5)
+        reload(known, segments(files), log_start=0, log_end=5)
     else:
-        known.truncate_fully(5)
+        known.truncate_fully(Offset(5))
     assert unstable(known) is None
 
 
@@ -269,10 +286,10 @@ def test_a_replay_gives_what_the_appends_gave() -> None:
         offset = following
     replayed = opened(folder(), *BATCHES)
     for producer_id in (7, 8, 9):
-        assert replayed.get(producer_id) == known.get(producer_id)
+        assert replayed.get(ProducerId(producer_id)) == known.get(ProducerId(producer_id))
     for high_watermark in (0, 8, 9, 10, 11, 14):
         for each_state in (known, replayed):
-            each_state.advance_high_watermark(high_watermark)
+            each_state.advance_high_watermark(Offset(high_watermark))
         assert unstable(replayed) == unstable(known)
     assert unstable(replayed) == 8
 
@@ -284,11 +301,11 @@ def test_a_replay_goes_on_from_a_snapshot() -> None:
     first, second = found
     write(first, sent(0, producer_id=9), in_transaction(1), offset=0)
     write(second, marker(ABORT), sent(2), offset=2)
-    put(files, 2, {7: KnownProducer(0, (KnownBatch(1, 1, 0, NOW),), NOW, -1, 1)})
-    known = open_producers(files, FOLDER, segments=found, log_start=0, log_end=4)
-    assert known.get(9) is None
+    put(files, 2, known_producers({7: known_producer(0, (known_batch(1, 1, 0, NOW),), NOW, -1, 1)}))
+    known = started(files, found, log_end=4)
+    assert known.get(ProducerId(9)) is None
     assert unstable(known) == 1
-    known.advance_high_watermark(3)
+    known.advance_high_watermark(Offset(3))
     assert unstable(known) is None
     assert [each.last_sequence for each in producer(known).batches] == [1, 2]
 
@@ -315,7 +332,7 @@ def test_a_log_start_within_a_batch_takes_the_batch_whole() -> None:
     files = folder()
     found = segments(files)
     write(found.active, sent(0, count=3), sent(3, count=5), offset=0)
-    known = open_producers(files, FOLDER, segments=found, log_start=5, log_end=8)
+    known = started(files, found, log_start=5, log_end=8)
     (only,) = producer(known).batches
     assert (only.base_offset, only.last_offset) == (3, 7)
 
@@ -332,7 +349,7 @@ def test_a_damaged_marker_ends_the_replay_of_its_segment(
     flip(
         files, path(0, ".log"), in_transaction(0).size + marker(COMMIT).size - 2
     )  # the coordinator's epoch
-    known = open_producers(files, FOLDER, segments=found, log_start=0, log_end=4)
+    known = started(files, found, log_end=4)
     assert "producers_incomplete" in caplog.text
     assert unstable(known) == 0
     assert producer(known).last_sequence == 0
@@ -368,7 +385,7 @@ def test_a_batch_of_offsets_that_are_not_due_ends_the_replay_of_its_segment(
         data = bytearray(files.content(path(0, ".log")))
         layout.BASE_OFFSET.pack_into(data, 2 * sent(0).size, offset)
         files.overwrite(path(0, ".log"), bytes(data))
-        known = open_producers(files, FOLDER, segments=found, log_start=0, log_end=3)
+        known = started(files, found, log_end=3)
         assert producer(known).last_sequence == 1
         assert f"offsets {offset} to {offset} where 2 to 2 are due" in caplog.text
         caplog.clear()
@@ -381,6 +398,6 @@ def test_a_segment_behind_the_log_end_is_not_replayed(caplog: pytest.LogCaptureF
     first, second = found
     write(first, sent(0), sent(1), offset=0)
     write(second, sent(2), offset=2)
-    known = open_producers(files, FOLDER, segments=found, log_start=0, log_end=2)
+    known = started(files, found, log_end=2)
     assert producer(known).last_sequence == 1
     assert not caplog.records

@@ -4,17 +4,15 @@ import struct
 
 import pytest
 
-from tailrace.model import AppendOrigin
+from tailrace.model import AppendOrigin, Offset, ProducerId
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.checks import CorruptRecordError
 from tailrace.storage.producers import (
     LATE_BUFFER_MS,
-    CompletedTransaction,
     CoordinatorFencedError,
     InvalidProducerEpochError,
     InvalidTransactionStateError,
-    OpenTransaction,
     ProducerSequenceError,
     ProducerStates,
 )
@@ -23,11 +21,14 @@ from tests.unit.storage.producer_builders import (
     ABORT,
     COMMIT,
     append,
+    completed_transaction,
     control,
     folder,
     marker,
     note,
+    open_transaction,
     producer,
+    reload,
     reloaded,
     segments,
     sent,
@@ -140,7 +141,7 @@ def test_an_abort_that_fences_leaves_the_producer_known() -> None:
     known = states()
     append(known, in_transaction(), 0)
     completed = append(known, marker(ABORT, epoch=1), 1)
-    assert completed == CompletedTransaction(7, 0, 1, is_aborted=True)
+    assert completed == completed_transaction(7, 0, 1, is_aborted=True)
     assert not producer(known).has_open_transaction
     assert producer(known).last_offset == -1
     known.expire(NOW)
@@ -178,7 +179,7 @@ def test_an_older_coordinator_stays_fenced_after_a_start() -> None:
     before = states(files)
     append(before, in_transaction(), 99)
     append(before, marker(coordinator_epoch=1), 100)
-    before.write_snapshot(101)
+    before.write_snapshot(Offset(101))
     known = reloaded(files, log_end=101)
     with pytest.raises(CoordinatorFencedError):
         known.check(marker(coordinator_epoch=0), origin=AppendOrigin.COORDINATOR)
@@ -205,7 +206,7 @@ def test_a_control_batch_that_compaction_has_emptied_says_nothing() -> None:
     empty = emptied(marker(producer_id=23))
     assert known.check(empty) is None
     assert append(known, empty, 15) is None
-    assert known.get(23) is None
+    assert known.get(ProducerId(23)) is None
     append(known, in_transaction(), 16)
     assert append(known, emptied(marker()), 17) is None
     assert unstable(known) == 16
@@ -232,7 +233,7 @@ def test_a_marker_that_cannot_be_read_is_refused(key: bytes | None, value: bytes
     with pytest.raises(CorruptRecordError):
         known.check(broken, origin=AppendOrigin.COORDINATOR)
     with pytest.raises(CorruptRecordError):
-        known.note(broken, base_offset=1, last_offset=1, timestamp=NOW)
+        known.note(broken, base_offset=Offset(1), last_offset=Offset(1), timestamp=NOW)
     assert producer(known) == before
 
 
@@ -247,11 +248,11 @@ def test_the_first_unstable_offset_waits_for_markers_and_the_high_watermark() ->
     append(known, marker(COMMIT, epoch=5), 109)
     assert unstable(known) == 99
     for high_watermark, first in ((100, 99), (109, 99), (110, 105)):
-        known.advance_high_watermark(high_watermark)
+        known.advance_high_watermark(Offset(high_watermark))
         assert unstable(known) == first
     append(known, marker(ABORT, epoch=5, producer_id=8), 112)
     assert unstable(known) == 105
-    known.advance_high_watermark(113)
+    known.advance_high_watermark(Offset(113))
     assert unstable(known) is None
 
 
@@ -264,7 +265,7 @@ def test_transactions_that_end_in_any_order_are_passed_in_order_of_their_start()
         append(known, marker(producer_id=producer_id), offset)
         assert unstable(known) == 10
     for high_watermark, first in ((41, 10), (42, 20), (43, None)):
-        known.advance_high_watermark(high_watermark)
+        known.advance_high_watermark(Offset(high_watermark))
         assert unstable(known) == first
 
 
@@ -281,10 +282,10 @@ def test_the_last_stable_offset_of_an_ended_transaction() -> None:
         (3, starts[2], starts[2]),
         (2, None, None),
     ):
-        completed = CompletedTransaction(producer_id, starts[producer_id], last, is_aborted=False)
+        completed = completed_transaction(producer_id, starts[producer_id], last, is_aborted=False)
         assert known.last_stable_offset(completed) == (stable or last + 1)
         known.complete(completed)
-        known.advance_high_watermark(last + 1)
+        known.advance_high_watermark(Offset(last + 1))
         assert unstable(known) == first_unstable
         last += 78
 
@@ -293,7 +294,7 @@ def test_markers_without_records_complete_nothing() -> None:
     """Between two transactions and after them; readers wait for those with records only."""
     known = states()
     append(known, in_transaction(0, count=5), 16)
-    known.advance_high_watermark(21)
+    known.advance_high_watermark(Offset(21))
     assert unstable(known) == 16
     assert append(known, marker(COMMIT), 21) == (7, 16, 21, False)
     assert append(known, marker(COMMIT), 22) is None
@@ -302,7 +303,7 @@ def test_markers_without_records_complete_nothing() -> None:
     assert append(known, marker(ABORT), 28) == (7, 24, 28, True)
     assert append(known, marker(ABORT), 29) is None
     append(known, in_transaction(9, count=2), 30)
-    known.advance_high_watermark(32)
+    known.advance_high_watermark(Offset(32))
     assert unstable(known) == 30
 
 
@@ -316,8 +317,8 @@ def test_a_transaction_is_late_when_nobody_has_ended_it_in_time() -> None:
     assert late(known, NOW + LATE_MS + 1) == [39]
     later = NOW + LATE_MS + 501
     assert known.late_transactions(later, transaction_ms_max=TRANSACTION_MS_MAX) == [
-        OpenTransaction(39, 100, NOW),
-        OpenTransaction(57, 150, NOW + 500),
+        open_transaction(39, 100, NOW),
+        open_transaction(57, 150, NOW + 500),
     ]
     append(known, marker(producer_id=39, epoch=2), 200)
     assert late(known, later) == [57]
@@ -338,7 +339,7 @@ def test_a_late_transaction_is_late_after_a_start() -> None:
     before = states(files)
     append(before, in_transaction(producer_id=39), 100)
     append(before, in_transaction(producer_id=57), 150, timestamp=NOW + 500)
-    before.write_snapshot(151)
+    before.write_snapshot(Offset(151))
     assert late(before, NOW + LATE_MS + 1) == [39]
     assert late(reloaded(files, log_end=151), NOW + LATE_MS + 1) == [39]
 
@@ -351,8 +352,8 @@ def test_a_late_transaction_that_is_cut_off_is_late_no_more() -> None:
         append(known, in_transaction(), 100)
         assert late(known, NOW + LATE_MS + 1) == [7]
         if is_partial:
-            known.reload(segments(files), log_start=0, log_end=80)
+            reload(known, segments(files), log_start=0, log_end=80)
         else:
-            known.truncate_fully(150)
+            known.truncate_fully(Offset(150))
         assert late(known, NOW + LATE_MS + 1) == []
         assert unstable(known) is None

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from tailrace.model import AppendOrigin
+from tailrace.model import AppendOrigin, Offset, ProducerId
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.storage.producers import (
@@ -110,7 +110,7 @@ def test_a_check_changes_nothing() -> None:
     known = states()
     first, second = sent(0, count=6), sent(6, count=5)
     assert known.check(first) is None
-    assert known.get(7) is None
+    assert known.get(ProducerId(7)) is None
     note(known, first, offset=15)
     before = producer(known)
     assert known.check(second) is None
@@ -231,7 +231,7 @@ def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
         known.expire(NOW + days * EXPIRATION_MS)
         assert producer(known).transaction_start == 99
         assert known.first_unstable_offset == 99
-    assert known.get(8) is None
+    assert known.get(ProducerId(8)) is None
 
 
 def test_a_producer_read_at_the_start_has_a_day_from_the_first_call_on() -> None:
@@ -240,7 +240,7 @@ def test_a_producer_read_at_the_start_has_a_day_from_the_first_call_on() -> None
     before = states(files)
     append(before, sent(0), 0, timestamp=5)
     append(before, sent(1), 1, timestamp=6)
-    before.write_snapshot(2)
+    before.write_snapshot(Offset(2))
     known = reloaded(files, log_end=2)
     known.expire(NOW)
     known.expire(NOW + EXPIRATION_MS - 1)
@@ -258,11 +258,11 @@ def test_the_leader_may_go_on_with_a_forgotten_producer() -> None:
     before = states(files)
     append(before, sent(0), 0)
     append(before, sent(1), 1)
-    before.write_snapshot(2)
+    before.write_snapshot(Offset(2))
     known = reloaded(files, log_end=2)
     known.expire(NOW)
     known.expire(NOW + EXPIRATION_MS)
-    assert known.get(7) is None
+    assert known.get(ProducerId(7)) is None
     append(known, sent(2), 2, origin=REPLICATION)
     (only,) = producer(known).batches
     assert producer(known).epoch == 0

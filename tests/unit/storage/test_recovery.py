@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailrace.errors import CorruptionError
-from tailrace.model import SpecialTimestamp
+from tailrace.model import ProducerId, SpecialTimestamp
 from tailrace.storage.log import Log
 from tailrace.storage.producers import ProducerSequenceError
-from tailrace.storage.snapshots import KnownBatch, KnownProducer, encode_snapshot
+from tailrace.storage.snapshots import encode_snapshot
 from tailrace.testing import DiskFault, MemoryFiles
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ from tests.unit.storage.builders import (
     settings,
     stop_cleanly,
     values,
+)
+from tests.unit.storage.producer_builders import (
+    known_batch,
+    known_producer,
+    known_producers,
 )
 
 SIZE = len(batch(b"value 0"))
@@ -440,7 +445,7 @@ def snapshots(files: MemoryFiles) -> list[int]:
 
 def last_sequence(log: Log) -> int:
     """Last sequence number of producer 7."""
-    known = log.producers.get(7)
+    known = log.producers.get(ProducerId(7))
     assert known is not None
     assert known.epoch == 2
     return known.last_sequence
@@ -469,15 +474,15 @@ def test_a_snapshot_spares_the_batches_before_it() -> None:
     log = with_producer(files)
     newest = bases(log)[-1]
     log.close()
-    other = {9: KnownProducer(4, (KnownBatch(80, 0, 0, NOW),), NOW)}
+    other = known_producers({9: known_producer(4, (known_batch(80, 0, 0, NOW),), NOW)})
     files.overwrite(path(newest, ".snapshot"), encode_snapshot(other))
     log = open_at(files, checkpoints=(newest, 0))
-    assert log.producers.get(9) == other[9]
+    assert log.producers.get(ProducerId(9)) == other[ProducerId(9)]
     assert last_sequence(log) == 11
     files.overwrite(path(newest, ".log"), b"")
     log = open_at(files, checkpoints=(newest, 0))
     assert log.end_offset == newest
-    assert log.producers.get(7) is None
+    assert log.producers.get(ProducerId(7)) is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0\1", b"\xff" * 56])

@@ -34,7 +34,7 @@ def log_of(count: int, *, timestamp: int = NOW, **given: object) -> Log:
     log = open_at(MemoryFiles(), config=config)
     for _ in range(count):
         data = batch(timestamps=[timestamp])
-        log.append(memoryview(data), leader_epoch=0, now_ms=NOW)
+        log.append(memoryview(data), leader_epoch=LeaderEpoch(0), now_ms=NOW)
     return log
 
 
@@ -48,7 +48,7 @@ def produced(log: Log, sequence: int, *, producer_id: int = 1) -> None:
     append(log, batch(producer_id=producer_id, producer_epoch=0, base_sequence=sequence))
 
 
-def snapshots(log: Log) -> list[int]:
+def snapshots(log: Log) -> list[Offset]:
     """Offsets of the snapshots in the folder."""
     return list_snapshots(log.folder.files, FOLDER)
 

@@ -6,12 +6,11 @@ import pytest
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
-from tailrace.model import AppendOrigin, Offset, Position
+from tailrace.model import AppendOrigin, LeaderEpoch, Offset, Position
 from tailrace.records.batch import stamp
 from tailrace.records.builder import records_of
 from tailrace.records.control import build_end_marker
 from tailrace.runtime.files import Files
-from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.segment import Segment, SegmentAppend, open_segment, retention_time_ms
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import (
@@ -25,6 +24,9 @@ from tests.unit.storage.builders import (
     records,
     settings,
     stop_cleanly,
+)
+from tests.unit.storage.producer_builders import (
+    aborted_txn,
 )
 
 NAME = "00000000000000000040"
@@ -223,7 +225,7 @@ def test_a_segment_truncated_to_nothing_takes_the_same_offsets_again() -> None:
 def test_truncation_cuts_the_transaction_index() -> None:
     """An abort whose marker goes is no longer known."""
     segment = timed(MemoryFiles(), 10)
-    entries = [AbortedTxn(1, 40, 42, 43), AbortedTxn(2, 41, 47, 48)]
+    entries = [aborted_txn(1, 40, 42, 43), aborted_txn(2, 41, 47, 48)]
     for entry in entries:
         segment.transactions.append(entry)
     segment.truncate_to(Offset(47))
@@ -314,7 +316,7 @@ def test_suffixes_change_with_files_and_names() -> None:
     assert files.list(".") == [f"{name}.deleted" for name in names]
     assert sorted(segment.paths()) == [f"./{name}.deleted" for name in names]
     assert segment.transactions.path == f"./{NAME}.txnindex.deleted"
-    segment.transactions.append(AbortedTxn(1, 40, 40, 41))
+    segment.transactions.append(aborted_txn(1, 40, 40, 41))
     segment.change_suffix(".deleted", "")
     assert files.list(".") == sorted([*names, f"{NAME}.txnindex"])
 
@@ -335,7 +337,7 @@ def test_the_transaction_index_outlives_a_new_name() -> None:
     """Entries from before and from after are in one file."""
     files = MemoryFiles()
     segment = opened(files)
-    entries = (AbortedTxn(1, 40, 50, 42), AbortedTxn(2, 45, 55, 56))
+    entries = (aborted_txn(1, 40, 50, 42), aborted_txn(2, 45, 55, 56))
     segment.transactions.append(entries[0])
     segment.change_suffix("", ".swap")
     segment.transactions.append(entries[1])
@@ -349,7 +351,7 @@ def test_a_segment_names_the_files_that_it_has() -> None:
     segment = opened(files)
     kinds = [".log", ".index", ".timeindex"]
     assert segment.paths() == [f"./{NAME}{kind}" for kind in kinds]
-    segment.transactions.append(AbortedTxn(1, 40, 50, 42))
+    segment.transactions.append(aborted_txn(1, 40, 50, 42))
     assert segment.paths() == [f"./{NAME}{kind}" for kind in [*kinds, ".txnindex"]]
     for each in segment.paths():
         files.remove(each)
@@ -362,7 +364,7 @@ def test_a_segment_in_the_making_has_a_suffix_on_every_name() -> None:
     segment = open_segment(
         files, ".", base_offset=Offset(40), config=settings(), create=True, suffix=".cleaned"
     )
-    segment.transactions.append(AbortedTxn(1, 40, 50, 42))
+    segment.transactions.append(aborted_txn(1, 40, 50, 42))
     assert files.list(".") == [
         f"{NAME}{kind}.cleaned" for kind in (".index", ".log", ".timeindex", ".txnindex")
     ]
@@ -419,7 +421,7 @@ def test_a_segment_without_timestamps_has_no_first_one() -> None:
 def test_cleared_indexes_know_no_aborted_transaction() -> None:
     """Recovery writes all three anew."""
     segment = timed(MemoryFiles(), 5)
-    segment.transactions.append(AbortedTxn(1, 40, 43, 44))
+    segment.transactions.append(aborted_txn(1, 40, 43, 44))
     segment.clear_indexes(1000)
     assert segment.transactions.entries() == ()
     assert segment.offset_index.entries.count == segment.time_index.entries.count == 0
@@ -429,7 +431,7 @@ def test_a_new_segment_does_not_take_over_what_it_finds() -> None:
     """Files of an attempt that failed are emptied."""
     files = MemoryFiles()
     old = timed(files, 5)
-    old.transactions.append(AbortedTxn(1, 40, 43, 44))
+    old.transactions.append(aborted_txn(1, 40, 43, 44))
     old.close()
     segment = opened(files)
     assert (not segment.size, segment.transactions.entries(), read(segment, 0)) == (True, (), [])
@@ -440,7 +442,7 @@ def test_synced_segments_survive_the_loss_of_the_machine() -> None:
     """The log and all three indexes are on the device."""
     files = MemoryFiles()
     segment = timed(files, 10)
-    segment.transactions.append(AbortedTxn(1, 40, 43, 44))
+    segment.transactions.append(aborted_txn(1, 40, 43, 44))
     segment.finish()
     segment.sync()
     files.sync_directory(".")
@@ -564,7 +566,12 @@ def test_recovery_makes_the_transaction_index_anew() -> None:
         marker = build_end_marker(
             producer_id, 0, is_commit=is_commit, coordinator_epoch=0, timestamp=NOW
         )
-        log.append(memoryview(marker), leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
+        log.append(
+            memoryview(marker),
+            leader_epoch=LeaderEpoch(0),
+            now_ms=NOW,
+            origin=AppendOrigin.COORDINATOR,
+        )
     written = log.segments.active.transactions.entries()
     assert [entry[:3] for entry in written] == [(8, 1, 3), (7, 0, 5)]
     stop_cleanly(log)

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tailrace.model import SpecialTimestamp
+from tailrace.model import ProducerId, SpecialTimestamp
 from tailrace.records.batch import read_batches
-from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.log import Log
 from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.positions import ReadLimit
@@ -28,6 +27,9 @@ from tests.unit.storage.builders import (
     path,
     settings,
     stop_cleanly,
+)
+from tests.unit.storage.producer_builders import (
+    aborted_txn,
 )
 from tests.unit.storage.transactional import (
     TransactionalProducer,
@@ -95,17 +97,17 @@ def test_the_log_knows_its_producers() -> None:
     log = new_log()
     producer = TransactionalProducer(log, 1, epoch=5)
     producer.append(5)
-    known = log.producers.get(1)
+    known = log.producers.get(ProducerId(1))
     assert known is not None
     assert (known.epoch, known.last_sequence) == (5, 4)
     assert (known.transaction_start, known.coordinator_epoch) == (0, NONE)
     producer.end(is_commit=True, coordinator_epoch=15)
-    known = log.producers.get(1)
+    known = log.producers.get(ProducerId(1))
     assert known is not None
     assert (known.epoch, known.last_sequence) == (5, 4)
     assert (known.transaction_start, known.coordinator_epoch) == (NONE, 15)
     append(log, batch(b"a", b"b", b"c", producer_id=2, producer_epoch=5, base_sequence=0))
-    known = log.producers.get(2)
+    known = log.producers.get(ProducerId(2))
     assert known is not None
     assert (known.epoch, known.last_sequence) == (5, 2)
     assert (known.transaction_start, known.coordinator_epoch) == (NONE, NONE)
@@ -153,7 +155,7 @@ def test_a_read_of_committed_records_behind_each_append_is_empty() -> None:
         producer.abort()
 
 
-EXPECTED = (AbortedTxn(1, 0, 29, 8), AbortedTxn(2, 8, 74, 36))
+EXPECTED = (aborted_txn(1, 0, 29, 8), aborted_txn(2, 8, 74, 36))
 """Entries of the four interleaved transactions in the index."""
 
 
@@ -356,7 +358,7 @@ def test_an_aborted_transaction_is_told_for_each_of_its_segments() -> None:
     assert bases(log) == [0, 3, 6]
     for offset in (0, 3, 6):
         found = log.read(offset, bytes_max=2048, is_first_whole=True, limit=ReadLimit.LAST_STABLE)
-        assert found.aborted == (AbortedTxn(137, 0, 6, 7),)
+        assert found.aborted == (aborted_txn(137, 0, 6, 7),)
     plain = log.read(0, bytes_max=2048, is_first_whole=True)
     assert plain.aborted == ()
 
@@ -408,7 +410,7 @@ def test_a_start_knows_what_is_open(is_clean: bool) -> None:  # noqa: FBT001
         stop_cleanly(again)
     last = open_at(files, config=BIG, is_clean=is_clean)
     assert unstable(last) is None
-    assert last.segments.active.transactions.entries() == (AbortedTxn(137, 0, 3, 4),)
+    assert last.segments.active.transactions.entries() == (aborted_txn(137, 0, 3, 4),)
 
 
 @pytest.mark.parametrize("cut", [truncate_to, truncate_fully_and_start_at])
@@ -451,7 +453,7 @@ def test_a_truncation_drops_the_aborts_behind_it() -> None:
     producer.abort()
     raise_to_end(log)
     truncate_to(log, 6)
-    assert log.segments.active.transactions.entries() == (AbortedTxn(1, 0, 3, 4),)
+    assert log.segments.active.transactions.entries() == (aborted_txn(1, 0, 3, 4),)
     assert log.positions.last_stable == unstable(log) == 4
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tailrace.errors import RetriableError, StorageError
-from tailrace.model import LeaderEpoch, Offset
+from tailrace.model import LeaderEpoch, Offset, ProducerId
 from tailrace.storage.log import Log
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.producers import KnownProducer
@@ -39,7 +39,7 @@ def produced(log: Log, sequence: int) -> None:
 
 def producer(log: Log) -> KnownProducer:
     """Return the state of the producer."""
-    known = log.producers.get(1)
+    known = log.producers.get(ProducerId(1))
     assert known is not None
     return known
 

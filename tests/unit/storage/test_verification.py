@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.model import AppendOrigin
+from tailrace.model import AppendOrigin, LeaderEpoch, ProducerEpoch, ProducerId
 from tailrace.records.control import build_end_marker
 from tailrace.storage.log import Log
 from tailrace.storage.producers import (
@@ -16,7 +16,7 @@ from tests.unit.storage.builders import NOW, batch, open_at
 from tests.unit.storage.producer_builders import append, marker, sent, states
 from tests.unit.storage.transactional import follow, replicated, replicated_marker
 
-PRODUCER = 7
+PRODUCER = ProducerId(7)
 OTHER_GUARD = VerificationGuard()
 
 
@@ -29,7 +29,9 @@ def verifying() -> Log:
 
 def begin(log: Log, sequence: int = 0, *, epoch: int = 0) -> VerificationGuard | None:
     """Begin to verify a batch of the producer."""
-    return log.producers.begin_verification(PRODUCER, epoch=epoch, sequence=sequence, now_ms=NOW)
+    return log.producers.begin_verification(
+        PRODUCER, epoch=ProducerEpoch(epoch), sequence=sequence, now_ms=NOW
+    )
 
 
 def send(
@@ -48,13 +50,17 @@ def send(
         base_sequence=sequence,
         is_transactional=is_transactional,
     )
-    log.append(memoryview(data), leader_epoch=0, now_ms=NOW, origin=origin, guard=guard)
+    log.append(
+        memoryview(data), leader_epoch=LeaderEpoch(0), now_ms=NOW, origin=origin, guard=guard
+    )
 
 
 def end(log: Log) -> None:
     """Append the marker of a commit, as the coordinator does: with no guard."""
     data = build_end_marker(PRODUCER, 0, is_commit=True, coordinator_epoch=0, timestamp=NOW)
-    log.append(memoryview(data), leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
+    log.append(
+        memoryview(data), leader_epoch=LeaderEpoch(0), now_ms=NOW, origin=AppendOrigin.COORDINATOR
+    )
 
 
 def has_open_transaction(log: Log) -> bool:
@@ -66,8 +72,11 @@ def has_open_transaction(log: Log) -> bool:
 def test_the_entry_of_a_producer_is_used_until_its_batch_is_in_the_log() -> None:
     """A second question has the guard of the first; then there is neither."""
     known = states()
-    guard = known.begin_verification(PRODUCER, epoch=0, sequence=0, now_ms=NOW)
-    assert known.begin_verification(PRODUCER, epoch=0, sequence=0, now_ms=NOW + 1) is guard
+    guard = known.begin_verification(PRODUCER, epoch=ProducerEpoch(0), sequence=0, now_ms=NOW)
+    assert (
+        known.begin_verification(PRODUCER, epoch=ProducerEpoch(0), sequence=0, now_ms=NOW + 1)
+        is guard
+    )
     entry = known.verifications.get(PRODUCER)
     assert entry is not None
     assert entry.guard is guard
@@ -81,7 +90,9 @@ def test_an_entry_takes_a_lower_sequence_or_a_newer_epoch() -> None:
     guards, seen = [], []
     for sequence, epoch in ((1, 0), (0, 0), (3, 0), (2, 1), (0, 0)):
         guards.append(
-            known.begin_verification(PRODUCER, epoch=epoch, sequence=sequence, now_ms=NOW)
+            known.begin_verification(
+                PRODUCER, epoch=ProducerEpoch(epoch), sequence=sequence, now_ms=NOW
+            )
         )
         entry = known.verifications.get(PRODUCER)
         assert entry is not None
@@ -96,7 +107,7 @@ def test_no_batch_gets_ahead_of_one_that_is_being_verified(is_required: bool) ->
     """Even of a producer that the log does not know, and though verification is off by now."""
     known = states()
     known.verifications.is_required = True
-    guard = known.begin_verification(PRODUCER, epoch=0, sequence=0, now_ms=NOW)
+    guard = known.begin_verification(PRODUCER, epoch=ProducerEpoch(0), sequence=0, now_ms=NOW)
     entry = known.verifications.get(PRODUCER)
     known.verifications.is_required = is_required
     with pytest.raises(ProducerSequenceError, match="sequence 4 where 0 is due"):
@@ -108,10 +119,12 @@ def test_no_batch_gets_ahead_of_one_that_is_being_verified(is_required: bool) ->
 def test_an_entry_expires_as_a_producer_does() -> None:
     """Its age counts from when it was made, however often it is looked at."""
     known = states()
-    known.begin_verification(PRODUCER, epoch=0, sequence=0, now_ms=NOW)
+    known.begin_verification(PRODUCER, epoch=ProducerEpoch(0), sequence=0, now_ms=NOW)
     entry = known.verifications.get(PRODUCER)
     known.expire(NOW + EXPIRATION_MS // 2)
-    known.begin_verification(PRODUCER, epoch=0, sequence=0, now_ms=NOW + EXPIRATION_MS // 2)
+    known.begin_verification(
+        PRODUCER, epoch=ProducerEpoch(0), sequence=0, now_ms=NOW + EXPIRATION_MS // 2
+    )
     assert known.verifications.get(PRODUCER) is entry
     known.expire(NOW + EXPIRATION_MS)
     assert known.verifications.get(PRODUCER) is None
@@ -231,7 +244,7 @@ def test_a_check_of_a_batch_drops_no_entry() -> None:
     """Only what is in the log counts: an append that fails may be tried again with its guard."""
     known = states()
     known.verifications.is_required = True
-    guard = known.begin_verification(PRODUCER, epoch=0, sequence=0, now_ms=NOW)
+    guard = known.begin_verification(PRODUCER, epoch=ProducerEpoch(0), sequence=0, now_ms=NOW)
     for _ in range(2):
         assert known.check(sent(0, is_transactional=True), guard=guard) is None
     append(known, marker(), 0)

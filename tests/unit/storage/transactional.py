@@ -1,6 +1,6 @@
 """Producers with transactions, and batches as a leader sends them, for tests of whole logs."""
 
-from tailrace.model import AppendOrigin
+from tailrace.model import AppendOrigin, LeaderEpoch
 from tailrace.records.batch import stamp
 from tailrace.records.control import build_end_marker
 from tailrace.storage.log import Log, LogAppendInfo
@@ -26,7 +26,7 @@ class TransactionalProducer:
             is_transactional=True,
         )
         self._sequence += count
-        return self.log.append(memoryview(data), leader_epoch=0, now_ms=NOW)
+        return self.log.append(memoryview(data), leader_epoch=LeaderEpoch(0), now_ms=NOW)
 
     def end(
         self, *, is_commit: bool, coordinator_epoch: int = 0, epoch: int | None = None
@@ -40,7 +40,10 @@ class TransactionalProducer:
             timestamp=NOW,
         )
         return self.log.append(
-            memoryview(data), leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR
+            memoryview(data),
+            leader_epoch=LeaderEpoch(0),
+            now_ms=NOW,
+            origin=AppendOrigin.COORDINATOR,
         )
 
     def commit(self) -> LogAppendInfo:
@@ -54,7 +57,9 @@ class TransactionalProducer:
 
 def append_plain(log: Log, count: int = 1) -> LogAppendInfo:
     """A batch of `count` records of no producer; moves no high watermark."""
-    return log.append(memoryview(batch(*[b"plain"] * count)), leader_epoch=0, now_ms=NOW)
+    return log.append(
+        memoryview(batch(*[b"plain"] * count)), leader_epoch=LeaderEpoch(0), now_ms=NOW
+    )
 
 
 def replicated(

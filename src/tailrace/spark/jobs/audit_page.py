@@ -112,7 +112,7 @@ def _logs(report: AuditReport) -> list[tuple[str, LogMap]]:
 
 def _map(files: PartitionFiles, found: Iterable[Finding]) -> LogMap:
     whole = max(files.size, 1)
-    starts = dict(
+    starts: dict[int, int] = dict(
         zip(
             (each.base_offset for each in files.segments),
             accumulate((each.size for each in files.segments), initial=0),

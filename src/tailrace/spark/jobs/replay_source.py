@@ -23,7 +23,7 @@ from tailrace import kernels
 from tailrace.errors import ConfigError, CorruptionError
 from tailrace.kernels.encoding import ENCODING
 from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.spark.jobs.archive import FORMAT, ranges_of
 from tailrace.spark.jobs.folder import Folder, open_folder
 from tailrace.spark.jobs.manifest import Manifest
@@ -139,7 +139,9 @@ class ArchiveSource:
             if file.first < limit and file.last >= start
         ]
         size = sum(file.bytes for file in files)
-        wanted = OffsetRange(partition=partition, start=start, limit=limit, size=size)
+        wanted = OffsetRange(
+            partition=partition, start=Offset(start), limit=Offset(limit), size=size
+        )
         return wanted, tuple(file.name for file in files)
 
 

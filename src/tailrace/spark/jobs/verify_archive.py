@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.spark.jobs.archive import (
     FORMAT,
     ArchiveSettings,
@@ -245,7 +245,10 @@ def _check_range(
         return found
     start, limit = check.in_log
     wanted = OffsetRange(
-        partition=TopicPartition(entry.topic, entry.partition), start=start, limit=limit, size=0
+        partition=TopicPartition(entry.topic, entry.partition),
+        start=Offset(start),
+        limit=Offset(limit),
+        size=0,
     )
     if found or not _is_as_archived(task, wanted, entry):
         found += _compared(task, wanted, entry=entry, folder=folder)

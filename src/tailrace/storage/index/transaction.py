@@ -24,6 +24,7 @@ from bisect import bisect_left
 from typing import NamedTuple
 
 from tailrace.errors import CorruptionError
+from tailrace.model import Offset, ProducerId
 from tailrace.runtime.files import File, FileCutError, Files
 
 ENTRY = struct.Struct(">hqqqq")
@@ -35,16 +36,16 @@ VERSION = 0
 class AbortedTxn(NamedTuple):
     """One transaction that ended in an abort; fields in the order of the drawing."""
 
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset
+    last_stable_offset: Offset
 
 
 class TransactionIndex:
     """The `.txnindex` file of one segment, which may not exist yet."""
 
-    def __init__(self, files: Files, path: str, *, base_offset: int, file: File | None) -> None:
+    def __init__(self, files: Files, path: str, *, base_offset: Offset, file: File | None) -> None:
         self.path = path
         self.base_offset = base_offset
         self._files = files
@@ -88,7 +89,7 @@ class TransactionIndex:
             OSError: the device is failing.
         """
         found = self._read(0)
-        last_offset = self.base_offset - 1
+        last_offset = Offset(self.base_offset - 1)
         for number, entry in enumerate(found):
             if entry.last_offset <= last_offset or entry.first_offset > entry.last_offset:
                 raise CorruptionError(
@@ -100,7 +101,7 @@ class TransactionIndex:
             last_offset = entry.last_offset
         return tuple(found)
 
-    def collect(self, fetch_offset: int, limit_offset: int) -> tuple[list[AbortedTxn], bool]:
+    def collect(self, fetch_offset: Offset, limit_offset: Offset) -> tuple[list[AbortedTxn], bool]:
         """The entries that overlap offsets from `fetch_offset` up to below `limit_offset`.
 
         The flag says whether these are all: it is True if an entry has a last stable offset at or
@@ -123,7 +124,7 @@ class TransactionIndex:
                 return found, True
         return found, False
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: Offset) -> None:
         """Remove the entries of transactions that ended at or above `offset`.
 
         Raises:
@@ -196,7 +197,7 @@ class TransactionIndex:
 
 
 def open_transaction_index(
-    files: Files, path: str, *, base_offset: int, read_only: bool = False
+    files: Files, path: str, *, base_offset: Offset, read_only: bool = False
 ) -> TransactionIndex:
     """Open the index; a missing file is an index without entries, and is not created.
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.records.builder import Record
 from tailrace.spark.jobs.archive import LOSSLESS
 from tailrace.spark.jobs.archive_files import (
@@ -37,7 +37,7 @@ def written(
         file_bytes=1 << 20,
         codec="zstd",
     )
-    wanted = OffsetRange(partition=FLIGHTS, start=0, limit=limit, size=0)
+    wanted = OffsetRange(partition=FLIGHTS, start=Offset(0), limit=Offset(limit), size=0)
     return write_item(task, (wanted,))
 
 
@@ -92,7 +92,7 @@ def test_a_range_without_records_is_an_entry_without_files(tmp_path: Path) -> No
         options=parse_options({"path": str(tmp_path / "data"), "subscribe": "flights"}),
         target=str(tmp_path / "lake"), columns=LOSSLESS, by="date", file_bytes=1, codec="none",
     )  # fmt: skip
-    wanted = OffsetRange(partition=FLIGHTS, start=0, limit=1, size=0)
+    wanted = OffsetRange(partition=FLIGHTS, start=Offset(0), limit=Offset(1), size=0)
     [staged] = write_item(task, (wanted,))
     assert (staged.entry.limit, staged.entry.rows, staged.entry.files) == (1, 0, ())
 

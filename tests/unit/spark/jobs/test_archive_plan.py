@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import ConfigError
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.spark.jobs.archive_plan import archive_ranges, plan_items
 from tailrace.spark.offsets import Extent
 from tailrace.spark.options import SourceOptions, parse_options
@@ -64,7 +64,10 @@ def test_items_have_every_offset_once(shapes: list[tuple[int, int, int]], item_b
     """Offsets keep their order, and no item is larger than asked unless it is one offset."""
     given_ranges = [
         OffsetRange(
-            partition=TopicPartition("t", number), start=start, limit=start + length, size=size
+            partition=TopicPartition("t", number),
+            start=Offset(start),
+            limit=Offset(start + length),
+            size=size,
         )
         for number, (start, length, size) in enumerate(shapes)
     ]
@@ -89,10 +92,10 @@ def test_items_have_every_offset_once(shapes: list[tuple[int, int, int]], item_b
 def test_small_partitions_share_an_item_and_large_ones_are_cut() -> None:
     """A thousand small partitions are a few tasks."""
     small = [
-        OffsetRange(partition=TopicPartition("t", n), start=0, limit=10, size=1000)
+        OffsetRange(partition=TopicPartition("t", n), start=Offset(0), limit=Offset(10), size=1000)
         for n in range(1000)
     ]
     assert len(plan_items(small, item_bytes=100_000)) == 10
-    large = OffsetRange(partition=A, start=0, limit=100, size=1000)
+    large = OffsetRange(partition=A, start=Offset(0), limit=Offset(100), size=1000)
     items = plan_items([large], item_bytes=400)
     assert [(each.start, each.limit) for [each] in items] == [(0, 33), (33, 66), (66, 100)]

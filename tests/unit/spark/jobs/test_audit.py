@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.replicas import Comparison, Difference, What
 from tailrace.offline.verify import PartitionFiles, list_partition, verify
@@ -38,7 +38,9 @@ HOSTILE = "<script>alert('x')</script>&\"\0"
 def listed(sizes: Sequence[int], folder: str = "data/t-0") -> PartitionFiles:
     """A partition with segments of these sizes."""
     segments = [
-        SegmentFiles(base_offset=10 * number, path=f"{folder}/{10 * number:020d}.log", size=size)
+        SegmentFiles(
+            base_offset=Offset(10 * number), path=f"{folder}/{10 * number:020d}.log", size=size
+        )
         for number, size in enumerate(sizes)
     ]
     return PartitionFiles(

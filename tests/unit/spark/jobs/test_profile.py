@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import CorruptionError
-from tailrace.model import Codec, TopicPartition
+from tailrace.model import Codec, Offset, TopicPartition
 from tailrace.records.builder import Record
 from tailrace.spark.jobs.profile import LogProfile, Profile, profile_item
 from tailrace.spark.jobs.profile_page import profile_page
@@ -59,7 +59,7 @@ def profiled(data: Path, *borders: int, **options: str) -> LogProfile:
     parsed = parse_options({"path": str(data), "subscribe": "t", **options})
     edges = [0, *sorted(borders), 100]
     ranges = [
-        OffsetRange(partition=PARTITION, start=start, limit=limit, size=0)
+        OffsetRange(partition=PARTITION, start=Offset(start), limit=Offset(limit), size=0)
         for start, limit in pairwise(edges)
         if start < limit
     ]
@@ -155,7 +155,7 @@ def test_the_page_has_the_facts_and_no_markup_of_keys(data: Path) -> None:
     write = batch_of([Record(0, int(time.time() * 1000), HOSTILE, b"v")])
     write_segment(data, TopicPartition("u", 0), 0, write)
     options = parse_options({"path": str(data), "subscribe": "u"})
-    one = OffsetRange(partition=TopicPartition("u", 0), start=0, limit=1, size=0)
+    one = OffsetRange(partition=TopicPartition("u", 0), start=Offset(0), limit=Offset(1), size=0)
     [named] = profile_item(options, NOW_MS, [one])
     profile = Profile(
         source="data",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import ConfigError
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.spark.jobs.replay_plan import (
     PlannedRange,
     SentRange,
@@ -81,7 +81,10 @@ def test_waves_have_every_offset_once_and_a_partition_once(
     """A partition's pieces come in their order, and none has too many offsets."""
     ranges = [
         OffsetRange(
-            partition=TopicPartition("t", number), start=start, limit=start + length, size=size
+            partition=TopicPartition("t", number),
+            start=Offset(start),
+            limit=Offset(start + length),
+            size=size,
         )
         for number, (start, length, size) in enumerate(shapes)
     ]

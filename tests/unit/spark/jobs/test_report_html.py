@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.verify import PartitionFiles
 from tailrace.reading.listing import SegmentFiles
@@ -29,7 +29,7 @@ def audit_of(text: str) -> str:
         folder=text,
         checkpoints={},
         epochs=(),
-        segments=(SegmentFiles(base_offset=0, path=f"{text}/{name}", size=100),),
+        segments=(SegmentFiles(base_offset=Offset(0), path=f"{text}/{name}", size=100),),
         listed=(),
     )
     finding = Finding(

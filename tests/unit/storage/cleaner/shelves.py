@@ -34,6 +34,9 @@ from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.names import DELETED_SUFFIX
 from tailrace.storage.segment import Segment, SegmentAppend, open_segment
 from tailrace.testing import MemoryFiles
+from tests.unit.storage.producer_builders import (
+    aborted_txn,
+)
 
 FOLDER = "data/flights-0"
 SCRATCH = "data/scratch"
@@ -152,7 +155,7 @@ class Shelf:
         self.producers.setdefault(producer_id, ProducerEnd(None, 0))
         if kind is ControlType.ABORT and first is not None:
             stable = min(self.transactions.values(), default=offset + 1)
-            aborted = AbortedTxn(producer_id, first, offset, stable)
+            aborted = aborted_txn(producer_id, first, offset, stable)
             self.segments[-1].transactions.append(aborted)
 
     def commit(self, producer_id: int) -> None:
@@ -346,7 +349,7 @@ def clean_by_tasks(
 
 def read_back(files: MemoryFiles) -> list[Record]:
     """Every record that a reader of the folder sees, markers left out."""
-    reader = open_log_reader(files, FOLDER, log_start_offset=0)
+    reader = open_log_reader(files, FOLDER, log_start_offset=Offset(0))
     return [
         record
         for batch in reader.batches(reader.start_offset, reader.end_offset)

@@ -12,10 +12,12 @@ from tailrace.records.builder import Record
 from tailrace.storage import names
 from tailrace.storage.cleaner import swap
 from tailrace.storage.cleaner.rewrite import SegmentOverflowError
-from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.segment import open_segment
 from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError
 from tests.unit.storage.cleaner.shelves import FOLDER, Shelf, read_back
+from tests.unit.storage.producer_builders import (
+    aborted_txn,
+)
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -124,7 +126,7 @@ def test_an_exchange_by_file_names() -> None:
     ]  # fmt: skip
     assert shelf.segments[0].log.path == f"{FOLDER}/{stems[0]}.log"
     reopened = open_segment(shelf.files, FOLDER, base_offset=Offset(0), config=shelf.config)
-    assert reopened.transactions.entries() == (AbortedTxn(1, 2, 5, 6),)
+    assert reopened.transactions.entries() == (aborted_txn(1, 2, 5, 6),)
     assert reopened.offset_index.entries.count == shelf.segments[0].offset_index.entries.count
 
 
@@ -288,7 +290,7 @@ def test_a_segment_with_offsets_too_far_apart_is_refused_and_split() -> None:
         segment.finish()
         last = max(batch.last_offset for _, batch in segment.log.batches())
         assert segment.can_hold(last)
-    assert shelf.aborted() == [AbortedTxn(1, 2, 3, 4)]
+    assert shelf.aborted() == [aborted_txn(1, 2, 3, 4)]
     shelf.clean()
     assert [record.offset for record in shelf.records()] == [1, 2 * FAR + 5]
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from tailrace.model import Offset
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import ControlType, EndTransactionMarker
-from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.producers import open_producers
 from tailrace.storage.segments import Segments
 from tests.unit.storage.cleaner.shelves import (
@@ -16,10 +16,13 @@ from tests.unit.storage.cleaner.shelves import (
     Shelf,
     last_sequences,
 )
+from tests.unit.storage.producer_builders import (
+    aborted_txn,
+)
 
 pytestmark = pytest.mark.usefixtures("engine")
 
-ABORTED = [AbortedTxn(1, 8, 10, 11), AbortedTxn(2, 11, 16, 17)]
+ABORTED = [aborted_txn(1, 8, 10, 11), aborted_txn(2, 11, 16, 17)]
 
 
 def in_two_passes(shelf: Shelf, first_dirty: int, now_ms: int = NOW) -> int:
@@ -269,7 +272,7 @@ def test_an_abort_marker_stays_behind_an_empty_batch_until_the_producer_writes_a
     shelf.append_transaction(1, 2, 3)
     shelf.abort(1)
     shelf.roll()
-    indexed = [AbortedTxn(1, 0, 2, 3)]
+    indexed = [aborted_txn(1, 0, 2, 3)]
     dirty = shelf.clean(0).end
     for now_ms in (NOW, LATER):
         assert shelf.aborted() == indexed
@@ -368,7 +371,11 @@ def test_control_records_that_end_nothing_stay() -> None:
 def repeated(shelf: Shelf, producer_id: int, count: int) -> tuple[int, int] | None:
     """Offsets of the batch that a producer's first batch, sent once more, repeats after a start."""
     producers = open_producers(
-        shelf.files, FOLDER, segments=Segments(shelf.segments), log_start=0, log_end=shelf.end
+        shelf.files,
+        FOLDER,
+        segments=Segments(shelf.segments),
+        log_start=Offset(0),
+        log_end=Offset(shelf.end),
     )
     builder = BatchBuilder(producer_id=producer_id, producer_epoch=0, base_sequence=0)
     for _ in range(count):

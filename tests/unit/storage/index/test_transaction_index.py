@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import CorruptionError
+from tailrace.model import Offset
 from tailrace.storage.index.transaction import (
     ENTRY,
     AbortedTxn,
@@ -14,20 +15,23 @@ from tailrace.storage.index.transaction import (
     open_transaction_index,
 )
 from tailrace.testing import DiskFault, MemoryFiles
+from tests.unit.storage.producer_builders import (
+    aborted_txn,
+)
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "formats" / "indexes.md"
 NAME = "00000000000000000000.txnindex"
 FOUR = (
-    AbortedTxn(0, 0, 10, 11),
-    AbortedTxn(1, 5, 15, 13),
-    AbortedTxn(2, 18, 35, 25),
-    AbortedTxn(3, 32, 50, 40),
+    aborted_txn(0, 0, 10, 11),
+    aborted_txn(1, 5, 15, 13),
+    aborted_txn(2, 18, 35, 25),
+    aborted_txn(3, 32, 50, 40),
 )
 
 
 def opened(files: MemoryFiles, base_offset: int = 0) -> TransactionIndex:
     """The index of a segment."""
-    return open_transaction_index(files, NAME, base_offset=base_offset)
+    return open_transaction_index(files, NAME, base_offset=Offset(base_offset))
 
 
 def filled(files: MemoryFiles) -> TransactionIndex:
@@ -51,10 +55,10 @@ def test_there_is_no_file_before_the_first_abort() -> None:
     files = MemoryFiles()
     index = opened(files)
     index.check()
-    index.truncate_to(0)
+    index.truncate_to(Offset(0))
     index.clear()
     index.sync()
-    assert (index.entries(), index.collect(0, 100)) == ((), ([], False))
+    assert (index.entries(), index.collect(Offset(0), Offset(100))) == ((), ([], False))
     assert not files.exists(NAME)
     index.append(FOUR[0])
     assert files.exists(NAME)
@@ -63,7 +67,7 @@ def test_there_is_no_file_before_the_first_abort() -> None:
 def test_the_bytes_of_an_entry() -> None:
     """Version, producer id, first, last and last stable offset, big endian, 34 bytes."""
     files = MemoryFiles()
-    opened(files).append(AbortedTxn(983493, 137, 299, 200))
+    opened(files).append(aborted_txn(983493, 137, 299, 200))
     assert files.content(NAME) == struct.pack(">hqqqq", 0, 983493, 137, 299, 200)
 
 
@@ -75,13 +79,13 @@ def test_the_bytes_of_the_document() -> None:
     files = MemoryFiles()
     index = opened(files, base_offset=170)
     for _, cells in rows:
-        index.append(AbortedTxn(*(int(cell) for cell in cells)))
+        index.append(aborted_txn(*(int(cell) for cell in cells)))
     assert files.content(NAME) == bytes.fromhex("".join(each for each, _ in rows))
 
 
 def test_an_entry_is_read_back_as_it_was_written() -> None:
     """Every field is read back from the bytes in the file."""
-    written = AbortedTxn(983493, 137, 299, 200)
+    written = aborted_txn(983493, 137, 299, 200)
     files = MemoryFiles()
     opened(files).append(written)
     [read] = opened(files).entries()
@@ -94,7 +98,7 @@ def test_an_index_opened_again_goes_on_behind_its_entries() -> None:
     """Old entries stay, and new ones are appended after them."""
     files = MemoryFiles()
     filled(files).close()
-    later = AbortedTxn(4, 45, 60, 45)
+    later = aborted_txn(4, 45, 60, 45)
     again = opened(files)
     again.append(later)
     assert again.entries() == (*FOUR, later)
@@ -104,7 +108,7 @@ def test_an_equal_last_offset_is_refused() -> None:
     """No two transactions end with one marker; the index is as it was."""
     index = filled(MemoryFiles())
     with pytest.raises(ValueError, match="cannot follow"):
-        index.append(AbortedTxn(9, 40, 50, 51))
+        index.append(aborted_txn(9, 40, 50, 51))
     assert index.entries() == FOUR
 
 
@@ -114,7 +118,7 @@ def test_a_smaller_last_offset_is_refused() -> None:
     filled(files).close()
     index = opened(files)
     with pytest.raises(ValueError, match="cannot follow"):
-        index.append(AbortedTxn(9, 40, 49, 51))
+        index.append(aborted_txn(9, 40, 49, 51))
     assert index.entries() == FOUR
 
 
@@ -130,7 +134,7 @@ def test_collect_gives_what_overlaps_and_whether_it_is_all(
     fetch_offset: int, limit_offset: int, answer: tuple[tuple[AbortedTxn, ...], bool]
 ) -> None:
     """Ended at or behind the fetch offset, begun before the limit; all, once the LSO reaches it."""
-    found, is_complete = filled(MemoryFiles()).collect(fetch_offset, limit_offset)
+    found, is_complete = filled(MemoryFiles()).collect(Offset(fetch_offset), Offset(limit_offset))
     assert (tuple(found), is_complete) == answer
 
 
@@ -141,7 +145,7 @@ def test_truncate_drops_what_ended_at_or_behind_the_offset(offset: int, kept: in
     """The entries go in memory and in the file."""
     files = MemoryFiles()
     index = filled(files)
-    index.truncate_to(offset)
+    index.truncate_to(Offset(offset))
     assert index.entries() == FOUR[:kept]
     assert len(files.content(NAME)) == kept * ENTRY.size
 
@@ -149,7 +153,7 @@ def test_truncate_drops_what_ended_at_or_behind_the_offset(offset: int, kept: in
 def test_a_truncated_index_takes_the_dropped_entries_again() -> None:
     """The order is held against what is left."""
     index = filled(MemoryFiles())
-    index.truncate_to(30)
+    index.truncate_to(Offset(30))
     index.append(FOUR[2])
     assert index.entries() == FOUR[:3]
 
@@ -196,7 +200,7 @@ def test_what_cannot_be_an_index_is_damage(content: bytes, position: int) -> Non
 def test_readers_meet_an_unknown_version_as_damage() -> None:
     """A search does not guess what an entry of a later version means."""
     with pytest.raises(CorruptionError, match="version 1"):
-        with_content(ENTRY.pack(1, 1, 2, 3, 4)).collect(0, 10)
+        with_content(ENTRY.pack(1, 1, 2, 3, 4)).collect(Offset(0), Offset(10))
 
 
 def test_a_part_of_an_entry_is_written_over() -> None:
@@ -213,7 +217,7 @@ def test_a_failed_entry_does_not_count() -> None:
     files = MemoryFiles()
     index = filled(files)
     files.faults.append(DiskFault(operation="write", partial_bytes=9))
-    later = AbortedTxn(4, 45, 60, 45)
+    later = aborted_txn(4, 45, 60, 45)
     with pytest.raises(OSError, match="error"):
         index.append(later)
     assert index.entries() == FOUR
@@ -238,10 +242,12 @@ def test_synced_entries_survive_the_loss_of_the_machine() -> None:
 def test_a_reader_beside_a_broker_sees_the_index_as_it_was_opened() -> None:
     """Opened for reading only; later entries are not seen, and nothing is made."""
     files = MemoryFiles()
-    assert open_transaction_index(files, NAME, base_offset=0, read_only=True).entries() == ()
+    assert (
+        open_transaction_index(files, NAME, base_offset=Offset(0), read_only=True).entries() == ()
+    )
     assert not files.exists(NAME)
     index = opened(files)
     index.append(FOUR[0])
-    reader = open_transaction_index(files, NAME, base_offset=0, read_only=True)
+    reader = open_transaction_index(files, NAME, base_offset=Offset(0), read_only=True)
     index.append(FOUR[1])
     assert reader.entries() == FOUR[:1]
