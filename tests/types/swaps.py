@@ -4,14 +4,18 @@ Each error is ignored under its code, and `warn_unused_ignores` (part of `strict
 without an error. So `make check` fails as soon as mypy no longer tells one of these mistakes.
 """
 
+from tailrace.client.producer.columns import Binaries
+from tailrace.kernels.arrays import Int64s, UInt8s
 from tailrace.model import LeaderEpoch, Offset, Position, ProducerEpoch
 from tailrace.reading.lookup import position_near
 from tailrace.reading.reader import LogReader, StoredBatch
 from tailrace.reading.view import LogView, Span
 from tailrace.records.batch import Batch
+from tailrace.records.column_buffers import HeaderBuffers
 from tailrace.records.runs import BatchRun
 from tailrace.replication.partition import Partition
 from tailrace.runtime.files import File, Files
+from tailrace.spark.jobs.sketches import DistinctCount
 from tailrace.storage.appends import PlannedAppend, placed
 from tailrace.storage.epochs import EpochEntry, LeaderEpochs
 from tailrace.storage.index.offset import OffsetIndex, OffsetPosition
@@ -169,3 +173,18 @@ def position_as_offset_in_a_run(run: BatchRun, position: Position) -> None:
 def producer_epoch_as_producer_id(epoch: ProducerEpoch, known: KnownProducer) -> None:
     """The epoch of a producer as the key of its state."""
     encode_snapshot({epoch: known})  # type: ignore[dict-item]
+
+
+def bytes_and_ends_swapped(data: UInt8s, ends: Int64s) -> Binaries:
+    """The bytes of a column and the ends of its rows exchanged."""
+    return Binaries(ends, data)  # type: ignore[arg-type]
+
+
+def bytes_and_payloads_swapped(buffers: HeaderBuffers, source: UInt8s, payloads: Int64s) -> int:
+    """The bytes of batches and the places of their payloads exchanged."""
+    return buffers.decode(payloads, source, start=0, limit=1)  # type: ignore[arg-type]
+
+
+def lengths_as_hashes(distinct: DistinctCount, lengths: Int64s) -> None:
+    """The lengths of values where their hashes are due."""
+    distinct.add(lengths)  # type: ignore[arg-type]

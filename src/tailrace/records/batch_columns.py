@@ -7,18 +7,17 @@ Invariant: Python does nothing for each record; numpy repeats a batch's value fo
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from tailrace.kernels.arrays import Bools, Int64s
 from tailrace.model import Codec
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.runs import Field
 from tailrace.records.schema import Column, ColumnType, DeclaredColumn
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _NO_TIMESTAMP_TYPE: Final = -1
 """The timestamp type of records of format v0, as in Kafka's clients."""
@@ -61,13 +60,13 @@ class BatchColumns:
         for column, values in self._values.items():
             values.append(_SOURCES[column].of_batch(batch))
 
-    def append_run(self, headers: Array, counts: Sequence[int]) -> None:
+    def append_run(self, headers: Int64s, counts: Sequence[int]) -> None:
         """Adds the batches of a run by their `Header`s; `counts` are their records in the chunk."""
         self._counts += zip(counts, headers[:, Field.BASE_OFFSET].tolist(), strict=True)
         for column, values in self._values.items():
             values.extend(_SOURCES[column].of_headers(headers).tolist())
 
-    def array(self, column: Column, offsets: Array) -> pa.Array:
+    def array(self, column: Column, offsets: Int64s) -> pa.Array:
         """The column; `offsets` are those of the chunk's rows, which `sequence` needs."""
         counts, bases = np.array(self._counts, np.int64).reshape(-1, 2).T
         values = np.repeat(np.array(self._values[column], np.int64), counts)
@@ -94,7 +93,7 @@ class _Source(NamedTuple):
     """Two readers of a column's values: from one batch, and from all headers of a run."""
 
     of_batch: Callable[[Batch], int]
-    of_headers: Callable[[Array], Array]
+    of_headers: "Callable[[Int64s], Int64s | Bools]"
 
 
 def _field(name: str, field: Field) -> _Source:
@@ -116,8 +115,8 @@ _SOURCES: Final = {
 }
 
 
-def _flags(headers: Array, flag: int) -> Array:
-    is_set: Array = headers[:, Field.ATTRIBUTES] & flag != 0
+def _flags(headers: Int64s, flag: int) -> Bools:
+    is_set: Bools = headers[:, Field.ATTRIBUTES] & flag != 0
     return is_set
 
 

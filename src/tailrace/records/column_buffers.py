@@ -5,14 +5,16 @@ Not here: the choice of columns, and Arrow itself (`columns`).
 Invariant: rows that were kept do not change, even after `undo` or a fault.
 """
 
-from typing import Any, TypeAlias
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tailrace import kernels
 from tailrace.kernels import PAYLOAD_WIDTH
+from tailrace.kernels.arrays import Int64s, UInt8s
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
+ElementT = TypeVar("ElementT", bound=np.generic)
 
 
 class RowBuffers:
@@ -142,7 +144,7 @@ class HeaderBuffers:
             self.value_data = _grown(self.value_data, value_end, self.spare_max)
             self._list_outputs()
 
-    def decode(self, source: Array, payloads: Array, *, start: int, limit: int) -> int:
+    def decode(self, source: UInt8s, payloads: Int64s, *, start: int, limit: int) -> int:
         """Appends the headers of these batches; 0, or minus a fault, and then none is appended."""
         before = self.cursors.tolist()
         for position, end, count, base_offset, *_ in payloads.reshape(-1, PAYLOAD_WIDTH).tolist():
@@ -172,11 +174,11 @@ class HeaderBuffers:
         )  # fmt: skip
 
 
-def _empty(count: int, dtype: type) -> Array:
+def _empty(count: int, dtype: type[ElementT]) -> npt.NDArray[ElementT]:
     return np.empty(count, dtype)
 
 
-def _grown(array: Array, used: int, count_max: int) -> Array:
+def _grown(array: npt.NDArray[ElementT], used: int, count_max: int) -> npt.NDArray[ElementT]:
     """An array of `count_max` items that begins with the first `used` items of `array`."""
     larger = np.empty(count_max, array.dtype)
     larger[:used] = array[:used]

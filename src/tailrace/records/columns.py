@@ -11,13 +11,14 @@ Of this room, only this module, `batch_columns` and `column_buffers` need numpy 
 """
 
 from collections.abc import Collection
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace import kernels
 from tailrace.kernels import PAYLOAD_WIDTH, Payload, RecordFault
+from tailrace.kernels.arrays import Int32s, Int64s, UInt8s
 from tailrace.kernels.records import WANT_KEY, WANT_OFFSET, WANT_TIMESTAMP, WANT_VALUE
 from tailrace.model import TimestampType
 from tailrace.records import layout
@@ -29,8 +30,6 @@ from tailrace.records.runs import BatchRun, Field
 from tailrace.records.schema import Column
 
 __all__ = ["ARROW_TYPES", "RECORD_COLUMNS", "ColumnsBuilder", "schema_of"]
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 ROWS_TARGET: Final = 65_536
 """A chunk with this many rows is full; it is large enough for its fixed costs to be small."""
@@ -163,7 +162,7 @@ class ColumnsBuilder:
         return rows
 
     def _decode(
-        self, view: memoryview, payloads: Array, count: int, *, start: int, limit: int
+        self, view: memoryview, payloads: Int64s, count: int, *, start: int, limit: int
     ) -> int:
         """Rows appended, or minus a fault; then nothing was appended."""
         rows, headers = self._rows, self._headers
@@ -218,7 +217,7 @@ class ColumnsBuilder:
                 return self._batches.array(column, rows.offsets[: rows.count])
 
 
-def _payloads_of(headers: Array) -> tuple[Array, int]:
+def _payloads_of(headers: Int64s) -> tuple[Int64s, int]:
     """Return `payloads` for `decode_records` from the headers of a run, and their record count."""
     sizes = headers[:, Field.LENGTH] + layout.LOG_OVERHEAD
     ends = np.cumsum(sizes)
@@ -235,11 +234,11 @@ def _payloads_of(headers: Array) -> tuple[Array, int]:
     return payloads, int(headers[:, Field.RECORD_COUNT].sum())
 
 
-def _integers(column: Column, count: int, values: Array) -> pa.Array:
+def _integers(column: Column, count: int, values: Int64s) -> pa.Array:
     return pa.Array.from_buffers(ARROW_TYPES[column], count, [None, pa.py_buffer(values)])
 
 
-def _binary(count: int, *, valid: Array, ends: Array, data: Array) -> pa.Array:
+def _binary(count: int, *, valid: UInt8s, ends: Int32s, data: UInt8s) -> pa.Array:
     return pa.Array.from_buffers(
         pa.binary(), count, [_bitmap(valid[:count]), pa.py_buffer(ends), pa.py_buffer(data)]
     )
@@ -279,7 +278,7 @@ def _strings(count: int, headers: HeaderBuffers) -> pa.Array:
     return keys
 
 
-def _bitmap(valid: Array) -> pa.Buffer | None:
+def _bitmap(valid: UInt8s) -> pa.Buffer | None:
     """Arrow's validity bits, or None where every row is valid."""
     if valid.all():
         return None

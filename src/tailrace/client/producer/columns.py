@@ -27,9 +27,9 @@ import numpy as np
 from tailrace.client.producer.encoding import column_of, encode_headers
 from tailrace.config.settings import INT64_MAX
 from tailrace.kernels import encoding
+from tailrace.kernels.arrays import AnyArray, Int64s, UInt8s
 from tailrace.runtime.extras import check_extra
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
 Untyped: TypeAlias = Any
 """A column or a pyarrow object; pyarrow has no type annotations."""
 
@@ -59,12 +59,12 @@ _LONG_UNITS: Final = frozenset({"s", "m", "h", "D", "W", "M", "Y"})
 class Binaries(NamedTuple):
     """A column of binaries, in the format of `tailrace.kernels.encoding`."""
 
-    data: Array
-    ends: Array
+    data: UInt8s
+    ends: Int64s
     """Empty for a missing column."""
 
     @property
-    def sizes(self) -> Array:
+    def sizes(self) -> Int64s:
         """Bytes of each row; 0 for null."""
         return np.diff(self.ends ^ (self.ends >> 63))
 
@@ -82,9 +82,9 @@ class Chunk(NamedTuple):
     keys: Binaries
     headers: Binaries
     """Each row's headers as encoded in a record, with their count."""
-    timestamps: Array
+    timestamps: Int64s
     """Milliseconds, -1 for none; empty if no row has one."""
-    partitions: Array
+    partitions: Int64s
     """-1 for none; empty if no row has one."""
 
     @property
@@ -203,7 +203,7 @@ def _chunk_of(columns: Mapping[str, Any], *, first_row: int, row_count: int) -> 
     def binaries(name: str) -> Binaries:
         return _binaries(name, columns[name]) if name in columns else ABSENT
 
-    def integers(name: str) -> Array:
+    def integers(name: str) -> Int64s:
         return _integers(name, columns[name]) if name in columns else _NONE
 
     return Chunk(
@@ -240,7 +240,7 @@ def _octets(name: str, item: object) -> bytes | None:
     raise TypeError(f"column {name!r} has a {_kind(item)}; serialize it to bytes or text")
 
 
-def _integers(name: str, column: Untyped) -> Array:
+def _integers(name: str, column: Untyped) -> Int64s:
     """Integers or milliseconds, -1 for null; a copy, so the kernels may write to it."""
     if _is_arrow(column):
         return _arrow_integers(name, _one_array(column))
@@ -259,7 +259,7 @@ def _integers(name: str, column: Untyped) -> Array:
     return numbers
 
 
-def _datetimes(array: Array) -> Array:
+def _datetimes(array: AnyArray) -> Int64s:
     """Milliseconds since 1970; `TOO_LARGE` if a time in a longer unit does not fit 64 bits."""
     times = array.astype("datetime64[ms]")
     numbers = times.astype(np.int64)
@@ -267,7 +267,7 @@ def _datetimes(array: Array) -> Array:
         # On overflow numpy wraps around, and the conversion back gives another value.
         numbers[times.astype(array.dtype) != array] = TOO_LARGE
     numbers[np.isnat(array)] = -1
-    return cast("Array", numbers)
+    return numbers
 
 
 def _headers(column: Untyped) -> Binaries:
@@ -319,7 +319,7 @@ def _arrow_binaries(name: str, array: Untyped) -> Binaries:
     return Binaries(np.frombuffer(data or b"", np.uint8), ends)
 
 
-def _ends(array: Untyped, offsets: Untyped, *, dtype: type) -> Array:
+def _ends(array: Untyped, offsets: Untyped, *, dtype: type) -> Int64s:
     """Arrow's offsets as ends; the end of a null is inverted (`~end`)."""
     if offsets is None:
         return np.zeros(1, np.int64)
@@ -331,7 +331,7 @@ def _ends(array: Untyped, offsets: Untyped, *, dtype: type) -> Array:
     return ends
 
 
-def _arrow_integers(name: str, array: Untyped) -> Array:
+def _arrow_integers(name: str, array: Untyped) -> Int64s:
     import pyarrow as pa
 
     if pa.types.is_null(array.type):
@@ -349,9 +349,9 @@ def _arrow_integers(name: str, array: Untyped) -> Array:
         numbers = np.where(kept > INT64_MAX, 0, kept).astype(np.int64)
         numbers[kept > INT64_MAX] = TOO_LARGE
         numbers[array.is_null().to_numpy(zero_copy_only=False)] = -1
-        return cast("Array", numbers)
+        return cast("Int64s", numbers)
     filled = array.cast(pa.int64()).fill_null(-1)
-    return cast("Array", filled.to_numpy(zero_copy_only=False).astype(np.int64))
+    return cast("Int64s", filled.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
 def _arrow_headers(array: Untyped) -> Binaries:

@@ -11,7 +11,7 @@ Invariant: Python and kernel give the same bytes, those of `BatchBuilder` for th
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, repeat
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace import kernels
 from tailrace.client.producer.receipts import Header
@@ -22,9 +22,7 @@ from tailrace.records.builder import RECORD_OVERHEAD_MAX, zigzag
 from tailrace.records.codecs import compress
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
+    from tailrace.kernels.arrays import Int64s
 
 BATCH_OVERHEAD: Final = layout.HEADER_SIZE
 """Bytes of a batch in addition to its records."""
@@ -179,7 +177,7 @@ def encode_headers(headers: Sequence[Header]) -> bytes:
     return b"".join(fields)
 
 
-def column_of(items: Sequence[bytes | None]) -> "tuple[bytes, Array]":
+def column_of(items: Sequence[bytes | None]) -> "tuple[bytes, Int64s]":
     """The data and the ends of a column of binaries; see `tailrace.kernels.encoding`.
 
     Raises:

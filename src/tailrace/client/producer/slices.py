@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from tailrace.client.producer.columns import TOO_LARGE, Array, Chunk
+from tailrace.client.producer.columns import TOO_LARGE, Chunk
 from tailrace.client.producer.encoding import (
     BATCH_OVERHEAD,
     KEY_OVERHEAD,
@@ -26,6 +26,7 @@ from tailrace.client.producer.encoding import (
     seal,
     with_room,
 )
+from tailrace.kernels.arrays import Bools, Int64s
 from tailrace.kernels.encoding import choose_partitions, cut_rows, encode_records
 from tailrace.model import NO_TIMESTAMP
 from tailrace.records.builder import RECORD_OVERHEAD_MAX
@@ -58,11 +59,11 @@ class Plan:
     """A chunk and the order in which its rows are sent."""
 
     chunk: Chunk
-    order: Array
+    order: Int64s
     """Row indices sorted by partition; empty if the rows keep their order."""
-    sizes: Array
+    sizes: Int64s
     """Upper bound of the bytes of each row's record."""
-    timestamps: Array
+    timestamps: Int64s
     """Milliseconds of each row; empty if all have `now_ms`."""
     now_ms: int
     slices: "list[ColumnSlice]"
@@ -196,7 +197,7 @@ def plan_rows(engine: "Engine", topic: str, chunk: Chunk) -> Plan:
     )
 
 
-def _sizes_of(chunk: Chunk, batch_size: int) -> Array:
+def _sizes_of(chunk: Chunk, batch_size: int) -> Int64s:
     overhead = RECORD_OVERHEAD
     if len(chunk.keys.ends):
         overhead += KEY_OVERHEAD
@@ -212,10 +213,10 @@ def _sizes_of(chunk: Chunk, batch_size: int) -> Array:
 
 
 def _refusals(
-    chunk: Chunk, sizes: Array, *, partition_count: int, request_size_max: int
-) -> tuple[list[RefusedRow], Array]:
+    chunk: Chunk, sizes: Int64s, *, partition_count: int, request_size_max: int
+) -> tuple[list[RefusedRow], Bools]:
     """The rows that cannot be sent, each with its first reason, and a mask of all rows."""
-    rules: list[tuple[Array, Callable[[int], str]]] = [
+    rules: list[tuple[Bools, Callable[[int], str]]] = [
         (
             sizes > request_size_max - BATCH_OVERHEAD,
             lambda row: (
@@ -249,7 +250,7 @@ def _refusals(
     return [RefusedRow(chunk.first_row + row, found[row]) for row in sorted(found)], is_refused
 
 
-def _cut(plan: Plan, partitions: Array, batch_size: int) -> list[ColumnSlice]:
+def _cut(plan: Plan, partitions: Int64s, batch_size: int) -> list[ColumnSlice]:
     """The slices in the order of their first rows."""
     count = plan.chunk.row_count - len(plan.refused)
     cuts, totals = np.empty(count + 1, np.int64), np.empty(count, np.int64)

@@ -15,13 +15,13 @@ Invariant: two tables with one digest have the same rows, as far as SHA-256 goes
 """
 
 import hashlib
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
+from tailrace.kernels.arrays import AnyArray
 
 BLOCK_ROWS: Final = 16_384
 """Rows of which one value is hashed if they all have the same; never changes under a format."""
@@ -93,11 +93,11 @@ class _Numbers:
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256(usedforsecurity=False)
-        self._rest: list[Array] = []
+        self._rest: list[AnyArray] = []
         """Less than a block."""
         self._rest_rows = 0
 
-    def take(self, values: Array) -> None:
+    def take(self, values: AnyArray) -> None:
         # Compare unsigned numbers, because 0.0 equals -0.0.
         self._rest.append(values.view(f"u{values.itemsize}"))
         self._rest_rows += len(values)

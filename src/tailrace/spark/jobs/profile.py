@@ -19,13 +19,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace import kernels
+from tailrace.kernels.arrays import Int64s
 from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import Codec, TopicPartition
 from tailrace.reading.located import decoding
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 ITEM_BYTES: Final = 256 * 1024 * 1024
 """Bytes of log that are one task's work."""
@@ -124,7 +123,7 @@ class LogProfile:
     hitters: HeavyHitters = field(default_factory=HeavyHitters)
     times: TimeHistogram = field(default_factory=TimeHistogram)
     """Records by time, without those that have no time or one in the future."""
-    size_classes: Array = field(default_factory=lambda: np.zeros(SIZE_CLASSES, np.int64))
+    size_classes: Int64s = field(default_factory=lambda: np.zeros(SIZE_CLASSES, np.int64))
     """Records by the bytes of key and value; see `SIZE_CLASSES`."""
     oldest: int | None = None
     """Smallest timestamp (ms) of a record that has one, also of those in the future."""
@@ -202,7 +201,7 @@ class LogProfile:
         timestamps = chunk.column("timestamp").cast(pa.int64()).to_numpy() // 1000
         self._add_times(timestamps, sizes, now_ms)
 
-    def _add_times(self, timestamps: Array, sizes: Array, now_ms: int) -> None:
+    def _add_times(self, timestamps: Int64s, sizes: Int64s, now_ms: int) -> None:
         has_time = timestamps >= 0
         self.counters.without_time += int(len(timestamps) - has_time.sum())
         timestamps, sizes = timestamps[has_time], sizes[has_time]
@@ -360,10 +359,11 @@ def _chunks(
         yield builder.finish()
 
 
-def _lengths(values: pa.Array) -> Array:
+def _lengths(values: pa.Array) -> Int64s:
     """Bytes of each value; none for a null."""
-    lengths: Array = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
-    return lengths.astype(np.int64)
+    filled = pc.fill_null(pc.binary_length(values), 0)
+    lengths: Int64s = filled.to_numpy(zero_copy_only=False).astype(np.int64)
+    return lengths
 
 
 def _row(partition: TopicPartition, found: LogProfile) -> Iterable[object]:

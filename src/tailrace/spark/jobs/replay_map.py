@@ -6,16 +6,15 @@ the target is exact, and a replay that keeps partitions has few rows.
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tailrace.kernels.arrays import Int64s
 from tailrace.spark.jobs.folder import Folder
 from tailrace.spark.jobs.replay_plan import PlannedRange
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 NAME: Final = re.compile(r"topic=[^/]+/\d+-\d{20}-\d{20}\.parquet")
 """Names that a replay gives to its files."""
@@ -36,13 +35,13 @@ class Moved(NamedTuple):
     """The records of a range that went to one partition of the target."""
 
     partition: int
-    sources: Array
+    sources: Int64s
     """Their offsets in the source, rising."""
-    targets: Array
+    targets: Int64s
     """And in the target, rising; -1 for one that was there and is not any more."""
 
 
-def runs_of(moved: Moved) -> tuple[Array, Array, Array]:
+def runs_of(moved: Moved) -> tuple[Int64s, Int64s, Int64s]:
     """First offset in the source, first offset in the target, and records of each run."""
     sources, targets = moved.sources[moved.targets >= 0], moved.targets[moved.targets >= 0]
     is_break = (np.diff(sources) != 1) | (np.diff(targets) != 1)

@@ -15,20 +15,19 @@ Not here: what of the source that is; see `replay_send`.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import FatalError
+from tailrace.kernels.arrays import Int64s
 from tailrace.model import TimestampType, TopicPartition
 from tailrace.records.batch import Batch
 from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.schema import Column
 from tailrace.spark.jobs.digests import Digest
 from tailrace.spark.jobs.replay_source import COLUMNS, in_milliseconds
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _SEQUENCE: Final = Column.SEQUENCE.value
 
@@ -50,7 +49,7 @@ class Arrived:
     next_sequence: int
     """Number of records that arrived, with those that compaction or retention took away since."""
     placed: tuple[Placed, ...]
-    sequences: Array
+    sequences: Int64s
     """Numbers of those that are there."""
     digest: str
     """Digest of the records that are there: `tailrace.spark.jobs.digests` over `COLUMNS`."""
@@ -115,7 +114,7 @@ class _Content:
         columns = (Column.KEY, Column.VALUE, Column.TIMESTAMP, Column.HEADERS, Column.SEQUENCE)
         self._builder = ColumnsBuilder(columns)
         self._digest = Digest()
-        self._sequences: list[Array] = []
+        self._sequences: list[Int64s] = []
 
     def append(self, batch: Batch) -> None:
         """Take the next batch."""
@@ -123,7 +122,7 @@ class _Content:
         if not self._builder.has_room:
             self._take()
 
-    def sequences(self) -> Array:
+    def sequences(self) -> Int64s:
         """The sequence numbers of all records."""
         self._take()
         return np.concatenate([NOTHING.sequences, *self._sequences])

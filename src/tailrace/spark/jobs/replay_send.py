@@ -30,7 +30,7 @@ partition are in the order of the source.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,7 @@ from tailrace.client.producer.columns import chunks_of
 from tailrace.client.producer.encoding import BatchFields
 from tailrace.client.producer.slices import ColumnSlice, plan_chunk
 from tailrace.errors import FatalError, RetriableError
+from tailrace.kernels.arrays import Int64s
 from tailrace.kernels.encoding import choose_partitions
 from tailrace.model import NO_TIMESTAMP, TopicPartition
 from tailrace.spark.jobs.digests import Digest
@@ -49,8 +50,6 @@ from tailrace.spark.jobs.replay_plan import PlannedRange, SentRange
 from tailrace.spark.jobs.replay_resume import NOTHING, Arrived, Placed, find_arrived
 from tailrace.spark.jobs.replay_source import COLUMNS, ReplaySource, SourceRange, read_tables
 from tailrace.spark.jobs.replay_target import BrokerTarget, Target, TargetSettings
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _UNCHOSEN: Final = -1
 
@@ -158,11 +157,11 @@ class _Lane:
         """Records of the source so far."""
         self.is_known = False
         """Whether the broker is sure to know the producer: a batch was acknowledged."""
-        self.source_offsets: list[Array] = []
+        self.source_offsets: list[Int64s] = []
         self.placed = list(arrived.placed)
         self._digest = Digest()
 
-    def pass_over(self, table: pa.Table, rows: Array) -> Array:
+    def pass_over(self, table: pa.Table, rows: Int64s) -> Int64s:
         """Take the next rows of the source; gives those that the target does not have.
 
         Raises:
@@ -249,7 +248,7 @@ class Walk:
             batches, partition, start=since, limit=end, producer_id=self._planned.producer_id
         )
 
-    def _without_arrived(self, table: pa.Table) -> tuple[pa.Table, Array]:
+    def _without_arrived(self, table: pa.Table) -> tuple[pa.Table, Int64s]:
         """The rows that are not in the target, and where they go."""
         partitions = target_partitions(table.column("key"), self._planned)
         is_missing = np.ones(len(table), np.bool_)
@@ -261,7 +260,7 @@ class Walk:
             return table, partitions
         return table.filter(pa.array(is_missing)), partitions[is_missing]
 
-    def _send(self, table: pa.Table, partitions: Array) -> None:
+    def _send(self, table: pa.Table, partitions: Int64s) -> None:
         for chunk in chunks_of(table.select(COLUMNS)):
             rows = slice(chunk.first_row, chunk.first_row + chunk.row_count)
             plan = plan_chunk(
@@ -304,7 +303,7 @@ class Walk:
             self._target.settle()
 
 
-def target_partitions(keys: pa.ChunkedArray, planned: PlannedRange) -> Array:
+def target_partitions(keys: pa.ChunkedArray, planned: PlannedRange) -> Int64s:
     """The partition of the target for each record; the same for the same range at any time.
 
     The source's own, if it is kept. Else that of the key, as all Kafka clients choose it; records

@@ -13,13 +13,13 @@ neither a distinct count nor a histogram, and leaves heavy hitters within their 
 
 import hashlib
 import math
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
+from tailrace.kernels.arrays import Int64s, UInt8s, UInt64s
 
 _PRECISION: Final = 14
 _REGISTERS: Final = 1 << _PRECISION
@@ -49,7 +49,7 @@ _BLOCK_BYTES: Final = 1024 * 1024
 """Hashed at a time; it takes thirty times as much memory."""
 
 
-def _table() -> Array:
+def _table() -> UInt64s:
     digests = (hashlib.blake2b(bytes([each]), digest_size=8).digest() for each in range(256))
     return np.frombuffer(b"".join(digests), np.uint64)
 
@@ -58,7 +58,7 @@ _OF_BYTE: Final = _table()
 _POWERS: Final = np.cumprod(np.full(_LONG_BYTES + 1, 0x9E3779B97F4A7C15, np.uint64))
 
 
-def hashes_of(values: pa.Array) -> Array:
+def hashes_of(values: pa.Array) -> UInt64s:
     """64 bits for each value of a binary array without nulls; the same on every machine.
 
     A polynomial over random numbers for the bytes, stirred: good for counting, no protection
@@ -76,11 +76,11 @@ def hashes_of(values: pa.Array) -> Array:
     return hashes
 
 
-def _short_hashes(values: pa.Array, lengths: Array) -> Array:
+def _short_hashes(values: pa.Array, lengths: Int64s) -> UInt64s:
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
     content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    sums: Array = np.empty(len(values), np.uint64)
+    sums: UInt64s = np.empty(len(values), np.uint64)
     first = 0
     while first < len(values):
         limit = int(np.searchsorted(ends, ends[first] + _BLOCK_BYTES, "right")) - 1
@@ -95,9 +95,9 @@ def _short_hashes(values: pa.Array, lengths: Array) -> Array:
     return _stirred(sums + lengths.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F))
 
 
-def _stirred(hashes: Array) -> Array:
+def _stirred(hashes: UInt64s) -> UInt64s:
     """Every bit of the input changes half of the output's; MurmurHash3 ends like this."""
-    stirred: Array = hashes
+    stirred: UInt64s = hashes
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         stirred = (stirred ^ stirred >> np.uint64(33)) * np.uint64(factor)
     stirred ^= stirred >> np.uint64(33)
@@ -108,16 +108,16 @@ class DistinctCount:
     """Counts different values by their hashes."""
 
     def __init__(self) -> None:
-        self._hashes: Array | None = np.empty(0, np.uint64)
+        self._hashes: UInt64s | None = np.empty(0, np.uint64)
         """Sorted; None when there are too many."""
-        self._registers: Array = np.empty(0, np.uint8)
+        self._registers: UInt8s = np.empty(0, np.uint8)
 
     @property
     def is_exact(self) -> bool:
         """Whether the count is no estimate; two values with one hash are left out of account."""
         return self._hashes is not None
 
-    def add(self, hashes: Array) -> None:
+    def add(self, hashes: UInt64s) -> None:
         """Values by `hashes_of`."""
         if self._hashes is None:
             _raise_registers(self._registers, hashes)
@@ -149,15 +149,15 @@ class DistinctCount:
         return round(correction * _REGISTERS * _REGISTERS / float(total))
 
 
-def _sorted(hashes: Array) -> Array:
+def _sorted(hashes: UInt64s) -> UInt64s:
     """Each once, in order; numpy's own `unique` takes ten times as long for 64 random bits."""
-    ordered: Array = np.sort(hashes)
+    ordered: UInt64s = np.sort(hashes)
     is_first = np.ones(len(ordered), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
     return ordered[is_first]
 
 
-def _raise_registers(registers: Array, hashes: Array) -> None:
+def _raise_registers(registers: UInt8s, hashes: UInt64s) -> None:
     """Each register has the longest run of zeros, plus one, of the hashes that fall to it."""
     numbers = (hashes >> np.uint64(64 - _PRECISION)).astype(np.int64)
     rest = hashes << np.uint64(_PRECISION) | np.uint64(1 << (_PRECISION - 1))
@@ -215,7 +215,7 @@ class HeavyHitters:
         self._counted = _counted(values, counts)
 
 
-def _counted(values: pa.Array, counts: "Array | pa.Array") -> pa.Table:
+def _counted(values: pa.Array, counts: "Int64s | pa.Array") -> pa.Table:
     return pa.table({"value": values, "count": pa.array(counts, pa.int64())})
 
 
@@ -239,7 +239,7 @@ class TimeHistogram:
         """Milliseconds of a bucket."""
         return WIDTHS_MS[self._level]
 
-    def add(self, timestamps_ms: Array, sizes: Array) -> None:
+    def add(self, timestamps_ms: Int64s, sizes: Int64s) -> None:
         """Records by their times, which are not negative, and their sizes in bytes."""
         self._fold(timestamps_ms, np.ones(len(timestamps_ms), np.int64), sizes)
 
@@ -253,7 +253,7 @@ class TimeHistogram:
         columns = (self._starts.tolist(), self._records.tolist(), self._bytes.tolist())
         return [Bucket(*row) for row in zip(*columns, strict=True)]
 
-    def _fold(self, times: Array, records: Array, sizes: Array) -> None:
+    def _fold(self, times: Int64s, records: Int64s, sizes: Int64s) -> None:
         times = np.concatenate([self._starts, times])
         records = np.concatenate([self._records, records])
         sizes = np.concatenate([self._bytes, sizes])
