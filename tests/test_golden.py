@@ -17,13 +17,14 @@ from compat.golden import GOLDEN, GOLDENS, OLD, TORN, Expected, read_expected
 from tailrace.model import TopicPartition
 from tailrace.offline.findings import Finding, Severity
 from tailrace.offline.verify import verify
-from tailrace.reading import Record, open_log
+from tailrace.reading import open_log
 from tailrace.reading.directory import find_partitions
 from tailrace.records.layout import LOG_OVERHEAD
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.log import Log
+from tests.unit.records.batches import record_at
 
 STOPPED = [name for name in GOLDENS if name != TORN]
 
@@ -94,7 +95,7 @@ def test_a_program_reads_what_kafkas_consumer_read(name: str) -> None:
         least = 0 if topic in GOLDENS[OLD].topics else -1
         found = [each._replace(timestamp=max(each.timestamp, least)) for each in log.records()]
         seen = [
-            Record(each.offset, each.timestamp, each.key, each.value, each.headers)
+            record_at(each.offset, each.timestamp, each.key, each.value, each.headers)
             for each in read.records
         ]
         assert found == seen

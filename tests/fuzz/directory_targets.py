@@ -488,7 +488,7 @@ def _hold_cleaned(
         for _, each in segment.log.batches()
         for record in records_of(each)
     }
-    end, obsolete = -1, []
+    end, obsolete = -1, list[int]()
     for _, each in made.log.batches():
         each.check()
         assert each.base_offset > end

@@ -21,12 +21,12 @@ from tailrace.offline.show import ShownRecord, to_hex, to_json, to_text
 from tailrace.offline.verify import verify
 from tailrace.reading.directory import find_partitions, list_segments
 from tailrace.reading.located import Skipped, TellDamage
-from tailrace.records.builder import Record
 from tailrace.storage.walk import walk_batches, walk_headers
 from tailrace.testing import MemoryFiles
 from tests.fuzz.engine import FuzzTarget
 from tests.fuzz.mending import is_mended, with_crcs
 from tests.fuzz.records_targets import seed_batch, seed_legacy
+from tests.unit.records.batches import record_at
 from tests.unit.storage.builders import (
     FOLDER,
     NOW,
@@ -60,7 +60,7 @@ def decode_group(data: bytes) -> object:
     """Decode a record of `__consumer_offsets`, and show it in all three ways."""
     size = data[0] if data else 0
     key, value = data[1 : 1 + size], data[1 + size :]
-    record = Record(offset=3, timestamp=NOW, key=key, value=value or None)
+    record = record_at(offset=3, timestamp=NOW, key=key, value=value or None)
     for is_control in (False, True):
         found = ShownRecord(_OFFSETS, record, is_control)
         assert json.loads(to_json(found))["offset"] == 3

@@ -5,6 +5,7 @@ from pathlib import Path
 from tailrace.model import TopicPartition
 from tailrace.records.builder import Record
 from tests.spark.directories import batch_of, write_segment
+from tests.unit.records.batches import record_at
 
 PARTITIONS = 9
 RECORDS = 1100
@@ -13,7 +14,7 @@ RECORDS = 1100
 
 def record(partition: int, offset: int) -> Record:
     """The record of the topic `t` at a place; they are two minutes apart."""
-    return Record(
+    return record_at(
         offset,
         offset * 120_000,
         b"key-%d" % (offset % 97),

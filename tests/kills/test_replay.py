@@ -7,6 +7,7 @@ import pytest
 
 from tailrace import Broker
 from tailrace.client.admin import create_topic
+from tailrace.model import Offset
 from tailrace.records.builder import Record, records_of
 from tests.kills.changes import Changes
 from tests.kills.drivers import Driver, Drivers, Job, Victim, survive
@@ -102,4 +103,4 @@ def test_a_replay_sends_each_record_once_through_a_kill(
             offsets = [offset for number, offset in sources if number == partition]
             assert offsets == sorted(offsets)
         for each, source in zip(records, sources, strict=True):
-            assert each._replace(offset=source[1]) == record(*source)
+            assert each._replace(offset=Offset(source[1])) == record(*source)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tailrace.model import Codec
 from tailrace.records.builder import Record
+from tests.unit.records.batches import record_at
 from tests.unit.storage.cleaner.shelves import LATER, NOW, Shelf, read_back
 
 KEYS = st.sampled_from([b"", b"a", b"b", b"c", b"d", b"long" * 20, b"k" * 400])
@@ -78,7 +79,7 @@ class Model:
         first = self.shelf.end
         self.shelf.append(*rows, **options)  # type: ignore[arg-type]
         self.records += [
-            Record(first + place, NOW + place, key, value)
+            record_at(first + place, NOW + place, key, value)
             for place, (key, value) in enumerate(rows)
         ]
 

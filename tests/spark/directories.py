@@ -7,6 +7,7 @@ from tailrace.model import Codec, TopicPartition
 from tailrace.records.batch import stamp
 from tailrace.records.builder import BatchBuilder, Record
 from tailrace.storage.names import LOG_SUFFIX, segment_file_name
+from tests.unit.records.batches import record_at
 
 
 def batch_of(
@@ -25,7 +26,7 @@ def batch_of(
 def numbered(first: int, limit: int) -> list[Record]:
     """Records whose key, value and timestamp tell their offset."""
     return [
-        Record(offset, 1000 * offset, b"key-%d" % offset, b"value-%d" % offset)
+        record_at(offset, 1000 * offset, b"key-%d" % offset, b"value-%d" % offset)
         for offset in range(first, limit)
     ]
 

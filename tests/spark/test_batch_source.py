@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace import Broker
 from tailrace.model import TopicPartition
-from tailrace.records.builder import Record
 from tests.spark.directories import batch_of, numbered, write_numbered, write_segment
+from tests.unit.records.batches import record_at
 
 pytestmark = pytest.mark.spark
 
@@ -24,7 +24,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_numbered(directory, TopicPartition("t", 0), limit=200)
     write_numbered(directory, TopicPartition("t", 0), first=200, limit=300)
     write_numbered(directory, TopicPartition("t", 1), limit=50)
-    record = Record(0, 1_700_000_000_123, b"k", None, (("h", b"1"),))
+    record = record_at(0, 1_700_000_000_123, b"k", None, (("h", b"1"),))
     write_segment(directory, TopicPartition("other", 0), 0, batch_of([record]))
     return directory
 

@@ -18,9 +18,9 @@ from pyspark.sql.streaming import StreamingQuery
 from tailrace import Broker, Producer
 from tailrace.client.admin import create_topic
 from tailrace.model import TopicPartition
-from tailrace.records.builder import Record
 from tailrace.spark.pyspark_versions import HAS_READ_LIMITS
 from tests.spark.directories import batch_of, write_numbered, write_segment
+from tests.unit.records.batches import record_at
 
 pytestmark = pytest.mark.spark
 
@@ -362,8 +362,8 @@ def test_tasks_are_packed_and_split_on_request(stream: Stream) -> None:
 def test_headers_nulls_and_times_come_through(stream: Stream) -> None:
     """A window over the time of the records, and the columns of the Kafka source."""
     records = [
-        Record(0, 1_500, b"k", None, (("h", b"1"), ("h", None))),
-        Record(1, 2_500, None, b"v"),
+        record_at(0, 1_500, b"k", None, (("h", b"1"), ("h", None))),
+        record_at(1, 2_500, None, b"v"),
     ]
     write_segment(stream.data, T0, 0, batch_of(records))
     frame = stream.load(includeHeaders="true")

@@ -11,6 +11,7 @@ from tailrace.reading.lookup import position_near
 from tailrace.reading.reader import LogReader, StoredBatch
 from tailrace.reading.view import LogView, Span
 from tailrace.records.batch import Batch
+from tailrace.records.builder import Record
 from tailrace.records.column_buffers import HeaderBuffers
 from tailrace.records.runs import BatchRun
 from tailrace.replication.partition import Partition
@@ -188,3 +189,8 @@ def bytes_and_payloads_swapped(buffers: HeaderBuffers, source: UInt8s, payloads:
 def lengths_as_hashes(distinct: DistinctCount, lengths: Int64s) -> None:
     """The lengths of values where their hashes are due."""
     distinct.add(lengths)  # type: ignore[arg-type]
+
+
+def offset_and_timestamp_of_record_swapped(record: Record) -> Record:
+    """A record with its first two fields exchanged."""
+    return Record(record.timestamp, record.offset, None, None)  # type: ignore[arg-type]

@@ -11,7 +11,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.kernels.records import read_record, read_varint, wrapping_sum
-from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, Codec, TimestampType
+from tailrace.model import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    Codec,
+    Offset,
+    TimestampType,
+)
 from tailrace.records import layout, packages
 from tailrace.records.checks import check_records
 from tailrace.records.codecs import Octets, compress
@@ -25,7 +32,7 @@ Header = tuple[str, bytes | None]
 class Record(NamedTuple):
     """One record as an object."""
 
-    offset: int
+    offset: Offset
     timestamp: int
     """Milliseconds since the epoch, -1 for none."""
     key: bytes | None
@@ -207,7 +214,8 @@ def record_in(
     """
     (_, timestamp_delta, offset_delta, key_at, key_size, value_at, value_size, at, headers) = frame
     return Record(
-        wrapping_sum(base_offset, offset_delta),
+        # A call of `Offset` for each record would cost as much as the sum.
+        wrapping_sum(base_offset, offset_delta),  # type: ignore[arg-type]
         wrapping_sum(base_timestamp, timestamp_delta),
         _slice_or_none(data, key_at, key_size),
         _slice_or_none(data, value_at, value_size),

@@ -12,7 +12,6 @@ from pyspark.sql import Row, SparkSession
 from tailrace import Broker, FatalError
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
-from tailrace.records.builder import Record
 from tailrace.spark.jobs.archive import (
     ArchiveSettings,
     ArchiveSummary,
@@ -22,6 +21,7 @@ from tailrace.spark.jobs.archive import (
 from tailrace.spark.jobs.manifest import sealed
 from tailrace.spark.jobs.verify_archive import ArchiveReport, verify_archive
 from tests.spark.directories import batch_of, write_numbered, write_segment
+from tests.unit.records.batches import record_at
 
 pytestmark = pytest.mark.spark
 
@@ -79,10 +79,10 @@ def parquet_files(lake: Path) -> list[str]:
 def test_spark_reads_every_record_with_every_byte(spark: SparkSession, tmp_path: Path) -> None:
     """Keys, values, headers, nulls and milliseconds come back, by topic and date."""
     records = [
-        Record(0, 1_700_000_000_123, b"k", b"v\x00\xff", (("h", b"1"), ("h", None))),
-        Record(1, 1_700_000_000_123 + DAY_MS, None, b""),
-        Record(2, 1_700_000_000_124, b"k", None),
-        Record(3, -1, None, b"no time"),
+        record_at(0, 1_700_000_000_123, b"k", b"v\x00\xff", (("h", b"1"), ("h", None))),
+        record_at(1, 1_700_000_000_123 + DAY_MS, None, b""),
+        record_at(2, 1_700_000_000_124, b"k", None),
+        record_at(3, -1, None, b"no time"),
     ]
     write_segment(tmp_path / "data", FLIGHTS, 0, batch_of(records))
     summary = run(spark, tmp_path / "data", tmp_path / "lake")
@@ -154,7 +154,7 @@ def test_hours_have_directories_of_their_own(
     spark: SparkSession, tmp_path: Path, lake: Path
 ) -> None:
     """Records of three hours are in three directories, and stay by hour."""
-    records = [Record(n, n * 1_800_000, b"", b"") for n in range(6)]
+    records = [record_at(n, n * 1_800_000, b"", b"") for n in range(6)]
     write_segment(tmp_path / "data", FLIGHTS, 0, batch_of(records))
     run(spark, tmp_path / "data", lake, by="hour")
     end = "0-00000000000000000000-00000000000000000006.parquet"
@@ -170,7 +170,7 @@ def test_json_becomes_columns_and_the_rest_dead_letters(
 ) -> None:
     """A value that does not fit is kept as it is, and told with its place and the reason."""
     values = [b'{"a": 1, "b": {"c": [0.5]}}', b"oops", None, b'{"a": "x"}', b'{"a": 2, "z": 0}']
-    records = [Record(n, n, b"k", value) for n, value in enumerate(values)]
+    records = [record_at(n, n, b"k", value) for n, value in enumerate(values)]
     write_segment(tmp_path / "data", FLIGHTS, 0, batch_of(records))
     schema = "a BIGINT, b STRUCT<c: ARRAY<DOUBLE>>"
     summary = run(spark, tmp_path / "data", lake, value_schema=schema)
@@ -194,11 +194,14 @@ def test_json_becomes_columns_and_the_rest_dead_letters(
 
 def test_a_schema_is_inferred_once(spark: SparkSession, tmp_path: Path, lake: Path) -> None:
     """The first values decide; later ones that differ are dead letters."""
-    first = [Record(0, 0, b"", b'{"n": 1, "t": "2024-01-02T03:04:05"}'), Record(1, 0, b"", b"-")]
+    first = [
+        record_at(0, 0, b"", b'{"n": 1, "t": "2024-01-02T03:04:05"}'),
+        record_at(1, 0, b"", b"-"),
+    ]
     write_segment(tmp_path / "data", FLIGHTS, 0, batch_of(first))
     assert run(spark, tmp_path / "data", lake, value_schema="infer").dead_letters == 1
     write_segment(
-        tmp_path / "data", FLIGHTS, 2, batch_of([Record(2, 0, b"", b'{"n": true, "m": 2}')])
+        tmp_path / "data", FLIGHTS, 2, batch_of([record_at(2, 0, b"", b'{"n": true, "m": 2}')])
     )
     assert run(spark, tmp_path / "data", lake, value_schema="infer").dead_letters == 1
     kind = spark.read.parquet(str(lake)).schema["json"].dataType.simpleString()
@@ -266,7 +269,7 @@ def test_verify_finds_what_is_missing_double_or_changed(
 def test_verify_finds_that_the_log_was_changed(spark: SparkSession, data: Path, lake: Path) -> None:
     """Other bytes at the same offsets are told; what retention took away is not."""
     run(spark, data, lake)
-    other = [Record(n, 1000 * n, b"key-%d" % n, b"other") for n in range(40, 50)]
+    other = [record_at(n, 1000 * n, b"key-%d" % n, b"other") for n in range(40, 50)]
     write_segment(data, TopicPartition("flights", 1), 0, b"")
     (data / "flights-1" / "00000000000000000000.log").unlink()
     write_segment(data, TopicPartition("flights", 1), 40, batch_of(other))

@@ -7,10 +7,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.errors import ConfigError, FatalError
 from tailrace.model import TopicPartition
-from tailrace.records.builder import Record
 from tailrace.spark.jobs.archive import ArchiveSettings, archive
 from tailrace.spark.jobs.query import query
 from tests.spark.directories import batch_of, write_numbered, write_segment
+from tests.unit.records.batches import record_at
 
 pytestmark = pytest.mark.spark
 
@@ -66,7 +66,7 @@ def test_typed_columns_go_on_in_the_log(spark: SparkSession, tmp_path: Path) -> 
     data, lake = tmp_path / "data", tmp_path / "lake"
 
     def write(first: int, *values: bytes | None) -> None:
-        records = [Record(first + n, n, None, value) for n, value in enumerate(values)]
+        records = [record_at(first + n, n, None, value) for n, value in enumerate(values)]
         write_segment(data, T0, first, batch_of(records))
 
     write(0, b'{"a": 1}', b"oops")

@@ -36,6 +36,7 @@ from tailrace.spark.jobs.replay_send import ReplayItem, send_item
 from tailrace.spark.planning import OffsetRange
 from tests.spark.directories import batch_of, write_numbered, write_segment
 from tests.spark.topics import batches, records
+from tests.unit.records.batches import record_at
 from tests.unit.storage.builders import FOLDER, open_at
 from tests.unit.storage.transactional import TransactionalProducer, append_plain
 
@@ -104,11 +105,11 @@ def map_rows(spark: SparkSession, offset_map: Path) -> list[Row]:
 
 
 SOME = [
-    Record(0, 1_700_000_000_123, b"k", b"v\x00\xff", (("h", b"1"), ("h", None))),
-    Record(1, 1_700_000_000_123 + DAY_MS, None, b""),
-    Record(2, 1_700_000_000_124, b"k", None),
-    Record(3, -1, None, b"no time"),
-    Record(4, 5, b"", b"old"),
+    record_at(0, 1_700_000_000_123, b"k", b"v\x00\xff", (("h", b"1"), ("h", None))),
+    record_at(1, 1_700_000_000_123 + DAY_MS, None, b""),
+    record_at(2, 1_700_000_000_124, b"k", None),
+    record_at(3, -1, None, b"no time"),
+    record_at(4, 5, b"", b"old"),
 ]
 
 
@@ -267,7 +268,7 @@ def test_a_dead_brokers_directory_with_gaps_becomes_a_topic(
     log.close()
     [segment] = (tmp_path / FOLDER).glob("*.log")
     # As compaction leaves it: records 10 to 14 are gone.
-    segment.write_bytes(segment.read_bytes() + batch_of([Record(15, 7, b"k", b"last")]))
+    segment.write_bytes(segment.read_bytes() + batch_of([record_at(15, 7, b"k", b"last")]))
     make(bootstrap, "from-directory")
     source = {"path": str((tmp_path / FOLDER).parent), "subscribe": "flights"}
     summary = replay(

@@ -10,9 +10,9 @@ from click.testing import CliRunner, Result
 from tailrace import Broker
 from tailrace.cli import commands
 from tailrace.model import Codec, TopicPartition
-from tailrace.records.builder import Record
 from tailrace.runtime.files import DiskFiles
 from tests.spark.directories import batch_of, write_numbered, write_segment
+from tests.unit.records.batches import record_at
 
 FLIGHTS = TopicPartition("flights", 0)
 
@@ -89,7 +89,7 @@ def test_cat_chooses_by_offset_time_key_and_count(data: Path) -> None:
 
 def test_cat_shows_text_json_and_hex(tmp_path: Path) -> None:
     """Bytes that are no text become hexadecimal, and a terminal is given no orders."""
-    record = Record(0, 1_700_000_000_000, b"\x1b[2Jk", b"\xff\x00", (("h", b"x"), ("n", None)))
+    record = record_at(0, 1_700_000_000_000, b"\x1b[2Jk", b"\xff\x00", (("h", b"x"), ("n", None)))
     write_segment(tmp_path, FLIGHTS, 0, batch_of([record]))
     place = "flights-0 offset 0 2023-11-14T22:13:20.000Z"
     shown = [f"{place} key=\\x1b[2Jk value=0xff00 header h=x header n=null"]
@@ -106,7 +106,7 @@ def test_cat_shows_text_json_and_hex(tmp_path: Path) -> None:
 def test_cat_decodes_what_groups_have_committed(tmp_path: Path) -> None:
     """Known records of consumer groups are decoded, and unknown ones are shown as bytes."""
     key = b"\0\1\0\1g\0\1t\0\0\0\3"
-    records = [Record(0, 5, key, None), Record(1, 5, b"\0\x63", b"?")]
+    records = [record_at(0, 5, key, None), record_at(1, 5, b"\0\x63", b"?")]
     write_segment(tmp_path, TopicPartition("__consumer_offsets", 7), 0, batch_of(records))
     decoded, raw = map(
         json.loads, lines("cat", "--data", tmp_path, "__consumer_offsets", "--format", "json")
@@ -120,7 +120,7 @@ def test_cat_decodes_what_groups_have_committed(tmp_path: Path) -> None:
 
 def test_cat_shows_markers_of_transactions(tmp_path: Path) -> None:
     """A marker is shown as commit or abort."""
-    marker = batch_of([Record(0, 5, b"\0\0\0\1", b"\0\0\0\0\0\0")], is_control=True)
+    marker = batch_of([record_at(0, 5, b"\0\0\0\1", b"\0\0\0\0\0\0")], is_control=True)
     write_segment(tmp_path, FLIGHTS, 0, marker)
     assert lines("cat", "--data", tmp_path, "flights")[0].endswith("type=control control=commit")
 
@@ -245,7 +245,7 @@ def test_nothing_but_a_repair_needs_to_write(data: Path) -> None:
 @pytest.mark.parametrize("codec", list(Codec))
 def test_every_codec_is_read(tmp_path: Path, codec: Codec) -> None:
     """All three commands read every codec."""
-    records = [Record(offset, 5, b"k", b"value" * 20) for offset in range(3)]
+    records = [record_at(offset, 5, b"k", b"value" * 20) for offset in range(3)]
     write_segment(tmp_path, FLIGHTS, 0, batch_of(records, codec=codec))
     assert json.loads(lines("scan", "--data", tmp_path, "--json")[0])["codecs"] == {
         codec.name.lower(): 1

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tailrace.model import OFFSETS_TOPIC, TopicPartition
-from tailrace.records.builder import Record
 from tests.spark.directories import batch_of, write_numbered, write_segment
 from tests.unit.cli.test_log import FLIGHTS, damage, lines, run
+from tests.unit.records.batches import record_at
 
 GROUP_KEY = b"\0\1\0\1g\0\7flights\0\0\0\0"
 COMMIT = b"\0\3" + struct.pack(">qi", 30, 0) + b"\0\1\x1b" + struct.pack(">q", 1_700_000_000_000)
@@ -27,7 +27,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def offsets_log(data: Path) -> Path:
     """A partition of `__consumer_offsets` beside them."""
-    records = [Record(0, 5, GROUP_KEY, COMMIT), Record(1, 5, b"\0\3\0\1n", b"\0\0")]
+    records = [record_at(0, 5, GROUP_KEY, COMMIT), record_at(1, 5, b"\0\3\0\1n", b"\0\0")]
     write_segment(data, TopicPartition(OFFSETS_TOPIC, 7), 0, batch_of(records))
     return data
 

@@ -80,7 +80,7 @@ def offsets(files: MemoryFiles, *, is_clean: bool = False) -> list[int]:
     point = read_offset_checkpoint(files, RECOVERY_POINTS).get(PARTITION, 0)
     cuts: list[object] = []
     log = open_at(files, is_clean=is_clean, checkpoints=(point, 0), report=cuts.append)
-    found = [record.offset for record in records(log)]
+    found: list[int] = [record.offset for record in records(log)]
     log.close()
     assert not cuts
     return found

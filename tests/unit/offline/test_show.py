@@ -13,10 +13,11 @@ from tailrace.model import OFFSETS_TOPIC, Codec, TimestampType, TopicPartition
 from tailrace.offline.cat import Choice, show_records
 from tailrace.offline.show import PAGE_BYTES, ShownRecord, to_hex, to_json, to_text
 from tailrace.records.batch import Batch, stamp
-from tailrace.records.builder import BatchBuilder, Record, records_of
+from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.storage.names import LOG_SUFFIX, segment_file_name
 from tailrace.testing import MemoryFiles
 from tests.fuzz.mending import with_crcs
+from tests.unit.records.batches import record_at
 
 LINES = {Form.TEXT: to_text, Form.JSON: to_json, Form.HEX: to_hex}
 TOPICS = st.sampled_from(["flights", OFFSETS_TOPIC, "a.b_c-d"])
@@ -157,7 +158,10 @@ def test_nothing_of_a_batch_with_a_bad_record_is_shown() -> None:
 
 def test_a_time_that_no_calendar_has_is_a_number() -> None:
     """ISO 8601 as it is common here ends with the year 9999."""
-    records = Record(0, 253_402_300_799_999, None, b""), Record(0, 253_402_300_800_000, None, b"")
+    records = (
+        record_at(0, 253_402_300_799_999, None, b""),
+        record_at(0, 253_402_300_800_000, None, b""),
+    )
     lines = [
         to_text(ShownRecord(TopicPartition("t", 0), each, is_control=False)) for each in records
     ]

@@ -10,6 +10,7 @@ from tailrace.reading.columns import DEFAULT_COLUMNS
 from tailrace.records.builder import Record
 from tailrace.spark.options import names
 from tests.spark.directories import batch_of, write_numbered, write_segment
+from tests.unit.records.batches import record_at
 
 PAGE = Path(__file__).parents[3] / "docs" / "reading.md"
 MIDNIGHT = 1_735_689_600_000
@@ -17,7 +18,7 @@ MIDNIGHT = 1_735_689_600_000
 
 def flight(offset: int) -> Record:
     """One every half second."""
-    return Record(offset, MIDNIGHT + 500 * offset, b"B6 %d" % (offset + 1), b'{"from": "JFK"}')
+    return record_at(offset, MIDNIGHT + 500 * offset, b"B6 %d" % (offset + 1), b'{"from": "JFK"}')
 
 
 def test_the_examples_do_what_the_page_says(

@@ -3,19 +3,31 @@
 import crc32c
 from hypothesis import strategies as st
 
-from tailrace.model import Codec
+from tailrace.model import Codec, Offset
 from tailrace.records import layout
 from tailrace.records.batch import Batch, read_batches
-from tailrace.records.builder import BatchBuilder, Record
+from tailrace.records.builder import BatchBuilder, Header, Record
 from tailrace.records.codecs import compress
 from tailrace.records.schema import Column, ColumnOrigin
 from tests.naive import NaiveRecord, write_record
+
+
+def record_at(
+    offset: int,
+    timestamp: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[Header, ...] = (),
+) -> Record:
+    """A record, from plain numbers."""
+    return Record(Offset(offset), timestamp, key, value, headers)
+
 
 CONTENT = st.none() | st.binary(max_size=20) | st.binary(min_size=60, max_size=140)
 HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9)), max_size=3)
 ROWS = st.lists(
     st.tuples(st.integers(0, 2**45), CONTENT, CONTENT, HEADERS.map(tuple)), min_size=1, max_size=8
-).map(lambda rows: [Record(offset, *row) for offset, row in enumerate(rows)])
+).map(lambda rows: [record_at(offset, *row) for offset, row in enumerate(rows)])
 
 DECODED = tuple(each for each in Column if each.origin is not ColumnOrigin.PLACE)
 """The columns that are made from the bytes of batches."""

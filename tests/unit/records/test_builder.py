@@ -12,7 +12,11 @@ from tailrace.records import layout
 from tailrace.records.batch import Batch, read_batches
 from tailrace.records.builder import BatchBuilder, Record, records_of, zigzag
 from tailrace.records.checks import check_records
-from tests.unit.records.batches import ROWS, built
+from tests.unit.records.batches import (
+    ROWS,
+    built,
+    record_at,
+)
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python 3.11 calls deprecated.
@@ -120,7 +124,7 @@ def test_kafka_python_reads_what_we_write(codec: Codec, records: list[Record]) -
     theirs = KafkaPythonBatch(built(records, codec))
     assert theirs.validate_crc()
     assert [
-        Record(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+        record_at(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
         for record in theirs
     ] == records
 
@@ -144,7 +148,7 @@ def test_aiokafka_reads_what_we_write(codec: Codec, records: list[Record]) -> No
     theirs = AiokafkaBatch(built(records, codec))
     assert theirs.validate_crc()
     assert [
-        Record(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+        record_at(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
         for record in theirs
     ] == records
 
@@ -162,7 +166,7 @@ def test_we_read_what_aiokafka_writes(codec: Codec, records: list[Record]) -> No
 
 def test_uncompressed_batches_are_the_same_bytes() -> None:
     """Without compression there is one right encoding, and kafka-python writes the same."""
-    records = [Record(0, 5, b"k", None, (("h", b"1"), ("h", None))), Record(1, 3, None, b"v")]
+    records = [record_at(0, 5, b"k", None, (("h", b"1"), ("h", None))), record_at(1, 3, None, b"v")]
     theirs = KafkaPythonBuilder(2, 0, 0, -1, -1, -1, 1 << 20)
     for record in records:
         theirs.append(*record[:4], list(record.headers))

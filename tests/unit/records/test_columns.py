@@ -20,7 +20,14 @@ from tailrace.records.columns import (
 from tailrace.records.legacy import read_all_batches
 from tailrace.records.schema import Column
 from tests.naive import LegacyMessage, NaiveRecord, write_legacy, write_record
-from tests.unit.records.batches import DECODED, GOOD, ROWS, batch_with, built
+from tests.unit.records.batches import (
+    DECODED,
+    GOOD,
+    ROWS,
+    batch_with,
+    built,
+    record_at,
+)
 
 EVERYTHING = {"start_offset": 0, "limit_offset": 2**62}
 
@@ -97,7 +104,7 @@ def test_the_schema_is_the_one_promised() -> None:
 def test_each_column_comes_alone(column: Column) -> None:
     """A column asked for alone holds what it holds among the others."""
     batch = at_offset(
-        built([Record(0, 5, b"k", None, (("h", b"1"),)), Record(1, 6, None, b"v")]), 7
+        built([record_at(0, 5, b"k", None, (("h", b"1"),)), record_at(1, 6, None, b"v")]), 7
     )
     alone, among = ColumnsBuilder([column]), ColumnsBuilder(DECODED)
     for builder in (alone, among):
@@ -131,7 +138,7 @@ def test_records_of_format_v0_have_no_timestamp_type(magic: int, kind: int) -> N
 def test_timestamps_beyond_arrow_stop_at_its_end() -> None:
     """Nanoseconds sent for milliseconds do not wrap into a plausible date; -1 stays before 1970."""
     builder = ColumnsBuilder([Column.TIMESTAMP])
-    records = [Record(0, 1_700_000_000_000_000_000, b"", b""), Record(1, -1, b"", b"")]
+    records = [record_at(0, 1_700_000_000_000_000_000, b"", b""), record_at(1, -1, b"", b"")]
     builder.append(at_offset(built(records), 0), **EVERYTHING)
     times = builder.finish()["timestamp"].cast(pa.int64()).to_pylist()
     assert times == [MILLISECONDS_MAX * 1000, -1000]

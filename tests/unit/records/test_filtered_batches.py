@@ -13,6 +13,7 @@ from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.records.codecs import compress
 from tests.naive import LegacyMessage, write_all_legacy, write_legacy
+from tests.unit.records.batches import record_at
 from tests.unit.storage.cleaner.shelves import LATER, NOW, RETENTION_MS, Shelf
 
 codecs = pytest.mark.parametrize("codec", Codec)
@@ -88,11 +89,15 @@ def rows(batches: Sequence[Batch]) -> list[tuple[int, bytes | None]]:
 def test_a_compacted_batch_is_compacted_again(magic: int, codec: Codec) -> None:
     """Gaps stay gaps; v2 keeps its first and last offset and its epoch, older formats have none."""
     shelf = Shelf()
-    records = [Record(5, 10, None, b"a"), Record(8, 11, b"1", b"b"), Record(10, 12, None, b"c")]
+    records = [
+        record_at(5, 10, None, b"a"),
+        record_at(8, 11, b"1", b"b"),
+        record_at(10, 12, None, b"c"),
+    ]
     put(shelf, magic, codec, base_offset=0, records=records)
     close(shelf)
     [batch] = cleaned(shelf)
-    assert list(records_of(batch)) == [Record(8, 11 if magic else -1, b"1", b"b")]
+    assert list(records_of(batch)) == [record_at(8, 11 if magic else -1, b"1", b"b")]
     if magic == 2:
         assert (batch.base_offset, batch.last_offset, batch.leader_epoch) == (0, 10, 67)
     else:
@@ -101,10 +106,10 @@ def test_a_compacted_batch_is_compacted_again(magic: int, codec: Codec) -> None:
 
 
 FOUR = (
-    [Record(0, 10, b"1", b"a")],
-    [Record(1, 11, None, b"b"), Record(2, 12, None, b"c")],
-    [Record(3, 13, b"4", b"d"), Record(4, 20, b"5", b"e"), Record(5, 15, b"6", b"f")],
-    [Record(6, 16, None, b"g")],
+    [record_at(0, 10, b"1", b"a")],
+    [record_at(1, 11, None, b"b"), record_at(2, 12, None, b"c")],
+    [record_at(3, 13, b"4", b"d"), record_at(4, 20, b"5", b"e"), record_at(5, 15, b"6", b"f")],
+    [record_at(6, 16, None, b"g")],
 )
 
 
@@ -123,10 +128,10 @@ def test_batches_that_lose_everything_are_gone(magic: int, codec: Codec) -> None
 
 
 MIXED = (
-    [Record(0, 10, None, b"a")],
-    [Record(1, 11, b"1", b"b"), Record(2, 12, None, b"c")],
-    [Record(3, 13, None, b"d"), Record(4, 20, b"4", b"e"), Record(5, 15, b"5", b"f")],
-    [Record(6, 16, b"6", b"g")],
+    [record_at(0, 10, None, b"a")],
+    [record_at(1, 11, b"1", b"b"), record_at(2, 12, None, b"c")],
+    [record_at(3, 13, None, b"d"), record_at(4, 20, b"4", b"e"), record_at(5, 15, b"5", b"f")],
+    [record_at(6, 16, b"6", b"g")],
 )
 
 
@@ -164,7 +169,7 @@ def test_what_stays_may_be_larger_than_a_chunk(magic: int, codec: Codec) -> None
     shelf = Shelf()
     for base_offset in (0, 3, 6):
         values = [(None, b"a"), (b"%d" % base_offset, large), (b"%d+" % base_offset, b"b")]
-        records = [Record(base_offset + n, NOW, *pair) for n, pair in enumerate(values)]
+        records = [record_at(base_offset + n, NOW, *pair) for n, pair in enumerate(values)]
         put(shelf, magic, codec, base_offset=base_offset, records=records)
     close(shelf)
     after = cleaned(shelf)
@@ -265,7 +270,11 @@ def test_a_batch_without_records_goes_with_its_producer() -> None:
 def test_the_delete_horizon_takes_the_place_of_the_base_timestamp(codec: Codec) -> None:
     """The rewritten records keep their timestamps."""
     shelf = Shelf()
-    records = [Record(0, 5, b"0", b"0"), Record(1, 10, b"1", None), Record(2, 15, b"2", b"2")]
+    records = [
+        record_at(0, 5, b"0", b"0"),
+        record_at(1, 10, b"1", None),
+        record_at(2, 15, b"2", b"2"),
+    ]
     put(shelf, 2, codec, base_offset=0, records=records)
     close(shelf)
     [batch] = cleaned(shelf)

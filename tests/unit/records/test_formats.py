@@ -30,7 +30,10 @@ from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.legacy import read_all_batches
 from tailrace.records.schema import Column
 from tests.naive import LegacyMessage, NaiveRecord, write_all_legacy, write_legacy, write_records
-from tests.unit.records.batches import DECODED
+from tests.unit.records.batches import (
+    DECODED,
+    record_at,
+)
 
 codecs = pytest.mark.parametrize("codec", Codec)
 
@@ -40,12 +43,12 @@ MATRIX = [(2, codec) for codec in Codec] + [
 """Every format with every codec that it knows."""
 
 SIX = [
-    Record(0, 1, b"a", b"1"),
-    Record(1, 2, b"b", b"2"),
-    Record(2, 3, b"c", b"3"),
-    Record(3, 4, None, b"4"),
-    Record(4, 5, b"d", None),
-    Record(5, 6, None, None),
+    record_at(0, 1, b"a", b"1"),
+    record_at(1, 2, b"b", b"2"),
+    record_at(2, 3, b"c", b"3"),
+    record_at(3, 4, None, b"4"),
+    record_at(4, 5, b"d", None),
+    record_at(5, 6, None, None),
 ]
 
 
@@ -123,7 +126,7 @@ def agreed(*batches: Batch) -> list[Record]:
         headers,
         strict=True,
     )
-    assert [Record(*row) for row in rows] == found
+    assert [record_at(*row) for row in rows] == found
     types = [
         -1 if batch.legacy and not batch.legacy.magic else int(batch.timestamp_type)
         for batch in batches
@@ -311,7 +314,7 @@ def test_control_batches_are_read_like_others(codec: Codec) -> None:
     batch = raw_batch(header, [NaiveRecord(0, 0, b"\0\0\0\1", b"\0\0\0\0\0\7")], codec)
     assert batch.is_control
     assert batch.is_transactional
-    assert agreed(batch) == [Record(40, 0, b"\0\0\0\1", b"\0\0\0\0\0\7")]
+    assert agreed(batch) == [record_at(40, 0, b"\0\0\0\1", b"\0\0\0\0\0\7")]
 
 
 @codecs

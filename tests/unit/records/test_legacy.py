@@ -21,6 +21,7 @@ from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.legacy import converted, read_all_batches
 from tailrace.records.search import find_timestamp
 from tests.naive import LegacyMessage, write_all_legacy, write_legacy
+from tests.unit.records.batches import record_at
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python 3.11 calls deprecated.
@@ -88,7 +89,7 @@ def test_golden_checksums(magic: int, crc: int) -> None:
     batch = converted(memoryview(data))
     assert batch.legacy is not None
     assert (batch.legacy.crc, batch.legacy.magic, batch.size) == (crc, magic, len(data))
-    assert list(records_of(batch)) == [Record(0, 283843 if magic else -1, b"key1", b"value1")]
+    assert list(records_of(batch)) == [record_at(0, 283843 if magic else -1, b"key1", b"value1")]
 
 
 GOLDEN_LZ4_BLOCKS = {
@@ -108,7 +109,7 @@ GOLDEN_LZ4_BLOCKS = {
 def test_golden_checksums_of_wrappers(magic: int, crc: int) -> None:
     """Two known records in lz4 have the checksum that Apache Kafka's tests expect, and are read."""
     rows = [(b"key1", b"value1", 283843), (b"key2", b"value2", 1234)]
-    expected = [Record(n, row[2] if magic else -1, *row[:2]) for n, row in enumerate(rows)]
+    expected = [record_at(n, row[2] if magic else -1, *row[:2]) for n, row in enumerate(rows)]
     block = bytes.fromhex(GOLDEN_LZ4_BLOCKS[magic])
     header = b"\x04\x22\x4d\x18\x60\x40" + (b"\x82" if magic else b"\x1a")
     value = header + len(block).to_bytes(4, "little") + block + bytes(4)
@@ -141,7 +142,7 @@ def test_what_was_written_is_read(
     for gap, timestamp, key, value in rows:
         offset += gap + 1
         messages.append(LegacyMessage(magic, offset, key, value, timestamp if magic else -1))
-    expected = [Record(m.offset, m.timestamp, m.key, m.value) for m in messages]
+    expected = [record_at(m.offset, m.timestamp, m.key, m.value) for m in messages]
     if codec is Codec.NONE:
         assert read(write_all_legacy(messages)) == expected
     elif messages:
@@ -164,7 +165,7 @@ def test_what_python_clients_write_is_read(builder: Any, magic: int, codec: Code
     rows = [(0, 17, b"a", b"b" * 300), (1, 15, None, b""), (2, 16, b"", None)]
     for offset, timestamp, key, value in rows:
         writer.append(offset, timestamp=timestamp, key=key, value=value)
-    expected = [Record(o, t if magic else -1, key, value) for o, t, key, value in rows]
+    expected = [record_at(o, t if magic else -1, key, value) for o, t, key, value in rows]
     assert read(bytes(writer.build())) == expected
 
 
@@ -179,7 +180,7 @@ def test_kafka_python_reads_the_same(codec: Codec, magic: int, append_time: int)
     else:
         data = wrapped(inner, codec, offset=44, timestamp=5000, attributes=append_time * magic)
     theirs = [
-        Record(r.offset, -1 if r.timestamp is None else r.timestamp, r.key, r.value)
+        record_at(r.offset, -1 if r.timestamp is None else r.timestamp, r.key, r.value)
         for r in KafkaPythonBatch(bytearray(data), magic)
     ]
     assert read(data) == theirs

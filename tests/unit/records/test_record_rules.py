@@ -4,12 +4,16 @@ import pytest
 
 from tailrace.model import Codec
 from tailrace.records.batch import Batch, sequence_after
-from tailrace.records.builder import Record, records_of
+from tailrace.records.builder import records_of
 from tailrace.records.checks import CorruptRecordError, check_records
 from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.schema import Column
 from tests.naive import NaiveRecord, varint, write_record
-from tests.unit.records.batches import DECODED, batch_with
+from tests.unit.records.batches import (
+    DECODED,
+    batch_with,
+    record_at,
+)
 
 codecs = pytest.mark.parametrize("codec", Codec)
 
@@ -88,7 +92,9 @@ def test_a_record_is_read_as_it_was_written(
 ) -> None:
     """Deltas are added to the bases, null is not empty, headers keep order and null values."""
     batch = batch_with(write_record(NaiveRecord(323, 10, key, value, headers)), 1, codec)
-    expected = Record(510, 323, key, value, tuple((name.decode(), text) for name, text in headers))
+    expected = record_at(
+        510, 323, key, value, tuple((name.decode(), text) for name, text in headers)
+    )
     assert list(records_of(batch)) == [expected]
     assert sequence_after(723, expected.offset - batch.base_offset) == 733
 

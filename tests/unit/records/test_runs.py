@@ -14,7 +14,14 @@ from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.legacy import read_all_batches
 from tailrace.records.runs import RUN_BYTES, BatchRun, batches_of, read_runs
 from tests.naive import LegacyMessage, write_all_legacy
-from tests.unit.records.batches import DECODED, GOOD, ROWS, batch_with, built
+from tests.unit.records.batches import (
+    DECODED,
+    GOOD,
+    ROWS,
+    batch_with,
+    built,
+    record_at,
+)
 
 
 def stored(data: bytes, base_offset: int) -> bytes:
@@ -26,7 +33,7 @@ def stored(data: bytes, base_offset: int) -> bytes:
 
 def plain(count: int, *, size: int = 10, since: int = 0) -> bytes:
     """Return `count` batches of one record each."""
-    rows = [Record(0, 1000, b"key", b"v" * size)]
+    rows = [record_at(0, 1000, b"key", b"v" * size)]
     return b"".join(stored(built(rows), since + number) for number in range(count))
 
 
@@ -39,7 +46,7 @@ def run_of(data: bytes) -> BatchRun:
 
 def test_what_will_not_do_in_a_run_comes_alone() -> None:
     """Compressed, transactional and control batches and old formats; all at their positions."""
-    rows = [Record(0, 5, b"key", b"value")]
+    rows = [record_at(0, 5, b"key", b"value")]
     alone = [
         stored(built(rows, Codec.LZ4), 3),
         stored(built(rows, is_transactional=True, producer_id=7, producer_epoch=0,
@@ -98,7 +105,7 @@ def test_a_run_has_an_end() -> None:
 
 def test_a_run_can_begin_later() -> None:
     """Without the batches before an offset; one that holds it stays."""
-    rows = [Record(number, 0, b"k", b"v") for number in range(3)]
+    rows = [record_at(number, 0, b"k", b"v") for number in range(3)]
     run = run_of(b"".join(stored(built(rows), base) for base in (0, 3, 10)))
     assert run.since(Offset(0)) is run
     assert (run.since(Offset(4)).base_offset, run.since(Offset(6)).base_offset) == (3, 10)

@@ -15,7 +15,7 @@ from tailrace.model import METADATA_TOPIC, Codec, TopicPartition
 from tailrace.reading.columns import arrow_schema
 from tailrace.records import layout
 from tailrace.records.batch import stamp
-from tailrace.records.builder import BatchBuilder, Record
+from tailrace.records.builder import BatchBuilder
 from tailrace.runtime.files import DiskFiles
 from tailrace.spark.options import parse_options
 from tailrace.spark.options.names import METADATA
@@ -26,6 +26,7 @@ from tailrace.spark.stores import open_store
 from tailrace.storage.log import Log
 from tests.kraft import DIRECTORY as KRAFT
 from tests.spark.directories import batch_of, numbered, write_numbered, write_segment
+from tests.unit.records.batches import record_at
 from tests.unit.runtime.object_store import BUCKET, object_store
 from tests.unit.storage.builders import (
     FOLDER,
@@ -517,7 +518,7 @@ class TestFilesThatGoAway:
         for value, rest in (("true", None), ("false", [2])):
             data = tmp_path / value
             segments = [
-                write_segment(data, T0, offset, batch_of([Record(offset, 0, None, big)]))
+                write_segment(data, T0, offset, batch_of([record_at(offset, 0, None, big)]))
                 for offset in range(3)
             ]
             query = Query(data, failOnDataLoss=value, columns="offset,value")

@@ -12,13 +12,13 @@ from tailrace.errors import CorruptionError, FatalError
 from tailrace.model import Codec, Offset, TopicPartition
 from tailrace.reading.columns import arrow_schema
 from tailrace.records import layout
-from tailrace.records.builder import Record
 from tailrace.spark.options import parse_options
 from tailrace.spark.planning import OffsetRange, ScanTask
 from tailrace.spark.readers import read_task
 from tailrace.spark.source import plan_scan
 from tailrace.spark.stores import DirectoryStore, open_store
 from tests.spark.directories import batch_of, numbered, write_numbered, write_segment
+from tests.unit.records.batches import record_at
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -69,8 +69,8 @@ def offsets(rows: list[dict[str, Any]]) -> list[int]:
 def test_every_column_is_as_declared(tmp_path: Path) -> None:
     """All of a record's parts come back, with nulls where there is nothing."""
     records = [
-        Record(0, 1500, b"k", b"v", (("h", b"1"), ("h", None))),
-        Record(1, 2500, None, None),
+        record_at(0, 1500, b"k", b"v", (("h", b"1"), ("h", None))),
+        record_at(1, 2500, None, None),
     ]
     write_segment(tmp_path, T1, 0, batch_of(records))
     first, second = read(tmp_path, *ALL)
@@ -114,7 +114,7 @@ def test_every_codec_is_read(tmp_path: Path, codec: Codec) -> None:
 
 def test_control_records_are_not_rows(tmp_path: Path) -> None:
     """A commit marker takes an offset and gives no row."""
-    marker = Record(10, 0, b"\0\0\0\1", b"\0\0\0\0\0\0")
+    marker = record_at(10, 0, b"\0\0\0\1", b"\0\0\0\0\0\0")
     content = (
         batch_of(numbered(0, 10)) + batch_of([marker], is_control=True) + batch_of(numbered(11, 15))
     )
@@ -204,9 +204,9 @@ def test_deleted_offsets_are_not_read(tmp_path: Path) -> None:
 
 def test_large_data_comes_in_chunks(tmp_path: Path) -> None:
     """A task never holds much more than 8 MiB of rows."""
-    records = [Record(offset, 0, None, bytes(500_000)) for offset in range(4)]
+    records = [record_at(offset, 0, None, bytes(500_000)) for offset in range(4)]
     content = b"".join(
-        batch_of([record._replace(offset=4 * number + record.offset) for record in records])
+        batch_of([record._replace(offset=Offset(4 * number + record.offset)) for record in records])
         for number in range(10)
     )
     write_segment(tmp_path, T0, 0, content)

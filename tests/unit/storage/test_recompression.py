@@ -8,9 +8,10 @@ from tailrace.errors import InvalidRecordError, RecordTooLargeError
 from tailrace.model import AppendOrigin, Codec, TimestampType
 from tailrace.records import layout
 from tailrace.records.batch import read_batches
-from tailrace.records.builder import Record, records_of
+from tailrace.records.builder import records_of
 from tailrace.records.codecs import LEVELS, compress
 from tailrace.storage.appends import apply_stamps
+from tests.unit.records.batches import record_at
 from tests.unit.storage.builders import NOW, batch, settings
 from tests.unit.storage.plans import HELLO, PRODUCER, changed, marker_batch, mixed, plan, stamped
 
@@ -118,7 +119,7 @@ def test_a_coordinators_records_are_compressed() -> None:
         batch(b"a"), settings(compression_type="snappy"), origin=AppendOrigin.COORDINATOR
     )
     assert found.codec is Codec.SNAPPY
-    assert list(records_of(found)) == [Record(100, NOW, b"k", b"a", ())]
+    assert list(records_of(found)) == [record_at(100, NOW, b"k", b"a", ())]
 
 
 def test_sizes_count_again_after_recompression() -> None:

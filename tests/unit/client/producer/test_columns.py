@@ -16,9 +16,10 @@ from tailrace import kernels
 from tailrace.client.producer.columns import chunks_of
 from tailrace.client.producer.encoding import BatchFields
 from tailrace.client.producer.slices import ColumnSlice, RefusedRow, plan_chunk
-from tailrace.model import Codec
+from tailrace.model import Codec, Offset
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import Record, records_of
+from tests.unit.records.batches import record_at
 
 NOW_MS = 1_700_000_000_000
 LATER_MS = NOW_MS + 12_345
@@ -74,7 +75,7 @@ def sent(
         records = read(data)
         assert len(records) == each.record_count
         for index, record in enumerate(records):
-            result.records[each.row_of(index)] = record._replace(offset=0)
+            result.records[each.row_of(index)] = record._replace(offset=Offset(0))
             result.partitions[each.partition].append(each.row_of(index))
     return result
 
@@ -85,7 +86,7 @@ def plain(
     """Records without headers, by row."""
     keys = keys or [None] * len(values)
     return {
-        row: Record(0, timestamp, key, value)
+        row: record_at(0, timestamp, key, value)
         for row, (key, value) in enumerate(zip(keys, values, strict=True))
     }
 
@@ -177,7 +178,7 @@ class Row(NamedTuple):
         ([bytearray(b"a"), None, memoryview(b"b")], plain([b"a", None, b"b"])),
         ([(b"k", b"v"), (None, "w"), ("l", None)], plain([b"v", b"w", None], [b"k", None, b"l"])),
         ([Row("v", b"k"), Row(None)], plain([b"v", None], [b"k", None])),
-        ([Row("v", headers=[("h", b"1")])], {0: Record(0, NOW_MS, None, b"v", (("h", b"1"),))}),
+        ([Row("v", headers=[("h", b"1")])], {0: record_at(0, NOW_MS, None, b"v", (("h", b"1"),))}),
         ([Row("v", timestamp=5)], plain([b"v"], timestamp=5)),
         ([], {}),
     ],
@@ -446,7 +447,7 @@ def test_a_slice_is_compressed_and_stamped() -> None:
     assert data.obj is block
     [(_, batch)] = read_batches(data)
     assert (batch.codec, batch.producer_id, batch.base_sequence) == (Codec.ZSTD, 9, 77)
-    assert read(data) == [Record(index, NOW_MS, None, b"x" * 100) for index in range(50)]
+    assert read(data) == [record_at(index, NOW_MS, None, b"x" * 100) for index in range(50)]
 
 
 def test_batches_over_one_mebibyte_stay_within_their_bound() -> None:

@@ -19,6 +19,7 @@ from tailrace.spark.jobs.archive_files import (
 from tailrace.spark.options import parse_options
 from tailrace.spark.planning import OffsetRange
 from tests.spark.directories import batch_of, write_segment
+from tests.unit.records.batches import record_at
 
 FLIGHTS = TopicPartition("flights", 0)
 DAY_MS = 86_400_000
@@ -43,7 +44,7 @@ def written(
 
 def test_files_are_named_by_their_range_and_period(tmp_path: Path) -> None:
     """All of a range have its offsets in their names, and stand in staging under others."""
-    records = [Record(n, n * DAY_MS // 2, b"", b"") for n in range(3)]
+    records = [record_at(n, n * DAY_MS // 2, b"", b"") for n in range(3)]
     [staged] = written(tmp_path, records, limit=3)
     assert [(file.name, file.rows, file.first, file.last) for file in staged.entry.files] == [
         (
@@ -67,7 +68,7 @@ def test_files_are_named_by_their_range_and_period(tmp_path: Path) -> None:
 
 def test_two_attempts_do_not_meet(tmp_path: Path) -> None:
     """The same work twice gives the same entry in other files."""
-    records = [Record(0, 0, b"k", b"v")]
+    records = [record_at(0, 0, b"k", b"v")]
     [first], [second] = (written(tmp_path, records, limit=1) for _ in range(2))
     assert first.entry == second.entry
     assert not first.renamed.keys() & second.renamed.keys()
@@ -76,7 +77,7 @@ def test_two_attempts_do_not_meet(tmp_path: Path) -> None:
 def test_records_of_many_periods_come_as_they_are(tmp_path: Path) -> None:
     """More dates than files may be open are files all the same, with every row."""
     count = 3 * PERIODS_MAX
-    records = [Record(n, (n * 7 % count) * DAY_MS, b"", b"") for n in range(count)]
+    records = [record_at(n, (n * 7 % count) * DAY_MS, b"", b"") for n in range(count)]
     staged = written(tmp_path, records, limit=count)
     assert sum(len(each.entry.files) for each in staged) == count
     assert sum(file.rows for each in staged for file in each.entry.files) == count
@@ -86,7 +87,7 @@ def test_records_of_many_periods_come_as_they_are(tmp_path: Path) -> None:
 def test_a_range_without_records_is_an_entry_without_files(tmp_path: Path) -> None:
     """Compaction and control records leave such ranges, and the archive continues behind them."""
     write_segment(
-        tmp_path / "data", FLIGHTS, 0, batch_of([Record(0, 0, None, b"")], is_control=True)
+        tmp_path / "data", FLIGHTS, 0, batch_of([record_at(0, 0, None, b"")], is_control=True)
     )
     task = ArchiveTask(
         options=parse_options({"path": str(tmp_path / "data"), "subscribe": "flights"}),

@@ -16,6 +16,7 @@ from tailrace.spark.jobs.profile_page import profile_page
 from tailrace.spark.options import parse_options
 from tailrace.spark.planning import OffsetRange
 from tests.spark.directories import batch_of, write_segment
+from tests.unit.records.batches import record_at
 from tests.unit.spark.jobs.pages import Page
 
 PARTITION = TopicPartition("t", 0)
@@ -27,7 +28,7 @@ HOSTILE = b"</text><script>alert('x')</script>"
 def records() -> list[Record]:
     """A hundred records of a day, with ten keys; some without key, value, time or sense."""
     made = [
-        Record(
+        record_at(
             offset,
             NOW_MS - DAY_MS + offset * 600_000,
             None if offset % 20 == 7 else b"key-%d" % (offset % 10),
@@ -152,7 +153,7 @@ def test_topics_are_their_partitions_together(data: Path) -> None:
 def test_the_page_has_the_facts_and_no_markup_of_keys(data: Path) -> None:
     """The page has the facts of the topic and of each partition, and escapes keys."""
     found = profiled(data)
-    write = batch_of([Record(0, int(time.time() * 1000), HOSTILE, b"v")])
+    write = batch_of([record_at(0, int(time.time() * 1000), HOSTILE, b"v")])
     write_segment(data, TopicPartition("u", 0), 0, write)
     options = parse_options({"path": str(data), "subscribe": "u"})
     one = OffsetRange(partition=TopicPartition("u", 0), start=Offset(0), limit=Offset(1), size=0)

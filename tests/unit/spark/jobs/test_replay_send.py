@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from tailrace.client.producer.partitioners import partition_of_key
 from tailrace.errors import FatalError, RetriableError
-from tailrace.model import NO_TIMESTAMP, TopicPartition
+from tailrace.model import NO_TIMESTAMP, Offset, TopicPartition
 from tailrace.records.builder import Record
 from tailrace.spark.jobs.replay_map import runs_of
 from tailrace.spark.jobs.replay_plan import PlannedRange
 from tailrace.spark.jobs.replay_send import Walk, send_range
+from tests.unit.records.batches import record_at
 from tests.unit.spark.jobs.replay_logs import (
     Break,
     BrokenConnectionError,
@@ -39,7 +40,7 @@ SCHEMA = pa.schema(
 def source(count: int, *, keys: int = 3) -> list[Record]:
     """Records with gaps in their offsets, some without key, value, headers or timestamp."""
     return [
-        Record(
+        record_at(
             offset=10 + number + number // 4,
             timestamp=NO_TIMESTAMP if number % 7 == 3 else 1_700_000_000_000 + number * 9_999_999,
             key=None if number % 5 == 4 else b"key-%d" % (number % keys),
@@ -117,7 +118,7 @@ def expected(records: Sequence[Record], planned: PlannedRange, number: int) -> l
             return planned.partition % planned.partition_count
         return partition_of_key(each.key, planned.partition_count)
 
-    return [each._replace(offset=0) for each in records if goes_to(each) == number]
+    return [each._replace(offset=Offset(0)) for each in records if goes_to(each) == number]
 
 
 def check(logs: Logs, planned: PlannedRange, records: Sequence[Record], last: Walk) -> None:
@@ -126,13 +127,17 @@ def check(logs: Logs, planned: PlannedRange, records: Sequence[Record], last: Wa
     mapped = 0
     for number in range(planned.partition_count):
         found = logs.records(TopicPartition("t", number))
-        assert [each._replace(offset=0) for each in found] == expected(records, planned, number)
+        assert [each._replace(offset=Offset(0)) for each in found] == expected(
+            records, planned, number
+        )
     for moved in last.moved():
         there = {each.offset: each for each in logs.records(TopicPartition("t", moved.partition))}
         for offset, target_offset, count in zip(*map(list, runs_of(moved)), strict=True):
             for step in range(count):
                 original = by_offset[offset + step]
-                assert there[target_offset + step]._replace(offset=0) == original._replace(offset=0)
+                assert there[target_offset + step]._replace(offset=Offset(0)) == original._replace(
+                    offset=Offset(0)
+                )
                 mapped += 1
     assert mapped == last.records == len(records)
 
@@ -286,7 +291,7 @@ def test_another_topic_of_the_same_name_is_refused() -> None:
 
 def test_a_record_that_cannot_be_sent_is_told_with_its_offset() -> None:
     """A record that is larger than a request may be is such a record."""
-    records = [*source(3), Record(99, 0, None, b"x" * (1 << 20))]
+    records = [*source(3), record_at(99, 0, None, b"x" * (1 << 20))]
     logs = Logs()
     with pytest.raises(FatalError, match="s-0, offset 99: the record cannot be sent: it takes"):
         walk(planned_for(logs), records, Connection(logs))
