@@ -139,6 +139,7 @@ class RunningBroker:
             validation=BatchValidation(runtime.threads),
             groups=self._coordinators.groups,
             group_settings=config.groups,
+            consumer_settings=config.consumer_groups,
             clock=runtime.clock,
             is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,

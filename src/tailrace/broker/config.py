@@ -22,6 +22,8 @@ from tailrace.config.settings import (
     setting,
     settings_of,
 )
+from tailrace.coordinator.groups import consumer_settings
+from tailrace.coordinator.groups.consumer_settings import CONSUMER_SETTINGS, ConsumerSettings
 from tailrace.coordinator.groups.settings import GROUP_SETTINGS, GroupSettings
 from tailrace.errors import ConfigError
 from tailrace.protocol.frames import FRAME_BYTES_MAX
@@ -337,6 +339,7 @@ class BrokerConfig:
     connection_limits: ConnectionLimits
     topic_defaults: TopicDefaults
     groups: GroupSettings
+    consumer_groups: ConsumerSettings
     given: Mapping[str, str]
     """The settings that are not left to their defaults, as text, by name."""
     ignored: tuple[str, ...]
@@ -363,7 +366,7 @@ def _as_broker_setting(topic: Setting) -> Setting:
 
 
 TOPIC_DEFAULT_SETTINGS = tuple(_as_broker_setting(each) for each in BROKER_DEFAULTED)
-BROKER_SETTINGS = OWN_SETTINGS + GROUP_SETTINGS + TOPIC_DEFAULT_SETTINGS
+BROKER_SETTINGS = OWN_SETTINGS + GROUP_SETTINGS + CONSUMER_SETTINGS + TOPIC_DEFAULT_SETTINGS
 _NAMES = frozenset(each.name for each in BROKER_SETTINGS)
 _HINTS = {
     topic.name: f"it is of a topic; for all topics it is {broker.name}"
@@ -416,6 +419,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
             configs=_topic_defaults(given, values),
         ),
         groups=GroupSettings(**field_values(GroupSettings, values)),
+        consumer_groups=ConsumerSettings(**field_values(ConsumerSettings, values)),
         given=given,
         ignored=ignored,
     )
@@ -454,6 +458,7 @@ def _contradictions(config: BrokerConfig) -> Iterator[str]:
             f"socket.request.max.bytes, which is {config.frame_bytes_max}: no request of that size "
             "could ever be read"
         )
+    yield from consumer_settings.contradictions(config.consumer_groups)
 
 
 def _overrides(given: Iterable[str], faults: list[str]) -> dict[str, int]:

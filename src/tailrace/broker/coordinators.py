@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tailrace.broker.config import BrokerConfig
+from tailrace.broker.image_topics import ImageTopics
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic
 from tailrace.coordinator.shard import PartitionLog, Shard
@@ -20,7 +21,7 @@ from tailrace.replication.replicas import Replicas
 from tailrace.runtime.system import Runtime
 
 if TYPE_CHECKING:
-    from tailrace.coordinator.groups.machine import GroupMachine
+    from tailrace.coordinator.groups.all_groups import AllGroupsMachine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +51,9 @@ class Coordinators:
         self._replicas = replicas
         self._runtime = runtime
         self._logs = logs
+        self._topics = ImageTopics(controller, started_ms=runtime.clock.now_ms())
         self._starting: asyncio.Task[None] | None = None
-        self.groups: Shards[GroupMachine] = Shards(
+        self.groups: Shards[AllGroupsMachine] = Shards(
             self._group_shard, partition_count=lambda: self._partition_count(OFFSETS_TOPIC)
         )
 
@@ -102,13 +104,18 @@ class Coordinators:
             is_durable=self._logs.is_durable,
         )
 
-    def _group_shard(self, log: PartitionLog) -> "Shard[GroupMachine]":
-        from tailrace.coordinator.groups.modules import GroupMachine, GroupRecordCodec
+    def _group_shard(self, log: PartitionLog) -> "Shard[AllGroupsMachine]":
+        from tailrace.coordinator.groups.modules import AllGroupsMachine, GroupRecordCodec
 
-        settings, chance = self._config.groups, self._runtime.chance
+        config = self._config
         return Shard(
             log,
-            lambda: GroupMachine(settings, chance=chance),
+            lambda: AllGroupsMachine(
+                config.groups,
+                self._topics,
+                consumer_settings=lambda _: config.consumer_groups,
+                chance=self._runtime.chance,
+            ),
             GroupRecordCodec(),
             clock=self._runtime.clock,
         )

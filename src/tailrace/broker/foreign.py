@@ -40,17 +40,11 @@ _GROUPS: Final = {
         "socket.connection.setup.timeout.ms log.dir.failure.timeout.ms cordoned.log.dirs "
         "eligible.leader.replicas.enable"
     ),
-    "groups have no such limits or times here, or no consumer protocol (KIP-848) yet": (
-        "group.consumer.assignment.interval.ms group.consumer.assignor.offload.enable "
-        "group.consumer.assignors group.consumer.heartbeat.interval.ms "
-        "group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms "
-        "group.consumer.max.session.timeout.ms group.consumer.max.size "
-        "group.consumer.migration.policy group.consumer.min.assignment.interval.ms "
-        "group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms "
-        "group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms "
+    "groups have no such limits or times here": (
+        "group.consumer.assignor.offload.enable "
         "group.coordinator.append.linger.ms group.coordinator.background.threads "
         "group.coordinator.cached.buffer.max.bytes group.coordinator.new.enable "
-        "group.coordinator.rebalance.protocols group.coordinator.threads "
+        "group.coordinator.threads "
         "offsets.commit.required.acks "
         "offsets.commit.timeout.ms offsets.load.buffer.size "
         "offsets.topic.compression.codec "

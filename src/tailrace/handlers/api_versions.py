@@ -5,8 +5,10 @@ Behaviour: lists every served API with its range. A request with a version that 
     v0 response with UNSUPPORTED_VERSION and the same list, so that the client retries (KIP-511).
     Produce is listed from v0 although it is served from v3: otherwise librdkafka sends gzip, snappy
     and lz4 batches uncompressed, without a warning (KAFKA-18659).
-Not done: features (`supported_features` and the finalized ones stay empty); the client's software
-    name is not checked.
+    The cluster uses the feature `group.version` at level 1, which is groups of the consumer
+    protocol. Clients look for the API itself; tools show the feature.
+Version notes: up to v3 a feature that may be at level 0 is not listed as supported (KIP-584).
+Not done: other features; the client's software name is not checked.
 """
 
 from tailrace.handlers.services import Services
@@ -17,7 +19,13 @@ from tailrace.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
+
+ZERO_LEVELS_SINCE = 4
+FEATURES_EPOCH = 0
+"""Never changes, as no feature does."""
 
 _SERVED = tuple(
     ApiVersion(
@@ -26,10 +34,26 @@ _SERVED = tuple(
     for api in APIS.values()
 )
 
+_LEVELS = {"group.version": 1}
+_SUPPORTED = tuple(
+    SupportedFeatureKey(name=name, min_version=0, max_version=level)
+    for name, level in _LEVELS.items()
+)
+_IN_USE = tuple(
+    FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+    for name, level in _LEVELS.items()
+)
+
 
 def handle_api_versions(
-    _services: Services, _: RequestHeader, request: ApiVersionsRequest | None
+    _services: Services, header: RequestHeader, request: ApiVersionsRequest | None
 ) -> ApiVersionsResponse:
     """The served APIs; None stands for a request whose version is not served."""
     code = ErrorCode.UNSUPPORTED_VERSION if request is None else ErrorCode.NONE
-    return ApiVersionsResponse(error_code=code, api_keys=_SERVED)
+    return ApiVersionsResponse(
+        error_code=code,
+        api_keys=_SERVED,
+        supported_features=_SUPPORTED if header.api_version >= ZERO_LEVELS_SINCE else (),
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=_IN_USE,
+    )

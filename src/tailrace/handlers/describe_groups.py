@@ -2,12 +2,13 @@
 
 Versions: 0 to 6.
 Version notes: up to v5 an unknown group is Dead and no error; since v6 GROUP_ID_NOT_FOUND.
+    Groups of the consumer protocol are unknown here: they have ConsumerGroupDescribe.
 Behaviour: a group that is named twice is described once, since it may have many members.
 Not done: authorized operations (always "not asked for").
 """
 
-from tailrace.coordinator.groups.machine import GroupMachine
-from tailrace.coordinator.groups.views import describe_group
+from tailrace.coordinator.groups.all_groups import AllGroupsMachine
+from tailrace.coordinator.groups.all_views import describe_classic_group
 from tailrace.coordinator.machine import Decision
 from tailrace.handlers.groups import decide
 from tailrace.handlers.services import Services
@@ -34,8 +35,8 @@ async def handle_describe_groups(
 
 
 async def _describe(services: Services, group_id: str, version: int) -> DescribedGroup:
-    def describe(groups: GroupMachine, _: int) -> Decision[DescribedGroup]:
-        return Decision(reply=describe_group(groups, group_id, version=version))
+    def describe(groups: AllGroupsMachine, _: int) -> Decision[DescribedGroup]:
+        return Decision(reply=describe_classic_group(groups, group_id, version=version))
 
     answer = await decide(services, group_id, describe)
     if isinstance(answer, ErrorCode):

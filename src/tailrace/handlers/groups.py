@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from tailrace.coordinator.groups.machine import GroupMachine
+from tailrace.coordinator.groups.all_groups import AllGroupsMachine
 from tailrace.coordinator.machine import Client, Decision
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
@@ -20,7 +20,7 @@ def client_of(header: RequestHeader) -> Client:
 
 
 async def decide(
-    services: Services, group_id: str, decision: Callable[[GroupMachine, int], Decision[T]]
+    services: Services, group_id: str, decision: Callable[[AllGroupsMachine, int], Decision[T]]
 ) -> T | ErrorCode:
     """The reply of the group's coordinator, or the code of the error."""
     try:

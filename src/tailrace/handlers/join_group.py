@@ -3,7 +3,6 @@
 Versions: 0 to 9.
 Behaviour: the answer waits until all members have joined, or the longest rebalance timeout is over.
     A new dynamic member gets its id first (v4, MEMBER_ID_REQUIRED) and joins with it.
-Not done: groups of the consumer protocol (KIP-848).
 """
 
 from tailrace.handlers.groups import client_of, decide

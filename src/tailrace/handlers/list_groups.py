@@ -5,7 +5,7 @@ Version notes: v4 filters by state, v5 by type. While a partition is loaded its 
     and the answer says COORDINATOR_LOAD_IN_PROGRESS.
 """
 
-from tailrace.coordinator.groups.views import list_groups
+from tailrace.coordinator.groups.all_views import list_all_groups
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
 from tailrace.protocol.errors import ErrorCode
@@ -27,7 +27,7 @@ async def handle_list_groups(
     code = ErrorCode.NONE
     for shard in services.groups:
         try:
-            listed += list_groups(
+            listed += list_all_groups(
                 shard.machine, states=request.states_filter, types=request.types_filter
             )
         except TailraceError as error:

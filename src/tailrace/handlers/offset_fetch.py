@@ -5,8 +5,8 @@ Behaviour: an unknown group, topic or partition has offset -1 and no error. Null
     that the group has committed. What is asked for twice is answered once, since a group may have
     committed much.
 Version notes: v2 has an error for the group; v7 can ask for stable offsets (UNSTABLE_OFFSET_COMMIT
-    while a transaction is open); v8 takes several groups; v10 names topics by id.
-Not done: members of the consumer protocol (KIP-848) are not checked.
+    while a transaction is open); v8 takes several groups; v9 can say for which member of
+    the consumer protocol, and at which epoch (STALE_MEMBER_EPOCH); v10 names topics by id.
 """
 
 from collections.abc import Iterable
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tailrace.coordinator.groups.commits import FetchedOffset
+from tailrace.coordinator.groups.consumer_offsets import MemberAtEpoch
 from tailrace.handlers.groups import decide
 from tailrace.handlers.services import Services
 from tailrace.model import TopicPartition
@@ -111,11 +112,12 @@ async def _fetch(
     ]  # fmt: skip
     # An offset of a topic that was deleted and created again counts no more.
     ids = {each.name: each.topic_id for each in asked or () if each.topic_id != NO_UUID}
+    fetcher = MemberAtEpoch(group.member_id, group.member_epoch)
     answer = await decide(
         services,
         group.group_id,
         lambda groups, _: groups.fetch_offsets(
-            group.group_id, wanted, is_stable=is_stable, topic_ids=ids
+            group.group_id, wanted, fetcher=fetcher, is_stable=is_stable, topic_ids=ids
         ),
     )
     if isinstance(answer, ErrorCode):

@@ -21,6 +21,7 @@ from tailrace.coordinator.errors import (
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
+from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.errors import ConfigError, DirectoryError, FatalError, TailraceError
 from tailrace.model import IsolationLevel
@@ -56,7 +57,7 @@ from tailrace.storage.producers import (
 )
 
 if TYPE_CHECKING:
-    from tailrace.coordinator.groups.machine import GroupMachine
+    from tailrace.coordinator.groups.all_groups import AllGroupsMachine
     from tailrace.coordinator.shards import Shards
 
 MESSAGE_CHARACTERS_MAX = 8000
@@ -114,8 +115,9 @@ class Services:
     device_reads: DeviceReads
     moves: PartitionMoves
     validation: BatchValidation
-    groups: "Shards[GroupMachine]"
+    groups: "Shards[AllGroupsMachine]"
     group_settings: GroupSettings
+    consumer_settings: ConsumerSettings
     clock: Clock
     is_durable: bool
     """Whether acks=all waits until the records are on the device (`tailrace.durability`)."""

@@ -10,12 +10,13 @@ Invariant: no id is in both.
 """
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from uuid import UUID
 
 from tailrace.coordinator.groups.classic_group import ClassicState
 from tailrace.coordinator.groups.commits import Commit, Committer, FetchedOffset
+from tailrace.coordinator.groups.consumer_expiry import ConsumerExpiry
 from tailrace.coordinator.groups.consumer_group import ConsumerGroup, ConsumerMember, ConsumerState
 from tailrace.coordinator.groups.consumer_groups import ConsumerGroups
 from tailrace.coordinator.groups.consumer_heartbeat import ConsumerHeartbeats
@@ -24,7 +25,6 @@ from tailrace.coordinator.groups.consumer_offsets import (
     commit_codes,
     delete_code,
     delete_records,
-    expired_records,
     fetch_code,
 )
 from tailrace.coordinator.groups.consumer_records import consumer_group_tombstones
@@ -43,6 +43,7 @@ from tailrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tailrace.protocol.messages.leave_group import (
     LeaveGroupRequest,
@@ -50,6 +51,7 @@ from tailrace.protocol.messages.leave_group import (
     MemberIdentity,
     MemberResponse,
 )
+from tailrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 _NO_MEMBER = Committer(generation=-1, member_id="", instance_id=None)
 
@@ -66,10 +68,14 @@ class AllGroupsMachine:
         chance: random.Random,
     ) -> None:
         self.classic = GroupMachine(settings, chance=chance)
-        """Requests of the classic protocol that only a member of such a group can send go here."""
+        """The groups of the classic protocol, and the offsets of all groups."""
         self.consumers = ConsumerGroups(replaces=self._drop_simple)
-        self._settings = settings
+        self.topics = topics
+        self.consumer_settings = consumer_settings
         self._timers = Timers()
+        self._expiry = ConsumerExpiry(
+            settings, self._timers, self.consumers, offsets=self.classic.offsets
+        )
         self._heartbeats = ConsumerHeartbeats(
             self.consumers,
             topics,
@@ -126,6 +132,14 @@ class AllGroupsMachine:
             undo=self._heartbeats.resume(group.group_id, gone.values()),
         )
 
+    def sync(self, request: SyncGroupRequest, now_ms: int) -> Decision[SyncGroupResponse]:
+        """Give a member of the classic protocol its assignment."""
+        return self.classic.sync(request, now_ms)
+
+    def heartbeat(self, request: HeartbeatRequest) -> Decision[HeartbeatResponse]:
+        """Begin the session of a member of the classic protocol anew."""
+        return self.classic.heartbeat(request)
+
     def commit(self, commit: Commit, now_ms: int) -> Decision[list[ErrorCode]]:
         """Commit offsets; the reply has a code for each."""
         group = self.consumers.by_id.get(commit.group_id)
@@ -157,12 +171,18 @@ class AllGroupsMachine:
         *,
         fetcher: MemberAtEpoch,
         is_stable: bool,
+        topic_ids: Mapping[str, UUID] | None = None,
     ) -> Decision[ErrorCode | list[FetchedOffset]]:
-        """The offsets that a group has committed; a code alone refuses the request."""
+        """The offsets that a group has committed; a code alone refuses the request.
+
+        `topic_ids` has those that the client names.
+        """
         group = self.consumers.by_id.get(group_id)
         if group is not None and (code := fetch_code(group, fetcher)) is not ErrorCode.NONE:
             return Decision(reply=code)
-        found = self.classic.fetch_offsets(group_id, partitions, is_stable=is_stable)
+        found = self.classic.fetch_offsets(
+            group_id, partitions, is_stable=is_stable, topic_ids=topic_ids
+        )
         return Decision(reply=found.reply)
 
     def delete_offsets(
@@ -190,6 +210,10 @@ class AllGroupsMachine:
         code, records = delete_records(self.classic.offsets, group)
         return Decision(reply=code, records=records)
 
+    def delete_topics(self, topics: Mapping[str, UUID]) -> Decision[None]:
+        """Delete what all groups have committed for topics that are gone, given with their ids."""
+        return self.classic.delete_topics(topics)
+
     def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
         """Change the state by one record."""
         if self.consumers.replay(record):
@@ -208,7 +232,7 @@ class AllGroupsMachine:
         """Begin the sessions of all members, and look for expired offsets from now on."""
         self.classic.start(propose)
         self._heartbeats.start(propose)
-        self._expire_later(propose)
+        self._expiry.start(propose)
 
     def stop(self, error: Exception) -> None:
         """Answer parked requests with `error`."""
@@ -227,26 +251,6 @@ class AllGroupsMachine:
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
             )
         return (group_tombstone(group_id),)
-
-    def _expire_later(self, propose: Propose) -> None:
-        self._timers.set(
-            "expiry", self._settings.expiry_interval_ms, partial(self._expire, propose)
-        )
-
-    def _expire(self, propose: Propose) -> None:
-        self._expire_later(propose)
-        for group_id in tuple(self.consumers.by_id):
-            propose(partial(self._expire_group, group_id))
-
-    def _expire_group(self, group_id: str, now_ms: int) -> Decision[None]:
-        group = self.consumers.by_id.get(group_id)
-        if group is None:
-            return Decision(reply=None)
-        retention_ms = self._settings.retention_ms
-        records = expired_records(
-            self.classic.offsets, group, retention_ms=retention_ms, now_ms=now_ms
-        )
-        return Decision(reply=None, records=records)
 
 
 def _named_member(group: ConsumerGroup, named: MemberIdentity) -> ConsumerMember | ErrorCode:

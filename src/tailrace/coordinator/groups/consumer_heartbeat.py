@@ -92,7 +92,7 @@ class ConsumerHeartbeats:
         self._timers = timers
         self._chance = chance
         self._make_room = make_room
-        self._regexes = Regexes(groups, topics)
+        self._regexes = Regexes(groups, topics, settings=settings)
         self._propose: Propose | None = None
 
     def heartbeat(

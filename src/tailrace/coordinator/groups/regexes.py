@@ -2,10 +2,11 @@
 
 A heartbeat never waits for a resolution, which looks at all topics: the member gets what is known,
 and the rest with a later heartbeat. All expressions of a group are resolved together, when one is
-new, when topics have changed, or after ten minutes; but not within ten seconds of the last time.
+new, when topics have changed, or after `group.consumer.regex.refresh.interval.ms`; but not within
+ten seconds of the last time.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -17,21 +18,28 @@ from tailrace.coordinator.groups.consumer_group import (
 )
 from tailrace.coordinator.groups.consumer_groups import ConsumerGroups
 from tailrace.coordinator.groups.consumer_records import regex_record, regex_tombstone
+from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.coordinator.groups.group_epoch import next_epoch
 from tailrace.coordinator.groups.topic_patterns import compile_pattern, matching
 from tailrace.coordinator.groups.topics import Topics
 from tailrace.coordinator.machine import CoordinatorRecord, Decision, Propose
 
 REFRESH_MIN_MS: Final = 10_000
-REFRESH_MAX_MS: Final = 600_000
 
 
 class Regexes:
     """Resolves the regular expressions of all groups of a shard."""
 
-    def __init__(self, groups: ConsumerGroups, topics: Topics) -> None:
+    def __init__(
+        self,
+        groups: ConsumerGroups,
+        topics: Topics,
+        *,
+        settings: Callable[[str], ConsumerSettings],
+    ) -> None:
         self._groups = groups
         self._topics = topics
+        self._settings = settings
         self._resolving: set[str] = set()
         """Groups whose resolution is proposed and has not come."""
 
@@ -56,10 +64,9 @@ class Regexes:
         regexes = _regexes_of(subscriptions)
         if not regexes or group.group_id in self._resolving:
             return
-        known = group.regexes
-        if known and not self._is_due(known, regexes, now_ms):
-            return
         group_id = group.group_id
+        if group.regexes and not self._is_due(group, regexes, now_ms):
+            return
         self._resolving.add(group_id)
 
         def resolve(now_ms: int) -> Decision[None]:
@@ -70,12 +77,13 @@ class Regexes:
 
         propose(resolve)
 
-    def _is_due(self, known: Mapping[str, ResolvedRegex], regexes: set[str], now_ms: int) -> bool:
+    def _is_due(self, group: ConsumerGroup, regexes: set[str], now_ms: int) -> bool:
+        known, refresh_ms = group.regexes, self._settings(group.group_id).regex_refresh_interval_ms
         age_ms = now_ms - max(each.timestamp_ms for each in known.values())
         if 0 <= age_ms <= REFRESH_MIN_MS:
             return False
         has_new_topics = self._topics.version > min(each.version for each in known.values())
-        return bool(regexes - known.keys()) or has_new_topics or not 0 <= age_ms <= REFRESH_MAX_MS
+        return bool(regexes - known.keys()) or has_new_topics or not 0 <= age_ms <= refresh_ms
 
     def _resolved(self, group: ConsumerGroup, now_ms: int) -> tuple[CoordinatorRecord, ...]:
         names, version = tuple(self._topics.names()), self._topics.version

@@ -41,11 +41,13 @@ def list_groups(
     ]
 
 
-def describe_group(machine: GroupMachine, group_id: str, *, version: int) -> DescribedGroup:
+def describe_group(
+    machine: GroupMachine, group_id: str, *, version: int, missing: str = "not found"
+) -> DescribedGroup:
     """A group as DescribeGroups of this version answers, without the authorized operations.
 
     Its assignor, and the metadata and assignments of its members, are known only while it is
-    stable.
+    stable. `missing` says why the group is not there.
     """
     group = machine.groups.get(group_id)
     if group is not None:
@@ -60,7 +62,7 @@ def describe_group(machine: GroupMachine, group_id: str, *, version: int) -> Des
         return DescribedGroup(group_id=group_id, group_state=GONE)
     return DescribedGroup(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-        error_message=f"Group {group_id} not found.",
+        error_message=f"Group {group_id} {missing}.",
         group_id=group_id,
         group_state=GONE,
     )

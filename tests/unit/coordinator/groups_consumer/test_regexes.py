@@ -2,7 +2,8 @@
 
 import pytest
 
-from tailrace.coordinator.groups.regexes import REFRESH_MAX_MS, REFRESH_MIN_MS
+from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.regexes import REFRESH_MIN_MS
 from tailrace.coordinator.groups.topic_patterns import matching
 from tailrace.protocol.errors import ErrorCode
 from tests.unit.coordinator.groups_consumer.group_shard import (
@@ -116,7 +117,7 @@ def test_expressions_are_resolved_again_after_ten_minutes() -> None:
 
     async def scenario(coordinator: Coordinator) -> None:
         await joined(coordinator)
-        for _ in range(REFRESH_MAX_MS // 30_000 + 1):
+        for _ in range(ConsumerSettings().regex_refresh_interval_ms // 30_000 + 1):
             await coordinator.outside.pass_time(30)
             await coordinator.send(beating("m1", 3))
         await coordinator.outside.pass_time(1)
