@@ -3,8 +3,9 @@
     classic     `GroupMachine`: JoinGroup, SyncGroup, Heartbeat, and the offsets of all groups
     consumer    `ConsumerHeartbeats` on `ConsumerGroups`
 
-A group without members becomes one of the other protocol with its first member. One with members
-does not: the machine is as a Kafka broker with `group.consumer.migration.policy=disabled`.
+A group without members becomes one of the other protocol with its first member; one with members
+as `migration` allows. A consumer group can have members of the classic protocol, which
+`classic_members` serves.
 
 Invariant: no id is in both.
 """
@@ -14,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from tailrace.coordinator.groups.classic_group import ClassicState
+from tailrace.coordinator.groups.classic_members import ClassicMembers
 from tailrace.coordinator.groups.commits import Commit, Committer, FetchedOffset
 from tailrace.coordinator.groups.consumer_expiry import ConsumerExpiry
-from tailrace.coordinator.groups.consumer_group import ConsumerGroup, ConsumerMember, ConsumerState
+from tailrace.coordinator.groups.consumer_group import ConsumerState
 from tailrace.coordinator.groups.consumer_groups import ConsumerGroups
 from tailrace.coordinator.groups.consumer_heartbeat import ConsumerHeartbeats
 from tailrace.coordinator.groups.consumer_offsets import (
@@ -29,14 +30,14 @@ from tailrace.coordinator.groups.consumer_offsets import (
 )
 from tailrace.coordinator.groups.consumer_records import consumer_group_tombstones
 from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.deadlines import Deadlines
 from tailrace.coordinator.groups.machine import GroupMachine
+from tailrace.coordinator.groups.migration import Migration
 from tailrace.coordinator.groups.offsets import offset_tombstone
-from tailrace.coordinator.groups.records import group_tombstone
-from tailrace.coordinator.groups.refusal import RefusedError
+from tailrace.coordinator.groups.removal import Removals
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.groups.topics import Topics
 from tailrace.coordinator.machine import Client, CoordinatorRecord, Decision, Origin, Propose
-from tailrace.coordinator.timers import Timers
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.consumer_group_heartbeat import (
@@ -48,8 +49,6 @@ from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRes
 from tailrace.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
-    MemberIdentity,
-    MemberResponse,
 )
 from tailrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -72,17 +71,35 @@ class AllGroupsMachine:
         self.consumers = ConsumerGroups(replaces=self._drop_simple)
         self.topics = topics
         self.consumer_settings = consumer_settings
-        self._timers = Timers()
+        self._deadlines = Deadlines()
         self._expiry = ConsumerExpiry(
-            settings, self._timers, self.consumers, offsets=self.classic.offsets
+            settings, self._deadlines, self.consumers, offsets=self.classic.offsets
+        )
+        migration = Migration(
+            self.classic, topics, settings=settings, consumer_settings=consumer_settings
+        )
+        removals = Removals(
+            self.consumers,
+            topics,
+            settings=consumer_settings,
+            deadlines=self._deadlines,
+            migration=migration,
         )
         self._heartbeats = ConsumerHeartbeats(
             self.consumers,
             topics,
             settings=consumer_settings,
-            timers=self._timers,
+            removals=removals,
+            migration=migration,
             chance=chance,
-            make_room=self._make_room,
+        )
+        self._classic_members = ClassicMembers(
+            topics,
+            removals,
+            migration,
+            settings=settings,
+            consumer_settings=consumer_settings,
+            chance=chance,
         )
 
     def consumer_heartbeat(
@@ -97,47 +114,31 @@ class AllGroupsMachine:
         """Take a member into its classic group, which may replace an empty consumer group."""
         group = self.consumers.by_id.get(request.group_id)
         if group is not None and group.state is not ConsumerState.EMPTY:
-            refusal = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            reply = JoinGroupResponse(member_id=request.member_id, error_code=refusal)
-            return Decision(reply=reply)
+            return self._classic_members.join(group, client, request, now_ms=now_ms)
         decision = self.classic.join(client, request, now_ms)
         if group is None or not decision.records:
             return decision
         return replace(decision, records=(*consumer_group_tombstones(group), *decision.records))
 
     def leave(self, request: LeaveGroupRequest, now_ms: int) -> Decision[LeaveGroupResponse]:
-        """Remove members that go; of a consumer group, those that an operator names."""
+        """Remove members that go, or that an operator removes by their instance ids."""
         group = self.consumers.by_id.get(request.group_id)
         if group is None:
             return self.classic.leave(request, now_ms)
-        results, gone = [], {}
-        for each in request.members:
-            found = _named_member(group, each)
-            code = ErrorCode.NONE
-            if isinstance(found, ConsumerMember):
-                gone[found.member_id] = found
-            else:
-                code = found
-            results.append(
-                MemberResponse(
-                    member_id=each.member_id,
-                    group_instance_id=each.group_instance_id,
-                    error_code=code,
-                )
-            )
-        records = self._heartbeats.remove(group, gone.values()) if gone else []
-        return Decision(
-            reply=LeaveGroupResponse(members=tuple(results)),
-            records=tuple(records),
-            undo=self._heartbeats.resume(group.group_id, gone.values()),
-        )
+        return self._classic_members.leave(group, request, now_ms)
 
     def sync(self, request: SyncGroupRequest, now_ms: int) -> Decision[SyncGroupResponse]:
         """Give a member of the classic protocol its assignment."""
+        group = self.consumers.by_id.get(request.group_id)
+        if group is not None:
+            return self._classic_members.sync(group, request)
         return self.classic.sync(request, now_ms)
 
     def heartbeat(self, request: HeartbeatRequest) -> Decision[HeartbeatResponse]:
         """Begin the session of a member of the classic protocol anew."""
+        group = self.consumers.by_id.get(request.group_id)
+        if group is not None:
+            return self._classic_members.heartbeat(group, request)
         return self.classic.heartbeat(request)
 
     def commit(self, commit: Commit, now_ms: int) -> Decision[list[ErrorCode]]:
@@ -231,35 +232,14 @@ class AllGroupsMachine:
     def start(self, propose: Propose) -> None:
         """Begin the sessions of all members, and look for expired offsets from now on."""
         self.classic.start(propose)
+        self._deadlines.start(propose)
         self._heartbeats.start(propose)
         self._expiry.start(propose)
 
     def stop(self, error: Exception) -> None:
         """Answer parked requests with `error`."""
-        self._timers.clear()
+        self._deadlines.clear()
         self.classic.stop(error)
 
     def _drop_simple(self, group_id: str) -> None:
         self.classic.groups.pop(group_id, None)
-
-    def _make_room(self, group_id: str) -> tuple[CoordinatorRecord, ...]:
-        group = self.classic.groups.get(group_id)
-        if group is None or group.is_simple:
-            return ()
-        if group.state is not ClassicState.EMPTY:
-            raise RefusedError(
-                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
-            )
-        return (group_tombstone(group_id),)
-
-
-def _named_member(group: ConsumerGroup, named: MemberIdentity) -> ConsumerMember | ErrorCode:
-    """The static member that an operator removes by its instance id."""
-    member = group.static_member(named.group_instance_id)
-    if member is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    if not named.member_id:
-        return member
-    # A member of the consumer protocol leaves with a heartbeat.
-    is_same = named.member_id == member.member_id
-    return ErrorCode.UNKNOWN_MEMBER_ID if is_same else ErrorCode.FENCED_INSTANCE_ID

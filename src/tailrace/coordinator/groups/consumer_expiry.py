@@ -4,10 +4,10 @@ from functools import partial
 
 from tailrace.coordinator.groups.consumer_groups import ConsumerGroups
 from tailrace.coordinator.groups.consumer_offsets import expired_records
+from tailrace.coordinator.groups.deadlines import Deadlines, Records
 from tailrace.coordinator.groups.offsets import Offsets
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.machine import Decision, Propose
-from tailrace.coordinator.timers import Timers
 
 
 class ConsumerExpiry:
@@ -16,24 +16,27 @@ class ConsumerExpiry:
     def __init__(
         self,
         settings: GroupSettings,
-        timers: Timers,
+        deadlines: Deadlines,
         groups: ConsumerGroups,
         *,
         offsets: Offsets,
     ) -> None:
         self._settings = settings
-        self._timers = timers
+        self._deadlines = deadlines
         self._groups = groups
         self._offsets = offsets
 
     def start(self, propose: Propose) -> None:
         """Look for the first time when the interval has passed."""
-        self._timers.set("expiry", self._settings.expiry_interval_ms, partial(self._look, propose))
+        self._deadlines.set(
+            "expiry", self._settings.expiry_interval_ms, partial(self._look, propose)
+        )
 
-    def _look(self, propose: Propose) -> None:
+    def _look(self, propose: Propose, _: int) -> Records:
         self.start(propose)
         for group_id in tuple(self._groups.by_id):
             propose(partial(self._expire, group_id))
+        return ()
 
     def _expire(self, group_id: str, now_ms: int) -> Decision[None]:
         group = self._groups.by_id.get(group_id)

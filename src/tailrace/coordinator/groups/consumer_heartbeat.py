@@ -9,15 +9,15 @@ One heartbeat does three things, and its records are one batch:
 A member that is silent for the session timeout, or that does not give up partitions within its
 rebalance timeout, is fenced: removed, and the group epoch grows.
 
-Not here: authorization, which `handlers` does, and members of the classic protocol.
+Not here: authorization, which `handlers` does, and members of the classic protocol, which
+`classic_members` serves.
 """
 
 import base64
 import logging
 import random
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -25,14 +25,11 @@ from typing import Final
 from tailrace.coordinator.groups.consumer_group import (
     LEAVE_STATIC_EPOCH,
     ConsumerGroup,
-    ConsumerMember,
     CurrentAssignment,
-    MemberState,
 )
 from tailrace.coordinator.groups.consumer_groups import ConsumerGroups
-from tailrace.coordinator.groups.consumer_records import current_record, member_tombstones
+from tailrace.coordinator.groups.consumer_records import current_record
 from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
-from tailrace.coordinator.groups.group_epoch import next_epoch
 from tailrace.coordinator.groups.heartbeat_plan import (
     Heartbeat,
     PlannedHeartbeat,
@@ -46,11 +43,12 @@ from tailrace.coordinator.groups.heartbeat_request import (
     updated_metadata,
 )
 from tailrace.coordinator.groups.membership import find_leaving, find_member
+from tailrace.coordinator.groups.migration import Migration, Room
 from tailrace.coordinator.groups.refusal import RefusedError
-from tailrace.coordinator.groups.regexes import Regexes, dropped_regexes
+from tailrace.coordinator.groups.regexes import Regexes
+from tailrace.coordinator.groups.removal import Removals
 from tailrace.coordinator.groups.topics import Topics
-from tailrace.coordinator.machine import Client, CoordinatorRecord, Decision, Propose
-from tailrace.coordinator.timers import Timers
+from tailrace.coordinator.machine import Client, Decision, Propose
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -60,7 +58,6 @@ from tailrace.protocol.messages.consumer_group_heartbeat import (
 )
 
 Reply = Decision[ConsumerGroupHeartbeatResponse]
-Records = list[CoordinatorRecord]
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +66,7 @@ NEW_GROUP_EPOCH: Final = 1
 
 
 class ConsumerHeartbeats:
-    """Decides the heartbeats of one shard, and fences members whose time is up."""
+    """Decides the heartbeats of one shard."""
 
     def __init__(
         self,
@@ -77,21 +74,18 @@ class ConsumerHeartbeats:
         topics: Topics,
         *,
         settings: Callable[[str], ConsumerSettings],
-        timers: Timers,
+        removals: Removals,
+        migration: Migration,
         chance: random.Random,
-        make_room: Callable[[str], tuple[CoordinatorRecord, ...]],
     ) -> None:
-        """`settings` gives those of a group.
-
-        `make_room` gives the records that end a group of another kind with this id, or raises
-        `RefusedError` if that one stays.
-        """
+        """`settings` gives those of a group."""
         self._groups = groups
         self._topics = topics
         self._settings = settings
-        self._timers = timers
+        self._removals = removals
+        self._sessions = removals.sessions
+        self._migration = migration
         self._chance = chance
-        self._make_room = make_room
         self._regexes = Regexes(groups, topics, settings=settings)
         self._propose: Propose | None = None
 
@@ -103,7 +97,7 @@ class ConsumerHeartbeats:
         try:
             check_request(request, client.version, settings.assignors)
             if is_leaving(request):
-                return self._leave(request)
+                return self._leave(request, now_ms)
             return self._beat(client, request, now_ms)
         except RefusedError as error:
             return Decision(
@@ -117,49 +111,18 @@ class ConsumerHeartbeats:
         self._propose = propose
         for group in self._groups.by_id.values():
             for member in group.members.values():
-                self._renew(group.group_id, member.member_id)
-                self._time_revocation(group.group_id, member)
+                self._sessions.resume(group.group_id, member)
 
-    def remove(self, group: ConsumerGroup, members: Iterable[ConsumerMember]) -> Records:
-        """The records that remove members that leave, are fenced, or that an admin removes."""
-        gone = tuple(members)
-        records: Records = []
-        subscriptions = Counter(group.subscriptions)
-        for member in gone:
-            records += member_tombstones(group.group_id, member.member_id)
-            subscriptions[member.subscription] -= 1
-            self._timers.cancel(_session_key(group.group_id, member.member_id))
-            self._timers.cancel(_rebalance_key(group.group_id, member.member_id))
-        remaining = +subscriptions
-        records += dropped_regexes(group, gone, remaining)
-        names = group.topics_of_all(remaining)
-        records += next_epoch(group, names, self._topics, is_forced=True)[1]
-        return records
-
-    def resume(
-        self, group_id: str, members: Iterable[ConsumerMember]
-    ) -> Callable[[Exception], None]:
-        """A function that begins the sessions of members anew, if they could not be removed."""
-        kept = tuple(members)
-
-        def undo(_: Exception) -> None:
-            for member in kept:
-                self._renew(group_id, member.member_id)
-                self._time_revocation(group_id, member)
-
-        return undo
-
-    def _leave(self, request: ConsumerGroupHeartbeatRequest) -> Reply:
+    def _leave(self, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Reply:
         group = self._group(request.group_id)
         member = find_leaving(group, request)
-        undo = None
         if request.member_epoch == LEAVE_STATIC_EPOCH:
             # Its partitions stay with it until its session ends.
             left = replace(member.current, epoch=LEAVE_STATIC_EPOCH, revoking={})
-            records = [current_record(group.group_id, member.member_id, left)]
+            records = (current_record(group.group_id, member.member_id, left),)
+            removal = Decision(reply=None, records=records)
         else:
-            records = self.remove(group, [member])
-            undo = self.resume(group.group_id, [member])
+            removal = self._removals.remove(group, [member], now_ms)
         logger.info(
             "member_left group=%s member=%s epoch=%d",
             group.group_id, member.member_id, request.member_epoch,
@@ -167,16 +130,13 @@ class ConsumerHeartbeats:
         reply = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id, member_epoch=request.member_epoch
         )
-        return Decision(reply=reply, records=tuple(records), undo=undo)
+        return Decision(reply=reply, records=removal.records, undo=removal.undo)
 
     def _beat(self, client: Client, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Reply:
         group_id = request.group_id
-        room: tuple[CoordinatorRecord, ...] = ()
-        group = self._groups.by_id.get(group_id)
-        is_new_group = group is None
-        if group is None:
-            room = self._make_room_for(request)
-            group = ConsumerGroup(group_id, epoch=NEW_GROUP_EPOCH)
+        known = self._groups.by_id.get(group_id)
+        room = self._make_room_for(request) if known is None else Room(group=known)
+        group = room.group or ConsumerGroup(group_id, epoch=NEW_GROUP_EPOCH)
         if not request.member_id:
             request = replace(request, member_id=self._new_id())
         settings = self._settings(group_id)
@@ -195,13 +155,16 @@ class ConsumerHeartbeats:
                 beating=beating,
                 metadata=metadata,
                 reported=reported_partitions(request),
-                is_new_group=is_new_group,
+                is_new_group=room.group is None,
                 topics=self._topics,
                 settings=settings,
                 now_ms=now_ms,
             )
         )
         group.topics_version = self._topics.version
+        if known is None:
+            for member in group.members.values():
+                self._sessions.renew(group_id, member)
         self._after(group, beating.member.current, planned, now_ms=now_ms)
         reply = ConsumerGroupHeartbeatResponse(
             member_id=planned.member.member_id,
@@ -210,8 +173,13 @@ class ConsumerHeartbeats:
         )
         if is_full(request) or _has_moved(beating.member.current, planned.member.current):
             reply = replace(reply, assignment=_told(planned.member.current))
-        undo = partial(_forget_version, group)
-        return Decision(reply=reply, records=(*room, *planned.records), undo=undo)
+        undo = partial(self._undo, group)
+        return Decision(reply=reply, records=(*room.records, *planned.records), undo=undo)
+
+    def _undo(self, group: ConsumerGroup, _: Exception) -> None:
+        group.topics_version = None
+        for member in group.members.values():
+            self._sessions.expect_revocation(group.group_id, member)
 
     def _after(
         self,
@@ -225,9 +193,9 @@ class ConsumerHeartbeats:
         member = planned.member
         if planned.epoch != group.epoch:
             logger.info("group_epoch_grew group=%s epoch=%d", group.group_id, planned.epoch)
-        self._renew(group.group_id, member.member_id)
+        self._sessions.renew(group.group_id, member)
         if before != member.current:
-            self._time_revocation(group.group_id, member)
+            self._sessions.expect_revocation(group.group_id, member)
         if self._propose is not None:
             self._regexes.resolve_later(group, planned.subscriptions, self._propose, now_ms=now_ms)
 
@@ -239,14 +207,12 @@ class ConsumerHeartbeats:
             )
         return group
 
-    def _make_room_for(
-        self, request: ConsumerGroupHeartbeatRequest
-    ) -> tuple[CoordinatorRecord, ...]:
+    def _make_room_for(self, request: ConsumerGroupHeartbeatRequest) -> Room:
         if request.member_epoch != 0:
             raise RefusedError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found."
             )
-        return self._make_room(request.group_id)
+        return self._migration.make_room(request.group_id)
 
     def _new_id(self) -> str:
         """A UUID as Kafka prints it; one that begins with a dash is an option to its tools."""
@@ -255,52 +221,6 @@ class ConsumerHeartbeats:
             text = base64.urlsafe_b64encode(made.bytes).decode().rstrip("=")
             if not text.startswith("-"):
                 return text
-
-    def _renew(self, group_id: str, member_id: str) -> None:
-        timeout_ms = self._settings(group_id).session_timeout_ms
-        expire = partial(self._propose_fence, group_id, member_id)
-        self._timers.set(_session_key(group_id, member_id), timeout_ms, expire)
-
-    def _time_revocation(self, group_id: str, member: ConsumerMember) -> None:
-        """Give a member its rebalance timeout while it has to give up partitions."""
-        key = _rebalance_key(group_id, member.member_id)
-        if member.current.state is MemberState.UNREVOKED_PARTITIONS:
-            expire = partial(self._propose_fence, group_id, member.member_id, at_epoch=member.epoch)
-            self._timers.set(key, member.metadata.rebalance_timeout_ms, expire)
-        else:
-            self._timers.cancel(key)
-
-    def _propose_fence(self, group_id: str, member_id: str, *, at_epoch: int | None = None) -> None:
-        assert self._propose is not None
-        self._propose(lambda _: self._fence(group_id, member_id, at_epoch=at_epoch))
-
-    def _fence(self, group_id: str, member_id: str, *, at_epoch: int | None) -> Decision[None]:
-        """Remove a member, unless it has moved on from an epoch in which it was to give up."""
-        group = self._groups.by_id.get(group_id)
-        member = None if group is None else group.members.get(member_id)
-        if group is None or member is None or at_epoch not in {None, member.epoch}:
-            return Decision(reply=None)
-        if _session_key(group_id, member_id) in self._timers and at_epoch is None:
-            return Decision(reply=None)  # It was heard of before this decision came.
-        logger.info(
-            "member_fenced group=%s member=%s epoch=%d reason=%s",
-            group_id, member_id, member.epoch,
-            "it was not heard of" if at_epoch is None else "it did not give up its partitions",
-        )  # fmt: skip
-        records = tuple(self.remove(group, [member]))
-        return Decision(reply=None, records=records, undo=self.resume(group_id, [member]))
-
-
-def _session_key(group_id: str, member_id: str) -> tuple[str, str, str]:
-    return ("consumer-session", group_id, member_id)
-
-
-def _rebalance_key(group_id: str, member_id: str) -> tuple[str, str, str]:
-    return ("consumer-rebalance", group_id, member_id)
-
-
-def _forget_version(group: ConsumerGroup, _: Exception) -> None:
-    group.topics_version = None
 
 
 def _has_moved(before: CurrentAssignment, after: CurrentAssignment) -> bool:

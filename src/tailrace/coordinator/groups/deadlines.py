@@ -10,7 +10,7 @@ from tailrace.coordinator.machine import CoordinatorRecord, Decision, Propose
 from tailrace.coordinator.timers import Timers
 
 Records = tuple[CoordinatorRecord, ...]
-Decide = Callable[[int], Records]
+Decide = Callable[[int], Records | Decision[None]]
 """Changes groups at a time of day in milliseconds; returns the records of the change."""
 
 
@@ -26,6 +26,14 @@ class Deadlines:
     def start(self, propose: Propose) -> None:
         """Run decisions with `propose` from now on."""
         self._propose = propose
+
+    def __len__(self) -> int:
+        """Number of deadlines that are set."""
+        return len(self._timers)
+
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether a deadline is set, or its decision is due."""
+        return key in self._due or key in self._timers
 
     def set(self, key: Hashable, delay_ms: int, decide: Decide) -> None:
         """Take a decision in `delay_ms` milliseconds; replaces the one that the key had."""
@@ -47,7 +55,10 @@ class Deadlines:
             if self._due.get(key) is not decide:
                 return Decision(reply=None)
             del self._due[key]
-            return Decision(reply=None, records=decide(now_ms))
+            decided = decide(now_ms)
+            if isinstance(decided, Decision):
+                return decided
+            return Decision(reply=None, records=decided)
 
         assert self._propose is not None
         self._due[key] = decide

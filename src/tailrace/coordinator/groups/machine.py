@@ -45,6 +45,7 @@ class GroupMachine:
         self._joining = Joining(settings, self._rebalances, chance=chance)
         self._syncing = Syncing(self._rebalances)
         self._expiry = Expiry(settings, self._deadlines, self.groups, offsets=self.offsets)
+        self._incoming: dict[str, tuple[ClassicGroup, str | None]] = {}
         self._is_live = False
         """Whether records come from requests, which have changed the groups already."""
 
@@ -53,7 +54,7 @@ class GroupMachine:
     ) -> Decision[JoinGroupResponse]:
         """Take a member into its group; see `Joining`."""
         group = self.groups.get(request.group_id)
-        fault = self._join_fault(group, request)
+        fault = _join_fault(self._settings, group, request)
         if fault is not ErrorCode.NONE:
             reply = JoinGroupResponse(member_id=request.member_id, error_code=fault)
             return Decision(reply=reply)
@@ -134,6 +135,17 @@ class GroupMachine:
         """Delete what all groups have committed for topics that are gone, given with their ids."""
         return commits.delete_topics(self.offsets, topics)
 
+    def expect(self, group: ClassicGroup, rebalance_reason: str | None) -> None:
+        """Take over a group that was one of the consumer protocol, when its record is stored.
+
+        It rebalances then, if a reason is given.
+        """
+        self._incoming[group.group_id] = group, rebalance_reason
+
+    def expect_no_more(self, group_id: str) -> None:
+        """The record of an expected group could not be stored."""
+        self._incoming.pop(group_id, None)
+
     def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
         """Change the state by one record; those of other kinds of groups are passed over."""
         key, value = record
@@ -178,13 +190,29 @@ class GroupMachine:
         if value is None:
             if known is not None:
                 self._forget(known)
+        elif group_id in self._incoming:
+            self._take_over(*self._incoming.pop(group_id))
         elif self._is_live and known is not None:
             self._syncing.stored(known, value.current_state_timestamp)
         else:
             self.groups[group_id] = loaded_group(group_id, value)
 
+    def _take_over(self, group: ClassicGroup, rebalance_reason: str | None) -> None:
+        self.groups[group.group_id] = group
+        for member in group.members.values():
+            self._rebalances.renew(group, member)
+        if rebalance_reason is not None:
+            # Nobody has joined yet, so nothing ends and nothing is written.
+            records = self._rebalances.prepare(group, rebalance_reason, group.state_since_ms)
+            assert not records
+
     def _forget(self, group: ClassicGroup) -> None:
         self._rebalances.forget(group)
+        # It has members if it becomes a group of the consumer protocol: they join that one.
+        code = ErrorCode.REBALANCE_IN_PROGRESS
+        for member in group.members.values():
+            member.answer_join(JoinGroupResponse(member_id=member.member_id, error_code=code))
+            member.answer_sync(SyncGroupResponse(error_code=code))
         del self.groups[group.group_id]
 
     def _rebalance(self, group: ClassicGroup, reason: str, now_ms: int) -> Decision[None]:
@@ -195,12 +223,15 @@ class GroupMachine:
             return ErrorCode.INVALID_GROUP_ID
         return self.groups.get(group_id, ErrorCode.UNKNOWN_MEMBER_ID)
 
-    def _join_fault(self, group: ClassicGroup | None, request: JoinGroupRequest) -> ErrorCode:
-        settings, timeout_ms = self._settings, request.session_timeout_ms
-        if not request.group_id:
-            return ErrorCode.INVALID_GROUP_ID
-        if not settings.session_timeout_ms_min <= timeout_ms <= settings.session_timeout_ms_max:
-            return ErrorCode.INVALID_SESSION_TIMEOUT
-        if group is None and request.member_id:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE
+
+def _join_fault(
+    settings: GroupSettings, group: ClassicGroup | None, request: JoinGroupRequest
+) -> ErrorCode:
+    timeout_ms = request.session_timeout_ms
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    if not settings.session_timeout_ms_min <= timeout_ms <= settings.session_timeout_ms_max:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    if group is None and request.member_id:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE

@@ -87,10 +87,11 @@ def _find_static(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -
             f"Static member {request.member_id} with instance id {request.instance_id} cannot join "
             f"the group because the instance id is owned by {known.member_id} member.",
         )
-    return _replace(group, known, request.member_id)
+    return replace_static(group, known, request.member_id)
 
 
-def _replace(group: ConsumerGroup, known: ConsumerMember, member_id: str) -> Beating:
+def replace_static(group: ConsumerGroup, known: ConsumerMember, member_id: str) -> Beating:
+    """A static member that has restarted, under its new id."""
     group_id = group.group_id
     member = ConsumerMember(
         member_id, known.metadata, replace(known.current, epoch=0, previous_epoch=0)

@@ -1,11 +1,22 @@
-"""The topics in the metadata that consumers hand to each other through the coordinator."""
+"""The messages that consumers of the classic protocol hand to each other through the coordinator.
 
-from collections.abc import Iterable
+A version stands in front of each, as an int16. A newer version begins as the newest that is known.
+"""
+
+from collections.abc import Iterable, Mapping
 from struct import Struct
+from typing import TypeVar
 
-from tailrace.protocol.codec import decode
+from tailrace.protocol.codec import decode, encode
 from tailrace.protocol.errors import MalformedMessageError
+from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.consumer_protocol_assignment import (
+    ConsumerProtocolAssignment,
+    TopicPartition,
+)
 from tailrace.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+
+M = TypeVar("M", bound=Message)
 
 _VERSION = Struct(">h")
 
@@ -25,3 +36,51 @@ def read_subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
             return None
         topics.update(subscription.topics)
     return frozenset(topics)
+
+
+def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
+    """The subscription of a member.
+
+    Raises:
+        MalformedMessageError: the metadata is not a consumer's subscription.
+    """
+    return _read(ConsumerProtocolSubscription, metadata)
+
+
+def read_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
+    """The assignment of a member; one without bytes has no partitions.
+
+    Raises:
+        MalformedMessageError: the bytes are not a consumer's assignment.
+    """
+    if not assignment:
+        return ConsumerProtocolAssignment()
+    return _read(ConsumerProtocolAssignment, assignment)
+
+
+def write_assignment(partitions: Mapping[str, Iterable[int]], *, for_metadata: bytes) -> bytes:
+    """An assignment in the version of the subscription that the member has sent.
+
+    Raises:
+        MalformedMessageError: the metadata has no version.
+    """
+    version = _version(for_metadata)
+    out = bytearray(_VERSION.pack(version))
+    assigned = tuple(
+        TopicPartition(topic=topic, partitions=tuple(sorted(numbers)))
+        for topic, numbers in partitions.items()
+    )
+    encode(ConsumerProtocolAssignment(assigned_partitions=assigned), version, out)
+    return bytes(out)
+
+
+def _read(message: type[M], data: bytes) -> M:
+    version = min(_version(data), message.last_version)
+    found, _ = decode(message, version, memoryview(data), position=_VERSION.size)
+    return found
+
+
+def _version(data: bytes) -> int:
+    if len(data) < _VERSION.size or data[0] >= 0x80:
+        raise MalformedMessageError("a message of consumers has no version", position=0)
+    return min(int(_VERSION.unpack_from(data)[0]), ConsumerProtocolAssignment.last_version)

@@ -14,10 +14,14 @@ from tailrace.coordinator.groups.consumer_group import (
 from tailrace.coordinator.groups.consumer_groups import ConsumerGroups
 from tailrace.coordinator.groups.consumer_heartbeat import ConsumerHeartbeats
 from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.deadlines import Deadlines
+from tailrace.coordinator.groups.machine import GroupMachine
+from tailrace.coordinator.groups.migration import Migration
+from tailrace.coordinator.groups.removal import Removals
+from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.groups.topics import Topic
 from tailrace.coordinator.machine import Client, CoordinatorRecord, Origin, Propose
 from tailrace.coordinator.shard import Shard, ShardState
-from tailrace.coordinator.timers import Timers
 from tailrace.model import TopicPartition
 from tailrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -69,14 +73,28 @@ class ConsumerMachine:
 
     def __init__(self, topics: MemoryTopics, settings: dict[str, ConsumerSettings]) -> None:
         self.groups = ConsumerGroups(replaces=lambda _: None)
-        self.timers = Timers()
+        self.deadlines = Deadlines()
+
+        def settings_of(group_id: str) -> ConsumerSettings:
+            return settings.get(group_id, settings["*"])
+
+        classic = GroupMachine(GroupSettings(), chance=random.Random(1))
+        migration = Migration(
+            classic, topics, settings=GroupSettings(), consumer_settings=settings_of
+        )
         self.heartbeats = ConsumerHeartbeats(
             self.groups,
             topics,
-            settings=lambda group_id: settings.get(group_id, settings["*"]),
-            timers=self.timers,
+            settings=settings_of,
+            removals=Removals(
+                self.groups,
+                topics,
+                settings=settings_of,
+                deadlines=self.deadlines,
+                migration=migration,
+            ),
+            migration=migration,
             chance=random.Random(1),
-            make_room=lambda _: (),
         )
 
     def replay(self, record: CoordinatorRecord, _: Origin) -> None:
@@ -86,10 +104,11 @@ class ConsumerMachine:
         raise AssertionError(f"producer {producer_id} has a transaction: {is_commit=}")
 
     def start(self, propose: Propose) -> None:
+        self.deadlines.start(propose)
         self.heartbeats.start(propose)
 
     def stop(self, _: Exception) -> None:
-        self.timers.clear()
+        self.deadlines.clear()
 
 
 class Coordinator:

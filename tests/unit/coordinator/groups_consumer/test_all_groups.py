@@ -45,6 +45,7 @@ class Broker:
         self.outside = outside
         self.log = MemoryPartitionLog(TopicPartition("__consumer_offsets", 0))
         self.topics = MemoryTopics(a=3, b=3)
+        self.consumer_settings = ConsumerSettings()
         self._shard = self._new_shard()
 
     def _new_shard(self) -> Shard[AllGroupsMachine]:
@@ -53,7 +54,7 @@ class Broker:
             lambda: AllGroupsMachine(
                 GroupSettings(retention_ms=RETENTION_MS, initial_delay_ms=0),
                 self.topics,
-                consumer_settings=lambda _: ConsumerSettings(),
+                consumer_settings=lambda _: self.consumer_settings,
                 chance=random.Random(1),
             ),
             GroupCodec(),
@@ -166,16 +167,17 @@ def test_a_consumer_group_takes_the_id_of_a_simple_group() -> None:
 
 
 def test_a_group_with_members_keeps_its_protocol() -> None:
-    """Members of the other are refused: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL."""
+    """Under the policy `disabled` members of the other are refused."""
 
     async def scenario(broker: Broker) -> None:
+        broker.consumer_settings = ConsumerSettings(migration_policy="disabled")
         await broker.beat(joining("m1"))
         assert await broker.join_classic() is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         await broker.beat(beating("m1", -1))
         assert await broker.join_classic() is ErrorCode.NONE
         response = await broker.beat(joining("m1"))
         assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert response.error_message == "Group g is not a consumer group."
+        assert "online upgrade is disabled" in response.error_message
 
     run(scenario)
 
