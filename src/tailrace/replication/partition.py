@@ -26,6 +26,7 @@ from tailrace.storage.manager import is_shortage
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
 from tailrace.storage.shrink import raise_log_start
+from tailrace.storage.verification import VerificationGuard
 
 T = TypeVar("T")
 
@@ -74,27 +75,43 @@ class Partition:
 
     def exchange(self, log: Log, *, on_failure: Callable[[OSError], None]) -> None:
         """Serve the moved copy of the log, in another directory, from now on."""
+        log.producers.continue_verifications(self.log.producers)
         self.log = log
         self._on_failure = on_failure
         self.appended.changed()
 
     def append(
-        self, records: memoryview, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        records: memoryview,
+        *,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: VerificationGuard | None = None,
+        raises_epoch: bool = False,
     ) -> LogAppendInfo:
-        """Append as leader and wake waiting fetches; raises as `Log.append` does.
+        """Append as leader and wake waiting fetches; arguments and errors as of `Log.append`.
 
         A full disk is logged once, and logged again when an append works.
         """
         return self._append(
             lambda: self.log.append(
-                records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin
+                records,
+                leader_epoch=self.leader_epoch,
+                now_ms=now_ms,
+                origin=origin,
+                guard=guard,
+                raises_epoch=raises_epoch,
             )
         )
 
-    def append_planned(self, planned: PlannedAppend, *, now_ms: int) -> LogAppendInfo:
+    def append_planned(
+        self, planned: PlannedAppend, *, now_ms: int, guard: VerificationGuard | None = None
+    ) -> LogAppendInfo:
         """Append, as `append` does, what `plan_append` has checked; see `Log.append_planned`."""
         return self._append(
-            lambda: self.log.append_planned(planned, leader_epoch=self.leader_epoch, now_ms=now_ms)
+            lambda: self.log.append_planned(
+                planned, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard
+            )
         )
 
     def _append(self, append: Callable[[], LogAppendInfo]) -> LogAppendInfo:

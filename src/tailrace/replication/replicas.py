@@ -30,8 +30,10 @@ class ReplicaStatistics:
 class Replicas:
     """The partitions that this broker leads, over the logs of its directories."""
 
-    def __init__(self, logs: LogManager) -> None:
+    def __init__(self, logs: LogManager, *, verifies_transactions: bool = False) -> None:
+        """`verifies_transactions`: a transaction begins in a log only with a guard."""
         self._logs = logs
+        self._verifies_transactions = verifies_transactions
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, str] = {}
         """Partitions that cannot be served, with the reason: their directory has failed."""
@@ -89,6 +91,7 @@ class Replicas:
         """Serve the partition of an open log."""
         home = self._logs.home_of(log)
         log.on_rolled = self._tell_rolled
+        log.producers.verifications.is_required = self._verifies_transactions
         self._partitions[log.partition] = Partition(
             log, on_failure=lambda error: self._logs.fail(home, error)
         )

@@ -129,13 +129,15 @@ class Log:
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: VerificationGuard | None = None,
+        raises_epoch: bool = False,
     ) -> LogAppendInfo:
         """Append one batch as leader; `records` is stamped in place and must be writable.
 
         When this returns the batch is in the page cache; consumers can read it once the high
         watermark has passed it. A duplicate from an idempotent producer is not written; the result
         has the offsets of the first append. The first batch of a transaction needs the `guard` from
-        `ProducerStates.begin_verification`, if `Verifications.is_required`.
+        `ProducerStates.begin_verification`, if `Verifications.is_required`. `raises_epoch` as in
+        `ProducerStates.check`.
 
         Raises:
             CorruptionError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError,
@@ -156,7 +158,12 @@ class Log:
             origin=origin,
         )
         return self.append_planned(
-            planned, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin, guard=guard
+            planned,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+            origin=origin,
+            guard=guard,
+            raises_epoch=raises_epoch,
         )
 
     def append_planned(
@@ -167,6 +174,7 @@ class Log:
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: VerificationGuard | None = None,
+        raises_epoch: bool = False,
     ) -> LogAppendInfo:
         """Append a batch that `plan_append` has checked earlier.
 
@@ -186,7 +194,9 @@ class Log:
             )
         batch, base_offset, last_offset, _, max_timestamp, is_append_time = planned
         if batch.producer_id >= 0:
-            known = self.producers.check(batch, origin=origin, guard=guard)
+            known = self.producers.check(
+                batch, origin=origin, guard=guard, raises_epoch=raises_epoch
+            )
             if known is not None:
                 return _appended_before(known, log_start_offset=self.start_offset)
         self._roll_if_due(

@@ -197,17 +197,32 @@ class ProducerStates:
         return list(self._producers.items())
 
     def begin_verification(
-        self, producer_id: ProducerId, *, epoch: ProducerEpoch, sequence: int, now_ms: int
+        self,
+        producer_id: ProducerId,
+        *,
+        epoch: ProducerEpoch,
+        sequence: int,
+        now_ms: int,
+        begins_at_zero: bool = False,
     ) -> VerificationGuard | None:
         """The guard to append the first batch of a transaction with, after the coordinator's yes.
 
-        None if the producer has an open transaction here: then no verification is needed.
+        None if the producer has a transaction of this epoch open here: then no verification is
+        needed. `begins_at_zero` as in `Verification`.
         """
-        if self._producers.get(producer_id, _UNKNOWN).has_open_transaction:
+        if self._producers.get(producer_id, _UNKNOWN).is_writing(epoch):
             return None
         return self.verifications.begin(
-            producer_id, epoch=epoch, sequence=sequence, now_ms=now_ms
+            producer_id,
+            epoch=epoch,
+            sequence=sequence,
+            now_ms=now_ms,
+            begins_at_zero=begins_at_zero,
         ).guard
+
+    def continue_verifications(self, before: "ProducerStates") -> None:
+        """Go on with the verifications of the log whose place this one takes after a move."""
+        self.verifications = before.verifications
 
     def check(
         self,
@@ -215,15 +230,18 @@ class ProducerStates:
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: VerificationGuard | None = None,
+        raises_epoch: bool = False,
     ) -> KnownBatch | None:
         """The batch of the log that `batch` repeats, or None if it may be appended.
 
         Only for batches with a producer id. A producer that is not in the state may begin at any
         sequence, because it may have expired. The leader has checked replicated batches: for these
-        a broken rule is only logged.
+        a broken rule is only logged. With `raises_epoch` a marker ends only a transaction of an
+        older epoch than its own (KIP-890).
 
         Raises:
-            InvalidProducerEpochError: the log has a newer epoch of the producer.
+            InvalidProducerEpochError: the log has a newer epoch of the producer; or a marker that
+                `raises_epoch`, and the producer writes under its epoch already.
             ProducerSequenceError: it does not follow the last batch, does not begin at
                 sequence 0 in a new epoch, or is ahead of one that is being verified.
             InvalidTransactionStateError: it has no transaction, and one is open; or it begins a
@@ -234,13 +252,13 @@ class ProducerStates:
         """
         known = self._producers.get(batch.producer_id, _UNKNOWN)
         if batch.is_control:
-            _check_marker(batch, known, origin)
+            _check_marker(batch, known, origin, raises_epoch=raises_epoch)
             return None
         if origin is AppendOrigin.CLIENT:
             repeated = None if known.epoch == NONE else _check_sequence(batch, known)
             if repeated is not None:
                 return repeated
-            lowest = self.verifications.lowest_sequence_or_none(batch)
+            lowest = self.verifications.lowest_sequence_or_none(batch, is_known=known.epoch != NONE)
             if lowest is not None:
                 raise ProducerSequenceError(
                     batch.producer_id, sequence=batch.base_sequence, expected=lowest
@@ -252,7 +270,7 @@ class ProducerStates:
                 batch.producer_id, transaction_start=known.transaction_start
             )
             _refuse(error, origin)
-        is_begin = batch.is_transactional and not known.has_open_transaction
+        is_begin = batch.is_transactional and not known.is_writing(batch.producer_epoch)
         is_checked = is_begin and origin is not AppendOrigin.REPLICATION
         if is_checked and not self.verifications.has_let_in(batch, guard):
             raise InvalidTransactionStateError(batch.producer_id, transaction_start=None)
@@ -520,11 +538,18 @@ def _check_epoch(batch: Batch, known: KnownProducer, origin: AppendOrigin) -> No
         _refuse(error, origin)
 
 
-def _check_marker(batch: Batch, known: KnownProducer, origin: AppendOrigin) -> None:
+def _check_marker(
+    batch: Batch, known: KnownProducer, origin: AppendOrigin, *, raises_epoch: bool
+) -> None:
     marker = end_transaction_marker_or_none(batch)
     if marker is None:
         return
     _check_epoch(batch, known, origin)
+    if raises_epoch and known.is_writing(batch.producer_epoch):
+        # It comes a second time, late: it has ended the transaction before this one.
+        raise InvalidProducerEpochError(
+            batch.producer_id, epoch=batch.producer_epoch, known_epoch=known.epoch
+        )
     if marker.coordinator_epoch < known.coordinator_epoch:
         error = CoordinatorFencedError(
             batch.producer_id,

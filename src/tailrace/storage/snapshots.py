@@ -105,6 +105,13 @@ class KnownProducer(NamedTuple):
         """Whether it has written to a transaction that no marker has ended."""
         return self.transaction_start >= 0
 
+    def is_writing(self, epoch: int) -> bool:
+        """Whether the open transaction is of this producer epoch.
+
+        A transaction of an older epoch waits for its marker: the next one begins behind that.
+        """
+        return self.transaction_start >= 0 and epoch == self.epoch
+
 
 def snapshot_path(directory: str, offset: int) -> str:
     """The file with the state just before `offset`."""

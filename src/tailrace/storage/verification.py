@@ -17,8 +17,7 @@ flag, because the answer for an earlier transaction must not admit a later one.
 The entry also has the lowest sequence that is being verified. A producer without state may begin at
 any sequence, and a batch that is verified first must not overtake an earlier one.
 
-This broker has no transaction coordinator yet, so nothing calls `ProducerStates.begin_verification`
-or sets `Verifications.is_required`.
+`handlers.produce_transactions` and `handlers.txn_offset_commit` ask the coordinator.
 
 Invariant: kept only in memory. After a restart the coordinator is asked again.
 """
@@ -44,6 +43,9 @@ class Verification:
     """The lowest base sequence of this epoch that waits for the coordinator."""
     since_ms: int
     """When the entry was made, by the broker's clock."""
+    begins_at_zero: bool = False
+    """Whether the producer has a new epoch for each transaction (KIP-890): if the log does not know
+    it, its first sequence must be 0."""
     guard: VerificationGuard = field(default_factory=VerificationGuard)
 
 
@@ -60,7 +62,13 @@ class Verifications:
         return self._entries.get(producer_id)
 
     def begin(
-        self, producer_id: ProducerId, *, epoch: ProducerEpoch, sequence: int, now_ms: int
+        self,
+        producer_id: ProducerId,
+        *,
+        epoch: ProducerEpoch,
+        sequence: int,
+        now_ms: int,
+        begins_at_zero: bool = False,
     ) -> Verification:
         """The verification of a producer; begins one if there is none.
 
@@ -69,7 +77,12 @@ class Verifications:
         """
         entry = self._entries.get(producer_id)
         if entry is None:
-            entry = Verification(epoch=epoch, lowest_sequence=sequence, since_ms=now_ms)
+            entry = Verification(
+                epoch=epoch,
+                lowest_sequence=sequence,
+                since_ms=now_ms,
+                begins_at_zero=begins_at_zero,
+            )
             self._entries[producer_id] = entry
         elif epoch > entry.epoch:
             entry.epoch, entry.lowest_sequence = epoch, sequence
@@ -84,9 +97,14 @@ class Verifications:
         entry = self._entries.get(batch.producer_id)
         return entry is not None and entry.guard is guard
 
-    def lowest_sequence_or_none(self, batch: Batch) -> int | None:
-        """The sequence that must be appended before `batch`, or None; also if not required."""
+    def lowest_sequence_or_none(self, batch: Batch, *, is_known: bool) -> int | None:
+        """The sequence that must be appended before `batch`, or None; also if not required.
+
+        `is_known` says whether the log has state of the producer.
+        """
         entry = self._entries.get(batch.producer_id)
+        if entry is not None and entry.begins_at_zero and not is_known and batch.base_sequence:
+            return 0
         is_ahead = entry is not None and batch.base_sequence > entry.lowest_sequence
         return entry.lowest_sequence if entry is not None and is_ahead else None
 

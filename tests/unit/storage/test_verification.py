@@ -7,6 +7,7 @@ from tailrace.records.control import build_end_marker
 from tailrace.storage.log import Log
 from tailrace.storage.producers import (
     EXPIRATION_MS,
+    InvalidProducerEpochError,
     InvalidTransactionStateError,
     ProducerSequenceError,
 )
@@ -55,11 +56,15 @@ def send(
     )
 
 
-def end(log: Log) -> None:
+def end(log: Log, *, epoch: int = 0, raises_epoch: bool = False) -> None:
     """Append the marker of a commit, as the coordinator does: with no guard."""
-    data = build_end_marker(PRODUCER, 0, is_commit=True, coordinator_epoch=0, timestamp=NOW)
+    data = build_end_marker(PRODUCER, epoch, is_commit=True, coordinator_epoch=0, timestamp=NOW)
     log.append(
-        memoryview(data), leader_epoch=LeaderEpoch(0), now_ms=NOW, origin=AppendOrigin.COORDINATOR
+        memoryview(data),
+        leader_epoch=LeaderEpoch(0),
+        now_ms=NOW,
+        origin=AppendOrigin.COORDINATOR,
+        raises_epoch=raises_epoch,
     )
 
 
@@ -249,3 +254,46 @@ def test_a_check_of_a_batch_drops_no_entry() -> None:
         assert known.check(sent(0, is_transactional=True), guard=guard) is None
     append(known, marker(), 0)
     assert known.verifications.get(PRODUCER) is None
+
+
+def test_a_transaction_of_the_next_epoch_waits_for_the_marker_of_the_one_before() -> None:
+    """With an epoch for each transaction (KIP-890), an open one of an older epoch lets none in."""
+    log = verifying()
+    send(log, guard=begin(log))
+    with pytest.raises(InvalidTransactionStateError):
+        send(log, epoch=1)
+    guard = begin(log, epoch=1)
+    assert guard is not None
+    end(log, epoch=1, raises_epoch=True)
+    with pytest.raises(InvalidTransactionStateError):
+        send(log, epoch=1, guard=guard)
+    send(log, epoch=1, guard=begin(log, epoch=1))
+    assert has_open_transaction(log)
+
+
+def test_a_marker_that_comes_again_late_does_not_end_the_next_transaction() -> None:
+    """Its epoch is that of the next transaction already, which has to be open still (KIP-1228)."""
+    log = verifying()
+    send(log, guard=begin(log))
+    end(log, epoch=1, raises_epoch=True)
+    end(log, epoch=1, raises_epoch=True)
+    send(log, epoch=1, guard=begin(log, epoch=1))
+    with pytest.raises(InvalidProducerEpochError):
+        end(log, epoch=1, raises_epoch=True)
+    assert has_open_transaction(log)
+    end(log, epoch=2, raises_epoch=True)
+    assert not has_open_transaction(log)
+
+
+def test_a_producer_of_epochs_that_the_log_does_not_know_begins_at_zero() -> None:
+    """Its first batch is on its way, or lost: a later one would leave a hole (KIP-890)."""
+    log = verifying()
+    guard = log.producers.begin_verification(
+        PRODUCER, epoch=0, sequence=3, now_ms=NOW, begins_at_zero=True
+    )
+    with pytest.raises(ProducerSequenceError) as raised:
+        send(log, 3, guard=guard)
+    assert (raised.value.sequence, raised.value.expected) == (3, 0)
+    log.producers.begin_verification(PRODUCER, epoch=0, sequence=0, now_ms=NOW, begins_at_zero=True)
+    send(log, 0, guard=guard)
+    assert has_open_transaction(log)
