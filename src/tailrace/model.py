@@ -95,7 +95,10 @@ class SpecialTimestamp(IntEnum):
 OFFSETS_TOPIC = "__consumer_offsets"
 """Topic in which brokers keep the committed offsets of groups."""
 
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+TRANSACTIONS_TOPIC = "__transaction_state"
+"""Topic in which brokers keep the transactions of producers."""
+
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
 """Topics in which Kafka keeps its own state: clients may read them by name and not write them."""
 
 METADATA_TOPIC = "__cluster_metadata"

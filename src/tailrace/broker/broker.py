@@ -140,6 +140,9 @@ class RunningBroker:
             groups=self._coordinators.groups,
             group_settings=config.groups,
             consumer_settings=config.consumer_groups,
+            transactions=self._coordinators.transactions,
+            transaction_settings=config.transactions,
+            coordinator_log=self._coordinators.log_of,
             clock=runtime.clock,
             is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,
@@ -398,7 +401,7 @@ async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
             chance=runtime.chance,
             defaults=config.topic_defaults,
         )
-        replicas = Replicas(logs)
+        replicas = Replicas(logs, verifies_transactions=config.transactions.is_verifying)
         logs.on_failure = replicas.directory_failed
         topics = controller.image.topics
         moves = settle_futures(logs, {name: topic.topic_id for name, topic in topics.items()})

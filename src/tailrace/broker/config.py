@@ -25,6 +25,7 @@ from tailrace.config.settings import (
 from tailrace.coordinator.groups import consumer_settings
 from tailrace.coordinator.groups.consumer_settings import CONSUMER_SETTINGS, ConsumerSettings
 from tailrace.coordinator.groups.settings import GROUP_SETTINGS, GroupSettings
+from tailrace.coordinator.transactions.settings import TRANSACTION_SETTINGS, TransactionSettings
 from tailrace.errors import ConfigError
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.records.codecs import OUTPUT_SIZE_MAX
@@ -340,6 +341,7 @@ class BrokerConfig:
     topic_defaults: TopicDefaults
     groups: GroupSettings
     consumer_groups: ConsumerSettings
+    transactions: TransactionSettings
     given: Mapping[str, str]
     """The settings that are not left to their defaults, as text, by name."""
     ignored: tuple[str, ...]
@@ -366,7 +368,13 @@ def _as_broker_setting(topic: Setting) -> Setting:
 
 
 TOPIC_DEFAULT_SETTINGS = tuple(_as_broker_setting(each) for each in BROKER_DEFAULTED)
-BROKER_SETTINGS = OWN_SETTINGS + GROUP_SETTINGS + CONSUMER_SETTINGS + TOPIC_DEFAULT_SETTINGS
+BROKER_SETTINGS = (
+    *OWN_SETTINGS,
+    *GROUP_SETTINGS,
+    *CONSUMER_SETTINGS,
+    *TRANSACTION_SETTINGS,
+    *TOPIC_DEFAULT_SETTINGS,
+)
 _NAMES = frozenset(each.name for each in BROKER_SETTINGS)
 _HINTS = {
     topic.name: f"it is of a topic; for all topics it is {broker.name}"
@@ -420,6 +428,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         ),
         groups=GroupSettings(**field_values(GroupSettings, values)),
         consumer_groups=ConsumerSettings(**field_values(ConsumerSettings, values)),
+        transactions=TransactionSettings(**field_values(TransactionSettings, values)),
         given=given,
         ignored=ignored,
     )

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
+from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.model import AppendOrigin, TopicPartition
 from tailrace.records.batch import Batch
 from tailrace.replication.device_reads import DeviceReads
@@ -15,6 +16,7 @@ from tailrace.replication.flushes import Flushes
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.clock import Clock
 from tailrace.storage.log import Log, is_flush_due
+from tailrace.storage.verification import VerificationGuard
 
 T = TypeVar("T")
 
@@ -43,7 +45,29 @@ class CoordinatorLog:
         """Wait until a move to another directory is complete."""
         await self._replicas.wait_until_free(self.partition)
 
-    def append(self, batch: bytearray) -> int:
+    def begin_verification(
+        self, producer: TransactionalProducer, *, begins_at_zero: bool
+    ) -> VerificationGuard | None:
+        """The guard to append the producer's first batch of a transaction with, or None.
+
+        Raises:
+            UnknownPartitionError, StorageError: the partition is not here, or its directory failed.
+        """
+        return self._replicas.find(self.partition).log.producers.begin_verification(
+            producer.producer_id,
+            epoch=producer.producer_epoch,
+            sequence=0,
+            now_ms=self._clock.now_ms(),
+            begins_at_zero=begins_at_zero,
+        )
+
+    def append(
+        self,
+        batch: bytearray,
+        *,
+        guard: VerificationGuard | None = None,
+        raises_epoch: bool = False,
+    ) -> int:
         """Append one batch; returns its base offset.
 
         Raises:
@@ -52,7 +76,11 @@ class CoordinatorLog:
         """
         found = self._replicas.find(self.partition)
         appended = found.append(
-            memoryview(batch), now_ms=self._clock.now_ms(), origin=AppendOrigin.COORDINATOR
+            memoryview(batch),
+            now_ms=self._clock.now_ms(),
+            origin=AppendOrigin.COORDINATOR,
+            guard=guard,
+            raises_epoch=raises_epoch,
         )
         return appended.base_offset
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.image_topics import ImageTopics
 from tailrace.cluster.controller import Controller
-from tailrace.cluster.image import Topic
 from tailrace.coordinator.shard import PartitionLog, Shard
 from tailrace.coordinator.shards import Shards
-from tailrace.model import OFFSETS_TOPIC, TopicPartition
+from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
 from tailrace.replication.replicas import Replicas
@@ -22,6 +21,13 @@ from tailrace.runtime.system import Runtime
 
 if TYPE_CHECKING:
     from tailrace.coordinator.groups.all_groups import AllGroupsMachine
+    from tailrace.coordinator.transactions.machine import TransactionMachine
+
+MODULES = {
+    OFFSETS_TOPIC: "tailrace.coordinator.groups.modules",
+    TRANSACTIONS_TOPIC: "tailrace.coordinator.transactions.modules",
+}
+"""The modules of each coordinator, by its topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,47 +58,54 @@ class Coordinators:
         self._runtime = runtime
         self._logs = logs
         self._topics = ImageTopics(controller, started_ms=runtime.clock.now_ms())
-        self._starting: asyncio.Task[None] | None = None
+        self._starting: list[asyncio.Task[None]] = []
         self.groups: Shards[AllGroupsMachine] = Shards(
             self._group_shard, partition_count=lambda: self._partition_count(OFFSETS_TOPIC)
+        )
+        self.transactions: Shards[TransactionMachine] = Shards(
+            self._transaction_shard,
+            partition_count=lambda: self._partition_count(TRANSACTIONS_TOPIC),
         )
 
     def start(self) -> None:
         """Load the partitions that are there, and each that comes."""
         self._replicas.on_led = self._led
         self._replicas.on_gone = self._gone
-        topic = self._controller.image.topics.get(OFFSETS_TOPIC)
-        if topic is not None:
-            self._starting = asyncio.ensure_future(self._start_groups(topic))
+        for name, modules in MODULES.items():
+            if name in self._controller.image.topics:
+                self._starting.append(asyncio.ensure_future(self._start(name, modules)))
 
     async def stop(self) -> None:
         """Answer parked requests, and wait for partitions that are being loaded."""
-        if self._starting is not None:
-            await self._starting
+        await asyncio.gather(*self._starting)
+        await self.transactions.stop()
         await self.groups.stop()
 
-    async def _start_groups(self, topic: Topic) -> None:
-        await self._runtime.threads.run(
-            lambda: import_module("tailrace.coordinator.groups.modules")
-        )
-        for number in topic.partitions:
-            name = TopicPartition(OFFSETS_TOPIC, number)
+    async def _start(self, topic: str, modules: str) -> None:
+        await self._runtime.threads.run(lambda: import_module(modules))
+        for number in range(self._partition_count(topic)):
+            name = TopicPartition(topic, number)
             if self._replicas.get(name) is not None:
                 self._led(name)
 
     def _led(self, partition: TopicPartition) -> None:
         if partition.topic == OFFSETS_TOPIC:
-            self.groups.lead(self._log_of(partition))
+            self.groups.lead(self.log_of(partition))
+        elif partition.topic == TRANSACTIONS_TOPIC:
+            self.transactions.lead(self.log_of(partition))
 
     def _gone(self, partition: TopicPartition) -> None:
         if partition.topic == OFFSETS_TOPIC:
             self.groups.resign(partition.partition)
+        elif partition.topic == TRANSACTIONS_TOPIC:
+            self.transactions.resign(partition.partition)
 
     def _partition_count(self, name: str) -> int:
         topic = self._controller.image.topics.get(name)
         return 0 if topic is None else topic.partition_count
 
-    def _log_of(self, partition: TopicPartition) -> PartitionLog:
+    def log_of(self, partition: TopicPartition) -> PartitionLog:
+        """A partition of this broker, as coordinators write to it."""
         from tailrace.broker.coordinator_logs import CoordinatorLog
 
         return CoordinatorLog(
@@ -118,4 +131,25 @@ class Coordinators:
             ),
             GroupRecordCodec(),
             clock=self._runtime.clock,
+        )
+
+    def _transaction_shard(self, log: PartitionLog) -> "Shard[TransactionMachine]":
+        from tailrace.coordinator.transactions.modules import (
+            LeaderMarkers,
+            LocalMarkers,
+            TransactionCodec,
+            TransactionMachine,
+        )
+
+        settings, clock = self._config.transactions, self._runtime.clock
+        writer = LeaderMarkers(
+            LocalMarkers(self.log_of, self.groups, clock),
+            has_topic=lambda name: name in self._controller.image.topics,
+        )
+        epoch = self._replicas.find(log.partition).leader_epoch
+        return Shard(
+            log,
+            lambda: TransactionMachine(settings, writer, coordinator_epoch=epoch),
+            TransactionCodec(),
+            clock=clock,
         )

@@ -82,15 +82,9 @@ _GROUPS: Final = {
         "share.coordinator.write.timeout.ms share.fetch.max.fetch.records "
         "share.fetch.purgatory.purge.interval.requests"
     ),
-    "there is no transaction coordinator yet": (
-        "add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms "
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms "
-        "transaction.partition.verification.enable "
-        "transaction.remove.expired.transaction.cleanup.interval.ms "
+    "transactions have one replica here, and no two-phase commit": (
         "transaction.state.log.load.buffer.size transaction.state.log.min.isr "
-        "transaction.state.log.num.partitions transaction.state.log.replication.factor "
-        "transaction.state.log.segment.bytes transaction.two.phase.commit.enable "
-        "transactional.id.expiration.ms"
+        "transaction.state.log.replication.factor transaction.two.phase.commit.enable"
     ),
     "one event loop takes all requests, with buffers of its own": (
         "num.network.threads num.io.threads background.threads queued.max.requests "

@@ -15,6 +15,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from tailrace.model import NO_PRODUCER_ID
 from tailrace.protocol.fields import Record
+from tailrace.storage.verification import VerificationGuard
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -67,6 +68,8 @@ class Decision(Generic[T_co]):
     """One batch."""
     producer: TransactionalProducer | None = None
     """The producer of a transactional batch; None: the records count at once."""
+    guard: VerificationGuard | None = None
+    """The guard of the producer, if this batch begins its transaction in the partition."""
     undo: Callable[[Exception], None] | None = None
     """Called if the records could not be appended; takes back what the decision has changed."""
 

@@ -42,6 +42,7 @@ from tailrace.records.control import (
     end_transaction_marker_or_none,
 )
 from tailrace.runtime.clock import Clock
+from tailrace.storage.verification import VerificationGuard
 
 M = TypeVar("M", bound=Machine)
 T = TypeVar("T")
@@ -61,8 +62,26 @@ class PartitionLog(Protocol):
         """Wait until appends are possible; they are not while a move to a directory completes."""
         ...
 
-    def append(self, batch: bytearray) -> int:
+    def begin_verification(
+        self, producer: TransactionalProducer, *, begins_at_zero: bool
+    ) -> VerificationGuard | None:
+        """The guard for a first batch, from `ProducerStates`; None: the transaction is open here.
+
+        Raises:
+            TailraceError, OSError: the partition is not here, or its directory failed.
+        """
+        ...
+
+    def append(
+        self,
+        batch: bytearray,
+        *,
+        guard: VerificationGuard | None = None,
+        raises_epoch: bool = False,
+    ) -> int:
         """Append one batch, which is stamped in place; returns its base offset.
+
+        `guard` and `raises_epoch` as of `Log.append`.
 
         Raises:
             TailraceError, OSError: nothing was appended.
@@ -188,10 +207,31 @@ class Shard(Generic[M]):
         await self._commit()
         return reply
 
+    def begin_verification(
+        self, producer: TransactionalProducer, *, begins_at_zero: bool
+    ) -> VerificationGuard | None:
+        """The guard for a decision of this producer, after its coordinator's yes.
+
+        None: its transaction is open in this partition, and needs none.
+
+        Raises:
+            CoordinatorLoadInProgressError, NotCoordinatorError: as `machine`.
+            TailraceError, OSError: the partition is not here, or its directory failed.
+        """
+        _ = self.machine
+        return self._log.begin_verification(producer, begins_at_zero=begins_at_zero)
+
     async def end_transaction(
-        self, producer: TransactionalProducer, *, is_commit: bool, coordinator_epoch: int
+        self,
+        producer: TransactionalProducer,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        raises_epoch: bool = False,
     ) -> None:
         """Append the marker that ends a producer's transaction; returns when it is committed.
+
+        `raises_epoch` as of `Log.append`.
 
         Raises:
             CoordinatorLoadInProgressError, NotCoordinatorError: as `machine`.
@@ -207,7 +247,7 @@ class Shard(Generic[M]):
             timestamp=self._clock.now_ms(),
         )
         machine = self.machine
-        self._log.append(marker)
+        self._log.append(marker, raises_epoch=raises_epoch)
         with self._failing_if_left_behind():
             machine.replay_marker(producer.producer_id, is_commit=is_commit)
         await self._commit()
@@ -246,7 +286,7 @@ class Shard(Generic[M]):
     def _append(self, decision: Decision[object]) -> None:
         batch = self._batch_of(decision)
         try:
-            offset = self._log.append(batch)
+            offset = self._log.append(batch, guard=decision.guard)
         except (TailraceError, OSError) as error:
             if decision.undo is not None:
                 decision.undo(error)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from tailrace.coordinator.errors import NotCoordinatorError
-from tailrace.coordinator.machine import Machine
+from tailrace.coordinator.machine import Machine, TransactionalProducer
 from tailrace.coordinator.placement import partition_of
 from tailrace.coordinator.shard import PartitionLog, Shard
 
@@ -53,6 +53,30 @@ class Shards(Generic[M]):
         if shard is None:
             raise NotCoordinatorError(f"this broker does not coordinate {key!r}")
         return shard
+
+    async def end_transaction(
+        self,
+        number: int,
+        producer: TransactionalProducer,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        raises_epoch: bool,
+    ) -> None:
+        """End a producer's transaction in a partition, as `Shard.end_transaction`.
+
+        Raises:
+            NotCoordinatorError: the partition does not exist, or another broker leads it.
+        """
+        shard = self._shards.get(number)
+        if shard is None:
+            raise NotCoordinatorError(f"this broker does not lead partition {number}")
+        await shard.end_transaction(
+            producer,
+            is_commit=is_commit,
+            coordinator_epoch=coordinator_epoch,
+            raises_epoch=raises_epoch,
+        )
 
     def __iter__(self) -> Iterator[Shard[M]]:
         """All shards, by partition."""

@@ -5,8 +5,9 @@ Behaviour: lists every served API with its range. A request with a version that 
     v0 response with UNSUPPORTED_VERSION and the same list, so that the client retries (KIP-511).
     Produce is listed from v0 although it is served from v3: otherwise librdkafka sends gzip, snappy
     and lz4 batches uncompressed, without a warning (KAFKA-18659).
-    The cluster uses the feature `group.version` at level 1, which is groups of the consumer
-    protocol. Clients look for the API itself; tools show the feature.
+    From v3 on the finalized features are told: `group.version` 1, groups of the consumer protocol
+    (clients look for the API itself; tools show the feature), and `transaction.version` 2:
+    producers that know it have an epoch for each transaction (KIP-890).
 Version notes: up to v3 a feature that may be at level 0 is not listed as supported (KIP-584).
 Not done: other features; the client's software name is not checked.
 """
@@ -34,7 +35,7 @@ _SERVED = tuple(
     for api in APIS.values()
 )
 
-_LEVELS = {"group.version": 1}
+_LEVELS = {"group.version": 1, "transaction.version": 2}
 _SUPPORTED = tuple(
     SupportedFeatureKey(name=name, min_version=0, max_version=level)
     for name, level in _LEVELS.items()

@@ -1,11 +1,11 @@
 """FindCoordinator (10): which broker coordinates a group or a transaction.
 
 Versions: 0 to 6.
-Behaviour: this broker leads every partition, so it is the coordinator of every group. The topic of
-    the groups is created by the first such request.
+Behaviour: this broker leads every partition, so it is the coordinator of every group and of every
+    transactional id. The topic of the groups, or of the transactions, is created by the first such
+    request.
 Version notes: v4 asks for several keys at once (KIP-699).
-Not done: transactions have no coordinator yet; their requests are not in ApiVersions, so a client
-    that goes on fails at once with its own error. Share groups are not served.
+Not done: share groups are not served.
 """
 
 from importlib import import_module
@@ -14,7 +14,7 @@ from tailrace.cluster.controller import TopicExistsError
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
 from tailrace.handlers.topics import create_topic
-from tailrace.model import OFFSETS_TOPIC
+from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
@@ -60,29 +60,60 @@ async def handle_find_coordinator(
 
 async def _prepare(services: Services, kind: int) -> ErrorCode:
     """Create the topic of the coordinator, if it does not exist yet."""
-    if kind not in (CoordinatorKeyType.GROUP, CoordinatorKeyType.TRANSACTION):
-        return ErrorCode.INVALID_REQUEST
-    if kind == CoordinatorKeyType.GROUP and OFFSETS_TOPIC not in services.controller.image.topics:
+    match kind:
+        case CoordinatorKeyType.GROUP:
+            groups = services.group_settings
+            return await _create_once(
+                services,
+                OFFSETS_TOPIC,
+                modules="tailrace.coordinator.groups.modules",
+                partition_count=groups.partition_count,
+                configs={
+                    "compression.type": "producer",
+                    "segment.bytes": str(groups.segment_bytes),
+                },
+            )
+        case CoordinatorKeyType.TRANSACTION:
+            transactions = services.transaction_settings
+            return await _create_once(
+                services,
+                TRANSACTIONS_TOPIC,
+                modules="tailrace.coordinator.transactions.modules",
+                partition_count=transactions.partition_count,
+                configs={
+                    "compression.type": "uncompressed",
+                    "segment.bytes": str(transactions.segment_bytes),
+                    "unclean.leader.election.enable": "false",
+                },
+            )
+        case _:
+            return ErrorCode.INVALID_REQUEST
+
+
+async def _create_once(
+    services: Services, name: str, *, modules: str, partition_count: int, configs: dict[str, str]
+) -> ErrorCode:
+    async def create() -> None:
+        # Importing takes the loop's clients too long, and each partition makes a machine at once.
+        await services.threads.run(lambda: import_module(modules))
+        await _create(services, name, partition_count=partition_count, configs=configs)
+
+    if name not in services.controller.image.topics:
         try:
-            await services.changes.make(OFFSETS_TOPIC, lambda: _create(services))
+            await services.changes.make(name, create)
         except TailraceError as error:
             return error_code(error)
     return ErrorCode.NONE
 
 
-async def _create(services: Services) -> None:
-    # Importing takes the loop's clients too long, and each partition makes a machine at once.
-    await services.threads.run(lambda: import_module("tailrace.coordinator.groups.modules"))
-    settings = services.group_settings
+async def _create(
+    services: Services, name: str, *, partition_count: int, configs: dict[str, str]
+) -> None:
     try:
         topic = services.controller.plan_topic(
-            OFFSETS_TOPIC,
-            partition_count=settings.partition_count,
-            configs={
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(settings.segment_bytes),
-            },
+            name,
+            partition_count=partition_count,
+            configs={"cleanup.policy": "compact", **configs},
         )
     except TopicExistsError:
         return  # Another request was first.

@@ -1,11 +1,16 @@
-"""InitProducerId (22): an id for an idempotent producer.
+"""InitProducerId (22): an id and epoch for an idempotent producer, or for a transactional id.
 
 Versions: 0 to 5.
-Behaviour: returns a new id with epoch 0 that was never returned before, also not before a crash. It
-    is larger than any id in the logs at the start, and than any that Apache Kafka assigns. A
-    producer that sends its id and epoch (v3, KIP-360) gets a new id too, as in Kafka: the owner of
-    an id without a transactional id is unknown, so a bump of a guessed id would fence its owner.
-Not done: transactional ids (INVALID_REQUEST).
+Behaviour:
+  - Without a transactional id: returns a new id with epoch 0 that was never returned before, also
+    not before a crash. It is larger than any id in the logs at the start, and than any that Apache
+    Kafka assigns. A producer that sends its id and epoch (v3, KIP-360) gets a new id too, as in
+    Kafka: the owner of an id without a transactional id is unknown, so a bump of a guessed id would
+    fence its owner.
+  - With one: its producer id under the next epoch, which fences the producers before. An open
+    transaction is aborted first, and the client asks again (CONCURRENT_TRANSACTIONS).
+Version notes: up to v3 a fenced producer gets INVALID_PRODUCER_EPOCH, not PRODUCER_FENCED.
+Not done: two-phase commits (v6, KIP-939).
 """
 
 from tailrace.errors import TailraceError
@@ -19,10 +24,15 @@ from tailrace.protocol.messages.init_producer_id import (
 
 
 async def handle_init_producer_id(
-    services: Services, _: RequestHeader, request: InitProducerIdRequest
+    services: Services, header: RequestHeader, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    """Return a new producer id."""
+    """Return a producer id and epoch."""
     if request.transactional_id is not None:
+        # A producer that is only idempotent needs no module of transactions.
+        from tailrace.handlers.transactions import coordinator_of
+
+        return await coordinator_of(services).init_producer_id(request, header.api_version)
+    if (request.producer_id < 0) != (request.producer_epoch < 0):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:
         producer_id = await services.changes.on_device(services.controller.next_producer_id)

@@ -20,12 +20,16 @@ Behaviour:
 Version notes: zstd needs v7 (UNSUPPORTED_COMPRESSION_TYPE below); v8 adds the message and the
     refused records (KIP-467); v13 names topics by id (UNKNOWN_TOPIC_ID, also if the topic is
     deleted, or created again, while the request waits).
-Not done: transactions (INVALID_TXN_STATE), quotas.
+Transactions: before a transaction's first batch in a partition its coordinator is asked
+    (`produce_transactions`). Transactional batches without a transactional id are refused
+    (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). A fenced producer gets INVALID_PRODUCER_EPOCH.
+Not done: quotas.
 """
 
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tailrace.cluster.image import Topic
 from tailrace.errors import (
@@ -34,6 +38,7 @@ from tailrace.errors import (
     RecordError,
     TailraceError,
 )
+from tailrace.handlers.produce_refusals import Refusal, is_transactional
 from tailrace.handlers.services import Services, error_code
 from tailrace.model import Acks, Codec, TopicPartition
 from tailrace.protocol.answers import Answer, CloseConnectionError
@@ -53,26 +58,21 @@ from tailrace.records.layout import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
     HEADER_SIZE,
-    TRANSACTIONAL_FLAG,
 )
 from tailrace.replication.flushes import Flushed
 from tailrace.replication.partition import Partition, UnknownPartitionError
 from tailrace.replication.validation import is_short
 from tailrace.runtime.slices import Slices
 from tailrace.storage.log import LogAppendInfo, is_flush_due
+from tailrace.storage.verification import VerificationGuard
+
+if TYPE_CHECKING:
+    from tailrace.handlers.produce_transactions import Admission
 
 ZSTD_SINCE = 7
 SHORT_COUNT_MAX = 32
 """Most batches of a request that is answered in one callback: each takes some 50 us."""
 KNOWN_ACKS = frozenset(Acks)
-NO_TRANSACTIONS = "this broker has no transactions yet; leave transactional.id unset"
-
-
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    code: ErrorCode
-    message: str | None = None
-    record_errors: tuple[RecordError, ...] = ()
 
 
 @dataclass(slots=True)
@@ -118,6 +118,8 @@ def _append_all(
 ) -> ProduceResponse | Awaitable[ProduceResponse]:
     refusal = _refusal_of_all(request)
     is_durable = services.is_durable and request.acks == Acks.ALL
+    if refusal is None and _has_transactional(request):
+        return _produce_in_transaction(services, header, request, is_durable=is_durable)
     if services.replicas.held or not _is_short(request):
         return _produce_in_slices(services, header, request, refusal=refusal, is_durable=is_durable)
     outcomes = [
@@ -151,13 +153,41 @@ def _is_short(request: ProduceRequest) -> bool:
     return True
 
 
+def _has_transactional(request: ProduceRequest) -> bool:
+    return any(
+        is_transactional(data.records or b"")
+        for topic in request.topic_data
+        for data in topic.partition_data
+    )
+
+
+async def _produce_in_transaction(
+    services: Services, header: RequestHeader, request: ProduceRequest, *, is_durable: bool
+) -> ProduceResponse:
+    """Append the batches that the coordinator of the transaction admits."""
+    # Producers without transactions need none of these modules.
+    from tailrace.handlers.produce_transactions import admit
+
+    admission = await admit(services, request, header.api_version)
+    refusal = admission if isinstance(admission, Refusal) else None
+    return await _produce_in_slices(
+        services,
+        header,
+        request,
+        refusal=refusal,
+        is_durable=is_durable,
+        admission=None if isinstance(admission, Refusal) else admission,
+    )
+
+
 async def _produce_in_slices(
     services: Services,
     header: RequestHeader,
     request: ProduceRequest,
     *,
-    refusal: _Refusal | None,
+    refusal: Refusal | None,
     is_durable: bool,
+    admission: "Admission | None" = None,
 ) -> ProduceResponse:
     """Append the batches in order, with other callbacks in between."""
     slices = Slices()
@@ -166,17 +196,29 @@ async def _produce_in_slices(
         outcomes.append([])
         for each in data.partition_data:
             topic = await _find_free(services, data, each.index)
-            refused = refusal or _refusal_of_topic(topic, data)
+            refused, guard = refusal or _refusal_of_topic(topic, data), None
+            if topic is not None and admission is not None:
+                name = TopicPartition(topic.name, each.index)
+                refused = refused or admission.refusals.get(name)
+                guard = admission.guards.get(name)
             if refused is not None:
                 outcome = _PartitionResult(_refused(each.index, refused))
             elif each.records and not is_short(each.records):
                 assert topic is not None
                 outcome = await _append_long(
-                    services, header, topic, named=data, data=each, is_durable=is_durable
+                    services,
+                    header,
+                    topic,
+                    named=data,
+                    data=each,
+                    is_durable=is_durable,
+                    guard=guard,
                 )
             else:
                 assert topic is not None
-                outcome = _append(services, header, topic, data=each, is_durable=is_durable)
+                outcome = _append(
+                    services, header, topic, data=each, is_durable=is_durable, guard=guard
+                )
             outcomes[-1].append(outcome)
             await slices.turn()
         await slices.turn()
@@ -208,7 +250,7 @@ async def _respond_when_flushed(
                 # `shield`: other requests wait for the same flush if this client disconnects.
                 error = await asyncio.shield(outcome.flushed)
                 if error is not None:
-                    refusal = _Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                    refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
                     outcome.answer = _refused(outcome.answer.index, refusal)
             await slices.turn()
         responses.append(_topic_response(data, topic))
@@ -236,11 +278,9 @@ def _first_error(response: ProduceResponse) -> ErrorCode:
     return ErrorCode(next((code for code in codes if code != ErrorCode.NONE), ErrorCode.NONE))
 
 
-def _refusal_of_all(request: ProduceRequest) -> _Refusal | None:
+def _refusal_of_all(request: ProduceRequest) -> Refusal | None:
     if request.acks not in KNOWN_ACKS:
-        return _Refusal(ErrorCode.INVALID_REQUIRED_ACKS)
-    if request.transactional_id is not None:
-        return _Refusal(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS)
+        return Refusal(ErrorCode.INVALID_REQUIRED_ACKS)
     return None
 
 
@@ -249,7 +289,7 @@ def _produce(
     header: RequestHeader,
     data: TopicProduceData,
     *,
-    refusal: _Refusal | None,
+    refusal: Refusal | None,
     is_durable: bool,
 ) -> list[_PartitionResult]:
     topic = services.find_topic(data.name, data.topic_id)
@@ -263,14 +303,14 @@ def _produce(
     ]
 
 
-def _refusal_of_topic(topic: Topic | None, data: TopicProduceData) -> _Refusal | None:
+def _refusal_of_topic(topic: Topic | None, data: TopicProduceData) -> Refusal | None:
     if topic is None:
         is_by_name = data.topic_id == NO_UUID
-        return _Refusal(
+        return Refusal(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_by_name else ErrorCode.UNKNOWN_TOPIC_ID
         )
     if topic.is_internal:
-        return _Refusal(
+        return Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{topic.name} is an internal topic, which only brokers write to",
         )
@@ -284,6 +324,7 @@ def _append(
     *,
     data: PartitionProduceData,
     is_durable: bool,
+    guard: VerificationGuard | None = None,
 ) -> _PartitionResult:
     records = memoryview(data.records or b"")
     refusal = _refusal_of_batch(records, header.api_version)
@@ -291,7 +332,7 @@ def _append(
         return _PartitionResult(_refused(data.index, refusal))
     try:
         partition = services.replicas.find(TopicPartition(topic.name, data.index))
-        appended = partition.append(records, now_ms=services.clock.now_ms())
+        appended = partition.append(records, now_ms=services.clock.now_ms(), guard=guard)
     except (TailraceError, OSError) as error:
         return _failed(data.index, error)
     return _appended(services, partition, appended, index=data.index, is_durable=is_durable)
@@ -305,6 +346,7 @@ async def _append_long(
     named: TopicProduceData,
     data: PartitionProduceData,
     is_durable: bool,
+    guard: VerificationGuard | None = None,
 ) -> _PartitionResult:
     """Append a batch as `_append` does, after checking it on a worker thread."""
     records = memoryview(data.records or b"")
@@ -321,7 +363,7 @@ async def _append_long(
             return _PartitionResult(_refused(data.index, refusal))
         if services.replicas.find(name) is not partition:
             raise UnknownPartitionError(f"{name} was deleted and created again meanwhile")
-        appended = partition.append_planned(planned, now_ms=clock.now_ms())
+        appended = partition.append_planned(planned, now_ms=clock.now_ms(), guard=guard)
     except (TailraceError, OSError) as error:
         return _failed(data.index, error)
     return _appended(services, partition, appended, index=data.index, is_durable=is_durable)
@@ -331,7 +373,7 @@ def _failed(index: int, error: TailraceError | OSError) -> _PartitionResult:
     record_errors: tuple[RecordError, ...] = ()
     if isinstance(error, InvalidRecordError | InvalidTimestampError):
         record_errors = error.record_errors
-    return _PartitionResult(_refused(index, _Refusal(error_code(error), str(error), record_errors)))
+    return _PartitionResult(_refused(index, Refusal(error_code(error), str(error), record_errors)))
 
 
 def _appended(
@@ -355,19 +397,17 @@ def _appended(
     return _PartitionResult(answer, services.flushes.ask(partition.log, is_whole=is_due))
 
 
-def _refusal_of_batch(records: memoryview, version: int) -> _Refusal | None:
+def _refusal_of_batch(records: memoryview, version: int) -> Refusal | None:
     """Return the reason to refuse a batch in this version of the request, or None."""
     if len(records) < HEADER_SIZE:
         return None
-    attributes = records[ATTRIBUTES_POSITION + 1]
-    if attributes & TRANSACTIONAL_FLAG:
-        return _Refusal(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS)
-    if version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
-        return _Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    codec = records[ATTRIBUTES_POSITION + 1] & CODEC_MASK
+    if version < ZSTD_SINCE and codec == Codec.ZSTD:
+        return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     return None
 
 
-def _refused(index: int, refusal: _Refusal) -> PartitionProduceResponse:
+def _refused(index: int, refusal: Refusal) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
         error_code=refusal.code,

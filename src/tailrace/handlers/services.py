@@ -23,8 +23,9 @@ from tailrace.coordinator.errors import (
 )
 from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.errors import ConfigError, DirectoryError, FatalError, TailraceError
-from tailrace.model import IsolationLevel
+from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.errors import ErrorCode, code_for
 from tailrace.protocol.fields import NO_UUID
 from tailrace.replication.device_reads import DeviceReads
@@ -58,7 +59,9 @@ from tailrace.storage.producers import (
 
 if TYPE_CHECKING:
     from tailrace.coordinator.groups.all_groups import AllGroupsMachine
+    from tailrace.coordinator.shard import PartitionLog
     from tailrace.coordinator.shards import Shards
+    from tailrace.coordinator.transactions.machine import TransactionMachine
 
 MESSAGE_CHARACTERS_MAX = 8000
 """Older versions allow 32,767 bytes for a string, and a character has up to four bytes."""
@@ -118,6 +121,10 @@ class Services:
     groups: "Shards[AllGroupsMachine]"
     group_settings: GroupSettings
     consumer_settings: ConsumerSettings
+    transactions: "Shards[TransactionMachine]"
+    transaction_settings: TransactionSettings
+    coordinator_log: "Callable[[TopicPartition], PartitionLog]"
+    """A partition of this broker, as coordinators write to it."""
     clock: Clock
     is_durable: bool
     """Whether acks=all waits until the records are on the device (`tailrace.durability`)."""

@@ -201,6 +201,11 @@ _SERVED = (
     (ApiKey.DELETE_TOPICS, 1, 6),
     (ApiKey.DELETE_RECORDS, 0, 2),
     (ApiKey.INIT_PRODUCER_ID, 0, 5),
+    (ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5),
+    (ApiKey.ADD_OFFSETS_TO_TXN, 0, 4),
+    (ApiKey.END_TXN, 0, 5),
+    (ApiKey.WRITE_TXN_MARKERS, 1, 2),
+    (ApiKey.TXN_OFFSET_COMMIT, 0, 5),
     (ApiKey.DESCRIBE_CONFIGS, 1, 4),
     (ApiKey.ALTER_CONFIGS, 0, 2),
     (ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2),
@@ -208,16 +213,15 @@ _SERVED = (
     (ApiKey.DELETE_GROUPS, 0, 2),
     (ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
     (ApiKey.OFFSET_DELETE, 0, 0),
+    (ApiKey.DESCRIBE_PRODUCERS, 0, 0),
+    (ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
+    (ApiKey.LIST_TRANSACTIONS, 0, 2),
     (ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1),
     (ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
 )
 
 _SPOKEN = (
     (ApiKey.SASL_HANDSHAKE, 0, 1),
-    (ApiKey.ADD_PARTITIONS_TO_TXN, 0, 3),
-    (ApiKey.ADD_OFFSETS_TO_TXN, 0, 4),
-    (ApiKey.END_TXN, 0, 4),
-    (ApiKey.TXN_OFFSET_COMMIT, 0, 4),
     (ApiKey.SASL_AUTHENTICATE, 0, 2),
 )
 
@@ -229,7 +233,7 @@ APIS: dict[int, Api] = {
 SPOKEN: dict[int, Api] = APIS | {
     key: Api(key=key, first_version=first, last_version=last) for key, first, last in _SPOKEN
 }
-"""The requests that our clients send: the served ones and those of SASL and of transactions."""
+"""The requests that our clients send: the served ones and those of SASL."""
 
 
 @cache

@@ -6,7 +6,8 @@ some time. Work that cannot be split into short steps belongs on a thread (`thre
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -14,6 +15,9 @@ R = TypeVar("R")
 
 SLICE_S: Final = 0.002
 """Length of a slice in seconds, after which other callbacks run."""
+
+AT_ONCE_MAX: Final = 100
+"""Most parts of one request that wait beside each other."""
 
 
 class Slices:
@@ -40,3 +44,12 @@ async def each_in_slices(items: Iterable[T], work: Callable[[T], R], slices: Sli
         done.append(work(item))
         await slices.turn()
     return done
+
+
+async def gather_in_parts(waiting: Iterable[Awaitable[T]]) -> list[T]:
+    """The results of all, in their order; at most `AT_ONCE_MAX` of them wait beside each other."""
+    each = iter(waiting)
+    results: list[T] = []
+    while part := list(islice(each, AT_ONCE_MAX)):
+        results += await asyncio.gather(*part)
+    return results

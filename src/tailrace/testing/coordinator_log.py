@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.model import TopicPartition
 from tailrace.records.batch import Batch, stamp
+from tailrace.storage.verification import VerificationGuard
 
 T = TypeVar("T")
 
@@ -35,7 +37,18 @@ class MemoryPartitionLog:
         """Wait for `is_free`."""
         await self.is_free.wait()
 
-    def append(self, batch: bytearray) -> int:
+    def begin_verification(
+        self, producer: TransactionalProducer, *, begins_at_zero: bool
+    ) -> VerificationGuard | None:
+        """None: this log lets every transaction begin."""
+
+    def append(
+        self,
+        batch: bytearray,
+        *,
+        guard: VerificationGuard | None = None,  # noqa: ARG002 - as above
+        raises_epoch: bool = False,  # noqa: ARG002 - it has no state of producers
+    ) -> int:
         """Append one batch; returns its base offset.
 
         Raises:

@@ -29,6 +29,7 @@ from tailrace.protocol.messages.list_offsets import (
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import build_end_marker
+from tailrace.storage.verification import VerificationGuard
 from tailrace.testing import Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import batch, connect, create_topic, fetch, produce, running
 
@@ -36,11 +37,18 @@ COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCO
 NOW = 1_700_000_000_000
 
 
-def write(broker: RunningBroker, data: bytes, *, origin: AppendOrigin) -> None:
+def write(
+    broker: RunningBroker,
+    data: bytes,
+    *,
+    origin: AppendOrigin,
+    guard: VerificationGuard | None = None,
+) -> None:
     """Append to partition 0 of topic t as a coordinator would have it, and wake the readers."""
     partition = broker.replicas.find(TopicPartition("t", 0))
     log = partition.log
-    log.append(memoryview(bytearray(data)), leader_epoch=LeaderEpoch(0), now_ms=NOW, origin=origin)
+    records = memoryview(bytearray(data))
+    log.append(records, leader_epoch=LeaderEpoch(0), now_ms=NOW, origin=origin, guard=guard)
     log.advance_high_watermark(log.end_offset)
     partition.appended.changed()
 
@@ -51,7 +59,10 @@ def write_open(broker: RunningBroker, producer_id: int, value: bytes) -> None:
         producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
     )
     builder.append(b"k", value, timestamp=NOW)
-    write(broker, builder.build(), origin=AppendOrigin.CLIENT)
+    guard = broker.replicas.find(TopicPartition("t", 0)).log.producers.begin_verification(
+        producer_id, epoch=0, sequence=0, now_ms=NOW
+    )
+    write(broker, builder.build(), origin=AppendOrigin.CLIENT, guard=guard)
 
 
 def end(broker: RunningBroker, producer_id: int, *, is_commit: bool) -> None:
@@ -160,8 +171,8 @@ async def test_offsets_for_committed_readers_stop_at_the_last_stable_one(outside
             assert found == [(ErrorCode.NONE, offset) for offset in offsets]
 
 
-async def test_a_transaction_is_refused_on_the_wire(outside: Outside) -> None:
-    """There is no coordinator that could end it; nothing is appended."""
+async def test_a_transaction_without_an_id_is_refused(outside: Outside) -> None:
+    """No coordinator could end it; nothing is appended."""
     async with running(outside) as broker:
         peer = connect(outside, broker)
         await create_topic(peer, "t")
@@ -170,5 +181,5 @@ async def test_a_transaction_is_refused_on_the_wire(outside: Outside) -> None:
         )
         builder.append(b"k", b"v", timestamp=NOW)
         answer = await produce(peer, "t", builder.build())
-        assert answer.error_code == ErrorCode.INVALID_TXN_STATE
+        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert await latest(peer, UNCOMMITTED, -1) == (0, 0)

@@ -6,7 +6,6 @@ Of each transaction all partitions are added or none: beside one that cannot be,
 attempted.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from tailrace.coordinator.machine import TransactionalProducer
@@ -24,6 +23,7 @@ from tailrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from tailrace.runtime.slices import Slices, gather_in_parts
 
 Check = Callable[[TopicPartition], ErrorCode]
 """NONE, or why a partition cannot be added: there is none, or the client may not write to it."""
@@ -37,6 +37,7 @@ async def add_partitions_to_txn(
     check: Check,
 ) -> AddPartitionsToTxnResponse:
     """The response to a request in this version."""
+    slices = Slices()
     if version < 4:
         errors = await _add(
             coordinator,
@@ -45,19 +46,20 @@ async def add_partitions_to_txn(
                 producer=TransactionalProducer(
                     request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
                 ),
-                partitions=_partitions(request.v3_and_below_topics),
+                partitions=await _partitions(request.v3_and_below_topics, slices),
                 client_version=CLASSIC,
             ),
             check,
+            slices=slices,
         )
         known = {
             each: for_version(error, version, fenced_since=2) for each, error in errors.items()
         }
         return AddPartitionsToTxnResponse(
-            results_by_topic_v3_and_below=_results(request.v3_and_below_topics, known)
+            results_by_topic_v3_and_below=await _results(request.v3_and_below_topics, known, slices)
         )
-    results = await asyncio.gather(
-        *(_add_or_verify(coordinator, each, check) for each in request.transactions)
+    results = await gather_in_parts(
+        _add_or_verify(coordinator, each, check) for each in request.transactions
     )
     return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
 
@@ -65,60 +67,75 @@ async def add_partitions_to_txn(
 async def _add_or_verify(
     coordinator: TransactionCoordinator, transaction: AddPartitionsToTxnTransaction, check: Check
 ) -> AddPartitionsToTxnResult:
+    slices = Slices()
     request = AddPartitions(
         transactional_id=transaction.transactional_id,
         producer=TransactionalProducer(transaction.producer_id, transaction.producer_epoch),
-        partitions=_partitions(transaction.topics),
+        partitions=await _partitions(transaction.topics, slices),
         client_version=EPOCH_PER_TRANSACTION,
     )
     if transaction.verify_only:
-        errors = _refused(request.partitions, check)
+        errors = await _refused(request.partitions, check, slices)
         if not errors:
             errors = await coordinator.verify_partitions(request)
     else:
-        errors = await _add(coordinator, request, check)
+        errors = await _add(coordinator, request, check, slices=slices)
     return AddPartitionsToTxnResult(
         transactional_id=transaction.transactional_id,
-        topic_results=_results(transaction.topics, errors),
+        topic_results=await _results(transaction.topics, errors, slices),
     )
 
 
 async def _add(
-    coordinator: TransactionCoordinator, request: AddPartitions, check: Check
+    coordinator: TransactionCoordinator, request: AddPartitions, check: Check, *, slices: Slices
 ) -> dict[TopicPartition, ErrorCode]:
-    refused = _refused(request.partitions, check)
+    refused = await _refused(request.partitions, check, slices)
     if refused:
         return refused
     return dict.fromkeys(request.partitions, await coordinator.add_partitions(request))
 
 
-def _refused(partitions: Iterable[TopicPartition], check: Check) -> dict[TopicPartition, ErrorCode]:
+async def _refused(
+    partitions: Iterable[TopicPartition], check: Check, slices: Slices
+) -> dict[TopicPartition, ErrorCode]:
     """An error for each partition if one of them cannot be added; else nothing."""
-    errors = {each: check(each) for each in partitions}
+    errors = {}
+    for each in partitions:
+        errors[each] = check(each)
+        await slices.turn()
     if not any(errors.values()):
         return {}
     return {each: error or ErrorCode.OPERATION_NOT_ATTEMPTED for each, error in errors.items()}
 
 
-def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> frozenset[TopicPartition]:
-    return frozenset(
-        TopicPartition(topic.name, number) for topic in topics for number in topic.partitions
-    )
+async def _partitions(
+    topics: Iterable[AddPartitionsToTxnTopic], slices: Slices
+) -> frozenset[TopicPartition]:
+    partitions = set()
+    for topic in topics:
+        for number in topic.partitions:
+            partitions.add(TopicPartition(topic.name, number))
+            await slices.turn()
+    return frozenset(partitions)
 
 
-def _results(
-    topics: Iterable[AddPartitionsToTxnTopic], errors: Mapping[TopicPartition, ErrorCode]
+async def _results(
+    topics: Iterable[AddPartitionsToTxnTopic],
+    errors: Mapping[TopicPartition, ErrorCode],
+    slices: Slices,
 ) -> tuple[AddPartitionsToTxnTopicResult, ...]:
-    return tuple(
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=tuple(
+    results = []
+    for topic in topics:
+        of_topic = []
+        for number in topic.partitions:
+            error = errors[TopicPartition(topic.name, number)]
+            of_topic.append(
                 AddPartitionsToTxnPartitionResult(
-                    partition_index=number,
-                    partition_error_code=errors[TopicPartition(topic.name, number)],
+                    partition_index=number, partition_error_code=error
                 )
-                for number in topic.partitions
-            ),
+            )
+            await slices.turn()
+        results.append(
+            AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=tuple(of_topic))
         )
-        for topic in topics
-    )
+    return tuple(results)

@@ -9,7 +9,6 @@ be left over; ids are never given out twice, and gaps between them mean nothing.
 """
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TypeVar
 
 from tailrace.coordinator.errors import (
@@ -29,7 +28,11 @@ from tailrace.coordinator.transactions.requests import (
     ProducerReply,
 )
 from tailrace.coordinator.transactions.settings import TransactionSettings
-from tailrace.coordinator.transactions.state import CLASSIC, EPOCH_PER_TRANSACTION
+from tailrace.coordinator.transactions.state import (
+    CLASSIC,
+    EPOCH_PER_TRANSACTION,
+    Transaction,
+)
 from tailrace.errors import RecordTooLargeError, StorageError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -48,6 +51,7 @@ from tailrace.protocol.messages.list_transactions import (
     ListTransactionsResponse,
 )
 from tailrace.protocol.messages.list_transactions import TransactionState as Listed
+from tailrace.runtime.slices import Slices
 
 T = TypeVar("T")
 
@@ -160,14 +164,19 @@ class TransactionCoordinator:
             duration_ms=request.duration_filter,
             is_listed=is_listed,
         )
+        slices = Slices()
         listed: list[Listed] = []
         for shard in self._shards:
             try:
-                listed += await shard.run(partial(_list, wanted))
+                transactions, now_ms = await shard.run(_all)
             except NotCoordinatorError:
                 continue  # It has gone elsewhere, or cannot be read.
             except _UNAVAILABLE as error:
                 return ListTransactionsResponse(error_code=_code_for(error))
+            for each in transactions:
+                if wanted.takes(each, now_ms):
+                    listed.append(views.listed(each))
+                await slices.turn()
         return ListTransactionsResponse(
             unknown_state_filters=unknown, transaction_states=tuple(listed)
         )
@@ -261,5 +270,5 @@ def _code_for(error: Unavailable) -> ErrorCode:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def _list(wanted: views.Filter, machine: TransactionMachine, now_ms: int) -> Decision[list[Listed]]:
-    return Decision(reply=[views.listed(each) for each in machine if wanted.takes(each, now_ms)])
+def _all(machine: TransactionMachine, now_ms: int) -> Decision[tuple[tuple[Transaction, ...], int]]:
+    return Decision(reply=(tuple(machine), now_ms))

@@ -2,18 +2,78 @@
 
 from dataclasses import dataclass
 
+from tailrace.config.settings import INT32_MAX, setting, settings_of
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TransactionSettings:
-    """Limits and times of transactions, in milliseconds."""
+    """Limits and times of transactions; times are in milliseconds."""
 
-    timeout_ms_max: int = 900_000
-    """`transaction.max.timeout.ms`: the longest timeout that a client may ask for."""
-    id_expiration_ms: int = 604_800_000
-    """`transactional.id.expiration.ms`: how long an id stays after its last transaction."""
-    abort_interval_ms: int = 10_000
-    """`transaction.abort.timed.out.transaction.cleanup.interval.ms`: time between two searches for
-    transactions that have been open for too long."""
-    expiry_interval_ms: int = 3_600_000
-    """`transaction.remove.expired.transaction.cleanup.interval.ms`: time between two searches for
-    ids to remove."""
+    partition_count: int = setting(
+        "transaction.state.log.num.partitions",
+        default=50,
+        low=1,
+        high=10_000,
+        text="Partitions of `__transaction_state` when it is created; a transactional id is in "
+        "one of them.",
+    )
+    segment_bytes: int = setting(
+        "transaction.state.log.segment.bytes",
+        default=104_857_600,
+        low=1024,
+        high=INT32_MAX,
+        text="`segment.bytes` of `__transaction_state` when it is created.",
+    )
+    timeout_ms_max: int = setting(
+        "transaction.max.timeout.ms",
+        default=900_000,
+        low=1,
+        high=INT32_MAX,
+        text="Longest transaction timeout that a producer may ask for.",
+    )
+    id_expiration_ms: int = setting(
+        "transactional.id.expiration.ms",
+        default=604_800_000,
+        low=1,
+        high=INT32_MAX,
+        text="How long a transactional id stays after its last transaction.",
+    )
+    abort_interval_ms: int = setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        default=10_000,
+        low=1,
+        high=INT32_MAX,
+        text="How often the broker looks for transactions that are open for longer than their "
+        "timeout, and aborts them.",
+    )
+    expiry_interval_ms: int = setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        default=3_600_000,
+        low=1,
+        high=INT32_MAX,
+        text="How often the broker looks for expired transactional ids.",
+    )
+    is_verifying: bool = setting(
+        "transaction.partition.verification.enable",
+        default=True,
+        text="Whether the coordinator is asked before a transaction's first batch in a partition "
+        "(KIP-890). Without that, a late batch can open a transaction that nobody ends.",
+    )
+    retry_ms: int = setting(
+        "add.partitions.to.txn.retry.backoff.ms",
+        default=20,
+        low=1,
+        high=INT32_MAX,
+        text="Time between two requests to add a partition to a transaction while the markers of "
+        "the one before are written.",
+    )
+    retry_ms_max: int = setting(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        default=100,
+        low=0,
+        high=INT32_MAX,
+        text="Time after which such a produce request is answered with CONCURRENT_TRANSACTIONS.",
+    )
+
+
+TRANSACTION_SETTINGS = settings_of(TransactionSettings)

@@ -1,0 +1,24 @@
+"""Why a batch of a Produce request is refused, as far as its header shows it."""
+
+from dataclasses import dataclass
+
+from tailrace.errors import RecordError
+from tailrace.protocol.errors import ErrorCode
+from tailrace.records.layout import ATTRIBUTES_POSITION, HEADER_SIZE, TRANSACTIONAL_FLAG
+from tailrace.runtime.files import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The error of a batch, or of a whole request."""
+
+    code: ErrorCode
+    message: str | None = None
+    record_errors: tuple[RecordError, ...] = ()
+
+
+def is_transactional(records: Buffer) -> bool:
+    """Whether these bytes begin with the header of a transactional batch."""
+    if len(records) < HEADER_SIZE:
+        return False
+    return bool(records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_FLAG)

@@ -1,0 +1,124 @@
+"""The part of Produce before a transaction's first batch in a partition: its coordinator is asked.
+
+no transaction open here   guard from the log, the coordinator's yes, append with the guard
+open                       nothing: the batch follows
+
+Produce up to v10   the partition is in the transaction, or INVALID_TXN_STATE
+v11                 likewise, or TRANSACTION_ABORTABLE
+from v12 on         it is added to the transaction now (KIP-890)
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from struct import Struct
+
+from tailrace.coordinator.machine import TransactionalProducer
+from tailrace.coordinator.transactions.requests import AddPartitions
+from tailrace.coordinator.transactions.state import CLASSIC, EPOCH_PER_TRANSACTION
+from tailrace.handlers.produce_refusals import Refusal, is_transactional
+from tailrace.handlers.services import Services
+from tailrace.handlers.transactions import ask_coordinator, error_of_verification
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.produce import ProduceRequest
+from tailrace.records import layout
+from tailrace.runtime.slices import Slices
+from tailrace.storage.verification import VerificationGuard
+
+ABORTABLE_SINCE = 11
+ADDS_SINCE = 12
+
+_RETRIED = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""Errors of a coordinator that clients do not expect from Produce; they retry
+NOT_ENOUGH_REPLICAS, without new metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The result for the transactional batches of a request, by partition."""
+
+    refusals: Mapping[TopicPartition, Refusal] = field(default_factory=dict)
+    guards: Mapping[TopicPartition, VerificationGuard] = field(default_factory=dict)
+    """The guard of each batch that begins a transaction in its partition."""
+
+
+async def admit(services: Services, request: ProduceRequest, version: int) -> Admission | Refusal:
+    """Verify the transactional batches of a request; a refusal is for the whole request."""
+    if request.transactional_id is None:
+        return Refusal(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "the request has transactional records and no transactional id",
+        )
+    slices = Slices()
+    producer: TransactionalProducer | None = None
+    guards: dict[TopicPartition, VerificationGuard] = {}
+    for name, records in _transactional(services, request):
+        await slices.turn()
+        producer_id, epoch, sequence = _PRODUCER.unpack_from(records, layout.PRODUCER_ID_POSITION)
+        if producer not in {None, (producer_id, epoch)}:
+            return Refusal(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                "the request has transactional records of several producers",
+            )
+        producer = TransactionalProducer(producer_id, epoch)
+        partition = services.replicas.get(name)
+        if producer_id < 0 or partition is None or not services.transaction_settings.is_verifying:
+            continue
+        guard = partition.log.producers.begin_verification(
+            producer_id,
+            epoch=epoch,
+            sequence=sequence,
+            now_ms=services.clock.now_ms(),
+            begins_at_zero=version >= ADDS_SINCE,
+        )
+        if guard is not None:
+            guards[name] = guard
+    if producer is None or not guards:
+        return Admission()
+    is_adding = version >= ADDS_SINCE
+    asked = AddPartitions(
+        transactional_id=request.transactional_id,
+        producer=producer,
+        partitions=frozenset(guards),
+        client_version=EPOCH_PER_TRANSACTION if is_adding else CLASSIC,
+    )
+    errors = await ask_coordinator(services, asked, is_adding=is_adding)
+    refusals = {name: _refusal(error, version) for name, error in errors.items() if error}
+    return Admission(refusals, guards)
+
+
+_PRODUCER = Struct(">qhi")
+
+
+def _transactional(
+    services: Services, request: ProduceRequest
+) -> Iterator[tuple[TopicPartition, memoryview]]:
+    """The transactional batches for topics that clients may write to."""
+    for data in request.topic_data:
+        topic = services.find_topic(data.name, data.topic_id)
+        if topic is None or topic.is_internal:
+            continue
+        for each in data.partition_data:
+            records = memoryview(each.records or b"")
+            if is_transactional(records):
+                yield TopicPartition(topic.name, each.index), records
+
+
+def _refusal(error: ErrorCode, version: int) -> Refusal:
+    code = error_of_verification(error, knows_abortable=version >= ABORTABLE_SINCE)
+    if code is ErrorCode.INVALID_TXN_STATE:
+        return Refusal(code, "the partition was not added to the transaction")
+    is_known = version >= ADDS_SINCE and code is ErrorCode.CONCURRENT_TRANSACTIONS
+    if code in _RETRIED and not is_known:
+        return Refusal(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"the transaction could not be verified now, because of {code.name}; send it again",
+        )
+    return Refusal(code)

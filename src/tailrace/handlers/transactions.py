@@ -1,0 +1,58 @@
+"""Functions for all handlers of transactions: they find the coordinator, and ask it."""
+
+import asyncio
+
+from tailrace.coordinator.errors import CoordinatorLoadInProgressError
+from tailrace.coordinator.transactions.coordinator import TransactionCoordinator
+from tailrace.coordinator.transactions.requests import AddPartitions
+from tailrace.errors import StorageError
+from tailrace.handlers.services import Services
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+
+
+def coordinator_of(services: Services) -> TransactionCoordinator:
+    """The coordinator of the transactions whose partitions this broker leads."""
+
+    async def new_producer_id() -> int:
+        try:
+            return await services.changes.on_device(services.controller.next_producer_id)
+        except StorageError as error:
+            raise CoordinatorLoadInProgressError(str(error)) from error
+
+    return TransactionCoordinator(
+        services.transactions, new_producer_id, services.transaction_settings
+    )
+
+
+async def ask_coordinator(
+    services: Services, request: AddPartitions, *, is_adding: bool
+) -> dict[TopicPartition, ErrorCode]:
+    """Whether partitions are in a transaction: NONE, or an error, for each.
+
+    With `is_adding` they are added to it, all or none (KIP-890). While the markers of the
+    transaction before are written, that is tried again for a short time.
+    """
+    coordinator, settings = coordinator_of(services), services.transaction_settings
+    if not is_adding:
+        return await coordinator.verify_partitions(request)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + settings.retry_ms_max / 1000
+    pause_s = settings.retry_ms / 1000
+    while True:
+        error = await coordinator.add_partitions(request)
+        if error is not ErrorCode.CONCURRENT_TRANSACTIONS or loop.time() + pause_s > deadline:
+            return dict.fromkeys(request.partitions, error)
+        await asyncio.sleep(pause_s)
+
+
+def error_of_verification(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
+    """The error for a producer whose partition is not in its transaction, by its coordinator.
+
+    Older producers do not know TRANSACTION_ABORTABLE.
+    """
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    return error

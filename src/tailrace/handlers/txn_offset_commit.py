@@ -1,0 +1,161 @@
+"""TxnOffsetCommit (28): a group's offsets, which count when their transaction is committed.
+
+Versions: 0 to 5.
+Behaviour: as OffsetCommit, with a producer. Before the first offsets of a transaction the
+    transaction coordinator is asked, as for Produce. Until the marker the offsets are pending:
+    OffsetFetch with `require_stable` answers UNSTABLE_OFFSET_COMMIT.
+Version notes: below v2 a coordinator that loads is COORDINATOR_NOT_AVAILABLE; v3 has the member of
+    the group, which is checked (KIP-447); below v4 a transaction without the group is
+    INVALID_TXN_STATE, in v4 TRANSACTION_ABORTABLE; in v5 the group is added to it (KIP-890).
+"""
+
+from dataclasses import replace
+
+from tailrace.coordinator.errors import CoordinatorNotAvailableError
+from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
+from tailrace.coordinator.machine import TransactionalProducer
+from tailrace.coordinator.placement import partition_of
+from tailrace.coordinator.transactions.requests import AddPartitions
+from tailrace.coordinator.transactions.state import CLASSIC, EPOCH_PER_TRANSACTION
+from tailrace.errors import FatalError, TailraceError
+from tailrace.handlers.services import Services, error_code
+from tailrace.handlers.transactions import ask_coordinator, error_of_verification
+from tailrace.model import OFFSETS_TOPIC, TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import NO_UUID
+from tailrace.protocol.frames import RequestHeader
+from tailrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from tailrace.runtime.slices import Slices
+
+LOADING_SINCE = 2
+ABORTABLE_SINCE = 4
+ADDS_SINCE = 5
+
+
+async def handle_txn_offset_commit(
+    services: Services, header: RequestHeader, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    """Commit what exists with the transaction, and answer for each partition."""
+    slices = Slices()
+    codes: list[list[ErrorCode]] = []
+    found: list[OffsetToCommit] = []
+    places: list[tuple[int, int]] = []
+    for number, topic in enumerate(request.topics):
+        known = services.find_topic(topic.name, NO_UUID)
+        codes.append([])
+        for each in topic.partitions:
+            if known is None or each.partition_index not in known.partitions:
+                codes[-1].append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                places.append((number, len(codes[-1])))
+                codes[-1].append(ErrorCode.NONE)
+                found.append(
+                    OffsetToCommit(
+                        TopicPartition(known.name, each.partition_index),
+                        known.topic_id,
+                        each.committed_offset,
+                        each.committed_leader_epoch,
+                        each.committed_metadata or "",
+                    )
+                )
+            await slices.turn()
+    answer = await _commit(services, request, found, version=header.api_version) if found else []
+    told = [answer] * len(found) if isinstance(answer, ErrorCode) else answer
+    for (number, place), code in zip(places, told, strict=True):
+        codes[number][place] = code
+    return TxnOffsetCommitResponse(
+        topics=tuple(
+            [_answered(topic, code) for topic, code in zip(request.topics, codes, strict=True)]
+        )
+    )
+
+
+async def _commit(
+    services: Services,
+    request: TxnOffsetCommitRequest,
+    offsets: list[OffsetToCommit],
+    *,
+    version: int,
+) -> list[ErrorCode] | ErrorCode:
+    """A code for each offset, or one for all."""
+    producer = TransactionalProducer(request.producer_id, request.producer_epoch)
+    commit = Commit(
+        group_id=request.group_id,
+        committer=Committer(request.generation_id, request.member_id, request.group_instance_id),
+        offsets=offsets,
+        version=version,
+        producer=producer,
+    )
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    try:
+        shard = services.groups.shard_of(request.group_id)
+        guard = shard.begin_verification(producer, begins_at_zero=version >= ADDS_SINCE)
+        if guard is not None and services.transaction_settings.is_verifying:
+            error = await _verified(services, request, producer, version=version)
+            if error is not ErrorCode.NONE:
+                return error
+        return await shard.run(
+            lambda groups, now_ms: replace(groups.commit(commit, now_ms), guard=guard)
+        )
+    except TailraceError as error:
+        return _code_of(error, version)
+
+
+async def _verified(
+    services: Services,
+    request: TxnOffsetCommitRequest,
+    producer: TransactionalProducer,
+    *,
+    version: int,
+) -> ErrorCode:
+    """Whether the group is in the transaction; in v5 it is added."""
+    is_adding = version >= ADDS_SINCE
+    count = services.controller.image.topics[OFFSETS_TOPIC].partition_count
+    partition = TopicPartition(OFFSETS_TOPIC, partition_of(request.group_id, count))
+    asked = AddPartitions(
+        transactional_id=request.transactional_id,
+        producer=producer,
+        partitions=frozenset({partition}),
+        client_version=EPOCH_PER_TRANSACTION if is_adding else CLASSIC,
+    )
+    errors = await ask_coordinator(services, asked, is_adding=is_adding)
+    error = error_of_verification(errors[partition], knows_abortable=version >= ABORTABLE_SINCE)
+    if error is ErrorCode.CONCURRENT_TRANSACTIONS and not is_adding:
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return _for_version(error, version)
+
+
+def _code_of(error: TailraceError, version: int) -> ErrorCode:
+    if isinstance(error, CoordinatorNotAvailableError) and isinstance(error.__cause__, FatalError):
+        # The log has refused the producer: its epoch is old, or its transaction is over.
+        return error_code(error.__cause__)
+    return _for_version(error_code(error), version)
+
+
+def _for_version(code: ErrorCode, version: int) -> ErrorCode:
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_SINCE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
+
+
+def _answered(
+    topic: TxnOffsetCommitRequestTopic, codes: list[ErrorCode]
+) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=topic.name,
+        partitions=tuple(
+            [
+                TxnOffsetCommitResponsePartition(
+                    partition_index=each.partition_index, error_code=code
+                )
+                for each, code in zip(topic.partitions, codes, strict=True)
+            ]
+        ),
+    )
