@@ -2,9 +2,10 @@
 
 from itertools import pairwise
 
+import confluent_kafka
 import pytest
 
-from tests.wire.clients import CLIENTS, Client, Sent
+from tests.wire.clients import CLIENTS, TIMEOUT_S, Client, Sent
 
 pytestmark = pytest.mark.wire
 
@@ -62,3 +63,14 @@ def test_an_idempotent_producer_works(
     topic = f"idempotent.{request.node.callspec.id}"
     offsets = client.produce(address, topic, RECORDS, codec="lz4", is_idempotent=True)
     assert offsets == list(range(len(RECORDS)))
+
+
+def test_a_consumer_checks_its_position_for_truncation(address: str) -> None:
+    """A consumer of librdkafka asks where its leader epoch ends, and reads on: nothing was cut."""
+    topic = "validated"
+    CLIENTS["confluent-kafka"].produce(address, topic, RECORDS, codec="none", is_idempotent=False)
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "none"})
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 150, leader_epoch=0)])
+    messages = consumer.consume(50, TIMEOUT_S)
+    consumer.close()
+    assert [message.offset() for message in messages] == list(range(150, 200))

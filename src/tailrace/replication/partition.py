@@ -21,6 +21,7 @@ from tailrace.replication.waiting import Watched
 from tailrace.runtime.files import CutMeanwhileError
 from tailrace.storage.appends import PlannedAppend
 from tailrace.storage.directories import unusable
+from tailrace.storage.epochs import EpochEnd
 from tailrace.storage.log import Log, LogAppendInfo
 from tailrace.storage.manager import is_shortage
 from tailrace.storage.positions import ReadLimit
@@ -238,6 +239,16 @@ class Partition:
             raise UnknownLeaderEpochError(
                 f"leader epoch {epoch} is newer than the one of this broker, {self.leader_epoch}"
             )
+
+    def end_of_epoch(self, epoch: LeaderEpoch) -> EpochEnd:
+        """The newest epoch at or below `epoch`, and where it ends; see `end_offset_for`.
+
+        The leader's own epoch is known, and ends at the log end, before its first record too.
+        """
+        log_end = self.log.end_offset
+        if epoch == self.leader_epoch:
+            return EpochEnd(epoch, log_end)
+        return self.log.epochs.end_offset_for(epoch, log_end=log_end)
 
     def failed(self, error: OSError) -> None:
         """Handle a device error: log a full disk, else take the directory out of service.
