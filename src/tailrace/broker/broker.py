@@ -149,19 +149,11 @@ class RunningBroker:
             fetch_bytes_max=config.fetch_bytes_max,
             # So that a waiting fetch of a lost client does not outlast `connections.max.idle.ms`.
             fetch_wait_ms_max=config.idle_ms_max // 2,
+            partitions_per_answer_max=config.partitions_per_answer_max,
             broker_settings=BROKER_SETTINGS,
             broker_given=config.given,
         )
-        self._server = Server(
-            runtime.network,
-            Dispatcher(find_handlers(services), runtime.threads),
-            read_from_device=device_reads.first_bytes,
-            address=(config.host, config.port),
-            frame_bytes_max=config.frame_bytes_max,
-            idle_ms_max=config.idle_ms_max,
-            memory_bytes_max=config.request_memory_bytes_max,
-            limits=config.connection_limits,
-        )
+        self._server = self._server_of(services)
         self._schedules = {
             directory.path: Schedule(self._housekeeping(directory).jobs(config))
             for directory in logs.directories
@@ -253,6 +245,19 @@ class RunningBroker:
         finally:
             self._runtime.threads.close()
         logger.info("broker_stopped node=%d", self.config.node_id)
+
+    def _server_of(self, services: Services) -> Server:
+        config = self.config
+        return Server(
+            self._runtime.network,
+            Dispatcher(find_handlers(services), self._runtime.threads),
+            read_from_device=services.device_reads.first_bytes,
+            address=(config.host, config.port),
+            frame_bytes_max=config.frame_bytes_max,
+            idle_ms_max=config.idle_ms_max,
+            memory_bytes_max=config.request_memory_bytes_max,
+            limits=config.connection_limits,
+        )
 
     def _housekeeping(self, directory: DirectoryLogs) -> Housekeeping:
         return Housekeeping(

@@ -196,6 +196,13 @@ class BrokerConfig:
         high=INT32_MAX,
         text="Most bytes of records in one fetch response; one batch may be larger.",
     )
+    partitions_per_answer_max: int = setting(
+        "max.request.partition.size.limit",
+        default=2000,
+        low=1,
+        high=INT32_MAX,
+        text="Most partitions in one answer to DescribeTopicPartitions.",
+    )
     checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms",
         default=60_000,

@@ -91,7 +91,7 @@ _GROUPS: Final = {
         "num.replica.alter.log.dirs.threads socket.listen.backlog.size "
         "socket.receive.buffer.bytes socket.send.buffer.bytes early.start.listeners "
         "control.plane.listener.name max.incremental.fetch.session.cache.slots "
-        "max.request.partition.size.limit fetch.purgatory.purge.interval.requests "
+        "fetch.purgatory.purge.interval.requests "
         "producer.purgatory.purge.interval.requests "
         "delete.records.purgatory.purge.interval.requests remote.fetch.max.wait.ms "
         "remote.list.offsets.request.timeout.ms"

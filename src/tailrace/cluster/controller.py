@@ -64,6 +64,10 @@ class InvalidPartitionsError(FatalError, ValueError):
     """A number of partitions that is not allowed."""
 
 
+class TooManyPartitionsError(FatalError, ValueError):
+    """More partitions than a topic may have, so that one request cannot fill a disk."""
+
+
 class InvalidReplicationError(FatalError, ValueError):
     """A replication factor above the number of brokers, or below 1."""
 
@@ -118,6 +122,7 @@ class Controller:
             ReservedTopicError: it is the name of Kafka's metadata log.
             TopicExistsError: the name is taken, or differs only in dots and underscores.
             InvalidPartitionsError, InvalidReplicationError: the number is not possible here.
+            TooManyPartitionsError: more than `PARTITIONS_MAX`.
             ConfigError: settings that do not exist, are out of range or contradict each other.
         """
         check_topic_name(name)
@@ -125,8 +130,9 @@ class Controller:
             raise ReservedTopicError(f"Creation of internal topic {name} is prohibited.")
         self._check_name_is_free(name)
         count = self.defaults.partition_count if partition_count == -1 else partition_count
-        if not 1 <= count <= PARTITIONS_MAX:
-            raise InvalidPartitionsError(f"{count} partitions; a topic has 1 to {PARTITIONS_MAX}")
+        if count < 1:
+            raise InvalidPartitionsError(f"{count} partitions; a topic has at least 1")
+        _check_partition_limit(count)
         if replication_factor not in (-1, 1):
             raise InvalidReplicationError(
                 f"replication factor {replication_factor}; this cluster has 1 broker"
@@ -139,6 +145,21 @@ class Controller:
             partitions=tuple(range(count)),
             configs=MappingProxyType(given),
         )
+
+    def plan_partitions(self, topic: Topic, count: int) -> Topic:
+        """The topic with `count` partitions, which must be more than it has. Changes nothing.
+
+        Raises:
+            InvalidPartitionsError: it has as many or more.
+            TooManyPartitionsError: more than `PARTITIONS_MAX`.
+        """
+        if count <= topic.partition_count:
+            raise InvalidPartitionsError(
+                f"topic {topic.name} has {topic.partition_count} partitions; {count} is no increase"
+            )
+        _check_partition_limit(count)
+        added = range(topic.partition_count, count)
+        return replace(topic, partitions=(*topic.partitions, *added))
 
     def add(self, topic: Topic) -> None:
         """Add a planned topic to the cluster.
@@ -282,6 +303,13 @@ def check_topic_name(name: str) -> None:
     if _LEGAL_NAME.fullmatch(name) is None:
         raise InvalidTopicNameError(
             f"{name[:40]!r} is no topic name: letters, digits, dot, underscore and dash are allowed"
+        )
+
+
+def _check_partition_limit(count: int) -> None:
+    if count > PARTITIONS_MAX:
+        raise TooManyPartitionsError(
+            f"{count} partitions; a topic may have {PARTITIONS_MAX} at most"
         )
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from tailrace.cluster.controller import PARTITIONS_MAX
 from tailrace.cluster.image import Topic
 from tailrace.errors import TailraceError
+from tailrace.handlers.assignments import assignment_fault
 from tailrace.handlers.configs import check_count, topic_entries
 from tailrace.handlers.services import Services, error_code, error_message
 from tailrace.handlers.topics import create_topic
@@ -28,9 +29,6 @@ from tailrace.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from tailrace.runtime.slices import Slices
-
-SHOWN_MAX = 8
-"""Most brokers of an invalid assignment that the message names."""
 
 
 async def handle_create_topics(
@@ -100,12 +98,9 @@ def _assignment_fault(services: Services, wanted: CreatableTopic) -> tuple[Error
             message = f"the partitions must be 0, 1, 2, …; there is {number} instead of {expected}"
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
     for assignment in wanted.assignments:
-        if assignment.broker_ids != (services.node_id,):
-            message = (
-                f"partition {assignment.partition_index} is assigned to brokers "
-                f"{assignment.broker_ids[:SHOWN_MAX]}; the only broker is {services.node_id}"
-            )
-            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
+        fault = assignment_fault(services, assignment.partition_index, assignment.broker_ids)
+        if fault is not None:
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault
     return None
 
 

@@ -3,15 +3,18 @@
 Versions: 0 to 6.
 Version notes: up to v5 an unknown group is Dead and no error; since v6 GROUP_ID_NOT_FOUND.
     Groups of the consumer protocol are unknown here: they have ConsumerGroupDescribe.
-Behaviour: a group that is named twice is described once, since it may have many members.
-Not done: authorized operations (always "not asked for").
+Behaviour: a group that is named twice is described once, since it may have many members. From v3 on
+    a request may ask for the operations that it may do, which are all.
+Not done: nothing.
 """
+
+from dataclasses import replace
 
 from tailrace.coordinator.groups.all_groups import AllGroupsMachine
 from tailrace.coordinator.groups.all_views import describe_classic_group
 from tailrace.coordinator.machine import Decision
 from tailrace.handlers.groups import decide
-from tailrace.handlers.services import Services
+from tailrace.handlers.services import GROUP_OPERATIONS, Services
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.describe_groups import (
@@ -29,7 +32,10 @@ async def handle_describe_groups(
     slices = Slices()
     described = []
     for group_id in dict.fromkeys(request.groups):
-        described.append(await _describe(services, group_id, header.api_version))
+        found = await _describe(services, group_id, header.api_version)
+        if request.include_authorized_operations and not found.error_code:
+            found = replace(found, authorized_operations=GROUP_OPERATIONS)
+        described.append(found)
         await slices.turn()
     return DescribeGroupsResponse(groups=tuple(described))
 

@@ -11,8 +11,9 @@ Behaviour:
   - A partition whose log directory has failed is listed without a leader too, with this broker as
     its offline replica, as in Kafka: clients retry until the directory is back.
 Version notes: in v0 an empty list means all topics, from v1 null does; v10 returns topic ids, and
-    v12 accepts them (UNKNOWN_TOPIC_ID).
-Not done: authorized operations (always "not asked for"), racks, more than one listener.
+    v12 accepts them (UNKNOWN_TOPIC_ID). From v8 on a request may ask for the operations that it
+    may do, which are all.
+Not done: racks, more than one listener.
 """
 
 from collections.abc import Awaitable, Iterable
@@ -22,7 +23,13 @@ from typing import Final
 from tailrace.cluster.controller import ReservedTopicError
 from tailrace.cluster.image import Topic
 from tailrace.errors import TailraceError
-from tailrace.handlers.services import Services, error_code
+from tailrace.handlers.services import (
+    CLUSTER_OPERATIONS,
+    NO_OPERATIONS,
+    TOPIC_OPERATIONS,
+    Services,
+    error_code,
+)
 from tailrace.handlers.topics import create_topic
 from tailrace.model import TopicPartition
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
@@ -50,17 +57,17 @@ def handle_metadata(
     wants_all = request.topics is None or (header.api_version == 0 and not request.topics)
     make = partial(_describe_cluster, services, request, wants_all=wants_all)
     if wants_all:
-        return LongAnswer(make) if _are_many(services.controller.image.topics.values()) else make()
+        return LongAnswer(make) if are_many(services.controller.image.topics.values()) else make()
     wanted = request.topics or ()
     if len(wanted) > LOOKUPS_MAX:
         return LongAnswer(make, waits_for_device=True)  # One of them may have to be made.
     found = [services.find_topic(each.name or "", each.topic_id) for each in wanted]
-    if len(found) <= PARTS_INLINE_MAX and not _are_many(filter(None, found)):
+    if len(found) <= PARTS_INLINE_MAX and not are_many(filter(None, found)):
         return make()
     return LongAnswer(make, waits_for_device=None in found)
 
 
-def _are_many(topics: Iterable[Topic]) -> bool:
+def are_many(topics: Iterable[Topic]) -> bool:
     """Whether topics and their partitions are more than may be encoded on the loop."""
     count = 0
     for topic in topics:
@@ -76,14 +83,14 @@ async def _describe_cluster(
     slices = Slices()
     if wants_all:
         known = services.controller.image.topics.values()
-        topics = [await _describe(services, topic, slices) for topic in known]
+        topics = [await _describe(services, request, topic, slices=slices) for topic in known]
     else:
         may_create = request.allow_auto_topic_creation and services.auto_create_topics
         # Like Kafka, answer a topic that is named twice only once: it may have many partitions.
         distinct: dict[MetadataRequestTopic, None] = {}
         await each_in_slices(request.topics or (), distinct.setdefault, slices)
         topics = [
-            await _find_or_create(services, wanted, slices, may_create=may_create)
+            await _find_or_create(services, request, wanted, slices=slices, may_create=may_create)
             for wanted in distinct
         ]
     host, port = services.endpoint()
@@ -92,16 +99,24 @@ async def _describe_cluster(
         cluster_id=services.cluster_id,
         controller_id=services.node_id,
         topics=tuple(topics),
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
+        ),
     )
 
 
 async def _find_or_create(
-    services: Services, wanted: MetadataRequestTopic, slices: Slices, *, may_create: bool
+    services: Services,
+    request: MetadataRequest,
+    wanted: MetadataRequestTopic,
+    *,
+    slices: Slices,
+    may_create: bool,
 ) -> MetadataResponseTopic:
     await slices.turn()
     topic = services.find_topic(wanted.name or "", wanted.topic_id)
     if topic is not None:
-        return await _describe(services, topic, slices)
+        return await _describe(services, request, topic, slices=slices)
     if wanted.topic_id != NO_UUID or wanted.name is None:
         return MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=wanted.name, topic_id=wanted.topic_id
@@ -115,7 +130,7 @@ async def _find_or_create(
         return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     except TailraceError as error:
         return _missing(wanted.name, error_code(error))
-    return await _describe(services, topic, slices)
+    return await _describe(services, request, topic, slices=slices)
 
 
 async def _create(services: Services, name: str) -> Topic:
@@ -130,8 +145,10 @@ def _missing(name: str, code: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=code, name=name)
 
 
-async def _describe(services: Services, topic: Topic, slices: Slices) -> MetadataResponseTopic:
-    describe = partial(_describe_partition, services, topic)
+async def _describe(
+    services: Services, request: MetadataRequest, topic: Topic, *, slices: Slices
+) -> MetadataResponseTopic:
+    describe = partial(describe_partition, services, topic)
     partitions = await each_in_slices(range(topic.partition_count), describe, slices)
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
@@ -139,10 +156,14 @@ async def _describe(services: Services, topic: Topic, slices: Slices) -> Metadat
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=tuple(partitions),
+        topic_authorized_operations=(
+            TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS
+        ),
     )
 
 
-def _describe_partition(services: Services, topic: Topic, number: int) -> MetadataResponsePartition:
+def describe_partition(services: Services, topic: Topic, number: int) -> MetadataResponsePartition:
+    """Leader and replicas of a partition, also of one that is not on this broker."""
     name = TopicPartition(topic.name, number)
     partition, is_offline = services.replicas.get(name), services.replicas.is_offline(name)
     is_led = partition is not None and not is_offline

@@ -12,6 +12,7 @@ from tailrace.cluster.controller import (
     InvalidReplicationError,
     InvalidTopicNameError,
     ReservedTopicError,
+    TooManyPartitionsError,
     TopicExistsError,
 )
 from tailrace.cluster.image import Topic
@@ -66,6 +67,18 @@ if TYPE_CHECKING:
 MESSAGE_CHARACTERS_MAX = 8000
 """Older versions allow 32,767 bytes for a string, and a character has up to four bytes."""
 
+NO_OPERATIONS = -(2**31)
+"""The authorized operations of an answer that nobody has asked for them."""
+
+CLUSTER_OPERATIONS = 8096
+"""All operations on a cluster, one bit each by Kafka's number; everybody may do everything here."""
+
+TOPIC_OPERATIONS = 3576
+"""All operations on a topic."""
+
+GROUP_OPERATIONS = 3400
+"""All operations on a group."""
+
 
 class InvalidRequestError(FatalError, ValueError):
     """A request that contradicts itself, or that this broker does not support."""
@@ -79,6 +92,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     ReservedTopicError: ErrorCode.INVALID_REQUEST,
     TopicExistsError: ErrorCode.TOPIC_ALREADY_EXISTS,
     InvalidPartitionsError: ErrorCode.INVALID_PARTITIONS,
+    TooManyPartitionsError: ErrorCode.POLICY_VIOLATION,
     InvalidReplicationError: ErrorCode.INVALID_REPLICATION_FACTOR,
     ConfigError: ErrorCode.INVALID_CONFIG,
     CoordinatorLoadInProgressError: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -133,6 +147,8 @@ class Services:
     """Most bytes of records in one fetch response."""
     fetch_wait_ms_max: int
     """Upper limit of the wait time of a fetch."""
+    partitions_per_answer_max: int
+    """Most partitions in one answer to DescribeTopicPartitions."""
     broker_settings: tuple[Setting, ...]
     """The declarations of all broker settings."""
     broker_given: Mapping[str, str]
@@ -142,6 +158,11 @@ class Services:
         """A topic by its id if that is not zero, else by its name; None if there is none."""
         image = self.controller.image
         return image.topics.get(name) if topic_id == NO_UUID else image.topic_by_id(topic_id)
+
+    def has_partition(self, name: TopicPartition) -> bool:
+        """Whether a topic of the cluster has this partition, on whichever broker it is."""
+        topic = self.controller.image.topics.get(name.topic)
+        return topic is not None and 0 <= name.partition < topic.partition_count
 
 
 def read_limit(isolation_level: int) -> ReadLimit:

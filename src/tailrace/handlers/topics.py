@@ -1,14 +1,15 @@
-"""Create, configure and delete a topic: its entry in the cluster image, and its logs.
+"""Create, grow, configure and delete a topic: its entry in the cluster image, and its logs.
 
 Each runs as a change of the cluster (`TopicChanges.make`): steps that wait for the device run on a
 worker thread, and the state that readers and writers see changes on the event loop.
 
-CreateTopics, DeleteTopics, Metadata (auto-creation) and the APIs that alter settings use it.
+CreateTopics, CreatePartitions, DeleteTopics, Metadata (auto-creation) and the APIs that alter
+settings use it.
 `broker.loading` opens the logs at a start.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from tailrace.cluster.changes import TopicChanges
@@ -32,19 +33,40 @@ async def create_topic(
     Raises:
         StorageError: the device refused; the created logs are removed again.
     """
+    numbers = topic.partitions
     try:
-        config = log_config(topic.configs, controller.defaults.configs)
-        slices = Slices()
-        for number in topic.partitions:
-            await slices.turn()
-            name = TopicPartition(topic.name, number)
-            make = partial(replicas.create, name, topic_id=topic.topic_id, config=config)
-            replicas.lead(await changes.on_device(make))
+        await _create_logs(changes, controller, replicas, topic=topic, numbers=numbers)
         await changes.on_device(lambda: controller.add(topic))
     except BaseException:
-        await _close(changes, controller, replicas, topic=topic)
+        await _close(changes, controller, replicas, topic=topic, numbers=numbers)
         raise
     logger.info("topic_created name=%s partitions=%d", topic.name, len(topic.partitions))
+
+
+async def add_partitions(
+    changes: TopicChanges,
+    controller: Controller,
+    replicas: Replicas,
+    *,
+    topic: Topic,
+    first_number: int,
+) -> None:
+    """Create the logs of partitions from `first_number` on, then save the planned topic.
+
+    A crash in between leaves folders of the topic, the lowest numbers first, which the next start
+    adopts: the topic then has some of the partitions.
+
+    Raises:
+        StorageError: the device refused; the created logs are removed again.
+    """
+    numbers = tuple(number for number in topic.partitions if number >= first_number)
+    try:
+        await _create_logs(changes, controller, replicas, topic=topic, numbers=numbers)
+        await changes.on_device(lambda: controller.change(topic))
+    except BaseException:
+        await _close(changes, controller, replicas, topic=topic, numbers=numbers)
+        raise
+    logger.info("partitions_created name=%s partitions=%d", topic.name, topic.partition_count)
 
 
 async def configure_topic(
@@ -74,19 +96,41 @@ async def delete_topic(
         StorageError: the device refused.
     """
     await changes.on_device(lambda: controller.remove(topic))
-    await _close(changes, controller, replicas, topic=topic)
+    await _close(changes, controller, replicas, topic=topic, numbers=topic.partitions)
     logger.info("topic_deleted name=%s", topic.name)
 
 
+async def _create_logs(
+    changes: TopicChanges,
+    controller: Controller,
+    replicas: Replicas,
+    *,
+    topic: Topic,
+    numbers: Iterable[int],
+) -> None:
+    config = log_config(topic.configs, controller.defaults.configs)
+    slices = Slices()
+    for number in numbers:
+        await slices.turn()
+        name = TopicPartition(topic.name, number)
+        make = partial(replicas.create, name, topic_id=topic.topic_id, config=config)
+        replicas.lead(await changes.on_device(make))
+
+
 async def _close(
-    changes: TopicChanges, controller: Controller, replicas: Replicas, *, topic: Topic
+    changes: TopicChanges,
+    controller: Controller,
+    replicas: Replicas,
+    *,
+    topic: Topic,
+    numbers: Iterable[int],
 ) -> None:
     def close(number: int) -> Callable[[], None]:
         name = TopicPartition(topic.name, number)
         return replicas.close(name, unique_id=controller.new_id().hex)
 
     # A request in between finds no topic, because the image does not have it any more.
-    rests = await each_in_slices(topic.partitions, close, Slices())
+    rests = await each_in_slices(numbers, close, Slices())
     await changes.on_device(lambda: _do_all(rests))
 
 

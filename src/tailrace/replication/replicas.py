@@ -55,6 +55,10 @@ class Replicas:
         """Whether the partition is in a log directory of this broker that has failed."""
         return name in self._offline
 
+    def is_led(self, name: TopicPartition) -> bool:
+        """Whether this broker leads the partition, and can serve it."""
+        return name in self._partitions and name not in self._offline
+
     def statistics(self) -> ReplicaStatistics:
         """Partitions right now."""
         return ReplicaStatistics(

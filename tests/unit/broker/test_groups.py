@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tailrace.handlers.services import GROUP_OPERATIONS
 from tailrace.model import OFFSETS_TOPIC
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -238,11 +239,12 @@ async def test_groups_are_listed_described_and_deleted(outside: Outside) -> None
         await commit(peer, 3, joined)
         listed = await peer.ask(ApiKey.LIST_GROUPS, ListGroupsRequest(), ListGroupsResponse)
         assert [(each.group_id, each.group_state) for each in listed.groups] == [("g", "Stable")]
-        asked = DescribeGroupsRequest(groups=("g", "nobody"))
+        asked = DescribeGroupsRequest(groups=("g", "nobody"), include_authorized_operations=True)
         known, unknown = (
             await peer.ask(ApiKey.DESCRIBE_GROUPS, asked, DescribeGroupsResponse)
         ).groups
         assert (known.group_state, known.protocol_data) == ("Stable", "range")
+        assert known.authorized_operations == GROUP_OPERATIONS
         assert known.members[0].member_id == joined.member_id
         assert known.members[0].member_assignment == joined.member_id.encode()
         assert unknown.error_code == ErrorCode.GROUP_ID_NOT_FOUND

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from tailrace.protocol.apis import APIS, ApiKey
+from tailrace.protocol.apis import APIS, ApiKey, api_of
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.frames import (
@@ -21,11 +21,22 @@ from tailrace.protocol.messages.alter_configs import (
     AlterConfigsResource,
     AlterConfigsResponse,
 )
+from tailrace.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from tailrace.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
+)
+from tailrace.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
 )
 from tailrace.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -48,6 +59,16 @@ from tailrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from tailrace.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
+from tailrace.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
 from tailrace.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -62,6 +83,12 @@ from tailrace.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
+)
+from tailrace.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 from tailrace.protocol.messages.produce import (
     PartitionProduceData,
@@ -342,4 +369,69 @@ async def test_a_wrong_assignment_of_many_partitions_is_told(outside: Outside) -
         more = (*assignments, CreatableReplicaAssignment(partition_index=0, broker_ids=(1,)))
         request = CreateTopicsRequest(topics=(replace(topic, assignments=more),))
         answer = await peer.ask(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse)
-        assert answer.topics[0].error_code == ErrorCode.INVALID_PARTITIONS
+        assert answer.topics[0].error_code == ErrorCode.POLICY_VIOLATION
+
+
+NUMBERS = tuple(range(5000))
+NAMES = tuple(f"t{number}" for number in range(5000))
+
+
+@pytest.mark.parametrize(
+    ("request_", "response"),
+    [
+        (
+            ElectLeadersRequest(topic_partitions=(TopicPartitions(topic="t", partitions=NUMBERS),)),
+            ElectLeadersResponse,
+        ),
+        (
+            AlterPartitionReassignmentsRequest(
+                topics=(
+                    ReassignableTopic(
+                        name="t",
+                        partitions=tuple(ReassignablePartition(partition_index=n) for n in NUMBERS),
+                    ),
+                )
+            ),
+            AlterPartitionReassignmentsResponse,
+        ),
+        (
+            OffsetForLeaderEpochRequest(
+                topics=(
+                    OffsetForLeaderTopic(
+                        topic="t",
+                        partitions=tuple(
+                            OffsetForLeaderPartition(partition=n, leader_epoch=0) for n in NUMBERS
+                        ),
+                    ),
+                )
+            ),
+            OffsetForLeaderEpochResponse,
+        ),
+        (
+            CreatePartitionsRequest(
+                topics=tuple(
+                    CreatePartitionsTopic(name=name, count=1, assignments=None) for name in NAMES
+                ),
+                timeout_ms=1,
+                validate_only=False,
+            ),
+            CreatePartitionsResponse,
+        ),
+        (
+            DescribeTopicPartitionsRequest(topics=tuple(TopicRequest(name=n) for n in NAMES)),
+            DescribeTopicPartitionsResponse,
+        ),
+    ],
+    ids=["elect", "reassign", "epochs", "grow", "describe"],
+)
+async def test_questions_about_many_partitions_are_answered_in_slices(
+    outside: Outside, request_: Message, response: type[Message]
+) -> None:
+    """Admin requests with thousands of elements do not hold up the loop."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", partitions=2)
+        key = api_of(type(request_)).key
+        # What is made once for each version of a message is made before.
+        await peer.ask(key, request_, response)
+        await ask_watched(outside, peer, key, request_, response)

@@ -1,0 +1,98 @@
+"""CreatePartitions (37): add partitions to topics (KIP-195).
+
+Versions: 0 to 3.
+Behaviour: each topic grows to the requested count or is refused on its own. When the response is
+    sent, clients can produce to the new partitions and fetch from them. As many partitions as there
+    are, or fewer, are INVALID_PARTITIONS; more than 10,000 are POLICY_VIOLATION; assignments that
+    are not one for each new partition, or not to this broker, are INVALID_REPLICA_ASSIGNMENT; a
+    topic that is named twice is INVALID_REQUEST. Internal topics grow too, but groups and
+    transactions keep their partitions until a restart, and then lose their state, as in Kafka.
+After a crash: a topic whose increase was answered has all of its partitions; else it has none of
+    the new ones, or the first of them, or all.
+Not done: policies.
+"""
+
+from collections import Counter
+from functools import partial
+
+from tailrace.cluster.image import Topic
+from tailrace.errors import TailraceError
+from tailrace.handlers.assignments import assignment_fault
+from tailrace.handlers.services import Services, error_code, error_message
+from tailrace.handlers.topics import add_partitions
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
+from tailrace.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from tailrace.runtime.slices import Slices
+
+
+async def handle_create_partitions(
+    services: Services, _: RequestHeader, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """Grow the requested topics; refused ones get an error code."""
+    counts: Counter[str] = Counter()
+    slices = Slices()
+    for topic in request.topics:
+        counts[topic.name] += 1
+        await slices.turn()
+    results: dict[str, CreatePartitionsTopicResult] = {}
+    for topic in request.topics:
+        if counts[topic.name] > 1:
+            message = "the request names the topic twice"
+            results[topic.name] = _result(topic, ErrorCode.INVALID_REQUEST, message)
+        else:
+            grow = partial(_grow, services, topic, is_dry_run=request.validate_only)
+            results[topic.name] = await services.changes.make(topic.name, grow)
+        await slices.turn()
+    return CreatePartitionsResponse(results=tuple(results.values()))
+
+
+async def _grow(
+    services: Services, wanted: CreatePartitionsTopic, *, is_dry_run: bool
+) -> CreatePartitionsTopicResult:
+    topic = services.controller.image.topics.get(wanted.name)
+    if topic is None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return _result(wanted, code, f"there is no topic {wanted.name}")
+    try:
+        planned = services.controller.plan_partitions(topic, wanted.count)
+        fault = _assignment_fault(services, topic, wanted)
+        if fault is not None:
+            return _result(wanted, ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault)
+        if not is_dry_run:
+            await add_partitions(
+                services.changes,
+                services.controller,
+                services.replicas,
+                topic=planned,
+                first_number=topic.partition_count,
+            )
+    except TailraceError as error:
+        return _result(wanted, error_code(error), error_message(error))
+    return _result(wanted, ErrorCode.NONE, None)
+
+
+def _assignment_fault(
+    services: Services, topic: Topic, wanted: CreatePartitionsTopic
+) -> str | None:
+    if wanted.assignments is None:
+        return None
+    added = range(topic.partition_count, wanted.count)
+    if len(wanted.assignments) != len(added):
+        return f"{len(added)} partitions are added, and {len(wanted.assignments)} are assigned"
+    faults = (
+        assignment_fault(services, number, assignment.broker_ids)
+        for number, assignment in zip(added, wanted.assignments, strict=True)
+    )
+    return next(filter(None, faults), None)
+
+
+def _result(
+    wanted: CreatePartitionsTopic, code: ErrorCode, message: str | None
+) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=message)

@@ -1,0 +1,58 @@
+"""ListConfigResources (74): the names of resources that have settings (KIP-1142).
+
+Versions: 0 to 1.
+Behaviour: the topics, and this broker. Groups, loggers of brokers and client metrics have no
+    settings here, so none are listed. A type that Kafka does not have is UNSUPPORTED_VERSION.
+Version notes: v0 asks for client metrics only; v1 names types of resources, and none means all.
+Not done: groups, loggers and client metrics.
+"""
+
+from collections.abc import Awaitable
+from functools import partial
+
+from tailrace.handlers.configs import ResourceType
+from tailrace.handlers.services import Services
+from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
+from tailrace.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from tailrace.runtime.slices import Slices, each_in_slices
+
+_BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 8, 16, 32
+_TYPES = frozenset({*ResourceType, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP})
+"""Types of resources that Kafka lists."""
+
+
+def handle_list_config_resources(
+    services: Services, header: RequestHeader, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse | Awaitable[ListConfigResourcesResponse] | LongAnswer:
+    """The names of the resources of the requested types."""
+    wanted = frozenset(request.resource_types) or _TYPES
+    if header.api_version == 0:
+        wanted = frozenset({_CLIENT_METRICS})
+    if not wanted <= _TYPES:
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    make = partial(_list, services, wanted)
+    is_long = len(services.controller.image.topics) > PARTS_INLINE_MAX
+    return LongAnswer(make) if is_long else make()
+
+
+async def _list(services: Services, wanted: frozenset[int]) -> ListConfigResourcesResponse:
+    names: dict[ResourceType, list[str]] = {
+        ResourceType.TOPIC: list(services.controller.image.topics),
+        ResourceType.BROKER: [str(services.node_id)],
+    }
+    slices = Slices()
+    resources: list[ConfigResource] = []
+    for kind, named in names.items():
+        if kind in wanted:
+            resources += await each_in_slices(named, partial(_resource, kind), slices)
+    return ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=tuple(resources))
+
+
+def _resource(kind: ResourceType, name: str) -> ConfigResource:
+    return ConfigResource(resource_name=name, resource_type=kind)
