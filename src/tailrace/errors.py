@@ -109,12 +109,14 @@ class ListenError(FatalError, OSError):
 class OffsetOutOfRangeError(FatalError, LookupError):
     """The offset asked for is below the log start offset or beyond the log end offset."""
 
-    def __init__(self, offset: int, *, log_start_offset: int, log_end_offset: int) -> None:
+    def __init__(
+        self, offset: int, *, log_start_offset: int, log_end_offset: int, log: str = "the log"
+    ) -> None:
         self.offset = offset
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         super().__init__(
-            f"offset {offset} is not in the log, which has {log_start_offset} to {log_end_offset}"
+            f"offset {offset} is not in {log}, which has {log_start_offset} to {log_end_offset}"
         )
 
 

@@ -1,13 +1,15 @@
-"""Two Kafka clients: a small blocking one that reads, and the producer.
+"""Two Kafka clients: a small blocking one that reads and administers, and the producer.
 
-    nodes                                connections that never wait, with TLS, SASL and throttling
-    settings, config                     how both clients get to their brokers
-    brokers, metadata, fetcher, admin    reads and creates topics, for Spark tasks and for tools:
-                                         one thread waits for the connections, and nothing runs in
-                                         the background
-    producer                             sends records; imported only where records are produced
+    nodes                        connections that never wait, with TLS, SASL and throttling
+    config                       how both clients get to their brokers
+    brokers, metadata            one thread waits for the connections; nothing runs in the
+                                 background
+    fetcher, follower            records of one range, and of many partitions as they come
+    topics, configs, groups,     administration, one module for a kind of thing: functions that take
+    offsets, transactions        a `ClusterReader`
+    producer                     sends records; imported only where records are produced
 
-Not here: consumer groups. The broker process uses neither client.
+Not here: members of consumer groups. The broker process uses neither client.
 
 Invariant: a batch that is read has passed `Batch.check` before it leaves this package.
 """

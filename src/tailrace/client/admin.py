@@ -1,21 +1,14 @@
-"""`create_topic`: a new topic.
+"""`create_topic`: a new topic, for a program that asks nothing else.
 
-Not here: reading topic metadata (`metadata`), and all other administration.
+Not here: all other administration; see `topics`, `configs`, `groups`, `transactions`.
 """
 
 from collections.abc import Mapping
 from contextlib import closing
 
-from tailrace.client.errors import raise_for
 from tailrace.client.metadata import REQUEST_TIMEOUT_MS, ClusterReader
-from tailrace.config import settings_texts
+from tailrace.client.topics import add_topic
 from tailrace.errors import kind_of
-from tailrace.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 
 
 def create_topic(
@@ -41,21 +34,12 @@ def create_topic(
     """
     if not isinstance(name, str):
         raise TypeError(f"name is {kind_of(name)}; it has to be a str")
-    configs = tuple(
-        CreatableTopicConfig(name=each, value=value)
-        for each, value in settings_texts(settings).items()
-    )
-    wanted = CreatableTopic(
-        name=name,
-        num_partitions=partition_count,
-        replication_factor=replication_factor,
-        configs=configs,
-    )
     with closing(ClusterReader(bootstrap, timeout_ms=timeout_ms)) as cluster:
-        broker = cluster.any_broker()
-        answer = broker.request(
-            CreateTopicsRequest(topics=(wanted,), timeout_ms=timeout_ms), CreateTopicsResponse
+        add_topic(
+            cluster,
+            name,
+            partition_count=partition_count,
+            replication_factor=replication_factor,
+            settings=settings,
+            timeout_ms=timeout_ms,
         )
-    for topic in answer.topics:
-        said = f": {topic.error_message}" if topic.error_message else ""
-        raise_for(topic.error_code, about=f"topic {name} at {broker.address}{said}")

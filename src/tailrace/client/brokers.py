@@ -16,7 +16,7 @@ a throttle time that a broker asks for is kept for five minutes at most.
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol, TypeVar
@@ -123,6 +123,12 @@ class Brokers:
         """Wait until a request has its outcome."""
         while not pending.is_done:
             self._turn()
+
+    def wait_for_any(self, pending: "Collection[PendingRequest]", seconds: float) -> None:
+        """Wait until one of these requests has its outcome, for `seconds` at most."""
+        until = self._monotonic() + seconds
+        while not any(each.is_done for each in pending) and self._monotonic() < until:
+            self._turn(until)
 
     def statistics(self) -> NodesStatistics:
         """The connections by node since the last `close`; none before the first request."""

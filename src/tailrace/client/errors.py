@@ -5,8 +5,13 @@ different classes. Each is a RetriableError or a FatalError, which says whether 
 A refused login is `nodes.AuthenticationError`.
 """
 
+from collections.abc import Collection
+
 from tailrace.errors import FatalError, RetriableError
 from tailrace.protocol.errors import ErrorCode
+
+TOPICS_SHOWN_MAX = 20
+"""Most names in the sentence of an error."""
 
 
 class UnreachableBrokerError(RetriableError, ConnectionError):
@@ -44,6 +49,34 @@ class RemoteFatalError(FatalError):
         self.about = about
         """The request, and the broker it went to."""
         super().__init__(f"{about}: {_words(code)}")
+
+
+class NoSuchTopicError(FatalError, LookupError):
+    """The cluster does not have a topic."""
+
+    def __init__(self, topic: str, *, existing: Collection[str]) -> None:
+        self.topic = topic
+        """The name that was asked for."""
+        self.existing = tuple(sorted(existing))
+        """The topics that the cluster has."""
+        shown = ", ".join(self.existing[:TOPICS_SHOWN_MAX]) or "none"
+        more = len(self.existing) - TOPICS_SHOWN_MAX
+        super().__init__(
+            f"topic {topic!r} does not exist; there are: {shown}"
+            + (f" and {more} more" if more > 0 else "")
+        )
+
+
+class NoSuchPartitionError(FatalError, LookupError):
+    """A topic does not have a partition."""
+
+    def __init__(self, topic: str, partition: int, *, count: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.count = count
+        """The number of partitions that the topic has."""
+        has = "1, number 0" if count == 1 else f"{count}, numbers 0 to {count - 1}"
+        super().__init__(f"topic {topic!r} has no partition {partition}; it has {has}")
 
 
 def raise_for(code: int, *, about: str) -> None:

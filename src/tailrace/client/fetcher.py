@@ -11,7 +11,7 @@ Not here: which offsets to read, and decoding. Control batches are returned like
 decoder skips them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tailrace.client.brokers import PendingRequest, RemoteBroker
 from tailrace.client.config import BrokerAddress
@@ -182,15 +182,32 @@ def fetch_request(
     partition: TopicPartition, *, offset: int, size_max: int, isolation: IsolationLevel
 ) -> FetchRequest:
     """A request for one partition's records from `offset` on, outside of any session."""
-    wanted = FetchPartition(
-        partition=partition.partition, fetch_offset=offset, partition_max_bytes=size_max
-    )
+    return fetch_request_for({partition: offset}, size_max=size_max, isolation=isolation)
+
+
+def fetch_request_for(
+    offsets: Mapping[TopicPartition, int], *, size_max: int, isolation: IsolationLevel
+) -> FetchRequest:
+    """A request for records of several partitions of one leader, each from its offset on.
+
+    A broker fills its answer in the order of the partitions.
+    """
     return FetchRequest(
         max_wait_ms=FETCH_WAIT_MS,
         min_bytes=1,
         max_bytes=size_max,
         isolation_level=isolation,
-        topics=(FetchTopic(topic=partition.topic, partitions=(wanted,)),),
+        topics=tuple(
+            FetchTopic(
+                topic=topic,
+                partitions=(
+                    FetchPartition(
+                        partition=number, fetch_offset=offset, partition_max_bytes=size_max
+                    ),
+                ),
+            )
+            for (topic, number), offset in offsets.items()
+        ),
     )
 
 

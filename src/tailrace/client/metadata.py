@@ -1,6 +1,6 @@
 """`ClusterReader`: which topics a cluster has, who leads them, and where their logs begin and end.
 
-Leaders are cached; the cache is dropped before each retry.
+Leaders and coordinators are cached; the caches are dropped before each retry.
 
 Not here: records; see `fetcher`. Connections; see `brokers`.
 """
@@ -8,16 +8,22 @@ Not here: records; see `fetcher`. Connections; see `brokers`.
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
-from tailrace.client.brokers import Brokers, RemoteBroker, WaitingNetwork
+from tailrace.client.brokers import Brokers, PendingRequest, RemoteBroker, WaitingNetwork
 from tailrace.client.config import parse_client_config
 from tailrace.client.errors import RemoteRetriableError, UnreachableBrokerError, raise_for
 from tailrace.client.nodes import Backoff, Node, NodesStatistics
 from tailrace.client.retries import retry
 from tailrace.config import settings_texts
 from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
+from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from tailrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -28,6 +34,7 @@ from tailrace.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
+    MetadataResponseTopic,
 )
 from tailrace.runtime.polling import PollingNetwork
 
@@ -35,6 +42,34 @@ T = TypeVar("T")
 
 REQUEST_TIMEOUT_MS = 30_000
 """Longest time that a broker may take to answer (Kafka: request.timeout.ms)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """A partition's leader and replicas, by their node ids."""
+
+    partition: int
+    leader: int
+    """-1 if no broker leads it at the moment."""
+    leader_epoch: int
+    """-1 from a broker that does not tell."""
+    replicas: tuple[int, ...]
+    """All replicas; the first is the preferred leader."""
+    isr: tuple[int, ...]
+    """The replicas that are in sync."""
+    offline: tuple[int, ...]
+    """The replicas that are not available."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic as the brokers know it."""
+
+    name: str
+    is_internal: bool
+    """Whether Kafka keeps its own state in it."""
+    partitions: tuple[PartitionDescription, ...]
+    """Ordered by number."""
 
 
 class ClusterReader:
@@ -71,8 +106,25 @@ class ClusterReader:
             config, open_network=open_network, monotonic=monotonic, chance=chance
         )
         self._pauses = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
-        self._known: list[Node] = []
+        self._nodes: dict[int, Node] = {}
+        """The brokers that answers have named, by id."""
+        self._controller = -1
         self._leaders: dict[TopicPartition, RemoteBroker] = {}
+        self._coordinators: dict[tuple[CoordinatorKeyType, str], RemoteBroker] = {}
+
+    def topics(
+        self, names: Collection[str] | None = None, *, may_create: bool = False
+    ) -> dict[str, TopicDescription]:
+        """All topics by name, or those in `names` that exist.
+
+        With `may_create` a broker with `auto.create.topics.enable` begins to create the others.
+
+        Raises:
+            UnreachableBrokerError: no broker of the list answers.
+            RemoteRetriableError: the broker refuses for now, also after the last attempt.
+            RemoteFatalError: the broker refuses.
+        """
+        return self.retrying(lambda: self._ask_topics(names, may_create=may_create))
 
     def partitions(self, topics: Collection[str] | None = None) -> dict[str, tuple[int, ...]]:
         """Partition numbers by topic, of all topics or of those in `topics` that exist.
@@ -82,7 +134,10 @@ class ClusterReader:
             RemoteRetriableError: a topic has no leader, also after the last attempt.
             RemoteFatalError: the broker refuses.
         """
-        return self.retrying(lambda: self._ask_partitions(topics))
+        return {
+            name: tuple(each.partition for each in topic.partitions)
+            for name, topic in self.topics(topics).items()
+        }
 
     def list_offsets(
         self,
@@ -123,7 +178,7 @@ class ClusterReader:
             RemoteRetriableError: no broker leads it at the moment, or it does not exist.
         """
         if partition not in self._leaders:
-            self._ask_partitions([partition.topic])
+            self._ask_topics([partition.topic])
         broker = self._leaders.get(partition)
         if broker is None:
             raise RemoteRetriableError(ErrorCode.LEADER_NOT_AVAILABLE, about=str(partition))
@@ -139,7 +194,7 @@ class ClusterReader:
             AuthenticationError: the first that can be reached refuses the login, or its identity
                 could not be checked.
         """
-        nodes = [*dict.fromkeys(self._bootstrap + self._known)]
+        nodes = [*dict.fromkeys((*self._bootstrap, *self._nodes.values()))]
         nodes.sort(key=self._brokers.is_ready, reverse=True)
         failures = []
         for node in nodes:
@@ -156,14 +211,71 @@ class ClusterReader:
             address=",".join(each.address for each in failures),
         )
 
+    def all_brokers(self) -> list[RemoteBroker]:
+        """Every broker that is alive, by the metadata that is asked for now.
+
+        Raises:
+            UnreachableBrokerError: no broker of the list answers.
+            RemoteRetriableError, RemoteFatalError: the broker refuses.
+        """
+        self._ask_topics(())
+        return [RemoteBroker(self._brokers, each) for each in self._nodes.values()]
+
+    def controller(self) -> RemoteBroker:
+        """The broker that takes changes of topics: the controller, or one that forwards to it.
+
+        Raises:
+            UnreachableBrokerError: no broker of the list answers.
+            RemoteRetriableError: no broker is the controller at the moment.
+        """
+        self._ask_topics(())
+        found = self._nodes.get(self._controller)
+        if found is None:
+            raise RemoteRetriableError(
+                ErrorCode.NOT_CONTROLLER, about="no broker is the controller"
+            )
+        return RemoteBroker(self._brokers, found)
+
+    def coordinator(self, kind: CoordinatorKeyType, key: str) -> RemoteBroker:
+        """The coordinator of a group, or of a transactional id.
+
+        Raises:
+            UnreachableBrokerError: no broker of the list answers.
+            RemoteRetriableError: it is not available at the moment.
+            RemoteFatalError: the broker refuses.
+        """
+        found = self._coordinators.get((kind, key))
+        if found is not None:
+            return found
+        broker = self.any_broker()
+        answer = broker.request(
+            FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=(key,)),
+            FindCoordinatorResponse,
+        )
+        # Until version 3 the answer is about one key; later it has a list.
+        told = next(iter(answer.coordinators), answer)
+        what = f"the coordinator of {kind.name.lower()} {key!r}"
+        raise_for(told.error_code, about=f"{broker.address} was asked for {what}")
+        found = RemoteBroker(self._brokers, self._node(told.node_id, told.host, told.port))
+        self._coordinators[kind, key] = found
+        return found
+
     def retrying(self, attempt: Callable[[], T]) -> T:
-        """Call `attempt`, again with fresh leaders after a retriable error; returns its result."""
+        """The result of `attempt`, which is called again after a retriable error.
+
+        Leaders and coordinators are looked up anew then. After a bounded number of attempts, the
+        last error is raised.
+        """
         return retry(
             attempt,
-            recover=self._leaders.clear,
+            recover=self._forget,
             pause=self._brokers.pause,
             pauses=self._pauses,
         )
+
+    def wait_for_any(self, pending: Collection[PendingRequest], seconds: float) -> None:
+        """Wait until one of these requests has its outcome, for `seconds` at most."""
+        self._brokers.wait_for_any(pending, seconds)
 
     def statistics(self) -> NodesStatistics:
         """The connections by node since the last `close`; none before the first question."""
@@ -172,42 +284,49 @@ class ClusterReader:
     def close(self) -> None:
         """Close all connections and forget the leaders; the next question opens new ones."""
         self._brokers.close()
-        self._leaders.clear()
+        self._forget()
 
-    def _ask_partitions(self, topics: Collection[str] | None) -> dict[str, tuple[int, ...]]:
-        asked = None if topics is None else tuple(MetadataRequestTopic(name=t) for t in topics)
+    def _ask_topics(
+        self, names: Collection[str] | None, *, may_create: bool = False
+    ) -> dict[str, TopicDescription]:
+        asked = None if names is None else tuple(MetadataRequestTopic(name=each) for each in names)
         broker = self.any_broker()
         answer = broker.request(
-            MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse
+            MetadataRequest(topics=asked, allow_auto_topic_creation=may_create), MetadataResponse
         )
         raise_for(answer.error_code, about=f"{broker.address} was asked for metadata")
-        # A broker of the bootstrap list keeps its id, and with it the connection just used.
-        listed = {(each.host, each.port): each for each in self._bootstrap}
         nodes = {
-            each.node_id: listed.get(
-                (each.host, each.port), Node(each.node_id, each.host, each.port)
-            )
-            for each in answer.brokers
+            each.node_id: self._node(each.node_id, each.host, each.port) for each in answer.brokers
         }
-        self._known = [*nodes.values()]
-        found: dict[str, tuple[int, ...]] = {}
+        self._nodes = nodes
+        self._controller = answer.controller_id
+        found: dict[str, TopicDescription] = {}
         for topic in answer.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or topic.name is None:
                 continue
             raise_for(topic.error_code, about=f"topic {topic.name!r} at {broker.address}")
-            found[topic.name] = tuple(sorted(each.partition_index for each in topic.partitions))
+            found[topic.name] = _description(topic.name, topic)
             for each in topic.partitions:
                 if each.leader_id in nodes:
                     key = TopicPartition(topic.name, each.partition_index)
                     self._leaders[key] = RemoteBroker(self._brokers, nodes[each.leader_id])
         return found
 
+    def _node(self, node_id: int, host: str, port: int) -> Node:
+        # A broker of the bootstrap list keeps its id, and with it the connection just used.
+        listed = (each for each in self._bootstrap if (each.host, each.port) == (host, port))
+        return next(listed, Node(node_id, host, port))
+
+    def _forget(self) -> None:
+        self._leaders.clear()
+        self._coordinators.clear()
+
     def _ask_offsets(
         self, questions: Mapping[TopicPartition, int], isolation: IsolationLevel
     ) -> dict[TopicPartition, int]:
         unknown = {each.topic for each in questions if each not in self._leaders}
         if unknown:
-            self._ask_partitions(unknown)
+            self._ask_topics(unknown)
         by_leader: dict[RemoteBroker, list[TopicPartition]] = {}
         for partition in questions:
             by_leader.setdefault(self.leader(partition), []).append(partition)
@@ -227,6 +346,25 @@ class ClusterReader:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, about="offsets of " + ", ".join(missing)
             )
         return found
+
+
+def _description(name: str, topic: MetadataResponseTopic) -> TopicDescription:
+    ordered = sorted(topic.partitions, key=lambda each: each.partition_index)
+    return TopicDescription(
+        name=name,
+        is_internal=topic.is_internal,
+        partitions=tuple(
+            PartitionDescription(
+                partition=each.partition_index,
+                leader=each.leader_id,
+                leader_epoch=each.leader_epoch,
+                replicas=each.replica_nodes,
+                isr=each.isr_nodes,
+                offline=each.offline_replicas,
+            )
+            for each in ordered
+        ),
+    )
 
 
 def list_offsets_request(

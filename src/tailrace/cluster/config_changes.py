@@ -11,23 +11,13 @@ If the topic does not have the list, the broker's default is changed, as the sec
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 
 from tailrace.config.settings import Setting
 from tailrace.errors import ConfigError
+from tailrace.protocol.config_resources import ConfigOperation
 from tailrace.storage.config import TOPIC_SETTINGS, log_config
 
 _DECLARED = {setting.name: setting for setting in TOPIC_SETTINGS}
-
-
-class ConfigOperation(IntEnum):
-    """The operation on one setting, by Kafka's number."""
-
-    SET = 0
-    DELETE = 1
-    """Removes the topic's value, so that the broker's default applies."""
-    APPEND = 2
-    SUBTRACT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ After a crash: as IncrementalAlterConfigs.
 Not done: settings of brokers (INVALID_REQUEST); policies.
 """
 
-from tailrace.cluster.config_changes import ConfigOperation
 from tailrace.handlers.configs import Alteration, WantedChange, alter
 from tailrace.handlers.services import Services
+from tailrace.protocol.config_resources import ConfigOperation
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.alter_configs import (
     AlterConfigsRequest,

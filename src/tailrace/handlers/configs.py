@@ -6,17 +6,17 @@ CreateTopics uses it too. `cluster.config_changes` computes the new settings of 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from tailrace.cluster.config_changes import ConfigChange, ConfigOperation
+from tailrace.cluster.config_changes import ConfigChange
 from tailrace.cluster.controller import check_topic_name
 from tailrace.cluster.image import Topic
 from tailrace.config.settings import Setting
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import InvalidRequestError, Services, error_code, error_message
 from tailrace.handlers.topics import configure_topic
+from tailrace.protocol.config_resources import ConfigOperation, ConfigSource, ResourceType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.replication.partition import UnknownPartitionError
 from tailrace.runtime.slices import Slices
@@ -27,22 +27,6 @@ R = TypeVar("R")
 CONFIGS_MAX = 256
 """Most settings of one resource in a request. There are a few dozen, and each unknown name costs a
 search for a similar one."""
-
-
-class ResourceType(IntEnum):
-    """Kinds of resources with settings, by Kafka's number."""
-
-    TOPIC = 2
-    BROKER = 4
-
-
-class ConfigSource(IntEnum):
-    """The source of a value, by Kafka's number."""
-
-    TOPIC = 1
-    BROKER = 4
-    """A setting that the broker was started with."""
-    DEFAULT = 5
 
 
 class ConfigValue(NamedTuple):

@@ -19,9 +19,7 @@ from tailrace.config.settings import INT32_MAX, Setting
 from tailrace.errors import TailraceError
 from tailrace.handlers.configs import (
     ConfigEntry,
-    ConfigSource,
     ConfigValue,
-    ResourceType,
     broker_entries,
     check_is_this_broker,
     find_topic,
@@ -30,6 +28,7 @@ from tailrace.handlers.configs import (
 )
 from tailrace.handlers.services import Services, error_code, error_message
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
+from tailrace.protocol.config_resources import ConfigSource, ResourceType
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.describe_configs import (
     DescribeConfigsRequest,

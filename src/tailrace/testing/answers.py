@@ -86,8 +86,12 @@ class SentBatch(NamedTuple):
 def metadata(
     cluster: "ScriptedCluster", node: "ScriptedNode", body: MetadataRequest
 ) -> MetadataResponse:
-    """The living nodes, and the leaders of the requested topics."""
-    names = tuple(each.name or "" for each in body.topics or ())
+    """The living nodes, and the leaders of the requested topics, or of all."""
+    names = (
+        tuple(dict.fromkeys(place.topic for place in cluster.partitions))
+        if body.topics is None
+        else tuple(each.name or "" for each in body.topics)
+    )
     cluster.asked_topics.append(names)
     return MetadataResponse(
         brokers=tuple(

@@ -246,6 +246,8 @@ class ScriptedCluster:
         """The throttle time in every Produce response."""
         self.versions: dict[ApiKey, int] = {}
         """The last served version of an API, if it is not the last known one; -1: not served."""
+        self.answers = dict(ANSWERS)
+        """The function for each API, from cluster, node and request; a test may add others."""
         self.counts: dict[ApiKey, int] = {}
         """Number of requests received, by API."""
         self.asked_topics: list[tuple[str, ...]] = []
@@ -324,7 +326,7 @@ class ScriptedCluster:
             return refusal(self, node, request.body, fault=fault)
         if key is ApiKey.API_VERSIONS:
             return ApiVersionsResponse(api_keys=self._offered())
-        answer = ANSWERS[key](self, node, request.body)
+        answer = self.answers[key](self, node, request.body)
         if fault is not None and fault.how is FaultKind.ERROR_AFTER:
             if isinstance(answer, ProduceResponse):
                 return spoiled(answer, fault)

@@ -3,11 +3,11 @@
 import pytest
 
 from tailrace.broker.broker import RunningBroker
-from tailrace.cluster.config_changes import ConfigOperation
 from tailrace.cluster.store import FILE
 from tailrace.handlers.configs import CONFIGS_MAX
 from tailrace.model import Codec, TopicPartition
 from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.config_resources import ConfigOperation
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.alter_configs import (
     AlterableConfig,

@@ -11,12 +11,13 @@ from tailrace.broker.broker import start_broker
 from tailrace.broker.config import broker_config
 from tailrace.broker.loading import Loading
 from tailrace.cluster.changes import TopicChanges
-from tailrace.cluster.config_changes import ConfigChange, ConfigOperation
+from tailrace.cluster.config_changes import ConfigChange
 from tailrace.cluster.controller import Controller, TopicDefaults
 from tailrace.cluster.store import LocalStore
 from tailrace.errors import DirectoryError
 from tailrace.handlers.topics import configure_topic
 from tailrace.model import TopicPartition
+from tailrace.protocol.config_resources import ConfigOperation
 from tailrace.replication.replicas import Replicas
 from tailrace.storage.directories import open_log_directories
 from tailrace.storage.directory_logs import DirectoryLogs

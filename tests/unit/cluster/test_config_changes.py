@@ -2,8 +2,9 @@
 
 import pytest
 
-from tailrace.cluster.config_changes import ConfigChange, ConfigOperation, plan_configs
+from tailrace.cluster.config_changes import ConfigChange, plan_configs
 from tailrace.errors import ConfigError
+from tailrace.protocol.config_resources import ConfigOperation
 
 SET, DELETE = ConfigOperation.SET, ConfigOperation.DELETE
 APPEND, SUBTRACT = ConfigOperation.APPEND, ConfigOperation.SUBTRACT

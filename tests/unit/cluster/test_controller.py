@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from tailrace.cluster import controller as room
-from tailrace.cluster.config_changes import ConfigChange, ConfigOperation
+from tailrace.cluster.config_changes import ConfigChange
 from tailrace.cluster.controller import Controller, TopicDefaults
 from tailrace.cluster.image import Topic
 from tailrace.cluster.store import FILE, LocalStore
 from tailrace.errors import ConfigError, DirectoryError, StorageError
 from tailrace.model import TopicPartition
+from tailrace.protocol.config_resources import ConfigOperation
 from tailrace.storage.config import log_config
 from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError
 

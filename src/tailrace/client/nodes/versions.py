@@ -12,6 +12,8 @@ VERSION_LIMITS: Mapping[int, int] = {
     ApiKey.PRODUCE: 11,
     ApiKey.FETCH: 12,
     ApiKey.METADATA: 8,
+    ApiKey.OFFSET_COMMIT: 9,
+    ApiKey.OFFSET_FETCH: 9,
     ApiKey.ADD_PARTITIONS_TO_TXN: 3,
     ApiKey.END_TXN: 4,
     ApiKey.TXN_OFFSET_COMMIT: 4,
@@ -19,7 +21,8 @@ VERSION_LIMITS: Mapping[int, int] = {
 }
 """Highest versions that the client sends, where `protocol` could speak later ones.
 
-From v13 on a Fetch names topics by id alone (KIP-516), which some brokers do not have. Metadata
+From v13 on a Fetch names topics by id alone (KIP-516), which some brokers do not have; so do
+OffsetCommit and OffsetFetch from v10 on. Metadata
 after v8 tells a client nothing new, and librdkafka's mock cluster (2.16) appends a surplus byte to
 the flexible versions, which `protocol` refuses. With later versions of Produce, EndTxn and
 TxnOffsetCommit, a broker treats the producer as one that follows KIP-890. AddPartitionsToTxn from
@@ -34,6 +37,18 @@ THROTTLED_SINCE: Mapping[int, int] = {
     ApiKey.API_VERSIONS: 2,
     ApiKey.LIST_OFFSETS: 3,
     ApiKey.CREATE_TOPICS: 3,
+    ApiKey.DELETE_TOPICS: 2,
+    ApiKey.DESCRIBE_CONFIGS: 2,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 0,
+    ApiKey.OFFSET_COMMIT: 4,
+    ApiKey.OFFSET_FETCH: 4,
+    ApiKey.OFFSET_DELETE: 0,
+    ApiKey.LIST_GROUPS: 2,
+    ApiKey.DESCRIBE_GROUPS: 2,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
+    ApiKey.LIST_TRANSACTIONS: 0,
+    ApiKey.DESCRIBE_TRANSACTIONS: 0,
+    ApiKey.DESCRIBE_PRODUCERS: 0,
 }
 """First version in which the broker answers before the throttle time, not after it (KIP-219).
 

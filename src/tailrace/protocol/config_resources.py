@@ -1,0 +1,33 @@
+"""Numbers in the requests about settings: kinds of resources, sources of values, operations."""
+
+from enum import IntEnum
+
+
+class ResourceType(IntEnum):
+    """Kinds of resources with settings, by Kafka's number."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigSource(IntEnum):
+    """The source of a value, by Kafka's number."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    """A setting of one broker that was changed while it ran."""
+    DYNAMIC_DEFAULT_BROKER = 3
+    """A setting of all brokers that was changed while they ran."""
+    BROKER = 4
+    """A setting that the broker was started with."""
+    DEFAULT = 5
+
+
+class ConfigOperation(IntEnum):
+    """The operation on one setting, by Kafka's number."""
+
+    SET = 0
+    DELETE = 1
+    """Removes the topic's value, so that the broker's default applies."""
+    APPEND = 2
+    SUBTRACT = 3
