@@ -14,10 +14,15 @@ from tailrace import __version__
 from tailrace.errors import ConfigError, MissingExtraError, TailraceError
 
 SUBCOMMANDS = {
+    "consume": "Print records of a topic of any Kafka cluster.",
     "demo": "Send a year of flights through a broker into Spark.",
+    "group": "List, describe, reset and delete groups of a Kafka cluster.",
     "log": "Look into log directories without a broker, and repair them.",
     "pipeline": "Run jobs over whole logs with Spark.",
+    "produce": "Send lines as records to any Kafka cluster.",
     "serve": "Run a Kafka broker on DIR until Ctrl-C or SIGTERM.",
+    "topic": "Create, list, describe, alter and delete topics of a cluster.",
+    "transaction": "List and describe transactions, and abort those that hang.",
 }
 """Help lines by command. Each command is a function in the module of this package of its name."""
 

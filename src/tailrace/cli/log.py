@@ -21,10 +21,10 @@ from tailrace.cli.log_options import (
     TO_OFFSET,
     TO_TIME,
     LeftOut,
-    aligned,
     log_bytes,
     progress,
 )
+from tailrace.cli.tables import aligned
 from tailrace.config import parse_assignments
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.kernels.showing import Form

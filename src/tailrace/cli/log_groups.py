@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import click
 
 from tailrace.cli.arguments import data_directory
-from tailrace.cli.log_options import ON_DAMAGE, LeftOut, aligned
+from tailrace.cli.log_options import ON_DAMAGE, LeftOut
+from tailrace.cli.tables import aligned
 from tailrace.offline.commits import GroupOffset, GroupsFound, find_groups
 from tailrace.offline.show import iso_time, printable
 from tailrace.reading.directory import find_partitions

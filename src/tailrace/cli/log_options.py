@@ -1,7 +1,7 @@
-"""Shared by the `tailrace log` commands: options, progress, tables, and the report of damage."""
+"""Shared by the `tailrace log` commands: options, progress, and the report of damage."""
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
@@ -109,14 +109,3 @@ def log_bytes(files: Files, found: DataDirectory) -> int:
     """The size of all log files."""
     folders = found.partitions.values()
     return sum(each.size for folder in folders for each in list_segments(files, folder)[0])
-
-
-def aligned(rows: Sequence[Sequence[str]], *, right: Collection[int]) -> Iterator[str]:
-    """Lines of a table; the columns with an index in `right` are of numbers."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (
-            cell.rjust(width) if number in right else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join(cells).rstrip()

@@ -27,12 +27,22 @@ def every_command(group: click.Group = commands) -> Iterator[click.Command]:
 
 
 def test_a_data_directory_is_the_option_data_everywhere() -> None:
-    """No command takes a directory as an argument, or by another name."""
+    """No command takes a directory as an argument or by another name, nor a cluster."""
     for command in every_command():
         arguments = [each for each in command.params if isinstance(each, click.Argument)]
         assert not any("DIR" in each.make_metavar(click.Context(command)) for each in arguments)
         options = {name for each in command.params for name in each.opts}
-        assert "--data" in options, command.name
+        assert options & {"--data", "--bootstrap"}, command.name
+
+
+def test_commands_that_ask_a_cluster_take_the_same_options() -> None:
+    """The address, settings of the client, and a file of these have one name each."""
+    for name in ("topic", "group", "transaction", "produce", "consume"):
+        command = commands.get_command(click.Context(commands), name)
+        assert command is not None
+        for each in every_command(command) if isinstance(command, click.Group) else [command]:
+            options = {name for parameter in each.params for name in parameter.opts}
+            assert {"--bootstrap", "--option", "--command-config"} <= options, each.name
 
 
 WITHOUT = """

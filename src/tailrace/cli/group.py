@@ -1,0 +1,420 @@
+"""`tailrace group`: groups of consumers of any Kafka cluster, and their committed offsets."""
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from tailrace.cli.on_cluster import (
+    AS_JSON,
+    YES,
+    Connection,
+    confirm,
+    emit,
+    on_cluster,
+    parse_partitions,
+    say,
+)
+from tailrace.cli.tables import aligned
+from tailrace.client import groups
+from tailrace.client.errors import RemoteFatalError
+from tailrace.client.groups import (
+    EMPTY,
+    GroupDescription,
+    GroupMember,
+    NoSuchGroupError,
+    delete_group,
+    describe_group,
+)
+from tailrace.client.metadata import ClusterReader
+from tailrace.client.offsets import (
+    CommittedOffset,
+    FoundOffset,
+    LogRange,
+    OffsetAt,
+    Place,
+    commit_offsets,
+    committed_offsets,
+    delete_offsets,
+    find_offsets,
+    log_ranges,
+)
+from tailrace.client.topics import find_partitions, led_partitions
+from tailrace.errors import FatalError
+from tailrace.model import TopicPartition
+from tailrace.offline.cat import parse_time
+from tailrace.offline.show import printable
+from tailrace.protocol.errors import ErrorCode
+
+GROUP_FORMAT = "tailrace.group/1"
+
+_TOPICS = click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC[:0,1,4-7]",
+    help="Partitions of a topic, or all of it; repeatable.",
+)  # fmt: skip
+
+_DURATION = re.compile(
+    r"P?(?:(?P<days>\d{1,6})D)?T?(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
+    r"(?:(?P<seconds>\d{1,9})S)?",
+    re.IGNORECASE,
+)
+_UNITS_MS: Final = {
+    "days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reset:
+    """The new offset of one partition."""
+
+    partition: TopicPartition
+    committed: CommittedOffset | None
+    found: FoundOffset
+
+
+@click.group()
+def group() -> None:
+    """List and describe groups, reset and delete their offsets, in any Kafka cluster."""
+
+
+@group.command("list")
+@AS_JSON
+@on_cluster
+def list_groups(*, as_json: bool, connection: Connection) -> None:
+    """List all groups with type and state."""
+    with connection.open() as cluster:
+        found = groups.list_groups(cluster)
+    rows = [("group", "type", "state", "protocol")]
+    for each in found:
+        fields = {
+            "group": each.group,
+            "group_type": each.type or None,
+            "state": each.state or None,
+            "protocol_type": each.protocol_type or None,
+        }
+        if as_json:
+            emit(GROUP_FORMAT, "group", fields)
+        rows.append(
+            (
+                printable(each.group),
+                printable(each.type) or "-",
+                printable(each.state) or "-",
+                printable(each.protocol_type) or "-",
+            )
+        )
+    for line in () if as_json else aligned(rows, right=()):
+        click.echo(line)
+
+
+@group.command()
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@AS_JSON
+@on_cluster
+def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -> None:
+    """Show members, their partitions, committed offsets and lag.
+
+    The lag is counted from the committed offset to the end of the log; - where nothing is committed
+    or nobody leads the partition.
+    """
+    with connection.open() as cluster:
+        for name in dict.fromkeys(names):
+            found = describe_group(cluster, name)
+            committed = committed_offsets(cluster, name)
+            owners = {each: member for member in found.members for each in member.partitions}
+            partitions = sorted(committed.keys() | owners.keys())
+            logs = log_ranges(cluster, led_partitions(cluster, partitions))
+            if as_json:
+                emit(GROUP_FORMAT, "group", _group_fields(found))
+                for member in found.members:
+                    emit(GROUP_FORMAT, "member", {"group": name} | _member_fields(member))
+                for each in partitions:
+                    place = {"group": name, "topic": each.topic, "partition": each.partition}
+                    fields = _offset_fields(committed.get(each), logs.get(each), owners.get(each))
+                    emit(GROUP_FORMAT, "offset", place | fields)
+                continue
+            for line in _description(found, partitions, committed, logs=logs, owners=owners):
+                click.echo(line)
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@_TOPICS
+@click.option("--all-topics", is_flag=True, help="All partitions that the group has committed.")
+@click.option(
+    "--to", metavar="PLACE",
+    help="earliest, latest, an offset, a time (ISO 8601 in UTC, or @ and ms since 1970), or a "
+    "duration before now (90m, 1d12h, P1DT12H).",
+)  # fmt: skip
+@click.option(
+    "--shift-by", type=int, metavar="N",
+    help="From the committed offset N on, or back if negative.",
+)  # fmt: skip
+@click.option("--execute", is_flag=True, help="Do it; otherwise it is only shown.")
+@AS_JSON
+@on_cluster
+def reset(
+    name: str,
+    *,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    to: str | None,
+    shift_by: int | None,
+    execute: bool,
+    as_json: bool,
+    connection: Connection,
+) -> None:
+    """Show new offsets for a group without members, and with --execute commit them.
+
+    A place outside of a log becomes its nearest end. The group is made if it does not exist.
+    """
+    at = _place(to, shift_by)
+    if all_topics == bool(topics):
+        raise click.UsageError("give --topic, once or more, or --all-topics")
+    with connection.open() as cluster:
+        committed = committed_offsets(cluster, name)
+        partitions = sorted(committed) if all_topics else _chosen(cluster, topics)
+        _check_empty(cluster, name)
+        found = find_offsets(cluster, partitions, at=at, committed=committed)
+        resets = [
+            _Reset(partition=each, committed=committed.get(each), found=found[each])
+            for each in partitions
+            if each in found
+        ]
+        skipped = [str(each) for each in partitions if each not in found]
+        if skipped:
+            say(f"--shift-by: group {name} has committed no offset of {', '.join(skipped)}")
+        if execute:
+            _commit(cluster, name, resets)
+    for line in _resets(resets):
+        if not as_json:
+            click.echo(line)
+    if as_json:
+        for each in resets:
+            emit(GROUP_FORMAT, "reset", {"group": name} | _reset_fields(each, is_done=execute))
+    if not execute:
+        say("nothing was changed; add --execute to commit these offsets")
+
+
+@group.command()
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@YES
+@AS_JSON
+@on_cluster
+def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Connection) -> None:
+    """Delete groups without members, with their committed offsets."""
+    with connection.open() as cluster:
+        for each in dict.fromkeys(names):
+            describe_group(cluster, each)
+        confirm(f"Delete {', '.join(names)} with all committed offsets?", yes=yes)
+        for each in dict.fromkeys(names):
+            delete_group(cluster, each)
+            if as_json:
+                emit(GROUP_FORMAT, "deleted", {"group": each})
+            else:
+                click.echo(f"deleted group {each}")
+
+
+@group.command("delete-offsets")
+@click.argument("name", metavar="GROUP")
+@_TOPICS
+@YES
+@AS_JSON
+@on_cluster
+def delete_committed(
+    name: str, *, topics: tuple[str, ...], yes: bool, as_json: bool, connection: Connection
+) -> None:
+    """Delete the committed offsets of topics that no member of the group reads."""
+    if not topics:
+        raise click.UsageError("--topic: give it once or more")
+    wanted = dict(parse_partitions(each, flag="--topic") for each in topics)
+    with connection.open() as cluster:
+        chosen = [
+            each
+            for each in committed_offsets(cluster, name)
+            if each.topic in wanted and each.partition in (wanted[each.topic] or (each.partition,))
+        ]
+        if not chosen:
+            raise FatalError(f"group {name} has committed no offset of {', '.join(topics)}")
+        confirm(f"Delete the offsets of {', '.join(map(str, chosen))}?", yes=yes)
+        delete_offsets(cluster, name, chosen)
+    for each in chosen:
+        if as_json:
+            place = {"group": name, "topic": each.topic, "partition": each.partition}
+            emit(GROUP_FORMAT, "offset-deleted", place)
+        else:
+            click.echo(f"deleted offset of {each}")
+
+
+def _place(to: str | None, shift_by: int | None) -> OffsetAt:
+
+    if (to is None) == (shift_by is None):
+        raise click.UsageError("give --to or --shift-by")
+    if to is None:
+        return OffsetAt(Place.FROM_COMMITTED, shift_by or 0)
+    if to in {"earliest", "latest"}:
+        return OffsetAt(Place[to.upper()])
+    if to.isascii() and to.isdigit():
+        return OffsetAt(Place.OFFSET, int(to))
+    if to[:1] == "@" and to[1:].isascii() and to[1:].isdigit():
+        return OffsetAt(Place.TIME, int(to[1:]))
+    duration = _DURATION.fullmatch(to)
+    if duration is not None and any(duration.groups()):
+        given = duration.groupdict(default="0")
+        ago_ms = sum(int(given[unit]) * size for unit, size in _UNITS_MS.items())
+        return OffsetAt(Place.TIME, int(time.time() * 1000) - ago_ms)
+
+    try:
+        return OffsetAt(Place.TIME, parse_time(to))
+    except (ValueError, OverflowError) as error:
+        raise click.UsageError(
+            f"--to: {to!r} is neither earliest nor latest, and no offset, time or duration"
+        ) from error
+
+
+def _chosen(cluster: ClusterReader, topics: Sequence[str]) -> list[TopicPartition]:
+
+    found: set[TopicPartition] = set()
+    for each in topics:
+        name, numbers = parse_partitions(each, flag="--topic")
+        found.update(find_partitions(cluster, name, numbers))
+    return sorted(found)
+
+
+def _check_empty(cluster: ClusterReader, name: str) -> None:
+    """Refuse a group with members: they would go on where they are, and commit over the reset.
+
+    Raises:
+        FatalError: the group has members, or is a share group or the like.
+    """
+    try:
+        found = describe_group(cluster, name)
+    except NoSuchGroupError:
+        return
+    if found.state != EMPTY:
+        count = len(found.members)
+        members = "1 member" if count == 1 else f"{count} members"
+        raise FatalError(
+            f"group {name} is {found.state} with {members}, and offsets can only be reset while it "
+            "is Empty: stop its consumers first"
+        )
+
+
+def _commit(cluster: ClusterReader, name: str, resets: Sequence[_Reset]) -> None:
+
+    offsets = {each.partition: CommittedOffset(offset=each.found.within) for each in resets}
+    try:
+        commit_offsets(cluster, name, offsets)
+    except RemoteFatalError as error:
+        if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
+            raise
+        raise FatalError(
+            f"a consumer has joined group {name} meanwhile, so nothing was reset: stop it first"
+        ) from error
+
+
+def _resets(resets: Sequence[_Reset]) -> Iterator[str]:
+    rows = [("partition", "committed", "new", "earliest", "latest", "")]
+    for each in resets:
+        outside = each.found.offset != each.found.within
+        rows.append(
+            (
+                str(each.partition),
+                "-" if each.committed is None else str(each.committed.offset),
+                str(each.found.within),
+                str(each.found.log.start),
+                str(each.found.log.end),
+                f"{each.found.offset} is not in the log" if outside else "",
+            )
+        )
+    yield from aligned(rows, right=(1, 2, 3, 4))
+
+
+def _reset_fields(each: _Reset, *, is_done: bool) -> dict[str, object]:
+    return {
+        "topic": each.partition.topic,
+        "partition": each.partition.partition,
+        "committed_offset": None if each.committed is None else each.committed.offset,
+        "new_offset": each.found.within,
+        "wanted_offset": each.found.offset,
+        "log_start_offset": each.found.log.start,
+        "log_end_offset": each.found.log.end,
+        "executed": is_done,
+    }
+
+
+def _group_fields(found: GroupDescription) -> dict[str, object]:
+    return {
+        "group": found.group,
+        "group_type": found.type,
+        "state": found.state,
+        "assignor": found.assignor or None,
+        "coordinator": str(found.coordinator),
+        "members": len(found.members),
+    }
+
+
+def _member_fields(member: GroupMember) -> dict[str, object]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "partitions": [[each.topic, each.partition] for each in member.partitions],
+    }
+
+
+def _offset_fields(
+    committed: CommittedOffset | None, log: LogRange | None, owner: GroupMember | None
+) -> dict[str, object]:
+    return {
+        "committed_offset": None if committed is None else committed.offset,
+        "leader_epoch": None
+        if committed is None or committed.leader_epoch < 0
+        else committed.leader_epoch,
+        "metadata": None if committed is None else committed.metadata,
+        "log_end_offset": None if log is None else log.end,
+        "lag": None if committed is None or log is None else max(log.end - committed.offset, 0),
+        "member_id": None if owner is None else owner.member_id,
+    }
+
+
+def _description(
+    found: GroupDescription,
+    partitions: Sequence[TopicPartition],
+    committed: Mapping[TopicPartition, CommittedOffset],
+    *,
+    logs: Mapping[TopicPartition, LogRange],
+    owners: Mapping[TopicPartition, GroupMember],
+) -> Iterator[str]:
+
+    count = len(found.members)
+    assignor = f", assignor {printable(found.assignor)}" if found.assignor else ""
+    yield (
+        f"{printable(found.group)}: {found.type}, {found.state}, "
+        f"{'1 member' if count == 1 else f'{count} members'}{assignor}, coordinator "
+        f"{found.coordinator}"
+    )
+    rows = [("partition", "committed", "log end", "lag", "member", "client", "host")]
+    for each in partitions:
+        fields = _offset_fields(committed.get(each), logs.get(each), owners.get(each))
+        committed_offset, log_end, lag = (
+            "-" if fields[name] is None else str(fields[name])
+            for name in ("committed_offset", "log_end_offset", "lag")
+        )
+        owner = _owner_cells(owners.get(each))
+        rows.append((printable(str(each)), committed_offset, log_end, lag, *owner))
+    idle = [member for member in found.members if not member.partitions]
+    rows += [("-", "-", "-", "-", *_owner_cells(member)) for member in idle]
+    if len(rows) > 1:
+        for line in aligned(rows, right=(1, 2, 3)):
+            yield f"  {line}"
+
+
+def _owner_cells(owner: GroupMember | None) -> tuple[str, str, str]:
+
+    if owner is None:
+        return "-", "-", "-"
+    return printable(owner.member_id), printable(owner.client_id), printable(owner.host)

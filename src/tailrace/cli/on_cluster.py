@@ -1,0 +1,170 @@
+"""Shared by the commands that ask a Kafka cluster: options, the connection, and questions.
+
+Invariant: a broker that is not there is told within one attempt to connect; later failures are
+retried for some seconds, as in all clients.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from tailrace.config import parse_assignments, read_properties
+from tailrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tailrace.client.metadata import ClusterReader
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+AS_JSON = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object on a line for each."
+)
+
+YES = click.option("--yes", is_flag=True, help="Do not ask; needed where stdin is no terminal.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """The cluster of a command, and the client settings for it."""
+
+    bootstrap: str
+    settings: Mapping[str, str]
+    """Further settings of the client, by Kafka's names."""
+
+    @contextmanager
+    def open(self) -> Iterator["ClusterReader"]:
+        """A client that is connected to a broker, until the end of the block.
+
+        Raises:
+            ConfigError: a setting is unknown or cannot be used; named as it is typed.
+            UnreachableBrokerError: no broker can be reached.
+            AuthenticationError: the broker refuses the login.
+        """
+        from tailrace.client.metadata import ClusterReader
+
+        with faults_in_flags():
+            cluster = ClusterReader(
+                self.bootstrap, settings=self.settings, client_id="tailrace-cli"
+            )
+        try:
+            cluster.any_broker()
+            yield cluster
+        finally:
+            cluster.close()
+
+
+def on_cluster(command: FunctionT) -> FunctionT:
+    """Adds the options that lead to a cluster; the command gets them as its `connection`."""
+
+    @wraps(command)
+    def connected(
+        *arguments: object,
+        bootstrap: str,
+        assignments: tuple[str, ...],
+        command_config: Path | None,
+        **options: object,
+    ) -> object:
+        settings = {} if command_config is None else _read(command_config)
+        with faults_in_flags():
+            settings |= parse_assignments(assignments)
+        if "bootstrap.servers" in settings:
+            raise click.UsageError("bootstrap.servers is given by --bootstrap")
+        connection = Connection(bootstrap=bootstrap, settings=settings)
+        return command(*arguments, connection=connection, **options)
+
+    for option in (
+        click.option(
+            "--command-config", metavar="FILE",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="Client settings in a properties file, where passwords are not seen.",
+        ),
+        click.option(
+            "--option", "assignments", multiple=True, metavar="NAME=VALUE",
+            help="A client setting, as security.protocol; repeatable.",
+        ),
+        click.option(
+            "--bootstrap", metavar="HOST:PORT", default="localhost:9092", show_default=True,
+            help="A broker of the cluster. Several: A,B.",
+        ),
+    ):  # fmt: skip
+        connected = option(connected)
+    return cast("FunctionT", connected)
+
+
+@contextmanager
+def faults_in_flags() -> Iterator[None]:
+    """Make errors about settings of clients name the flags that give them."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError([_in_flags(each) for each in error.faults]) from error
+
+
+def _in_flags(fault: str) -> str:
+    fault = fault.removeprefix("kafka.")
+    if fault.startswith("bootstrap.servers: "):
+        return "--bootstrap: " + fault.removeprefix("bootstrap.servers: ")
+    return f"--option {fault}"
+
+
+def _read(path: Path) -> dict[str, str]:
+    return read_properties(path.read_text(encoding="utf-8", errors="replace"))
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Return if the user agrees.
+
+    Raises:
+        click.UsageError: nobody can be asked, because stdin is no terminal.
+        click.Abort: the user does not agree.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("stdin is no terminal where you could be asked; add --yes")
+    click.confirm(question, abort=True, err=True)
+
+
+def say(message: str) -> None:
+    """Tell something beside the output, on stderr."""
+    click.echo(f"tailrace: {message}", err=True)
+
+
+def emit(form: str, kind: str, fields: Mapping[str, object]) -> None:
+    """Print one JSON object, which says its format and type."""
+    click.echo(json.dumps({"format": form, "type": kind, **fields}, ensure_ascii=False))
+
+
+def parse_partitions(text: str, *, flag: str) -> tuple[str, tuple[int, ...] | None]:
+    """Topic and partition numbers of `TOPIC` or `TOPIC:0,1`; None for all partitions.
+
+    Raises:
+        click.UsageError: what follows the colon are no numbers.
+    """
+    topic, colon, listed = text.partition(":")
+    if not colon:
+        return topic, None
+    return topic, parse_numbers(listed, flag=flag)
+
+
+def parse_numbers(text: str, *, flag: str) -> tuple[int, ...]:
+    """Partition numbers of `0,1,4-7`.
+
+    Raises:
+        click.UsageError: they are none.
+    """
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        ends = (first, last if dash else first)
+        if not all(each.isascii() and each.isdigit() and len(each) < 8 for each in ends):
+            raise click.UsageError(f"{flag}: {part!r} is no partition; give numbers as 0,1,4-7")
+        numbers += range(int(ends[0]), int(ends[1]) + 1)
+    return tuple(numbers)

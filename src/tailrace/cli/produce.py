@@ -1,0 +1,245 @@
+"""`tailrace produce`: lines of stdin or of files, as records of any Kafka cluster."""
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import click
+
+from tailrace.cli.on_cluster import Connection, faults_in_flags, on_cluster, say
+from tailrace.cli.record_format import FormatError, unescape
+from tailrace.cli.record_input import InputRecord, json_record, plain_record, read_lines
+from tailrace.client.topics import find_or_create_topic, find_partitions
+from tailrace.config import parse_assignments
+from tailrace.errors import ConfigError, FatalError, TailraceError
+
+if TYPE_CHECKING:
+    from tailrace.client.producer import Producer, Receipt
+
+FAILURES_SHOWN_MAX: Final = 10
+"""Most records whose errors are told one by one."""
+
+PROGRESS_INTERVAL_S: Final = 0.2
+
+_EXIT_UNDELIVERED: Final = 1
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
+@click.option(
+    "-K", "--key-separator", metavar="TEXT",
+    help=r"What is between key and value; a line without it has no key. \t is a tab.",
+)  # fmt: skip
+@click.option(
+    "-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT",
+    help=r"What is between records, also as \0 or \x1e.",
+)  # fmt: skip
+@click.option(
+    "--json", "as_json", is_flag=True,
+    help="Each line is an object as consume --json prints it: key, value, headers, timestamp.",
+)  # fmt: skip
+@click.option(
+    "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE",
+    help="A header for every record; repeatable.",
+)  # fmt: skip
+@click.option(
+    "-p", "--partition", type=click.IntRange(min=0),
+    help="Default: by the key, and without a key one after the other.",
+)  # fmt: skip
+@click.option(
+    "-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none", show_default=True, help="Compression of batches.",
+)  # fmt: skip
+@click.option(
+    "--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True,
+    help="Replicas that must have a record before it counts as delivered.",
+)  # fmt: skip
+@on_cluster
+def produce(
+    topic: str,
+    files: tuple[Path, ...],
+    *,
+    connection: Connection,
+    headers: tuple[str, ...],
+    partition: int | None,
+    compression: str,
+    acks: str,
+    **options: object,
+) -> None:
+    """Send each line of stdin, or of files, as a record of TOPIC.
+
+    An empty line is an empty value. With --acks all each record is written once and in order.
+    Settings of the producer, as linger.ms, are given by --option.
+
+    Exit code 0: all was delivered. 1: an error, and stderr says what was not delivered.
+    """
+    try:
+        delimiter = unescape(str(options["delimiter"]))
+        separator = unescape(str(options["key_separator"] or ""))
+    except FormatError as error:
+        raise click.UsageError(str(error)) from error
+    if not delimiter:
+        raise click.UsageError("--delimiter: it is empty")
+    if options["as_json"] and separator:
+        raise click.UsageError("give --key-separator or --json, not both")
+    more = _headers(headers)
+    with connection.open() as cluster:
+        # Told now, and not when records have waited for max.block.ms.
+        find_or_create_topic(cluster, topic)
+        if partition is not None:
+            find_partitions(cluster, topic, (partition,))
+    with _producer(connection, compression=compression, acks=acks) as (producer, line_bytes_max):
+        deliveries = _Deliveries()
+        records = _records(
+            files,
+            delimiter=delimiter,
+            separator=separator,
+            is_json=bool(options["as_json"]),
+            size_max=line_bytes_max,
+        )
+        try:
+            for each in records:
+                receipt = producer.send(
+                    topic,
+                    each.value,
+                    each.key,
+                    headers=(*each.headers, *more) or None,
+                    timestamp=each.timestamp,
+                    partition=partition,
+                )
+                deliveries.add(receipt)
+            deliveries.wait()
+        except KeyboardInterrupt:
+            producer.close(0)
+            deliveries.wait()
+            deliveries.tell()
+            raise
+        except TailraceError as error:
+            say(str(error))
+            deliveries.wait()
+            deliveries.tell()
+            sys.exit(_EXIT_UNDELIVERED)
+    deliveries.tell()
+    if deliveries.failed:
+        sys.exit(_EXIT_UNDELIVERED)
+
+
+class _Deliveries:
+    """The outcomes of records in their order, and what is told of them."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.failed = 0
+        self._waiting: deque[tuple[int, Receipt]] = deque()
+        self._is_shown = sys.stderr.isatty() and not sys.stdin.isatty()
+        self._next_shown = time.monotonic() + PROGRESS_INTERVAL_S
+        self._width = 0
+
+    def add(self, receipt: "Receipt") -> None:
+        """Note a record that was just sent."""
+        self.sent += 1
+        self._waiting.append((self.sent, receipt))
+        while self._waiting and self._waiting[0][1].done():
+            self._settle()
+        self._show()
+
+    def wait(self) -> None:
+        """Wait for all outcomes, which the producer's delivery.timeout.ms bounds."""
+        while self._waiting:
+            self._settle()
+            self._show()
+
+    def tell(self) -> None:
+        """Say how it ended, if that is not as it should be or somebody is watching."""
+        self._show(is_last=True)
+        if self.failed > FAILURES_SHOWN_MAX:
+            say(f"and {self.failed - FAILURES_SHOWN_MAX} more records")
+        if self.failed:
+            say(f"{self.failed} of {self.sent} records were not delivered")
+
+    def _settle(self) -> None:
+        number, receipt = self._waiting.popleft()
+        error = receipt.exception()
+        if error is not None:
+            self.failed += 1
+            if self.failed <= FAILURES_SHOWN_MAX:
+                say(f"not delivered: record {number}: {error}")
+
+    def _show(self, *, is_last: bool = False) -> None:
+        now = time.monotonic()
+        if not self._is_shown or (now < self._next_shown and not is_last):
+            return
+        self._next_shown = now + PROGRESS_INTERVAL_S
+        delivered = self.sent - len(self._waiting) - self.failed
+        text = f"{self.sent} records sent, {delivered} delivered"
+        click.echo(f"\r{text.ljust(self._width)}", err=True, nl=is_last)
+        self._width = len(text)
+
+
+@contextmanager
+def _producer(
+    connection: Connection, *, compression: str, acks: str
+) -> "Iterator[tuple[Producer, int]]":
+    """A producer, and the largest record that it can send, in bytes."""
+    from tailrace.client.producer import Producer
+    from tailrace.client.producer.config import parse_producer_config
+
+    settings = {
+        "bootstrap.servers": connection.bootstrap,
+        "client.id": "tailrace-cli",
+        "compression.type": compression,
+        "acks": acks,
+        **connection.settings,
+    }
+    with faults_in_flags():
+        config = parse_producer_config(settings, {})
+        producer = Producer(settings)
+    with producer:
+        yield producer, config.max_request_size
+
+
+def _headers(given: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
+    try:
+        pairs = [*map(parse_assignments, ([each] for each in given))]
+    except ConfigError as error:
+        raise click.UsageError("; ".join(f"--header: {fault}" for fault in error.faults)) from error
+    return tuple((name, value.encode()) for pair in pairs for name, value in pair.items())
+
+
+def _records(
+    files: Sequence[Path],
+    *,
+    delimiter: bytes,
+    separator: bytes,
+    is_json: bool,
+    size_max: int,
+) -> Iterator[InputRecord]:
+    """The records of all inputs, one after the other; - is stdin."""
+    number = 0
+    for stream in _inputs(files):
+        for line in read_lines(stream, delimiter, size_max=size_max):
+            number += 1
+            yield json_record(line, number) if is_json else plain_record(line, separator)
+
+
+def _inputs(files: Sequence[Path]) -> Iterator[BinaryIO]:
+    """Stdin, or the files in turn, each open while it is read.
+
+    Raises:
+        FatalError: a file cannot be opened.
+    """
+    for path in files or (Path("-"),):
+        if str(path) == "-":
+            yield sys.stdin.buffer
+            continue
+        try:
+            stream = path.open("rb")
+        except OSError as error:
+            raise FatalError(f"{path}: {error.strerror}") from error
+        with stream:
+            yield stream

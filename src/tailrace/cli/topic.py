@@ -1,0 +1,243 @@
+"""`tailrace topic`: topics of any Kafka cluster."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import click
+
+from tailrace.cli.on_cluster import AS_JSON, YES, Connection, confirm, emit, on_cluster
+from tailrace.cli.tables import aligned
+from tailrace.client.configs import alter_topic_configs, topic_configs
+from tailrace.client.metadata import PartitionDescription, TopicDescription
+from tailrace.client.offsets import LogRange, log_ranges
+from tailrace.client.topics import (
+    add_partitions,
+    add_topic,
+    delete_topic,
+    find_topic,
+    led_partitions,
+)
+from tailrace.config import parse_assignments
+from tailrace.errors import ConfigError
+from tailrace.model import TopicPartition
+
+TOPIC_FORMAT = "tailrace.topic/1"
+
+_CONFIG = click.option(
+    "--config", "configs", multiple=True, metavar="NAME=VALUE",
+    help="A setting of the topic, as retention.ms=60000; repeatable.",
+)  # fmt: skip
+
+
+@click.group()
+def topic() -> None:
+    """Create, list, describe, alter and delete topics of any Kafka cluster."""
+
+
+@topic.command()
+@click.argument("name")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), default=None, help="Default: the broker's."
+)
+@click.option(
+    "--replication-factor", type=click.IntRange(min=1), default=None, help="Default: the broker's."
+)
+@_CONFIG
+@AS_JSON
+@on_cluster
+def create(
+    name: str,
+    *,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    as_json: bool,
+    connection: Connection,
+) -> None:
+    """Create a topic."""
+    settings = _assignments(configs)
+    with connection.open() as cluster:
+        add_topic(
+            cluster,
+            name,
+            partition_count=partitions or -1,
+            replication_factor=replication_factor or -1,
+            settings=settings,
+        )
+    if as_json:
+        emit(TOPIC_FORMAT, "created", {"topic": name})
+    else:
+        click.echo(f"created topic {name}")
+
+
+@topic.command("list")
+@AS_JSON
+@on_cluster
+def list_topics(*, as_json: bool, connection: Connection) -> None:
+    """List all topics, with those of Kafka's own."""
+    with connection.open() as cluster:
+        found = sorted(cluster.topics().values(), key=lambda each: each.name)
+    rows = [("topic", "partitions", "replicas", "")]
+    for each in found:
+        replicas = max((len(part.replicas) for part in each.partitions), default=0)
+        if as_json:
+            emit(TOPIC_FORMAT, "topic", _fields(each))
+        rows.append(
+            (each.name, f"{len(each.partitions)}", f"{replicas}", "internal" * each.is_internal)
+        )
+    for line in () if as_json else aligned(rows, right=(1, 2)):
+        click.echo(line)
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@AS_JSON
+@on_cluster
+def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -> None:
+    """Show partitions with leaders, replicas and offsets, and settings.
+
+    Settings are those in which the topic differs from the broker's default. Earliest and latest are
+    the first offset of a log and the one after its last record; - where nobody leads it.
+    """
+    with connection.open() as cluster:
+        found = [find_topic(cluster, each) for each in dict.fromkeys(names)]
+        configs = topic_configs(cluster, [each.name for each in found])
+        parts = [
+            TopicPartition(each.name, part.partition) for each in found for part in each.partitions
+        ]
+        logs = log_ranges(cluster, led_partitions(cluster, parts))
+    for each in found:
+        own = {config.name: config.value for config in configs.get(each.name, ()) if config.is_own}
+        ranges = [logs.get(TopicPartition(each.name, part.partition)) for part in each.partitions]
+        if not as_json:
+            for line in _lines(each, own, ranges):
+                click.echo(line)
+            continue
+        emit(TOPIC_FORMAT, "topic", _fields(each) | {"configs": own})
+        for part, log in zip(each.partitions, ranges, strict=True):
+            emit(TOPIC_FORMAT, "partition", {"topic": each.name} | _partition_fields(part, log))
+
+
+@topic.command()
+@click.argument("name")
+@_CONFIG
+@click.option(
+    "--unset", multiple=True, metavar="NAME",
+    help="A setting that gets the broker's default again; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--partitions", type=click.IntRange(min=1), help="So many in all; never fewer than now."
+)
+@AS_JSON
+@on_cluster
+def alter(
+    name: str,
+    *,
+    configs: tuple[str, ...],
+    unset: tuple[str, ...],
+    partitions: int | None,
+    as_json: bool,
+    connection: Connection,
+) -> None:
+    """Change settings of a topic, or give it more partitions.
+
+    With more partitions, records with a key may go to other partitions than before.
+    """
+    values = _assignments(configs)
+    both = sorted(values.keys() & set(unset))
+    if both:
+        raise click.UsageError(f"{both[0]}: give it by --config or by --unset, not by both")
+    if not (values or unset or partitions):
+        raise click.UsageError("nothing to change; give --config, --unset or --partitions")
+    with connection.open() as cluster:
+        count = len(find_topic(cluster, name).partitions)
+        if partitions is not None and partitions <= count:
+            raise click.UsageError(
+                f"--partitions: topic {name} has {count} already, and cannot have fewer; "
+                f"give at least {count + 1}"
+            )
+        if values or unset:
+            alter_topic_configs(cluster, name, values=values, unset=unset)
+        if partitions is not None:
+            add_partitions(cluster, name, partitions)
+    if as_json:
+        changed = {"topic": name, "set": values, "unset": list(unset), "partitions": partitions}
+        emit(TOPIC_FORMAT, "altered", changed)
+    else:
+        click.echo(f"altered topic {name}")
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@YES
+@AS_JSON
+@on_cluster
+def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Connection) -> None:
+    """Delete topics with all of their records."""
+    with connection.open() as cluster:
+        found = [find_topic(cluster, each) for each in dict.fromkeys(names)]
+        listed = ", ".join(f"{each.name} ({_count(each)})" for each in found)
+        confirm(f"Delete {listed} with all records?", yes=yes)
+        for each in found:
+            delete_topic(cluster, each.name)
+            if as_json:
+                emit(TOPIC_FORMAT, "deleted", {"topic": each.name})
+            else:
+                click.echo(f"deleted topic {each.name}")
+
+
+def _assignments(given: tuple[str, ...]) -> dict[str, str]:
+    try:
+        return parse_assignments(given)
+    except ConfigError as error:
+        raise click.UsageError("; ".join(f"--config {fault}" for fault in error.faults)) from error
+
+
+def _fields(topic: TopicDescription) -> dict[str, object]:
+    return {
+        "topic": topic.name,
+        "internal": topic.is_internal,
+        "partitions": len(topic.partitions),
+        "replicas": max((len(each.replicas) for each in topic.partitions), default=0),
+    }
+
+
+def _partition_fields(part: PartitionDescription, log: LogRange | None) -> dict[str, object]:
+    return {
+        "partition": part.partition,
+        "leader": None if part.leader < 0 else part.leader,
+        "leader_epoch": None if part.leader_epoch < 0 else part.leader_epoch,
+        "replicas": list(part.replicas),
+        "isr": list(part.isr),
+        "offline": list(part.offline),
+        "earliest": None if log is None else log.start,
+        "latest": None if log is None else log.end,
+    }
+
+
+def _lines(
+    topic: TopicDescription,
+    own: Mapping[str, str | None],
+    ranges: Sequence[LogRange | None],
+) -> Iterator[str]:
+    yield f"{topic.name}: {_count(topic)}"
+    for name, value in sorted(own.items()):
+        yield f"  {name}={'(secret)' if value is None else value}"
+    rows = [("partition", "leader", "replicas", "isr", "earliest", "latest")]
+    for part, log in zip(topic.partitions, ranges, strict=True):
+        rows.append(
+            (
+                str(part.partition),
+                "-" if part.leader < 0 else str(part.leader),
+                ",".join(map(str, part.replicas)),
+                ",".join(map(str, part.isr)) or "-",
+                "-" if log is None else str(log.start),
+                "-" if log is None else str(log.end),
+            )
+        )
+    for line in aligned(rows, right=(0, 1, 4, 5)):
+        yield f"  {line}"
+
+
+def _count(topic: TopicDescription) -> str:
+    count = len(topic.partitions)
+    return "1 partition" if count == 1 else f"{count} partitions"

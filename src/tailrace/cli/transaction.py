@@ -1,0 +1,209 @@
+"""`tailrace transaction`: transactions of any Kafka cluster, and the ones that hang."""
+
+import time
+from collections.abc import Iterator, Sequence
+
+import click
+
+from tailrace.cli.on_cluster import AS_JSON, YES, Connection, confirm, emit, on_cluster, say
+from tailrace.cli.tables import aligned
+from tailrace.client import transactions
+from tailrace.client.metadata import ClusterReader
+from tailrace.client.topics import find_partitions, find_topic
+from tailrace.client.transactions import ProducerState, abort_at, describe_transaction
+from tailrace.model import TopicPartition
+from tailrace.offline.show import iso_time, printable
+
+TRANSACTION_FORMAT = "tailrace.transaction/1"
+
+_EXIT_FOUND = 1
+_MINUTE_MS = 60_000
+
+
+@click.group()
+def transaction() -> None:
+    """List and describe transactions of any Kafka cluster, and end those that hang.
+
+    A transaction hangs if a partition has it open and no coordinator will end it; readers of
+    committed records wait for it.
+    """
+
+
+@transaction.command("list")
+@click.option(
+    "--state", "states", multiple=True, help="Only in this state, as Ongoing; repeatable."
+)
+@AS_JSON
+@on_cluster
+def list_transactions(*, states: tuple[str, ...], as_json: bool, connection: Connection) -> None:
+    """List the transactional ids with their state."""
+    with connection.open() as cluster:
+        found = transactions.list_transactions(cluster, states=states)
+    rows = [("transactional id", "coordinator", "producer", "state")]
+    for each in found:
+        if as_json:
+            fields = {
+                "transactional_id": each.transactional_id,
+                "coordinator": str(each.coordinator),
+                "producer_id": each.producer_id,
+                "state": each.state,
+            }
+            emit(TRANSACTION_FORMAT, "transaction", fields)
+        rows.append(
+            (
+                printable(each.transactional_id),
+                str(each.coordinator),
+                str(each.producer_id),
+                each.state,
+            )
+        )
+    for line in () if as_json else aligned(rows, right=(2,)):
+        click.echo(line)
+
+
+@transaction.command()
+@click.argument("transactional_id", metavar="ID")
+@AS_JSON
+@on_cluster
+def describe(transactional_id: str, *, as_json: bool, connection: Connection) -> None:
+    """Show the producer, state and partitions of a transactional id."""
+    with connection.open() as cluster:
+        found = describe_transaction(cluster, transactional_id)
+    is_open = found.start_ms >= 0
+    if as_json:
+        fields = {
+            "transactional_id": found.transactional_id,
+            "coordinator": str(found.coordinator),
+            "producer_id": found.producer_id,
+            "producer_epoch": found.producer_epoch,
+            "state": found.state,
+            "timeout_ms": found.timeout_ms,
+            "start_timestamp": found.start_ms if is_open else None,
+            "partitions": [[each.topic, each.partition] for each in found.partitions],
+        }
+        emit(TRANSACTION_FORMAT, "transaction", fields)
+        return
+    began = f", since {iso_time(found.start_ms)}" if is_open else ""
+    click.echo(
+        f"{printable(found.transactional_id)}: {found.state}{began}, producer {found.producer_id} "
+        f"epoch {found.producer_epoch}, timeout {found.timeout_ms} ms, coordinator "
+        f"{found.coordinator}"
+    )
+    for each in found.partitions:
+        click.echo(f"  {each}")
+
+
+@transaction.command("find-hanging")
+@click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable.")
+@click.option(
+    "--open-for", "minutes", type=click.IntRange(min=0), default=15, show_default=True,
+    metavar="MINUTES",
+    help="Only without a record for longer: transaction.max.timeout.ms of the brokers.",
+)  # fmt: skip
+@AS_JSON
+@on_cluster
+def find_hanging(
+    *, topics: tuple[str, ...], minutes: int, as_json: bool, connection: Connection
+) -> None:
+    """Find transactions that partitions have open and no coordinator will end.
+
+    Exit code 0: none. 1: some, or an error.
+    """
+    now_ms = int(time.time() * 1000)
+    with connection.open() as cluster:
+        found = transactions.find_hanging(
+            cluster,
+            _partitions(cluster, topics),
+            now_ms=now_ms,
+            open_for_ms=minutes * _MINUTE_MS,
+        )
+    if as_json:
+        for each in found:
+            emit(TRANSACTION_FORMAT, "hanging", _state_fields(each))
+    elif not found:
+        click.echo("no hanging transaction")
+    else:
+        for line in _table(found, now_ms):
+            click.echo(line)
+    if found:
+        click.get_current_context().exit(_EXIT_FOUND)
+
+
+@transaction.command()
+@click.option("--topic", required=True, help="The topic that the transaction is open in.")
+@click.option("--partition", type=click.IntRange(min=0), required=True, help="Its partition.")
+@click.option(
+    "--start-offset", type=click.IntRange(min=0), required=True,
+    help="Where it begins, as find-hanging shows it.",
+)  # fmt: skip
+@YES
+@AS_JSON
+@on_cluster
+def abort(
+    *,
+    topic: str,
+    partition: int,
+    start_offset: int,
+    yes: bool,
+    as_json: bool,
+    connection: Connection,
+) -> None:
+    """Abort a hanging transaction in one partition.
+
+    Its records there are never seen by readers of committed records. The coordinator is not asked:
+    a transaction that does not hang would be aborted in this partition alone.
+    """
+    with connection.open() as cluster:
+        (place,) = find_partitions(cluster, topic, (partition,))
+        confirm(f"Abort the transaction of {place} from offset {start_offset} on?", yes=yes)
+        found = abort_at(cluster, place, start_offset)
+    if as_json:
+        emit(TRANSACTION_FORMAT, "aborted", _state_fields(found))
+    else:
+        click.echo(
+            f"aborted the transaction of producer {found.producer_id} epoch {found.producer_epoch} "
+            f"in {place} from offset {start_offset} on"
+        )
+
+
+def _partitions(cluster: ClusterReader, topics: Sequence[str]) -> list[TopicPartition]:
+
+    if topics:
+        found = [find_topic(cluster, each) for each in dict.fromkeys(topics)]
+    else:
+        found = sorted(cluster.topics().values(), key=lambda each: each.name)
+    partitions = []
+    for each in found:
+        for part in each.partitions:
+            if part.leader < 0:
+                say(f"{each.name}-{part.partition} was not looked at: nobody leads it")
+            else:
+                partitions.append(TopicPartition(each.name, part.partition))
+    return partitions
+
+
+def _state_fields(each: ProducerState) -> dict[str, object]:
+    return {
+        "topic": each.partition.topic,
+        "partition": each.partition.partition,
+        "producer_id": each.producer_id,
+        "producer_epoch": each.producer_epoch,
+        "coordinator_epoch": each.coordinator_epoch,
+        "start_offset": each.transaction_start_offset,
+        "last_timestamp": each.last_timestamp,
+    }
+
+
+def _table(found: Sequence[ProducerState], now_ms: int) -> Iterator[str]:
+    rows = [("partition", "start offset", "producer", "epoch", "minutes")]
+    rows += [
+        (
+            str(each.partition),
+            str(each.transaction_start_offset),
+            str(each.producer_id),
+            str(each.producer_epoch),
+            str((now_ms - each.last_timestamp) // _MINUTE_MS),
+        )
+        for each in found
+    ]
+    return aligned(rows, right=(1, 2, 3, 4))

@@ -1,0 +1,190 @@
+"""Commands about topics, transactions and deliveries, in a cluster that answers as it is told."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.create_partitions import (
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from tailrace.protocol.messages.describe_producers import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from tailrace.protocol.messages.describe_transactions import (
+    DescribeTransactionsResponse,
+    TopicData,
+)
+from tailrace.protocol.messages.describe_transactions import TransactionState as Described
+from tailrace.protocol.messages.list_transactions import ListTransactionsResponse
+from tailrace.protocol.messages.list_transactions import TransactionState as Listed
+from tailrace.protocol.messages.write_txn_markers import WriteTxnMarkersResponse
+from tailrace.testing.cluster import ScriptedCluster
+from tailrace.testing.real_cluster import real_cluster
+from tailrace.testing.script import FaultKind
+from tests.unit.cli.running import lines, objects, run, said
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    """A cluster of one node with the topic `t` of one partition."""
+    with real_cluster() as cluster:
+        cluster.create_topic("t")
+        yield cluster
+
+
+def answer(cluster: ScriptedCluster, key: ApiKey, response: Message) -> list[Any]:
+    """Have an API answered alike each time; returns the list that its requests are put in."""
+    asked = []
+
+    def answered(_cluster: object, _node: object, body: Any) -> Message:
+        asked.append(body)
+        return response
+
+    cluster.answers[key] = answered
+    return asked
+
+
+def test_partitions_are_added_but_never_taken(cluster: ScriptedCluster) -> None:
+    """The request has the number of all partitions; fewer are refused before anything is sent."""
+    result = CreatePartitionsTopicResult(name="t")
+    asked = answer(cluster, ApiKey.CREATE_PARTITIONS, CreatePartitionsResponse(results=(result,)))
+    told = said("topic", "alter", "t", "--partitions", 1, "--bootstrap", cluster.bootstrap)
+    assert "topic t has 1 already, and cannot have fewer; give at least 2" in told
+    assert asked == []
+    assert lines("topic", "alter", "t", "--partitions", 3, "--bootstrap", cluster.bootstrap) == [
+        "altered topic t"
+    ]
+    assert (asked[0].topics[0].name, asked[0].topics[0].count) == ("t", 3)
+
+
+def test_a_refusal_is_told_with_the_brokers_own_words(cluster: ScriptedCluster) -> None:
+    """They say more than the code."""
+    result = CreatePartitionsTopicResult(
+        name="t", error_code=ErrorCode.POLICY_VIOLATION, error_message="three at most"
+    )
+    answer(cluster, ApiKey.CREATE_PARTITIONS, CreatePartitionsResponse(results=(result,)))
+    told = said("topic", "alter", "t", "--partitions", 9, "--bootstrap", cluster.bootstrap)
+    assert "topic t at" in told
+    assert "three at most" in told
+    assert "(POLICY_VIOLATION)" in told
+
+
+def test_transactions_are_listed_and_described(cluster: ScriptedCluster) -> None:
+    """A table for people, and objects for programs."""
+    one = Listed(transactional_id="x", producer_id=7, transaction_state="Ongoing")
+    asked = answer(
+        cluster, ApiKey.LIST_TRANSACTIONS, ListTransactionsResponse(transaction_states=(one,))
+    )
+    state = Described(
+        transactional_id="x", transaction_state="Ongoing", producer_id=7, producer_epoch=2,
+        transaction_timeout_ms=60_000, transaction_start_time_ms=1_700_000_000_000,
+        topics=(TopicData(topic="t", partitions=(0,)),),
+    )  # fmt: skip
+    answer(
+        cluster,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        DescribeTransactionsResponse(transaction_states=(state,)),
+    )
+    at = ("--bootstrap", cluster.bootstrap)
+    table = lines("transaction", "list", "--state", "Ongoing", *at)
+    assert table[1].split() == ["x", cluster.bootstrap, "7", "Ongoing"]
+    assert asked[0].state_filters == ("Ongoing",)
+    assert objects("transaction", "describe", "x", *at) == [
+        {
+            "format": "tailrace.transaction/1", "type": "transaction", "transactional_id": "x",
+            "coordinator": cluster.bootstrap, "producer_id": 7, "producer_epoch": 2,
+            "state": "Ongoing", "timeout_ms": 60_000, "start_timestamp": 1_700_000_000_000,
+            "partitions": [["t", 0]],
+        }
+    ]  # fmt: skip
+    first, second = lines("transaction", "describe", "x", *at)
+    assert first.startswith("x: Ongoing, since 2023-11-14T22:13:20.000Z, producer 7 epoch 2")
+    assert second == "  t-0"
+
+
+def hang(cluster: ScriptedCluster) -> list[Any]:
+    """Have t-0 a transaction since offset 20 that no coordinator knows; returns the markers."""
+    state = ProducerState(
+        producer_id=7, producer_epoch=2, last_timestamp=1_700_000_000_000,
+        current_txn_start_offset=20, coordinator_epoch=5,
+    )  # fmt: skip
+    part = PartitionResponse(partition_index=0, active_producers=(state,))
+    topic = TopicResponse(name="t", partitions=(part,))
+    answer(cluster, ApiKey.DESCRIBE_PRODUCERS, DescribeProducersResponse(topics=(topic,)))
+    answer(cluster, ApiKey.LIST_TRANSACTIONS, ListTransactionsResponse())
+    return answer(cluster, ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersResponse())
+
+
+def test_a_hanging_transaction_is_found_and_aborted(cluster: ScriptedCluster) -> None:
+    """Find-hanging exits with 1; what it shows is what abort takes."""
+    markers = hang(cluster)
+    at = ("--bootstrap", cluster.bootstrap)
+    result = run("transaction", "find-hanging", *at)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[1].split()[:4] == ["t-0", "20", "7", "2"]
+    (found,) = objects("transaction", "find-hanging", "--topic", "t", *at)
+    assert (found["type"], found["start_offset"]) == ("hanging", 20)
+    place = ("--topic", "t", "--partition", 0, "--start-offset", 20)
+    (told,) = lines("transaction", "abort", *place, "--yes", *at)
+    assert told == "aborted the transaction of producer 7 epoch 2 in t-0 from offset 20 on"
+    assert markers[0].markers[0].coordinator_epoch == 5
+
+
+def test_nothing_hangs_in_a_sound_cluster(cluster: ScriptedCluster) -> None:
+    """The exit code is 0, and a partition that nobody leads is told."""
+    hang(cluster)
+    cluster.create_topic("t", partitions=2)
+    for number in range(2):
+        cluster.move(next(each for each in cluster.partitions if each.partition == number), -1)
+    result = run("transaction", "find-hanging", "--bootstrap", cluster.bootstrap)
+    assert (result.exit_code, result.stdout) == (0, "no hanging transaction\n")
+    assert "t-0 was not looked at: nobody leads it" in result.stderr
+
+
+def test_an_abort_asks_and_is_refused_where_nobody_answers(cluster: ScriptedCluster) -> None:
+    """Without a terminal --yes is needed, and nothing is written."""
+    markers = hang(cluster)
+    place = ("--topic", "t", "--partition", 0, "--start-offset", 20)
+    told = said("transaction", "abort", *place, "--bootstrap", cluster.bootstrap, given=b"y\n")
+    assert told == "Error: stdin is no terminal where you could be asked; add --yes"
+    assert markers == []
+
+
+def test_records_that_are_not_delivered_are_told_and_counted(cluster: ScriptedCluster) -> None:
+    """The exit code is 1; the first ten are told by number, the others counted."""
+    cluster.script.add(
+        ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=999
+    )
+    result = run("produce", "t", "--bootstrap", cluster.bootstrap, given=b"x\n" * 12)
+    assert result.exit_code == 1
+    told = result.stderr.splitlines()
+    assert len([each for each in told if "not delivered: record" in each]) == 10
+    assert told[-2:] == [
+        "tailrace: and 2 more records",
+        "tailrace: 12 of 12 records were not delivered",
+    ]
+
+
+def test_a_line_that_is_no_record_ends_what_was_sent_before(cluster: ScriptedCluster) -> None:
+    """Records before the line are delivered, and the error names the line."""
+    given = b'{"value": "a"}\n{"value": 7}\n{"value": "b"}\n'
+    result = run("produce", "t", "--json", "--bootstrap", cluster.bootstrap, given=given)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[0].startswith("tailrace: line 2: value is an int")
+    assert cluster.log().values() == [b"a"]
+
+
+def test_a_partition_that_is_not_there_is_told_before_anything_is_read(
+    cluster: ScriptedCluster,
+) -> None:
+    """The sentence says how many there are."""
+    told = said("produce", "t", "-p", 5, "--bootstrap", cluster.bootstrap, given=b"x\n")
+    assert told == "topic 't' has no partition 5; it has 1, number 0"

@@ -1,0 +1,98 @@
+"""Mistakes in commands that ask a cluster: each is one sentence, in the words of the flags."""
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.running import run, said
+
+COMMANDS: dict[str, list[str]] = {
+    "topic create": ["t"],
+    "topic list": [],
+    "topic describe": ["t"],
+    "topic alter": ["t", "--unset", "retention.ms"],
+    "topic delete": ["t", "--yes"],
+    "group list": [],
+    "group describe": ["g"],
+    "group reset": ["g", "--topic", "t", "--to", "earliest"],
+    "group delete": ["g", "--yes"],
+    "group delete-offsets": ["g", "--topic", "t", "--yes"],
+    "produce": ["t"],
+    "consume": ["t", "--exit"],
+    "transaction list": [],
+    "transaction describe": ["x"],
+    "transaction find-hanging": [],
+    "transaction abort": ["--topic", "t", "--partition", "0", "--start-offset", "1", "--yes"],
+}
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """HOST:PORT where nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_broker_that_is_not_there_is_told_at_once(command: str, nobody: str) -> None:
+    """The sentence has the address, what happened, and what to check."""
+    told = said(*command.split(), *COMMANDS[command], "--bootstrap", nobody, given=b"")
+    assert re.search(rf"{nobody}.*: no connection: .*; is a broker running there", told)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_client_setting_is_told_as_an_option(command: str) -> None:
+    """The same flag gives the client's settings to every command."""
+    told = said(*command.split(), *COMMANDS[command], "--option", "retires=1", given=b"")
+    assert told.startswith("--option retires: ")
+
+
+def test_a_bootstrap_that_is_no_address_is_told_with_its_flag() -> None:
+    """The setting behind the flag is not named."""
+    told = said("topic", "list", "--bootstrap", "nonsense")
+    assert told == "--bootstrap: 'nonsense' is not HOST:PORT"
+
+
+def test_settings_are_read_from_a_file_and_options_go_over_them(tmp_path: Path) -> None:
+    """A login need not stand on the command line."""
+    path = tmp_path / "client.properties"
+    path.write_text("security.protocol=SASL_PLAINTEXT\nsasl.username=u\nretires=1\n")
+    told = said("topic", "list", "--command-config", path)
+    assert told.startswith("--option retires: ")
+    path.write_text("bootstrap.servers=a:1\n")
+    told = said("topic", "list", "--command-config", path)
+    assert told == "Error: bootstrap.servers is given by --bootstrap"
+
+
+MISTAKES = {
+    "topic create t --config retention.ms": "'retention.ms' is not NAME=VALUE",
+    "topic alter t": "nothing to change; give --config, --unset or --partitions",
+    "topic alter t --config a=1 --unset a": "give it by --config or by --unset, not by both",
+    "group reset g --topic t": "give --to or --shift-by",
+    "group reset g --topic t --to 5 --shift-by 5": "give --to or --shift-by",
+    "group reset g --to 5": "give --topic, once or more, or --all-topics",
+    "group reset g --topic t --all-topics --to 5": "give --topic, once or more, or --all-topics",
+    "group reset g --topic t --to yesterday": "--to: 'yesterday' is neither earliest nor latest",
+    "group delete-offsets g": "--topic: give it once or more",
+    "produce t --delimiter \\q": "'\\\\q' means nothing",
+    "produce t --delimiter=": "--delimiter: it is empty",
+    "produce t --json -K :": "give --key-separator or --json, not both",
+    "produce t --header x": "--header: 'x' is not NAME=VALUE",
+    "consume t --json -f %s": "give --format or --json, not both",
+    "consume t -f %x": "--format: %x means nothing",
+    "consume t -o soon": "--offset: 'soon' is no place; give beginning, end, N, -N, s@MS or e@MS",
+    "consume t -o 5 -o end": "--offset: give one place to begin",
+    "consume t --partitions 0,x": "--partitions: 'x' is no partition; give numbers as 0,1,4-7",
+}
+
+
+@pytest.mark.parametrize("typed", MISTAKES)
+def test_a_wrong_command_is_told_before_anything_is_asked(typed: str) -> None:
+    """The exit code is 2, and no connection is made."""
+    result = run(*typed.split(), given=b"")
+    assert result.exit_code == 2, result.output
+    assert MISTAKES[typed] in result.stderr
