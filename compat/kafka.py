@@ -56,6 +56,7 @@ class Kafka:
         *,
         settings: Mapping[str, str] = MappingProxyType({}),
         jvm: Sequence[str] = SMALL_JVM,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.directory = directory
         self.settings = dict(settings)
@@ -64,6 +65,7 @@ class Kafka:
         self._java = java
         self._class_path = class_path
         self._jvm = jvm
+        self._environment = environment
         self._server: Server | None = None
         self._starts = len(list(directory.glob("kafka-*.log")))
 
@@ -131,6 +133,7 @@ class Kafka:
             java_command(self._java, self._class_path, ["kafka.Kafka", str(config)], jvm=self._jvm),
             self.output,
             ready=STARTED,
+            environment=self._environment,
         )
 
     def stop(self) -> None:

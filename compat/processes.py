@@ -4,13 +4,15 @@ Invariant: no process outlives the one that started it. On any error it is kille
 it if we are killed ourselves.
 """
 
+import os
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from tailrace.errors import FatalError
 
@@ -22,8 +24,16 @@ TAKEN = "Address already in use"
 class Server:
     """A program that runs until it is stopped."""
 
-    def __init__(self, name: str, command: Sequence[str], output: Path, *, ready: str) -> None:
-        """Start it, and return when it has printed `ready`.
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        output: Path,
+        *,
+        ready: str,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Start it with more variables of the environment; return when it has printed `ready`.
 
         Raises:
             FatalError: it ended or was not ready in time; the message has its last words.
@@ -36,6 +46,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
                 # A session of its own: Ctrl-C reaches us only, and we stop the program.
                 start_new_session=True,
             )

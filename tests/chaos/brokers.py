@@ -2,9 +2,10 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from compat.processes import Server, bound_to_us, free_ports
@@ -12,10 +13,19 @@ from tailrace.testing.proxy import Proxy
 
 
 class Killable(Protocol):
-    """A broker that can be killed and started again."""
+    """A broker that can be killed, stopped and started again."""
+
+    @property
+    def pid(self) -> int:
+        """Process id; only while it runs."""
+        ...
 
     def start(self) -> None:
         """Start it, and return when it serves."""
+        ...
+
+    def stop(self) -> None:
+        """Stop it in order."""
         ...
 
     def kill(self) -> None:
@@ -26,11 +36,27 @@ class Killable(Protocol):
 class Ours:
     """`tailrace serve` on one directory and port."""
 
-    def __init__(self, directory: Path, port: int, advertised: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        port: int,
+        advertised: str,
+        *,
+        settings: Mapping[str, str],
+        environment: Mapping[str, str],
+    ) -> None:
         self._directory = directory
         self._options = ["--listen", f"127.0.0.1:{port}", "--advertise", advertised]
+        self._options += [f"--override={name}={value}" for name, value in settings.items()]
+        self._environment = environment
         self._server: Server | None = None
         self._starts = 0
+
+    @property
+    def pid(self) -> int:
+        """Process id; only while it runs."""
+        assert self._server is not None
+        return self._server.pid
 
     def start(self) -> None:
         """Start it, and return when it serves."""
@@ -43,7 +69,14 @@ class Ours:
             ),
             self._directory / f"broker-{self._starts}.log",
             ready="] started",
+            environment=self._environment,
         )
+
+    def stop(self) -> None:
+        """Stop it in order."""
+        if self._server is not None:
+            server, self._server = self._server, None
+            server.stop()
 
     def kill(self) -> None:
         """End it at once, with SIGKILL."""
@@ -53,15 +86,29 @@ class Ours:
 
 
 @contextmanager
-def behind_proxy(directory: Path, *, is_kafka: bool) -> Iterator[tuple[Killable, Proxy]]:
+def behind_proxy(
+    directory: Path,
+    *,
+    is_kafka: bool,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[tuple[Killable, Proxy]]:
     """A broker that serves, and the proxy that clients know it by; killed at the end."""
     port, controller_port = free_ports(2)
     with Proxy(f"127.0.0.1:{port}") as proxy:
         broker: Killable
         if is_kafka:
-            broker = _kafka(directory, port, controller_port, advertised=proxy.address)
+            listeners = {
+                "listeners": f"PLAINTEXT://127.0.0.1:{port},"
+                f"CONTROLLER://127.0.0.1:{controller_port}",
+                "advertised.listeners": f"PLAINTEXT://{proxy.address}",
+                "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            }
+            broker = _kafka(directory, settings={**settings, **listeners}, environment=environment)
         else:
-            broker = Ours(directory, port, proxy.address)
+            broker = Ours(
+                directory, port, proxy.address, settings=settings, environment=environment
+            )
         try:
             broker.start()
             yield broker, proxy
@@ -69,7 +116,9 @@ def behind_proxy(directory: Path, *, is_kafka: bool) -> Iterator[tuple[Killable,
             broker.kill()
 
 
-def _kafka(directory: Path, port: int, controller_port: int, *, advertised: str) -> Killable:
+def _kafka(
+    directory: Path, *, settings: Mapping[str, str], environment: Mapping[str, str]
+) -> Killable:
     """Apache Kafka, where Java and Maven are there."""
     from compat.artifacts import KAFKA, class_path
     from compat.kafka import Kafka
@@ -79,9 +128,6 @@ def _kafka(directory: Path, port: int, controller_port: int, *, advertised: str)
         find_java(os.environ).home / "bin" / "java",
         class_path(KAFKA, os.environ),
         directory,
-        settings={
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{advertised}",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        },
+        settings=settings,
+        environment=environment,
     )

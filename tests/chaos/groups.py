@@ -1,0 +1,392 @@
+"""Groups of consumers and transactions while broker and clients are killed, paused and cut off.
+
+    python -m tests.chaos.groups --seconds 60 [--seed N] [--kafka]
+
+Idempotent producers of four makers write a topic that groups of three makers read; where the broker
+has transactions, transactional producers write it too, and transformers write another topic from it
+exactly once. Meanwhile the broker is killed, stopped, paused and started again, its time of day
+jumps, its connections are disturbed, and clients are killed, paused, replaced and told to leave.
+Then all is healed, the topics are read to their ends, and each group has to come to the end too.
+
+Every client writes a history of its own; `tests/histories/anomalies` says what none of them may
+show. Prints figures and the seed; with an anomaly it exits with 1 and leaves the histories in a
+folder. The seed gives the same plan of disturbances; processes take their own time. Loopback only;
+with `--kafka` against Apache Kafka 4.3.1, where Java and Maven are there.
+"""
+
+import argparse
+import logging
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from os import kill
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from tailrace.client.admin import create_topic
+from tailrace.client.metadata import ClusterReader
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tailrace.testing.proxy import Action, Direction, Proxy
+from tests.chaos.brokers import Killable, behind_proxy
+from tests.chaos.clocks import ShiftedClock
+from tests.chaos.fleet import Berth, Fleet
+from tests.chaos.life import EVENTS, RESULTS, Plan, Role, named
+from tests.histories.anomalies import Anomaly, Report, find_anomalies
+from tests.histories.history import (
+    Assign,
+    Outcome,
+    Poll,
+    ReadToEnd,
+    Record,
+    Recorder,
+    read_histories,
+)
+
+PARTITION_COUNT: Final = 3
+_TOPICS: Final = (EVENTS, RESULTS)
+_END_SECONDS_MAX: Final = 120
+"""By when topics are read to their ends, and groups have come to them."""
+
+_JUMP_SECONDS_MAX: Final = 2 * 3600
+"""Far below the days after which Kafka forgets producers and the offsets of groups."""
+
+_MIXED: Final = ("confluent-range", "kafka-python", "aiokafka")
+"""Clients that share a group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The result of a run."""
+
+    report: Report
+    faults: list[str]
+    """Sentences about what did not come to its end."""
+    counts: Counter[str]
+    """Disturbances of broker and clients, by kind."""
+
+
+def _settings(timeout_ms: int, *, is_kafka: bool) -> dict[str, str]:
+    """Settings of the broker: short sessions, and more than one partition of a coordinator."""
+    settings = {
+        "group.min.session.timeout.ms": str(timeout_ms),
+        "group.initial.rebalance.delay.ms": "100",
+        "offsets.topic.num.partitions": "3",
+    }
+    if is_kafka:
+        settings |= {
+            "transaction.state.log.num.partitions": "3",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+            "group.consumer.min.session.timeout.ms": str(timeout_ms),
+            "group.consumer.session.timeout.ms": str(2 * timeout_ms),
+            "group.consumer.min.heartbeat.interval.ms": str(timeout_ms // 4),
+            "group.consumer.heartbeat.interval.ms": str(timeout_ms // 4),
+        }
+    return settings
+
+
+def _served(bootstrap: str) -> frozenset[int]:
+    """The APIs that the broker offers."""
+    request = ApiVersionsRequest(client_software_name="tailrace-chaos", client_software_version="1")
+    with closing(ClusterReader(bootstrap)) as cluster:
+        answer = cluster.any_broker().request(request, ApiVersionsResponse)
+    return frozenset(each.api_key for each in answer.api_keys)
+
+
+def _plans(
+    apis: frozenset[int], bootstrap: str, folder: Path, *, seed: int, timeout_ms: int
+) -> list[Plan]:
+    """A plan for each client; what the broker does not serve is left out."""
+    wanted: list[tuple[Role, str, str, bool]] = [
+        *(
+            (Role.PRODUCER, each, "", False)
+            for each in ("confluent", "kafka-python", "aiokafka", "ours")
+        ),
+        *((Role.CONSUMER, each, "mixed", False) for each in _MIXED),
+        *((Role.CONSUMER, "confluent-cooperative", "cooperative", True) for _ in range(2)),
+    ]
+    if ApiKey.CONSUMER_GROUP_HEARTBEAT in apis:
+        wanted += [(Role.CONSUMER, "confluent-consumer", "next-generation", True)] * 2
+    if ApiKey.END_TXN in apis:
+        wanted += [(Role.TRANSACTIONAL, "confluent", "", False)]
+        wanted += [(Role.TRANSFORMER, "confluent", "transformers", True)] * 2
+    return [
+        Plan(
+            process="",
+            role=role.value,
+            client=client,
+            name=f"{group or role.value}-{client}-{index}",
+            group=group,
+            is_committed=is_committed,
+            bootstrap=bootstrap,
+            folder=str(folder),
+            seed=seed,
+            partition_count=PARTITION_COUNT,
+            timeout_ms=timeout_ms,
+        )
+        for index, (role, client, group, is_committed) in enumerate(wanted)
+    ]
+
+
+class Chaos:
+    """Disturbs a broker, its clock and its connections, and the clients."""
+
+    def __init__(
+        self,
+        broker: Killable,
+        proxy: Proxy,
+        clock: ShiftedClock | None,
+        fleet: Fleet,
+        chance: Random,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self._broker = broker
+        self._proxy = proxy
+        self._clock = clock
+        self._fleet = fleet
+        self._chance = chance
+        self._pause = threading.Event()
+
+    def go_on(self, until: float) -> None:
+        """Disturb until the monotonic time is over, then heal."""
+        kinds = [
+            self._kill_broker,
+            self._stop_broker,
+            self._pause_broker,
+            self._disturb_frames,
+            self._cut,
+            *[self._fleet.disturb] * 6,
+        ]
+        if self._clock is not None:
+            kinds.append(self._jump)
+        while time.monotonic() < until:
+            self._wait(0.6)
+            self._fleet.wake_due()
+            self._chance.choice(kinds)()
+        self._proxy.heal()
+
+    def _kill_broker(self) -> None:
+        self.counts["broker killed"] += 1
+        self._broker.kill()
+        self._wait(1.0)
+        self._broker.start()
+
+    def _stop_broker(self) -> None:
+        self.counts["broker stopped in order"] += 1
+        self._broker.stop()
+        self._wait(1.0)
+        self._broker.start()
+
+    def _pause_broker(self) -> None:
+        self.counts["broker paused"] += 1
+        kill(self._broker.pid, signal.SIGSTOP)
+        self._wait(3.0)
+        kill(self._broker.pid, signal.SIGCONT)
+
+    def _jump(self) -> None:
+        assert self._clock is not None
+        self.counts["clock jumps"] += 1
+        self._clock.set(self._chance.uniform(-_JUMP_SECONDS_MAX, _JUMP_SECONDS_MAX))
+
+    def _disturb_frames(self) -> None:
+        self.counts["frames disturbed"] += 1
+        action = self._chance.choice([each for each in Action if each is not Action.PASS])
+        self._proxy.disturb(self._chance.choice(tuple(Direction)), action)
+        self._wait(1.5)
+        self._proxy.heal()
+
+    def _cut(self) -> None:
+        self.counts["cuts"] += 1
+        self._proxy.cut()
+
+    def _wait(self, longest_s: float) -> None:
+        self._pause.wait(self._chance.random() * longest_s)
+
+
+def run(seconds: float, seed: int, folder: Path, *, is_kafka: bool = False) -> Result:
+    """Disturb for some seconds, and check the histories, which are left in the folder."""
+    timeout_ms = 3000 if is_kafka else 1000
+    chance = Random(seed)
+    histories = folder / "histories"
+    histories.mkdir()
+    clock = ShiftedClock.compile(folder)
+    settings = _settings(timeout_ms, is_kafka=is_kafka)
+    environment = {} if clock is None else clock.environment
+    with behind_proxy(folder, is_kafka=is_kafka, settings=settings, environment=environment) as (
+        broker,
+        proxy,
+    ):
+        for topic in _TOPICS:
+            create_topic(proxy.address, topic, partition_count=PARTITION_COUNT)
+        plans = _plans(
+            _served(proxy.address), proxy.address, histories, seed=seed, timeout_ms=timeout_ms
+        )
+        fleet = Fleet([Berth(each, folder) for each in plans], chance)
+        try:
+            fleet.start()
+            chaos = Chaos(broker, proxy, clock, fleet, chance)
+            chaos.go_on(time.monotonic() + seconds)
+            faults = _come_to_the_end(fleet, proxy.address, histories, timeout_ms=timeout_ms)
+        finally:
+            fleet.kill()
+    report = find_anomalies(read_histories(histories))
+    return Result(report=report, faults=faults, counts=chaos.counts + fleet.counts)
+
+
+def _come_to_the_end(
+    fleet: Fleet, bootstrap: str, histories: Path, *, timeout_ms: int
+) -> list[str]:
+    """Stop writing, read everything, and wait for the groups; what has not come to its end."""
+    within_s = 20 * timeout_ms / 1000
+    fleet.revive()
+    fleet.end(Role.PRODUCER, Role.TRANSACTIONAL, within_s=within_s)
+    faults: list[str] = []
+    try:
+        ends = read_to_end(bootstrap, histories, [EVENTS], is_committed=True)
+        groups = sorted({each.plan.group for each in fleet.berths} - {""})
+        faults += [each for group in groups for each in _lagging(bootstrap, group, ends)]
+        fleet.end(Role.CONSUMER, Role.TRANSFORMER, within_s=within_s)
+        read_to_end(bootstrap, histories, [RESULTS], is_committed=True)
+        read_to_end(bootstrap, histories, [*_TOPICS], is_committed=False)
+    except TimeoutError as error:
+        faults.append(str(error))
+    return faults
+
+
+def read_to_end(
+    bootstrap: str, histories: Path, topics: list[str], *, is_committed: bool
+) -> dict[int, int]:
+    """Read topics from beginning to end; the offsets behind the last records of the first one.
+
+    A committed reader waits for the ends of all transactions.
+
+    Raises:
+        TimeoutError: they were not read in time.
+    """
+    name = f"reader-{'-'.join(topics)}-{'un' * (not is_committed)}committed"
+    recorder = Recorder(histories / f"{name}.history")
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": name,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
+    consumer = Consumer(
+        settings | {"isolation.level": "read_committed" if is_committed else "read_uncommitted"}
+    )
+    wanted = {(topic, number) for topic in topics for number in range(PARTITION_COUNT)}
+    partitions = tuple(named(*each) for each in sorted(wanted))
+    recorder.note(Assign(added=partitions))
+    read = recorder.begin(ReadToEnd(partitions=partitions, is_committed=is_committed))
+    behind = dict.fromkeys(range(PARTITION_COUNT), 0)
+    deadline = time.monotonic() + _END_SECONDS_MAX
+    try:
+        limits = _ends(bootstrap, wanted, deadline)
+        consumer.assign([TopicPartition(*each, OFFSET_BEGINNING) for each in sorted(wanted)])
+        left = {each for each, limit in limits.items() if limit > 0}
+        while left:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{name} has not read {left} within {_END_SECONDS_MAX} s")
+            records = []
+            for message in consumer.consume(1000, timeout=0.2):
+                error = message.error()
+                place = message.topic(), message.partition()
+                if error is None:
+                    value = message.value().decode()
+                    records.append(Record(named(*place), message.offset(), value))
+                    if message.topic() == topics[0]:
+                        behind[message.partition()] = message.offset() + 1
+                elif error.code() == KafkaError._PARTITION_EOF and (
+                    message.offset() >= limits[place]
+                ):
+                    left.discard(place)
+            if records:
+                recorder.note(Poll(records=tuple(records), is_committed=is_committed))
+    finally:
+        consumer.close()
+    recorder.end(read, Outcome.OK)
+    return behind
+
+
+def _ends(
+    bootstrap: str, wanted: set[tuple[str, int]], deadline: float
+) -> dict[tuple[str, int], int]:
+    """The high watermarks of partitions."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends"})
+    try:
+        while True:
+            try:
+                return {
+                    each: consumer.get_watermark_offsets(TopicPartition(*each), timeout=5)[1]
+                    for each in wanted
+                }
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise TimeoutError("the ends of the topics cannot be read") from None
+    finally:
+        consumer.close()
+
+
+def _lagging(bootstrap: str, group: str, ends: dict[int, int]) -> list[str]:
+    """Wait until a group has committed the ends of the topic; the partitions where it does not."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    wanted = [TopicPartition(EVENTS, number) for number in ends]
+    deadline = time.monotonic() + _END_SECONDS_MAX
+    pause = threading.Event()
+    committed = {}
+    try:
+        while time.monotonic() < deadline:
+            with suppress(KafkaException):
+                found = consumer.committed(wanted, timeout=5)
+                committed = {each.partition: each.offset for each in found}
+                if all(committed[number] >= end for number, end in ends.items() if end):
+                    return []
+            pause.wait(0.2)
+    finally:
+        consumer.close()
+    return [
+        f"group {group} has committed {committed} within {_END_SECONDS_MAX} s, not the ends {ends}"
+    ]
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="tests.chaos.groups")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=Random().randrange(1 << 30))
+    parser.add_argument("--kafka", action="store_true", help="Apache Kafka instead of our broker")
+    given = parser.parse_args()
+    logging.getLogger("tailrace").setLevel(logging.CRITICAL)
+    print(f"groups: seed {given.seed}, {given.seconds:g} s", flush=True)
+    folder = Path(tempfile.mkdtemp(prefix="tailrace-groups-"))
+    result = run(given.seconds, given.seed, folder, is_kafka=given.kafka)
+    anomalies: tuple[Anomaly, ...] = result.report.anomalies
+    for figures in (result.counts, result.report.figures):
+        print(", ".join(f"{name} {count}" for name, count in sorted(figures.items())))
+    for fault in result.faults:
+        print(f"broken: {fault}")
+    for anomaly in anomalies[:20]:
+        print(anomaly)
+    kinds = Counter(each.kind.value for each in anomalies)
+    print(f"anomalies {len(anomalies)} {dict(kinds) or ''}")
+    if anomalies or result.faults:
+        kafka = " --kafka" * given.kafka
+        print(
+            f"the histories are in {folder / 'histories'}; to repeat: python -m tests.chaos.groups "
+            f"--seconds {given.seconds:g} --seed {given.seed}{kafka}"
+        )
+        sys.exit(1)
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
