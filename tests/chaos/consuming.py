@@ -134,7 +134,8 @@ def consume_with_confluent(life: Life, protocol: str) -> None:
             for each in messages
             if each.error() is None
         )
-        if membership.wants_to_commit(0.4):
+        if membership.wants_to_commit(0.5):
+            life.stopping.wait(life.work_s())
             commit()
     consumer.close()
 
@@ -187,7 +188,8 @@ def consume_with_kafka_python(life: Life) -> None:
         membership.polled(
             (each.partition, each.offset, each.value) for some in polled.values() for each in some
         )
-        if membership.wants_to_commit(0.4):
+        if membership.wants_to_commit(0.5):
+            life.stopping.wait(life.work_s())
             commit()
     consumer.close(timeout_ms=3 * timeout_ms)
 
@@ -251,7 +253,8 @@ async def _consume_with_aiokafka(life: Life) -> None:
         membership.polled(
             (each.partition, each.offset, each.value) for some in polled.values() for each in some
         )
-        if membership.wants_to_commit(0.4):
+        if membership.wants_to_commit(0.5):
+            await asyncio.to_thread(life.stopping.wait, life.work_s())
             await commit()
     await asyncio.wait_for(consumer.stop(), 5 * timeout_ms / 1000)
 

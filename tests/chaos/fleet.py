@@ -157,19 +157,22 @@ class Fleet:
         for each in self.berths:
             each.wake_due()
 
-    def revive(self) -> None:
-        """Have every berth a process that runs."""
-        for each in self.berths:
+    def revive(self, *roles: Role) -> None:
+        """Have every berth of these roles a process that runs."""
+        for each in self._of(*roles):
             each.wake()
             if not each.is_alive:
                 each.start()
+
+    def _of(self, *roles: Role) -> list[Berth]:
+        return [each for each in self.berths if Role(each.plan.role) in roles]
 
     def end(self, *roles: Role, within_s: float) -> None:
         """Have the processes of these roles end in order; those that do not are killed.
 
         Some clients wait for ever when the broker was not there for a while.
         """
-        concerned = [each for each in self.berths if Role(each.plan.role) in roles]
+        concerned = self._of(*roles)
         for each in concerned:
             each.end()
         deadline = time.monotonic() + within_s

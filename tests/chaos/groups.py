@@ -81,11 +81,11 @@ def _settings(timeout_ms: int, *, is_kafka: bool) -> dict[str, str]:
         "group.min.session.timeout.ms": str(timeout_ms),
         "group.initial.rebalance.delay.ms": "100",
         "offsets.topic.num.partitions": "3",
+        "transaction.state.log.num.partitions": "3",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     }
     if is_kafka:
         settings |= {
-            "transaction.state.log.num.partitions": "3",
-            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
             "group.consumer.min.session.timeout.ms": str(timeout_ms),
             "group.consumer.session.timeout.ms": str(2 * timeout_ms),
             "group.consumer.min.heartbeat.interval.ms": str(timeout_ms // 4),
@@ -177,14 +177,18 @@ class Chaos:
     def _kill_broker(self) -> None:
         self.counts["broker killed"] += 1
         self._broker.kill()
-        self._wait(1.0)
-        self._broker.start()
+        self._start_broker()
 
     def _stop_broker(self) -> None:
         self.counts["broker stopped in order"] += 1
         self._broker.stop()
+        self._start_broker()
+
+    def _start_broker(self) -> None:
         self._wait(1.0)
         self._broker.start()
+        # Clients that find no broker for long do nothing that could go wrong.
+        self._wait(4.0)
 
     def _pause_broker(self) -> None:
         self.counts["broker paused"] += 1
@@ -247,13 +251,13 @@ def _come_to_the_end(
 ) -> list[str]:
     """Stop writing, read everything, and wait for the groups; what has not come to its end."""
     within_s = 20 * timeout_ms / 1000
-    fleet.revive()
+    fleet.revive(*Role)
     fleet.end(Role.PRODUCER, Role.TRANSACTIONAL, within_s=within_s)
     faults: list[str] = []
     try:
         ends = read_to_end(bootstrap, histories, [EVENTS], is_committed=True)
         groups = sorted({each.plan.group for each in fleet.berths} - {""})
-        faults += [each for group in groups for each in _lagging(bootstrap, group, ends)]
+        faults += [each for group in groups for each in _lagging(fleet, bootstrap, group, ends)]
         fleet.end(Role.CONSUMER, Role.TRANSFORMER, within_s=within_s)
         read_to_end(bootstrap, histories, [RESULTS], is_committed=True)
         read_to_end(bootstrap, histories, [*_TOPICS], is_committed=False)
@@ -336,7 +340,7 @@ def _ends(
         consumer.close()
 
 
-def _lagging(bootstrap: str, group: str, ends: dict[int, int]) -> list[str]:
+def _lagging(fleet: Fleet, bootstrap: str, group: str, ends: dict[int, int]) -> list[str]:
     """Wait until a group has committed the ends of the topic; the partitions where it does not."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     wanted = [TopicPartition(EVENTS, number) for number in ends]
@@ -350,6 +354,7 @@ def _lagging(bootstrap: str, group: str, ends: dict[int, int]) -> list[str]:
                 committed = {each.partition: each.offset for each in found}
                 if all(committed[number] >= end for number, end in ends.items() if end):
                     return []
+            fleet.revive(Role.CONSUMER, Role.TRANSFORMER)
             pause.wait(0.2)
     finally:
         consumer.close()

@@ -81,6 +81,10 @@ class Life:
         """Time until a producer sends again."""
         return self.chance.random() * 0.15
 
+    def work_s(self) -> float:
+        """Time that a consumer spends between a poll and its commit; it may be paused meanwhile."""
+        return self.chance.random() * 0.4
+
 
 def named(topic: str, partition: int) -> str:
     """The name of a partition in histories."""

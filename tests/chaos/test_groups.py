@@ -21,7 +21,7 @@ def test_groups_of_a_broker_that_is_killed_and_paused_read_what_they_should(
     result = run(SECONDS, 7, tmp_path)
     assert not result.faults
     assert not result.report.anomalies, "\n".join(map(str, result.report.anomalies[:5]))
-    assert result.report.figures["Send ok"] > 100
+    assert result.report.figures["sends ok"] > 100
     assert result.report.figures["records polled"] > 300
     assert result.counts.total() > 3
 

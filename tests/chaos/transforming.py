@@ -7,6 +7,7 @@ goes back to where the transaction began; after an error that leaves the outcome
 life, and the next one with the same transactional id takes over.
 """
 
+import signal
 from typing import Any, Final
 
 import confluent_kafka
@@ -17,6 +18,9 @@ from tests.histories.history import Assign, Commit, EndTransaction, Outcome, Sen
 
 TIMEOUTS_OF_TRANSACTION: Final = 4
 """The transaction timeout in requests' timeouts."""
+
+TRIES: Final = 3
+"""Calls of a method that has timed out, before the life ends."""
 
 COMMITS: Final = 0.8
 """Probability that a transaction is meant to be committed."""
@@ -126,14 +130,17 @@ class Transactions:
 
     def _again(self, call: Any, *arguments: Any) -> None:
         """Call until there is an outcome; a new life is better than waiting for ever."""
-        for is_last in (False, False, True):
+        # librdkafka 2.16 may wait for ever after the broker was away: SIGALRM ends this life then.
+        signal.alarm(round((TRIES + 1) * self._limit_s))
+        for left in reversed(range(TRIES)):
             try:
                 call(*arguments, self._limit_s)
             except confluent_kafka.KafkaException as error:
-                if is_last or not error.args[0].retriable():
+                if not left or not error.args[0].retriable():
                     raise
             else:
-                return
+                break
+        signal.alarm(0)
 
 
 def send_transactions(life: Life) -> None:
@@ -190,6 +197,7 @@ def _transform(life: Life, transactions: Transactions, consumer: Any, messages: 
             source = Source(life.plan.group, named(EVENTS, each.partition()), each.offset())
             transactions.send(RESULTS, life.partition(), source)
         offsets = {each.partition(): each.offset() + 1 for each in messages}
+        life.stopping.wait(life.work_s())
         transactions.commit_offsets(consumer, offsets)
         transactions.end(is_commit=is_commit)
     except confluent_kafka.KafkaException as error:

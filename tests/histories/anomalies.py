@@ -38,8 +38,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from typing import Final
 
 from tests.histories.history import (
+    Action,
     Assign,
     Commit,
     EndTransaction,
@@ -646,10 +648,20 @@ def _wrong_effects(facts: _Facts) -> Iterator[Anomaly]:
                 )
 
 
+_WORDS: Final[dict[type[Action], str]] = {
+    Send: "sends",
+    Poll: "polls",
+    Assign: "assignments",
+    Commit: "offset commits",
+    EndTransaction: "ends of transactions",
+    ReadToEnd: "readings to the end",
+}
+
+
 def _figures(facts: _Facts) -> Counter[str]:
     figures: Counter[str] = Counter(operations=len(facts.history))
     for each in facts.history:
-        figures[f"{type(each.action).__name__} {each.outcome.value}"] += 1
+        figures[f"{_WORDS[type(each.action)]} {each.outcome.value}"] += 1
     figures["records polled"] = sum(len(poll.records) for _, poll in facts.polls)
     for transaction in facts.transactions.values():
         figures[f"transactions {transaction.fate.value}"] += 1
