@@ -84,7 +84,7 @@ bench: setup ## Measure, as ratios of one run; writes benchmarks/results/
 bench-kafka: setup ## The same against Apache Kafka; needs Java 17 and Maven
 	$(BIN)/python -m benchmarks.kafka.run
 
-compat-kafka: setup ## Prove it against Apache Kafka itself; needs JDK 17 and Maven
+compat-kafka: setup ## Prove it against Apache Kafka itself; needs JDK 17, Maven, Go and Node
 	$(BIN)/python -m compat.run
 
 clean: ## Remove .venv, caches and the demo's data

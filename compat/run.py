@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +34,7 @@ from compat import (
     kafka_to_us,
     killed,
     old_formats,
+    others,
     placing,
     producer_ids,
     producing,
@@ -43,6 +45,7 @@ from compat import (
 from compat.artifacts import KAFKA, OLD_KAFKA, class_path
 from compat.kafka import Kafka
 from compat.old_kafka import OldKafka
+from compat.others import OtherClient, find_clients
 from compat.processes import START_SECONDS_MAX
 from compat.processes import run as run_program
 from compat.report import Report, page
@@ -58,23 +61,26 @@ PAGE = Path("docs/compatibility.md")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """The Java and the jars that start both Kafkas."""
+    """The Java and the jars that start both Kafkas, and the clients of other languages."""
 
     java: Path
     jars: str
     old_jars: str
+    others: Sequence[OtherClient]
 
 
 def find_tools() -> Tools:
     """Fetched if they are not in the cache.
 
     Raises:
-        FatalError: no Java, or no Maven to fetch with; one line says what to do.
+        FatalError: no Java, Maven, Go or Node; one line says what to do.
     """
+    java, jars = find_java(os.environ).home / "bin" / "java", class_path(KAFKA, os.environ)
     return Tools(
-        java=find_java(os.environ).home / "bin" / "java",
-        jars=class_path(KAFKA, os.environ),
+        java=java,
+        jars=jars,
         old_jars=class_path(OLD_KAFKA, os.environ),
+        others=find_clients(java, jars, os.environ),
     )
 
 
@@ -124,6 +130,8 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     report.check("the message tables are those of Kafka's definitions", differing(KAFKA.version))
     encoding.check(report, java, jars, directory)
     coordinating.check(report, Kafka(java, jars, directory / "coordinating"), directory)
+    report.section("Clients of other languages use our broker")
+    others.check(report, tools.others, directory)
     report.section("Our producer sends to Kafka")
     producing.check(report, Kafka(java, jars, directory / "producing"), directory)
 

@@ -1,0 +1,98 @@
+// kafkajs at work: `node kafkajs.js COMMAND BOOTSTRAP ...`; compat/others.py says what each does.
+const { Kafka, Partitioners, logLevel } = require("kafkajs");
+
+const IDLE_MS = 3000; // without a record for so long, a reader has read everything
+const PATIENCE_MS = 30000;
+
+const [command, bootstrap, ...rest] = process.argv.slice(2);
+const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING });
+const createPartitioner = Partitioners.DefaultPartitioner;
+
+async function produce(topic, count) {
+  const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1, createPartitioner });
+  await producer.connect();
+  const messages = [...Array(Number(count)).keys()].map((number) => ({
+    key: `key ${number % 10}`,
+    value: String(number),
+  }));
+  await producer.send({ topic, acks: -1, messages });
+  await producer.disconnect();
+}
+
+/** Joins a group; `take` gets one batch at a time, until nothing has come for a while. */
+async function join(topic, groupId, patienceMs, take) {
+  const consumer = kafka.consumer({ groupId, readUncommitted: false });
+  await consumer.connect();
+  await consumer.subscribe({ topic, fromBeginning: true });
+  let heard = Date.now() + patienceMs - IDLE_MS;
+  let failure = null;
+  await consumer.run({
+    autoCommit: false,
+    eachBatchAutoResolve: false,
+    partitionsConsumedConcurrently: 1,
+    eachBatch: async (payload) => {
+      try {
+        if (payload.isRunning() && !payload.isStale()) await take(consumer, payload);
+      } catch (error) {
+        failure = error;
+      }
+      heard = Date.now();
+    },
+  });
+  while (failure === null && Date.now() - heard < IDLE_MS) {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  await consumer.disconnect();
+  if (failure !== null) throw failure;
+}
+
+function next(batch) {
+  return String(BigInt(batch.lastOffset()) + 1n);
+}
+
+async function consume(topic, groupId, seconds) {
+  await join(topic, groupId, 1000 * seconds, async (consumer, { batch, resolveOffset }) => {
+    for (const { offset, value } of batch.messages) {
+      console.log(`${batch.partition} ${offset} ${value}`);
+    }
+    await consumer.commitOffsets([{ topic, partition: batch.partition, offset: next(batch) }]);
+    resolveOffset(batch.lastOffset());
+  });
+}
+
+async function transform(from, to, groupId) {
+  const producer = kafka.producer({
+    transactionalId: groupId,
+    idempotent: true,
+    maxInFlightRequests: 1,
+    createPartitioner,
+  });
+  await producer.connect();
+  let turn = 0;
+  await join(from, groupId, PATIENCE_MS, async (_, { batch, resolveOffset }) => {
+    const messages = batch.messages.map(({ key, value }) => ({ key, value: `t${value}` }));
+    const partitions = [{ partition: batch.partition, offset: next(batch) }];
+    // What is aborted is done again at once, in a second transaction.
+    for (let isDone = false; !isDone; ) {
+      turn += 1;
+      const transaction = await producer.transaction();
+      await transaction.send({ topic: to, messages });
+      await transaction.sendOffsets({
+        consumerGroupId: groupId,
+        topics: [{ topic: from, partitions }],
+      });
+      isDone = turn % 3 !== 1;
+      await (isDone ? transaction.commit() : transaction.abort());
+    }
+    resolveOffset(batch.lastOffset());
+  });
+  await producer.disconnect();
+}
+
+({ produce, consume, transform })[command](...rest).then(
+  () => process.exit(0),
+  (error) => {
+    console.error(error);
+    process.exit(1);
+  },
+);

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+type saramaClient struct{}
+
+func settings() *sarama.Config {
+	config := sarama.NewConfig()
+	config.Version = sarama.MaxVersion
+	config.Producer.Idempotent = true
+	config.Producer.RequiredAcks = sarama.WaitForAll
+	config.Producer.Return.Successes = true
+	config.Net.MaxOpenRequests = 1
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	config.Consumer.Offsets.AutoCommit.Enable = false
+	config.Consumer.IsolationLevel = sarama.ReadCommitted
+	return config
+}
+
+func (saramaClient) produce(bootstrap, topic string, count int) error {
+	producer, err := sarama.NewSyncProducer([]string{bootstrap}, settings())
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	messages := make([]*sarama.ProducerMessage, count)
+	for number := range messages {
+		messages[number] = &sarama.ProducerMessage{
+			Topic: topic,
+			Key:   sarama.ByteEncoder(key(number)),
+			Value: sarama.StringEncoder(strconv.Itoa(number)),
+		}
+	}
+	return producer.SendMessages(messages)
+}
+
+// A handler gathers what the claims give, and hands it to one function at a time.
+type handler struct {
+	take   func(sarama.ConsumerGroupSession, []*sarama.ConsumerMessage) error
+	came   chan struct{}
+	lock   chan struct{}
+	failed chan error
+}
+
+func (handler) Setup(sarama.ConsumerGroupSession) error   { return nil }
+func (handler) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+
+func (h handler) ConsumeClaim(
+	session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim,
+) error {
+	for {
+		select {
+		case first, open := <-claim.Messages():
+			if !open {
+				return nil
+			}
+			found := []*sarama.ConsumerMessage{first}
+			for len(found) < 50 && len(claim.Messages()) > 0 {
+				found = append(found, <-claim.Messages())
+			}
+			h.lock <- struct{}{}
+			if session.Context().Err() == nil {
+				if err := h.take(session, found); err != nil {
+					h.failed <- err
+				}
+			}
+			<-h.lock
+			h.came <- struct{}{}
+		case <-session.Context().Done():
+			return nil
+		}
+	}
+}
+
+func join(
+	bootstrap, topic, group string, patience time.Duration,
+	take func(sarama.ConsumerGroupSession, []*sarama.ConsumerMessage) error,
+) error {
+	consumer, err := sarama.NewConsumerGroup([]string{bootstrap}, group, settings())
+	if err != nil {
+		return err
+	}
+	defer consumer.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	h := handler{take, make(chan struct{}, 1000), make(chan struct{}, 1), make(chan error, 1000)}
+	go func() {
+		for ctx.Err() == nil {
+			if err := consumer.Consume(ctx, []string{topic}, h); err != nil {
+				h.failed <- err
+			}
+		}
+	}()
+	for wait := patience; ; wait = idle {
+		select {
+		case <-h.came:
+		case err := <-h.failed:
+			return err
+		case <-time.After(wait):
+			return nil
+		}
+	}
+}
+
+func (saramaClient) consume(bootstrap, topic, group string, patience time.Duration) error {
+	return join(bootstrap, topic, group, patience,
+		func(session sarama.ConsumerGroupSession, found []*sarama.ConsumerMessage) error {
+			for _, each := range found {
+				show(each.Partition, each.Offset, each.Value)
+				session.MarkMessage(each, "")
+			}
+			session.Commit()
+			return nil
+		})
+}
+
+func (saramaClient) transform(bootstrap, from, to, group string) error {
+	config := settings()
+	config.Producer.Transaction.ID = group
+	producer, err := sarama.NewSyncProducer([]string{bootstrap}, config)
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	turn := 0
+	return join(bootstrap, from, group, patience,
+		func(session sarama.ConsumerGroupSession, found []*sarama.ConsumerMessage) error {
+			// What is aborted is done again at once, in a second transaction.
+			for turn++; ; turn++ {
+				if err := producer.BeginTxn(); err != nil {
+					return err
+				}
+				for _, each := range found {
+					_, _, err := producer.SendMessage(&sarama.ProducerMessage{
+						Topic: to,
+						Key:   sarama.ByteEncoder(each.Key),
+						Value: sarama.ByteEncoder(append([]byte("t"), each.Value...)),
+					})
+					if err != nil {
+						return err
+					}
+				}
+				last := found[len(found)-1]
+				if err := producer.AddMessageToTxn(last, group, nil); err != nil {
+					return err
+				}
+				if turn%3 != 1 {
+					return producer.CommitTxn()
+				}
+				if err := producer.AbortTxn(); err != nil {
+					return err
+				}
+			}
+		})
+}
