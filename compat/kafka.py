@@ -164,11 +164,16 @@ class Kafka:
         """
         files = ",".join(map(str, paths))
         arguments = ["--deep-iteration", "--print-data-log", "--files", files]
-        return run_java(
-            self._java,
-            self._class_path,
-            ["org.apache.kafka.tools.DumpLogSegments", *arguments, *options],
-        ).splitlines()
+        return self.run_tool("DumpLogSegments", *arguments, *options).splitlines()
+
+    def run_tool(self, name: str, *arguments: str) -> str:
+        """Run one of Kafka's command-line tools and return its output.
+
+        Raises:
+            FatalError: it failed.
+        """
+        main_class = f"org.apache.kafka.tools.{name}"
+        return run_java(self._java, self._class_path, [main_class, *arguments])
 
 
 def run_java(java: Path, class_path: str, arguments: Sequence[str]) -> str:

@@ -31,6 +31,7 @@ from compat import (
     default_layout,
     encoding,
     equality,
+    interchange,
     kafka_to_us,
     killed,
     old_formats,
@@ -130,6 +131,8 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     report.check("the message tables are those of Kafka's definitions", differing(KAFKA.version))
     encoding.check(report, java, jars, directory)
     coordinating.check(report, Kafka(java, jars, directory / "coordinating"), directory)
+    report.section("Groups and transactions of one directory, served by both in turn")
+    interchange.check(report, Kafka(java, jars, directory / "interchange"))
     report.section("Clients of other languages use our broker")
     others.check(report, tools.others, directory)
     report.section("Our producer sends to Kafka")
