@@ -54,7 +54,7 @@ class Found:
     """The values that a reader of committed records gets."""
 
     def differences(self, other: "Found") -> Iterator[str]:
-        """What another broker tells otherwise."""
+        """Differences between this and what another broker tells."""
         for name in ("groups", "offsets", "transactions"):
             mine, theirs = getattr(self, name), getattr(other, name)
             for key in sorted(mine.keys() | theirs.keys()):
