@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from tailrace.coordinator.machine import TransactionalProducer
-from tailrace.model import AppendOrigin, TopicPartition
+from tailrace.model import AppendOrigin, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.records.batch import Batch
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
@@ -54,8 +54,8 @@ class CoordinatorLog:
             UnknownPartitionError, StorageError: the partition is not here, or its directory failed.
         """
         return self._replicas.find(self.partition).log.producers.begin_verification(
-            producer.producer_id,
-            epoch=producer.producer_epoch,
+            ProducerId(producer.producer_id),
+            epoch=ProducerEpoch(producer.producer_epoch),
             sequence=0,
             now_ms=self._clock.now_ms(),
             begins_at_zero=begins_at_zero,

@@ -28,7 +28,7 @@ from tailrace.client.fetcher import (
 )
 from tailrace.client.metadata import ClusterReader
 from tailrace.errors import CorruptionError, FatalError, OffsetOutOfRangeError
-from tailrace.model import IsolationLevel, TimestampType, TopicPartition
+from tailrace.model import IsolationLevel, Offset, TimestampType, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import received_records
 from tailrace.protocol.frames import FRAME_BYTES_MAX
@@ -62,7 +62,7 @@ class Fetched(NamedTuple):
             UnsupportedCodecError: a batch has codec 5, 6 or 7.
         """
         for piece in self.pieces:
-            for _, batch in batches_of(piece, self.start_offset, self.limit_offset):
+            for _, batch in batches_of(piece, Offset(self.start_offset), Offset(self.limit_offset)):
                 if batch.is_control:
                     continue
                 try:

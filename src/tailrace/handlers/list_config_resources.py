@@ -10,9 +10,9 @@ Not done: groups, loggers and client metrics.
 from collections.abc import Awaitable
 from functools import partial
 
-from tailrace.handlers.configs import ResourceType
 from tailrace.handlers.services import Services
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
+from tailrace.protocol.config_resources import ResourceType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.list_config_resources import (

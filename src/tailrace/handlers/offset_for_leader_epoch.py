@@ -43,7 +43,7 @@ async def handle_offset_for_leader_epoch(
 def _find(services: Services, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         partition = services.replicas.find(TopicPartition(topic, wanted.partition))
-        partition.check_epoch(wanted.current_leader_epoch)
+        partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
     except TailraceError as error:
         return EpochEndOffset(error_code=error_code(error), partition=wanted.partition)
     end = partition.end_of_epoch(LeaderEpoch(wanted.leader_epoch))

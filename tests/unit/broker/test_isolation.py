@@ -7,6 +7,8 @@ from tailrace.model import (
     AppendOrigin,
     IsolationLevel,
     LeaderEpoch,
+    ProducerEpoch,
+    ProducerId,
     SpecialTimestamp,
     TopicPartition,
 )
@@ -60,7 +62,7 @@ def write_open(broker: RunningBroker, producer_id: int, value: bytes) -> None:
     )
     builder.append(b"k", value, timestamp=NOW)
     guard = broker.replicas.find(TopicPartition("t", 0)).log.producers.begin_verification(
-        producer_id, epoch=0, sequence=0, now_ms=NOW
+        ProducerId(producer_id), epoch=ProducerEpoch(0), sequence=0, now_ms=NOW
     )
     write(broker, builder.build(), origin=AppendOrigin.CLIENT, guard=guard)
 

@@ -19,9 +19,10 @@ from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
 from tailrace.offline.show import ShownRecord, to_json
 from tailrace.records.builder import Record
+from tests.unit.records.batches import record_at
 
 PLACE = TopicPartition("flights", 3)
-RECORD = Record(12, 1700, b"k\xff", b"v\x1b", (("h", b"x"), ("n", None)))
+RECORD = record_at(12, 1700, b"k\xff", b"v\x1b", (("h", b"x"), ("n", None)))
 
 
 def shown(form: str, record: Record = RECORD, *, for_terminal: bool = False) -> bytes:
@@ -40,7 +41,7 @@ def test_every_field_of_kcat_is_shown() -> None:
 
 def test_null_has_no_text_and_the_size_minus_one() -> None:
     """So it differs from an empty value."""
-    nothing = Record(0, 0, None, None, ())
+    nothing = record_at(0, 0, None, None, ())
     assert shown("[%k|%s] %K %S %R", nothing) == b"[|] -1 -1 \xff\xff\xff\xff"
 
 
@@ -100,7 +101,7 @@ def test_objects_that_are_printed_can_be_sent_again(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], time: int
 ) -> None:
     """The output of `consume --json` is input of `produce --json`, for any bytes."""
-    record = Record(0, time, key, value, tuple(headers))
+    record = record_at(0, time, key, value, tuple(headers))
     line = to_json(ShownRecord(PLACE, record, is_control=False)).encode()
     assert json_record(line, 1) == InputRecord(key, value, tuple(headers), time)
 

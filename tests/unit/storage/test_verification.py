@@ -289,11 +289,13 @@ def test_a_producer_of_epochs_that_the_log_does_not_know_begins_at_zero() -> Non
     """Its first batch is on its way, or lost: a later one would leave a hole (KIP-890)."""
     log = verifying()
     guard = log.producers.begin_verification(
-        PRODUCER, epoch=0, sequence=3, now_ms=NOW, begins_at_zero=True
+        PRODUCER, epoch=ProducerEpoch(0), sequence=3, now_ms=NOW, begins_at_zero=True
     )
     with pytest.raises(ProducerSequenceError) as raised:
         send(log, 3, guard=guard)
     assert (raised.value.sequence, raised.value.expected) == (3, 0)
-    log.producers.begin_verification(PRODUCER, epoch=0, sequence=0, now_ms=NOW, begins_at_zero=True)
+    log.producers.begin_verification(
+        PRODUCER, epoch=ProducerEpoch(0), sequence=0, now_ms=NOW, begins_at_zero=True
+    )
     send(log, 0, guard=guard)
     assert has_open_transaction(log)
