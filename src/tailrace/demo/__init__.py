@@ -1,5 +1,7 @@
 """The demonstration: a year of real flights through a broker, Spark and a picture.
 
+                                              consume (a group of two)
+                                                 ▲
     data/*.csv ─ flights ─► produce ─socket─► broker ─socket─► pipeline ─► lake/*.parquet
                     │                                                          │
                     └──────────────── check (pandas) ◄──── aggregate ◄─────────┤

