@@ -183,17 +183,17 @@ async def test_operators_can_do_without_the_protocol(outside: Outside) -> None:
         assert group.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-async def test_the_feature_of_groups_is_in_use(outside: Outside) -> None:
-    """Tools ask ApiVersions for it; up to version 3 it is in use and not listed as supported."""
+async def test_the_features_of_groups_and_transactions_are_in_use(outside: Outside) -> None:
+    """Clients ask ApiVersions; up to version 3 they are in use and not listed as supported."""
     async with running(outside) as broker:
         peer = connect(outside, broker)
-        for version, supported in ((3, []), (4, ["group.version"])):
+        for version, supported in ((3, []), (4, ["group.version", "transaction.version"])):
             answer = await peer.ask(
                 ApiKey.API_VERSIONS, ApiVersionsRequest(), ApiVersionsResponse, version=version
             )
             assert [each.name for each in answer.supported_features] == supported
-            [level] = answer.finalized_features
-            assert (level.name, level.max_version_level) == ("group.version", 1)
+            levels = {each.name: each.max_version_level for each in answer.finalized_features}
+            assert levels == {"group.version": 1, "transaction.version": 2}
             assert answer.finalized_features_epoch == 0
 
 

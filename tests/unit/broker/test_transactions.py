@@ -14,7 +14,6 @@ from tailrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from tailrace.testing import MemoryFiles, Outside, virtual_runtime
 from tests.unit.broker.brokers import connect, create_topic, fetch, running
@@ -322,20 +321,3 @@ def test_an_end_that_was_decided_survives_a_crash(knows_epochs: bool) -> None:  
         client = outside.run(before(outside))
     with virtual_runtime(files=disks[0]) as outside:
         outside.run(after(outside))
-
-
-@pytest.mark.parametrize(("version", "has_supported"), [(3, False), (4, True)])
-async def test_clients_learn_the_version_of_transactions(
-    outside: Outside,
-    version: int,
-    has_supported: bool,  # noqa: FBT001
-) -> None:
-    """`transaction.version` is finalized at 2; features from level 0 are named since version 4."""
-    async with running(outside) as broker:
-        peer = connect(outside, broker)
-        asked = ApiVersionsRequest(client_software_name="t", client_software_version="1")
-        answer = await peer.ask(ApiKey.API_VERSIONS, asked, ApiVersionsResponse, version=version)
-        [finalized] = answer.finalized_features
-        assert (finalized.name, finalized.max_version_level) == ("transaction.version", 2)
-        assert answer.finalized_features_epoch >= 0
-        assert bool(answer.supported_features) is has_supported
