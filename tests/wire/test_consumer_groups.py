@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -131,3 +132,71 @@ def test_two_members_share_and_one_takes_over(address: str) -> None:
         assert poll_until(inside, lambda: len(one.assigned) == PARTITIONS)
         assert poll_until(inside, lambda: len(read(one, two)) >= COUNT)
         assert read(one, two) == numbers()
+
+
+def test_a_regular_expression_finds_topics_that_come_later(address: str) -> None:
+    """A topic that begins to exist is read, too; others are not."""
+    member = Member(address, "regex", "^flights-.*")
+    with members(member) as inside:
+        fill(address, "flights-1")
+        assert poll_until(inside, lambda: len(read(member)) >= COUNT)
+        # The broker looks for topics again after ten seconds.
+        fill(address, "flights-2", COUNT)
+        assert poll_until(inside, lambda: len(read(member)) >= 2 * COUNT)
+        assert read(member) == numbers(0, 2 * COUNT)
+        assert {topic for topic, _ in member.assigned} == {"flights-1", "flights-2"}
+
+
+def test_a_static_member_comes_back_to_its_partitions(address: str) -> None:
+    """Nobody else gets them while it restarts."""
+    one = Member(address, "static", group_instance_id="one")
+    two = Member(address, "static", group_instance_id="two")
+    with members(one, two) as inside:
+        assert poll_until(inside, lambda: shares(one, two) == [2, 2])
+        before, other = one.assigned, two.assigned
+        inside.remove(one)
+        one.close()
+        again = Member(address, "static", group_instance_id="one")
+        inside.append(again)
+        assert poll_until(inside, lambda: len(again.assigned) == 2)
+        assert (again.assigned, two.assigned) == (before, other)
+        assert poll_until(inside, lambda: len(read(one, two, again)) >= COUNT)
+        assert read(one, two, again) == numbers()
+
+
+@pytest.mark.parametrize("protocols", [("classic", "consumer"), ("consumer", "classic")])
+def test_members_of_both_protocols_share(address: str, protocols: tuple[str, str]) -> None:
+    """The group is upgraded and downgraded under them; each record is read once."""
+    group = "-".join(protocols)
+    one = Member(address, group, protocol=protocols[0])
+    with members(one) as inside:
+        assert poll_until(inside, lambda: len(one.assigned) == PARTITIONS)
+        two = Member(address, group, protocol=protocols[1])
+        inside.append(two)
+        assert poll_until(inside, lambda: shares(one, two) == [2, 2])
+        assert not set(one.assigned) & set(two.assigned)
+        stays = one if protocols[0] == "classic" else two
+        leaves = two if stays is one else one
+        inside.remove(leaves)
+        leaves.close()
+        assert poll_until(inside, lambda: len(stays.assigned) == PARTITIONS)
+        assert poll_until(inside, lambda: len(read(one, two)) >= COUNT)
+        assert read(one, two) == numbers()
+
+
+def test_a_group_goes_on_when_the_broker_restarts(tmp_path: Path) -> None:
+    """Its members keep their partitions and their offsets: nothing is lost, nothing comes twice."""
+    data, settings = tmp_path / "data", dict(SETTINGS)
+    with Broker(data, settings=settings) as broker:
+        address = broker.bootstrap_servers
+        fill(address, "t")
+        one, two = Member(address, "lives"), Member(address, "lives")
+        both = [one, two]
+        assert poll_until(both, lambda: shares(one, two) == [2, 2])
+        assert poll_until(both, lambda: len(read(one, two)) >= COUNT)
+        before = one.assigned, two.assigned
+    with members(one, two) as inside, Broker(data, listen=address, settings=settings):
+        fill(address, "t", COUNT)
+        assert poll_until(inside, lambda: len(read(one, two)) >= 2 * COUNT)
+        assert read(one, two) == numbers(0, 2 * COUNT)
+        assert (one.assigned, two.assigned) == before

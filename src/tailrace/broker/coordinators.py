@@ -138,6 +138,7 @@ class Coordinators:
             ),
             GroupRecordCodec(),
             clock=self._runtime.clock,
+            commit_timeout_ms=config.groups.commit_timeout_ms,
         )
 
     def _transaction_shard(self, log: PartitionLog) -> "Shard[TransactionMachine]":

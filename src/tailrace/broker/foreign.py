@@ -46,7 +46,7 @@ _GROUPS: Final = {
         "group.coordinator.cached.buffer.max.bytes group.coordinator.new.enable "
         "group.coordinator.threads "
         "offsets.commit.required.acks "
-        "offsets.commit.timeout.ms offsets.load.buffer.size "
+        "offsets.load.buffer.size "
         "offsets.topic.compression.codec "
         "offsets.topic.replication.factor"
     ),

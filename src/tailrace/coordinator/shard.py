@@ -129,13 +129,16 @@ class Shard(Generic[M]):
         codec: RecordCodec,
         *,
         clock: Clock,
+        commit_timeout_ms: int | None = None,
     ) -> None:
+        """`commit_timeout_ms` limits how long a reply waits for its records; None: for ever."""
         self.state = ShardState.LOADING
         self._log = log
         self._make_machine = make_machine
         self._machine = make_machine()
         self._codec = codec
         self._clock = clock
+        self._commit_timeout_ms = commit_timeout_ms
         self._proposed: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
@@ -191,7 +194,8 @@ class Shard(Generic[M]):
 
         Raises:
             CoordinatorLoadInProgressError, NotCoordinatorError: as `machine`.
-            CoordinatorNotAvailableError: the records could not be written; nothing has changed.
+            CoordinatorNotAvailableError: the records could not be written, and nothing has changed;
+                or nobody knows yet whether they are committed. Its cause is the log's own error.
             TailraceError: from `decide`, or from the parked reply.
         """
         _ = self.machine
@@ -266,12 +270,19 @@ class Shard(Generic[M]):
             )
 
     async def _commit(self) -> None:
-        committed = self._log.committed()
-        if committed is not None:
-            try:
-                await committed
-            except OSError as error:
-                raise CoordinatorNotAvailableError(str(error)) from error
+        timeout_ms = self._commit_timeout_ms
+        try:
+            committed = self._log.committed()
+            if committed is not None:
+                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                    await committed
+        except TimeoutError as error:
+            raise CoordinatorNotAvailableError(
+                f"records of {self._log.partition} were not committed within {timeout_ms} ms; "
+                "they may still be"
+            ) from error
+        except (TailraceError, OSError) as error:
+            raise CoordinatorNotAvailableError(str(error)) from error
 
     @contextmanager
     def _failing_if_left_behind(self) -> Iterator[None]:
@@ -281,6 +292,8 @@ class Shard(Generic[M]):
         except Exception:
             self.state = ShardState.FAILED
             logger.exception("coordinator_replay_failed partition=%s", self._log.partition)
+            # It takes no more decisions, so its deadlines end, and nobody waits for a reply.
+            self._machine.stop(NotCoordinatorError(f"{self._log.partition} has failed"))
             raise
 
     def _append(self, decision: Decision[object]) -> None:

@@ -1,9 +1,11 @@
 """DeleteGroups (42): forget groups without members, with their offsets.
 
 Versions: 0 to 2.
+Behaviour: a group with many offsets loses them in several batches, and is gone with the last one. A
+    member that joins in between keeps the group, and NON_EMPTY_GROUP is the answer.
 """
 
-from tailrace.handlers.groups import decide
+from tailrace.handlers.groups import decide_until_done
 from tailrace.handlers.services import Services
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.delete_groups import (
@@ -28,4 +30,4 @@ async def handle_delete_groups(
 
 
 async def _delete(services: Services, group_id: str) -> int:
-    return await decide(services, group_id, lambda groups, _: groups.delete_group(group_id))
+    return await decide_until_done(services, group_id, lambda groups: groups.delete_group(group_id))

@@ -3,7 +3,7 @@
 Versions: 1 to 6.
 Behaviour: a topic is deleted when the response is sent, also after a crash. Readers and writers get
     UNKNOWN_TOPIC_OR_PARTITION from then on. Its folders are renamed `-delete`, and removed after
-    `file.delete.delay.ms`.
+    `file.delete.delay.ms`. What groups have committed for them is deleted, too.
 Version notes: v6 names topics by name or by id, not both (INVALID_REQUEST).
 Not done: `delete.topic.enable`.
 """
@@ -12,6 +12,7 @@ import itertools
 from functools import partial
 
 from tailrace.errors import TailraceError
+from tailrace.handlers.groups import forget_topic
 from tailrace.handlers.services import Services, error_code
 from tailrace.handlers.topics import delete_topic
 from tailrace.protocol.errors import ErrorCode
@@ -54,6 +55,7 @@ async def _delete(services: Services, state: DeleteTopicState) -> DeletableTopic
         await delete_topic(services.changes, services.controller, services.replicas, topic=topic)
     except TailraceError as error:
         return _refused(state, error_code(error), str(error))
+    await forget_topic(services, topic)
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
 
 

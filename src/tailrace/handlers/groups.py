@@ -1,16 +1,35 @@
 """Functions for all handlers of groups: they name the client, and ask the group's shard."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar
+from uuid import UUID
 
+from tailrace.cluster.image import Topic
+from tailrace.coordinator.errors import CoordinatorNotAvailableError
 from tailrace.coordinator.groups.all_groups import AllGroupsMachine
+from tailrace.coordinator.groups.commits import Commit, OffsetToCommit
 from tailrace.coordinator.machine import Client, Decision
-from tailrace.errors import TailraceError
+from tailrace.coordinator.shard import ShardState
+from tailrace.errors import RecordTooLargeError, TailraceError
 from tailrace.handlers.services import Services, error_code
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
+from tailrace.runtime.slices import Slices
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+V = TypeVar("V")
+
+OFFSETS_PER_TURN = 100
+"""Offsets in one turn of the event loop, and in one batch of records: 2 to 3 ms."""
+
+METADATA_PER_TURN = 100_000
+"""Characters of metadata in one batch, which has to fit into `max.message.bytes`; at most four
+bytes each."""
 
 
 def client_of(header: RequestHeader) -> Client:
@@ -25,5 +44,125 @@ async def decide(
     """The reply of the group's coordinator, or the code of the error."""
     try:
         return await services.groups.shard_of(group_id).run(decision)
+    except CoordinatorNotAvailableError as error:
+        return _unavailable(error)
     except TailraceError as error:
         return error_code(error)
+
+
+async def commit_offsets(services: Services, commit: Commit) -> list[ErrorCode]:
+    """Commit offsets, and return a code for each, in their order.
+
+    Many offsets are several batches, each with a turn of its own: a crash in between keeps the
+    first ones, and a rebalance in between refuses the others.
+    """
+    codes: list[ErrorCode] = []
+    slices = Slices()
+    for offsets in _in_turns(commit.offsets):
+        if codes:
+            await slices.rest()
+        part = replace(commit, offsets=offsets)
+        answer = await decide(services, commit.group_id, partial(_commit, part))
+        codes += [answer] * len(offsets) if isinstance(answer, ErrorCode) else answer
+    return codes
+
+
+def _commit(commit: Commit, groups: AllGroupsMachine, now_ms: int) -> Decision[list[ErrorCode]]:
+    return groups.commit(commit, now_ms)
+
+
+async def decide_in_turns(
+    services: Services,
+    group_id: str,
+    items: Sequence[V],
+    decision: Callable[[AllGroupsMachine, Sequence[V]], Decision[ErrorCode | list[T]]],
+) -> ErrorCode | list[T]:
+    """The results for many items, with a turn for each `OFFSETS_PER_TURN` of them.
+
+    A code instead of results ends it.
+    """
+    results: list[T] = []
+    slices = Slices()
+    for start in range(0, max(len(items), 1), OFFSETS_PER_TURN):
+        if start:
+            await slices.rest()
+        part = items[start : start + OFFSETS_PER_TURN]
+
+        def decide_part(groups: AllGroupsMachine, _: int) -> Decision[ErrorCode | list[T]]:
+            return decision(groups, part)  # noqa: B023 - it runs before the next part
+
+        answer = await decide(services, group_id, decide_part)
+        if isinstance(answer, ErrorCode):
+            return answer
+        results += answer
+    return results
+
+
+async def decide_until_done(
+    services: Services,
+    group_id: str,
+    decision: Callable[[AllGroupsMachine], Decision[ErrorCode | None]],
+) -> ErrorCode:
+    """The code of work that a group does in several turns: None asks for one more."""
+    slices = Slices()
+    while True:
+        answer = await decide(services, group_id, lambda groups, _: decision(groups))
+        if answer is not None:
+            return answer
+        await slices.rest()
+
+
+async def forget_topic(services: Services, topic: Topic) -> None:
+    """Delete what groups have committed for a topic that is deleted.
+
+    What a partition that is not active has stays until it expires; it does not count for a new
+    topic of the same name, which has another id.
+    """
+    slices = Slices()
+    gone = {topic.name: topic.topic_id}
+    for shard in services.groups:
+        if shard.state is not ShardState.ACTIVE:
+            continue
+        for group_id in shard.machine.groups_with_offsets():
+            code = await decide_until_done(
+                services, group_id, partial(_delete_topics, group_id, gone)
+            )
+            if code is not ErrorCode.NONE:
+                logger.warning(
+                    "offsets_not_deleted group=%s topic=%s error=%s",
+                    group_id,
+                    topic.name,
+                    code.name,
+                )
+            await slices.turn()
+
+
+def _delete_topics(
+    group_id: str, topics: Mapping[str, UUID], groups: AllGroupsMachine
+) -> Decision[ErrorCode | None]:
+    return groups.delete_topics(group_id, topics)
+
+
+def _in_turns(offsets: Sequence[OffsetToCommit]) -> Iterator[Sequence[OffsetToCommit]]:
+    """The offsets in parts; one empty part if there are none."""
+    start, characters = 0, 0
+    for index, each in enumerate(offsets):
+        characters += len(each.metadata)
+        is_full = index - start == OFFSETS_PER_TURN or characters > METADATA_PER_TURN
+        if is_full and index > start:
+            yield offsets[start:index]
+            start, characters = index, len(each.metadata)
+    yield offsets[start:]
+
+
+def _unavailable(error: CoordinatorNotAvailableError) -> ErrorCode:
+    """The code that tells a client to ask again, to ask elsewhere, or to give up; as in Kafka."""
+    match error.__cause__:
+        case TimeoutError():
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        case OSError():
+            return ErrorCode.NOT_COORDINATOR
+        case RecordTooLargeError():
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        case _:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,7 +1,8 @@
 """OffsetCommit (8): a group's offsets, by a member or by a client with fixed partitions.
 
 Versions: 2 to 10.
-Behaviour: unknown partitions are refused; the others are committed together.
+Behaviour: unknown partitions are refused; the others are committed together, many of them in
+    several batches.
 Version notes: up to v4 the client may say how long the offsets stay; v6 has leader epochs, v7
     static members; v9 serves members of both protocols; v10 names topics by id.
 """
@@ -9,7 +10,7 @@ Version notes: up to v4 the client may say how long the offsets stay; v6 has lea
 from uuid import UUID
 
 from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
-from tailrace.handlers.groups import decide
+from tailrace.handlers.groups import commit_offsets
 from tailrace.handlers.services import Services
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -68,10 +69,7 @@ async def handle_offset_commit(
         version=header.api_version,
         retention_ms=request.retention_time_ms,
     )
-    answer = await decide(
-        services, request.group_id, lambda groups, now: groups.commit(commit, now)
-    )
-    told = [answer] * len(found) if isinstance(answer, ErrorCode) else answer
+    told = await commit_offsets(services, commit)
     for (number, place), code in zip(places, told, strict=True):
         codes[number][place] = code
     return OffsetCommitResponse(

@@ -4,7 +4,7 @@ Versions: 0.
 Behaviour: a topic that a member of the group subscribes to is refused (GROUP_SUBSCRIBED_TO_TOPIC).
 """
 
-from tailrace.handlers.groups import decide
+from tailrace.handlers.groups import decide_in_turns
 from tailrace.handlers.services import Services
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -27,10 +27,11 @@ async def handle_offset_delete(
         for each in topic.partitions
     ]
     known = [each for each in asked if services.replicas.get(each) is not None]
-    answer = await decide(
+    answer: ErrorCode | list[ErrorCode] = await decide_in_turns(
         services,
         request.group_id,
-        lambda groups, _: groups.delete_offsets(request.group_id, known),
+        known,
+        lambda groups, part: groups.delete_offsets(request.group_id, part),
     )
     if isinstance(answer, ErrorCode):
         return OffsetDeleteResponse(error_code=answer)

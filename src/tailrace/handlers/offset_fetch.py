@@ -3,20 +3,19 @@
 Versions: 1 to 10.
 Behaviour: an unknown group, topic or partition has offset -1 and no error. Null topics mean all
     that the group has committed. What is asked for twice is answered once, since a group may have
-    committed much.
+    committed much. Many partitions are fetched in several turns of the event loop.
 Version notes: v2 has an error for the group; v7 can ask for stable offsets (UNSTABLE_OFFSET_COMMIT
     while a transaction is open); v8 takes several groups; v9 can say for which member of
     the consumer protocol, and at which epoch (STALE_MEMBER_EPOCH); v10 names topics by id.
 """
 
 from collections.abc import Iterable
-from itertools import groupby
 from typing import NamedTuple
 from uuid import UUID
 
 from tailrace.coordinator.groups.commits import FetchedOffset
 from tailrace.coordinator.groups.consumer_offsets import MemberAtEpoch
-from tailrace.handlers.groups import decide
+from tailrace.handlers.groups import decide, decide_in_turns
 from tailrace.handlers.services import Services
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -33,6 +32,7 @@ from tailrace.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from tailrace.runtime.slices import Slices
 
 GROUP_ERROR_SINCE = 2
 GROUPS_SINCE = 8
@@ -78,7 +78,9 @@ async def handle_offset_fetch(
     if code is not ErrorCode.NONE and version < GROUP_ERROR_SINCE:
         # These versions have errors of partitions alone.
         asked = [_Topic(each.name, NO_UUID, each.partition_indexes) for each in only.topics or ()]
-        group = OffsetFetchResponseGroup(topics=tuple(_answered(asked, {}, code)))
+        slices = Slices()
+        refused = [await _answered(each, {}, code, slices=slices) for each in asked]
+        group = OffsetFetchResponseGroup(topics=tuple(refused))
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=tuple(
@@ -103,29 +105,39 @@ async def handle_offset_fetch(
 async def _fetch(
     services: Services, group: OffsetFetchRequestGroup, *, version: int, is_stable: bool
 ) -> OffsetFetchResponseGroup:
+    slices = Slices()
+    group_id, fetcher = group.group_id, MemberAtEpoch(group.member_id, group.member_epoch)
     asked = None if group.topics is None else [_named(services, t, version) for t in group.topics]
-    wanted = None if asked is None else [
+    if asked is None:
+        known = await decide(
+            services,
+            group_id,
+            lambda groups, _: groups.committed_partitions(group_id, fetcher=fetcher),
+        )
+        if isinstance(known, ErrorCode):
+            return OffsetFetchResponseGroup(group_id=group_id, error_code=known)
+        asked = await _of_all(services, known, version=version, slices=slices)
+    wanted = [
         TopicPartition(topic.name, index)
         for topic in asked
         if topic.code is ErrorCode.NONE
         for index in topic.indexes
-    ]  # fmt: skip
+    ]
     # An offset of a topic that was deleted and created again counts no more.
-    ids = {each.name: each.topic_id for each in asked or () if each.topic_id != NO_UUID}
-    fetcher = MemberAtEpoch(group.member_id, group.member_epoch)
-    answer = await decide(
+    ids = {each.name: each.topic_id for each in asked if each.topic_id != NO_UUID}
+    answer: ErrorCode | list[FetchedOffset] = await decide_in_turns(
         services,
-        group.group_id,
-        lambda groups, _: groups.fetch_offsets(
-            group.group_id, wanted, fetcher=fetcher, is_stable=is_stable, topic_ids=ids
+        group_id,
+        wanted,
+        lambda groups, part: groups.fetch_offsets(
+            group_id, part, fetcher=fetcher, is_stable=is_stable, topic_ids=ids
         ),
     )
     if isinstance(answer, ErrorCode):
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=answer)
-    if asked is None:
-        asked = [_of_all(services, version, found) for found in _by_topic(answer)]
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=answer)
     found = {each.partition: each for each in answer}
-    return OffsetFetchResponseGroup(group_id=group.group_id, topics=tuple(_answered(asked, found)))
+    topics = [await _answered(each, found, slices=slices) for each in asked]
+    return OffsetFetchResponseGroup(group_id=group_id, topics=tuple(topics))
 
 
 def _named(services: Services, topic: OffsetFetchRequestTopics, version: int) -> _Topic:
@@ -138,38 +150,40 @@ def _named(services: Services, topic: OffsetFetchRequestTopics, version: int) ->
     return _Topic(known.name, topic.topic_id, topic.partition_indexes)
 
 
-def _by_topic(found: Iterable[FetchedOffset]) -> Iterable[list[FetchedOffset]]:
-    for _, group in groupby(found, lambda each: each.partition.topic):
-        yield list(group)
+async def _of_all(
+    services: Services, known: Iterable[TopicPartition], *, version: int, slices: Slices
+) -> list[_Topic]:
+    """All that a group has committed, by topic."""
+    indexes: dict[str, list[int]] = {}
+    for partition in known:
+        indexes.setdefault(partition.topic, []).append(partition.partition)
+        await slices.turn()
+    topics = services.controller.image.topics if version >= TOPIC_IDS_SINCE else {}
+    ids = {name: topics[name].topic_id if name in topics else NO_UUID for name in indexes}
+    return [_Topic(name, ids[name], tuple(sorted(indexes[name]))) for name in sorted(indexes)]
 
 
-def _of_all(services: Services, version: int, found: list[FetchedOffset]) -> _Topic:
-    name = found[0].partition.topic
-    indexes = tuple([each.partition.partition for each in found])
-    topic = services.controller.image.topics.get(name)
-    has_id = version >= TOPIC_IDS_SINCE and topic is not None
-    return _Topic(name, topic.topic_id if has_id and topic is not None else NO_UUID, indexes)
-
-
-def _answered(
-    asked: Iterable[_Topic],
+async def _answered(
+    topic: _Topic,
     found: dict[TopicPartition, FetchedOffset],
     code: ErrorCode = ErrorCode.NONE,
-) -> Iterable[OffsetFetchResponseTopics]:
-    for topic in asked:
-        partitions = []
-        for index in topic.indexes:
-            each = found.get(TopicPartition(topic.name, index), NOTHING)
-            committed = each.committed
-            partitions.append(
-                OffsetFetchResponsePartitions(
-                    partition_index=index,
-                    committed_offset=NO_OFFSET if committed is None else committed.offset,
-                    committed_leader_epoch=-1 if committed is None else committed.leader_epoch,
-                    metadata="" if committed is None else committed.metadata,
-                    error_code=topic.code or each.code or code,
-                )
+    *,
+    slices: Slices,
+) -> OffsetFetchResponseTopics:
+    partitions = []
+    for index in topic.indexes:
+        each = found.get(TopicPartition(topic.name, index), NOTHING)
+        committed = each.committed
+        partitions.append(
+            OffsetFetchResponsePartitions(
+                partition_index=index,
+                committed_offset=NO_OFFSET if committed is None else committed.offset,
+                committed_leader_epoch=-1 if committed is None else committed.leader_epoch,
+                metadata="" if committed is None else committed.metadata,
+                error_code=topic.code or each.code or code,
             )
-        yield OffsetFetchResponseTopics(
-            name=topic.name, topic_id=topic.topic_id, partitions=tuple(partitions)
         )
+        await slices.turn()
+    return OffsetFetchResponseTopics(
+        name=topic.name, topic_id=topic.topic_id, partitions=tuple(partitions)
+    )

@@ -107,6 +107,14 @@ class Tally:
             each.set_exception(error)
 
 
-def tally_on(outside: Outside, log: PartitionLog) -> Shard[Tally]:
+def tally_on(
+    outside: Outside, log: PartitionLog, *, commit_timeout_ms: int | None = None
+) -> Shard[Tally]:
     """A shard on this log, not loaded yet."""
-    return Shard(log, Tally, TallyCodec(), clock=outside.runtime.clock)
+    return Shard(
+        log,
+        Tally,
+        TallyCodec(),
+        clock=outside.runtime.clock,
+        commit_timeout_ms=commit_timeout_ms,
+    )

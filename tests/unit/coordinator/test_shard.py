@@ -12,6 +12,7 @@ from tailrace.coordinator.errors import (
 )
 from tailrace.coordinator.machine import Decision, TransactionalProducer
 from tailrace.coordinator.shard import Shard, ShardState
+from tailrace.errors import RetriableError
 from tailrace.records.builder import BatchBuilder
 from tailrace.testing.coordinator_log import MemoryPartitionLog
 from tailrace.testing.outside import Outside, virtual_runtime
@@ -25,6 +26,10 @@ async def loaded(outside: Outside, log: MemoryPartitionLog) -> Shard[Tally]:
     shard = tally_on(outside, log)
     await shard.load()
     return shard
+
+
+class UnusableLogError(RetriableError):
+    """An error of a log."""
 
 
 async def count(shard: Shard[Tally], name: str) -> int:
@@ -269,14 +274,57 @@ def test_a_machine_can_await_what_it_decides() -> None:
 
 
 def test_a_state_that_falls_behind_its_log_answers_no_more() -> None:
-    """A bug in a machine must not turn into wrong replies."""
+    """A bug in a machine must not turn into wrong replies; requests that wait are answered."""
 
     async def scenario(outside: Outside) -> None:
         shard = await loaded(outside, MemoryPartitionLog(PARTITION))
+        parked = asyncio.ensure_future(shard.run(lambda tally, _: tally.park()))
+        await outside.pass_time(1)
         with pytest.raises(RuntimeError):
             await shard.run(lambda tally, _: tally.add("bug", 1))
         with pytest.raises(NotCoordinatorError):
             await count(shard, "a")
+        with pytest.raises(NotCoordinatorError, match="has failed"):
+            await parked
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_reply_does_not_wait_for_ever() -> None:
+    """After the timeout the client is told to ask again; the records are committed all the same."""
+    log = MemoryPartitionLog(PARTITION)
+
+    async def scenario(outside: Outside) -> None:
+        shard = tally_on(outside, log, commit_timeout_ms=5_000)
+        await shard.load()
+        log.hold_commits()
+        request = asyncio.ensure_future(shard.run(lambda tally, _: tally.add("a", 2)))
+        await outside.pass_time(4.9)
+        assert not request.done()
+        await outside.pass_time(0.2)
+        with pytest.raises(CoordinatorNotAvailableError, match="not committed within 5000 ms"):
+            await request
+        log.commit()
+        assert await count(shard, "a") == 2
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_log_that_cannot_say_what_is_committed_is_not_available() -> None:
+    """As when its directory has failed, or the partition is gone, between append and reply."""
+    error = UnusableLogError("the partition is gone")
+
+    class Log(MemoryPartitionLog):
+        def committed(self) -> None:
+            raise error
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, Log(PARTITION))
+        with pytest.raises(CoordinatorNotAvailableError, match="is gone") as refused:
+            await shard.run(lambda tally, _: tally.add("a", 2))
+        assert refused.value.__cause__ is error
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))

@@ -25,7 +25,7 @@ from tailrace.coordinator.groups.consumer_offsets import (
     MemberAtEpoch,
     commit_codes,
     delete_code,
-    delete_records,
+    delete_group,
     fetch_code,
 )
 from tailrace.coordinator.groups.consumer_records import consumer_group_tombstones
@@ -178,8 +178,8 @@ class AllGroupsMachine:
 
         `topic_ids` has those that the client names.
         """
-        group = self.consumers.by_id.get(group_id)
-        if group is not None and (code := fetch_code(group, fetcher)) is not ErrorCode.NONE:
+        code = self._fetch_code(group_id, fetcher)
+        if code is not ErrorCode.NONE:
             return Decision(reply=code)
         found = self.classic.fetch_offsets(
             group_id, partitions, is_stable=is_stable, topic_ids=topic_ids
@@ -203,17 +203,38 @@ class AllGroupsMachine:
         ]
         return Decision(reply=codes, records=tuple(records))
 
-    def delete_group(self, group_id: str) -> Decision[ErrorCode]:
-        """Delete a group without members, with its offsets."""
+    def delete_group(self, group_id: str) -> Decision[ErrorCode | None]:
+        """Delete a group without members; None: some of its offsets are left, ask again."""
         group = self.consumers.by_id.get(group_id)
         if group is None:
             return self.classic.delete_group(group_id)
-        code, records = delete_records(self.classic.offsets, group)
-        return Decision(reply=code, records=records)
+        return delete_group(self.classic.offsets, group)
 
-    def delete_topics(self, topics: Mapping[str, UUID]) -> Decision[None]:
-        """Delete what all groups have committed for topics that are gone, given with their ids."""
-        return self.classic.delete_topics(topics)
+    def groups_with_offsets(self) -> tuple[str, ...]:
+        """The groups of both protocols that have committed offsets, or will have."""
+        return self.classic.offsets.groups()
+
+    def committed_partitions(
+        self, group_id: str, *, fetcher: MemberAtEpoch
+    ) -> Decision[ErrorCode | list[TopicPartition]]:
+        """The partitions for which a group has committed; a code alone refuses the request."""
+        code = self._fetch_code(group_id, fetcher)
+        if code is not ErrorCode.NONE:
+            return Decision(reply=code)
+        return Decision(reply=list(self.classic.offsets.of_group(group_id)))
+
+    def delete_topics(
+        self, group_id: str, topics: Mapping[str, UUID]
+    ) -> Decision[ErrorCode | None]:
+        """Delete what a group has committed for topics that are gone, given with their ids.
+
+        None: some of it is left, ask again.
+        """
+        return self.classic.delete_topics(group_id, topics)
+
+    def _fetch_code(self, group_id: str, fetcher: MemberAtEpoch) -> ErrorCode:
+        group = self.consumers.by_id.get(group_id)
+        return ErrorCode.NONE if group is None else fetch_code(group, fetcher)
 
     def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
         """Change the state by one record."""

@@ -5,6 +5,7 @@ Topics are names here; `handlers` has checked that they exist, and turns ids int
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
 
@@ -21,6 +22,9 @@ from tailrace.coordinator.machine import CoordinatorRecord, Decision, Transactio
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
+
+DELETED_MAX = 100
+"""Tombstones in one batch, and in one turn of the event loop."""
 
 NO_GROUP_ERROR_SINCE = 9
 """From this version of OffsetCommit on, a group that is gone has an error of its own."""
@@ -180,28 +184,46 @@ def delete_offsets(
     return Decision(reply=codes, records=tuple(records))
 
 
-def delete_group(offsets: Offsets, group: ClassicGroup | None) -> Decision[ErrorCode]:
-    """Delete a group without members, with its offsets."""
+def delete_group(offsets: Offsets, group: ClassicGroup | None) -> Decision[ErrorCode | None]:
+    """Delete a group without members, with its offsets; None: some are left, ask again."""
     if group is None:
         return Decision(reply=ErrorCode.GROUP_ID_NOT_FOUND)
     if group.state is not ClassicState.EMPTY:
         return Decision(reply=ErrorCode.NON_EMPTY_GROUP)
-    group_id = group.group_id
-    tombstones = [offset_tombstone(group_id, each) for each in offsets.partitions(group_id)]
-    return Decision(reply=ErrorCode.NONE, records=(*tombstones, group_tombstone(group_id)))
+    return delete_all(offsets, group.group_id, (group_tombstone(group.group_id),))
 
 
-def delete_topics(offsets: Offsets, topics: Mapping[str, UUID]) -> Decision[None]:
-    """Delete what all groups have committed for topics that are gone, given with their ids.
+def delete_all(
+    offsets: Offsets, group_id: str, group: tuple[CoordinatorRecord, ...]
+) -> Decision[ErrorCode | None]:
+    """Delete the offsets of a group, and with the last of them the group itself by its tombstones.
 
-    An offset stays if it was committed for an older or newer topic of the same name.
+    None: some are left, ask again.
     """
-    gone = {
-        (group_id, partition): offset_tombstone(group_id, partition)
-        for group_id, partition, topic_id in offsets.of_topics(topics)
+    gone = tuple(islice(offsets.partitions(group_id), DELETED_MAX + 1))
+    tombstones = [offset_tombstone(group_id, each) for each in gone[:DELETED_MAX]]
+    if len(gone) > DELETED_MAX:
+        return Decision(reply=None, records=tuple(tombstones))
+    return Decision(reply=ErrorCode.NONE, records=(*tombstones, *group))
+
+
+def delete_topics(
+    offsets: Offsets, group_id: str, topics: Mapping[str, UUID]
+) -> Decision[ErrorCode | None]:
+    """Delete what a group has committed for topics that are gone, given with their ids.
+
+    An offset stays if it was committed for an older or newer topic of the same name. None: some
+    are left, ask again.
+    """
+    found = (
+        partition
+        for partition, topic_id in offsets.of_topics(group_id, topics)
         if topic_id in (NO_UUID, topics[partition.topic])
-    }
-    return Decision(reply=None, records=tuple(gone.values()))
+    )
+    gone = tuple(islice(found, DELETED_MAX))
+    records = tuple([offset_tombstone(group_id, each) for each in dict.fromkeys(gone)])
+    is_done = len(gone) < DELETED_MAX
+    return Decision(reply=ErrorCode.NONE if is_done else None, records=records)
 
 
 def is_consumed(group: ClassicGroup, topic: str) -> bool:

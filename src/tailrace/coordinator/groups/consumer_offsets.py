@@ -8,11 +8,15 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from tailrace.coordinator.groups.commits import delete_all
 from tailrace.coordinator.groups.consumer_group import ConsumerGroup, ConsumerMember, ConsumerState
 from tailrace.coordinator.groups.consumer_records import consumer_group_tombstones
 from tailrace.coordinator.groups.offsets import Offsets, offset_tombstone
-from tailrace.coordinator.machine import CoordinatorRecord
+from tailrace.coordinator.machine import CoordinatorRecord, Decision
 from tailrace.protocol.errors import ErrorCode
+
+EXPIRED_MAX: Final = 100
+"""Tombstones in one batch."""
 
 EPOCHS_SINCE: Final = 9
 """From this version of OffsetCommit on a request can carry a member epoch."""
@@ -72,14 +76,11 @@ def delete_code(group: ConsumerGroup, topic: str) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def delete_records(
-    offsets: Offsets, group: ConsumerGroup
-) -> tuple[ErrorCode, tuple[CoordinatorRecord, ...]]:
-    """The records that delete a group with its offsets; NON_EMPTY_GROUP if it has members."""
+def delete_group(offsets: Offsets, group: ConsumerGroup) -> Decision[ErrorCode | None]:
+    """Delete a group without members, with its offsets; None: some are left, ask again."""
     if group.state is not ConsumerState.EMPTY:
-        return ErrorCode.NON_EMPTY_GROUP, ()
-    gone = [offset_tombstone(group.group_id, each) for each in offsets.of_group(group.group_id)]
-    return ErrorCode.NONE, (*gone, *consumer_group_tombstones(group))
+        return Decision(reply=ErrorCode.NON_EMPTY_GROUP)
+    return delete_all(offsets, group.group_id, consumer_group_tombstones(group))
 
 
 def expired_records(
@@ -88,6 +89,7 @@ def expired_records(
     """Tombstones of expired offsets, and of the group if it is empty and nothing is left of it.
 
     An offset expires `retention_ms` after its commit, if no member subscribes to its topic then.
+    At most `EXPIRED_MAX` of them; with as many there may be more.
     """
     group_id = group.group_id
     known = offsets.of_group(group_id)
@@ -99,6 +101,8 @@ def expired_records(
         is_used = group.is_subscribed_to(partition.topic)
         if now_ms >= limit_ms and not is_used and not offsets.is_pending(group_id, partition):
             records.append(offset_tombstone(group_id, partition))
+            if len(records) == EXPIRED_MAX:
+                break
     is_left = len(records) < len(known) or offsets.has_pending(group_id)
     if group.state is ConsumerState.EMPTY and not is_left:
         records += consumer_group_tombstones(group)

@@ -17,8 +17,8 @@ from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.machine import Decision, Propose
 from tailrace.model import TopicPartition
 
-EXPIRED_MAX: Final = 1_000
-"""Tombstones in one batch, which has to fit into `max.message.bytes` of the topic."""
+EXPIRED_MAX: Final = 100
+"""Tombstones in one batch, and in one turn of the event loop."""
 
 
 class Expiry:

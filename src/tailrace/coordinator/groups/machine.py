@@ -127,13 +127,18 @@ class GroupMachine:
             return Decision(reply=ErrorCode.INVALID_GROUP_ID)
         return commits.delete_offsets(self.offsets, self.groups.get(group_id), partitions)
 
-    def delete_group(self, group_id: str) -> Decision[ErrorCode]:
-        """Delete a group without members."""
+    def delete_group(self, group_id: str) -> Decision[ErrorCode | None]:
+        """Delete a group without members; None: some of its offsets are left, ask again."""
         return commits.delete_group(self.offsets, self.groups.get(group_id))
 
-    def delete_topics(self, topics: Mapping[str, UUID]) -> Decision[None]:
-        """Delete what all groups have committed for topics that are gone, given with their ids."""
-        return commits.delete_topics(self.offsets, topics)
+    def delete_topics(
+        self, group_id: str, topics: Mapping[str, UUID]
+    ) -> Decision[ErrorCode | None]:
+        """Delete what a group has committed for topics that are gone, given with their ids.
+
+        None: some of it is left, ask again.
+        """
+        return commits.delete_topics(self.offsets, group_id, topics)
 
     def expect(self, group: ClassicGroup, rebalance_reason: str | None) -> None:
         """Take over a group that was one of the consumer protocol, when its record is stored.

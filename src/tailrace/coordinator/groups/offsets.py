@@ -7,7 +7,7 @@
 Invariant: `committed` has what the records in the log say, in their order, and nothing else.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from uuid import UUID
@@ -59,18 +59,25 @@ class Offsets:
         """Whether an open transaction has an offset for the group."""
         return any(groups.get(group_id) for groups in self.pending.values())
 
-    def of_topics(self, names: Container[str]) -> Iterator[tuple[str, TopicPartition, UUID]]:
-        """Group, partition and topic id of every offset for these topics, pending ones too."""
-        for groups in (self.committed, *self.pending.values()):
-            for group_id, offsets in groups.items():
-                for partition, found in offsets.items():
-                    if partition.topic in names:
-                        yield group_id, partition, found.topic_id
+    def groups(self) -> tuple[str, ...]:
+        """The groups that have an offset, committed or pending."""
+        return tuple(dict.fromkeys(chain(self.committed, *self.pending.values())))
 
-    def partitions(self, group_id: str) -> Iterable[TopicPartition]:
+    def of_topics(
+        self, group_id: str, names: Container[str]
+    ) -> Iterator[tuple[TopicPartition, UUID]]:
+        """Partition and topic id of a group's offsets for these topics, pending ones too."""
+        for groups in (self.committed, *self.pending.values()):
+            for partition, found in groups.get(group_id, {}).items():
+                if partition.topic in names:
+                    yield partition, found.topic_id
+
+    def partitions(self, group_id: str) -> Iterator[TopicPartition]:
         """The partitions for which a group has an offset, committed or pending, each once."""
+        committed = self.of_group(group_id)
+        yield from committed
         pending = [groups.get(group_id, {}) for groups in self.pending.values()]
-        return dict.fromkeys(chain(self.of_group(group_id), *pending))
+        yield from (each for each in dict.fromkeys(chain(*pending)) if each not in committed)
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None, origin: Origin) -> None:
         """Change the state by one record."""

@@ -64,6 +64,13 @@ class GroupSettings:
         high=INT32_MAX,
         text="Most characters of the metadata that a client stores with an offset.",
     )
+    commit_timeout_ms: int = setting(
+        "offsets.commit.timeout.ms",
+        default=5_000,
+        low=1,
+        high=INT32_MAX,
+        text="How long a request of a group waits until its records are committed.",
+    )
     retention_ms: int = setting(
         "offsets.retention.minutes",
         default=10_080,

@@ -14,7 +14,7 @@ from tailrace.coordinator.groups.consumer_offsets import (
     MemberAtEpoch,
     commit_codes,
     delete_code,
-    delete_records,
+    delete_group,
     expired_records,
     fetch_code,
 )
@@ -146,10 +146,11 @@ def stored(**commits: tuple[int, int]) -> Offsets:
 def test_a_group_with_members_is_not_deleted() -> None:
     """An empty one is, with its offsets."""
     offsets = stored(a=(0, -1))
-    assert delete_records(offsets, group()) == (ErrorCode.NON_EMPTY_GROUP, ())
-    code, records = delete_records(offsets, ConsumerGroup("g"))
-    assert code is NONE
-    assert [type_of(each) for each in records] == [-1, -6, -3]
+    refused = delete_group(offsets, group())
+    assert (refused.reply, refused.records) == (ErrorCode.NON_EMPTY_GROUP, ())
+    deleted = delete_group(offsets, ConsumerGroup("g"))
+    assert deleted.reply is NONE
+    assert [type_of(each) for each in deleted.records] == [-1, -6, -3]
 
 
 @pytest.mark.parametrize("has_members", [True, False])
