@@ -17,6 +17,7 @@ ROWS = {
     "DefaultPartitionerTest": 1,
     "DefaultRecordBatchTest": 22,
     "DefaultRecordTest": 20,
+    "FetchSessionTest": 25,
     "FileRecordsTest": 23,
     "GroupMetadataManagerTest": 129,
     "KafkaProducerTest": 71,

@@ -29,6 +29,7 @@ from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.store import LocalStore
 from tailrace.errors import DirectoryError, TailraceError
+from tailrace.handlers.fetch_sessions import FetchSessions, FetchSessionsStatistics
 from tailrace.handlers.services import Services
 from tailrace.kernels.loading import load_beside
 from tailrace.model import TopicPartition
@@ -80,6 +81,8 @@ class BrokerStatistics:
     """Moves of partitions to other log directories."""
     flushes: FlushStatistics
     """Flushes to the devices."""
+    fetch_sessions: FetchSessionsStatistics
+    """Fetch sessions of clients."""
     schedules: Mapping[str, ScheduleStatistics]
     """Periodic jobs, by the path of the log directory; read only."""
 
@@ -125,6 +128,7 @@ class RunningBroker:
                 flushes=self._flushes, device_reads=device_reads, is_durable=config.is_durable
             ),
         )
+        self._fetch_sessions = FetchSessions(config.fetch_sessions, runtime.chance)
         services = Services(
             node_id=config.node_id,
             cluster_id=cluster_id,
@@ -146,6 +150,7 @@ class RunningBroker:
             clock=runtime.clock,
             is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,
+            fetch_sessions=self._fetch_sessions,
             fetch_bytes_max=config.fetch_bytes_max,
             # So that a waiting fetch of a lost client does not outlast `connections.max.idle.ms`.
             fetch_wait_ms_max=config.idle_ms_max // 2,
@@ -206,6 +211,7 @@ class RunningBroker:
             cleaner=self.cleaner.statistics(),
             moves=self.moves.statistics(),
             flushes=self._flushes.statistics(),
+            fetch_sessions=self._fetch_sessions.statistics(),
             schedules=MappingProxyType(
                 {path: each.statistics() for path, each in self._schedules.items()}
             ),

@@ -27,6 +27,7 @@ from tailrace.coordinator.groups.consumer_settings import CONSUMER_SETTINGS, Con
 from tailrace.coordinator.groups.settings import GROUP_SETTINGS, GroupSettings
 from tailrace.coordinator.transactions.settings import TRANSACTION_SETTINGS, TransactionSettings
 from tailrace.errors import ConfigError
+from tailrace.handlers.fetch_sessions import FetchSessionLimits
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.records.codecs import OUTPUT_SIZE_MAX
 from tailrace.records.codecs import SETTING as DECOMPRESSED_SETTING
@@ -196,6 +197,21 @@ class BrokerConfig:
         high=INT32_MAX,
         text="Most bytes of records in one fetch response; one batch may be larger.",
     )
+    fetch_session_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots",
+        default=1000,
+        low=0,
+        high=INT32_MAX,
+        text="Most fetch sessions at a time; a client that gets none sends all of its partitions "
+        "with every fetch.",
+    )
+    fetch_session_eviction_ms: int = setting(
+        "min.incremental.fetch.session.eviction.ms",
+        default=120_000,
+        low=0,
+        text="How long a fetch session must exist, or be unused, before another one may replace "
+        "it.",
+    )
     partitions_per_answer_max: int = setting(
         "max.request.partition.size.limit",
         default=2000,
@@ -361,6 +377,13 @@ class BrokerConfig:
             map_bytes_max=self.cleaner_map_bytes_max,
             io_bytes_per_second=self.cleaner_bytes_per_second,
             thread_count=self.cleaner_thread_count,
+        )
+
+    @property
+    def fetch_sessions(self) -> FetchSessionLimits:
+        """The limits of fetch sessions."""
+        return FetchSessionLimits(
+            slot_count=self.fetch_session_slots, eviction_s=self.fetch_session_eviction_ms / 1000
         )
 
 

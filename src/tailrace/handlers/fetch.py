@@ -14,19 +14,23 @@ Behaviour:
   - Bytes in the page cache are found at once. Reads from a device run on a worker thread, and other
     clients are served meanwhile. If the device refuses after the response header was sent, the
     connection ends, and the next request gets KAFKA_STORAGE_ERROR.
+  - In a session (KIP-227) a request names what has changed, and the answer has only partitions with
+    news: records, another high watermark or log start, an error. `fetch_sessions` has the rules.
   - A read_committed consumer gets records below the last stable offset, and the list of aborted
     transactions among them; it drops their batches itself.
-Version notes: from v7 no session is created (session id 0), so that clients send full requests; v9
-    checks the leader epoch (KIP-320); v13 names topics by id.
-Not done: fetch sessions (KIP-227), followers, a nearer replica (KIP-392).
+Version notes: v7 has sessions; v9 checks the leader epoch (KIP-320); v13 names topics by id.
+Not done: followers, a nearer replica (KIP-392).
 """
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from tailrace.errors import OffsetOutOfRangeError, TailraceError
+from tailrace.handlers.fetch_sessions import FetchContext, WantedPartition, count_of
 from tailrace.handlers.services import Services, error_code, read_limit
 from tailrace.model import LeaderEpoch, Offset, TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -38,7 +42,6 @@ from tailrace.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
 from tailrace.replication.partition import Partition
@@ -52,16 +55,16 @@ PARTS_INLINE_MAX: Final = 100
 """Most partitions that are read in one callback: some 2 ms of work. More are read in slices."""
 
 
+IDS_SINCE: Final = 13
+"""The first version that names topics by id."""
+
+
 @dataclass(slots=True, eq=False)
 class _RequestedPartition:
-    """A partition of a request, and the position of its answer."""
+    """A partition of a request, and its answer."""
 
-    topic: FetchTopic
-    wanted: FetchPartition
-    answers: list[PartitionData]
-    """The answers of its topic."""
-    place: int | None = None
-    """Index of its answer in `answers`; None without one."""
+    read: WantedPartition
+    answer: PartitionData | None = None
     size: int = 0
     """Bytes of records in its answer."""
 
@@ -75,18 +78,39 @@ class _ColdReadError(Exception):
 
 
 def handle_fetch(
-    services: Services, _: RequestHeader, request: FetchRequest
+    services: Services, header: RequestHeader, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse]:
     """The available records, or an awaitable for a response that has to wait."""
-    response = _read_now(services, request)
-    return _read_later(services, request) if response is None else response
-
-
-def _read_now(services: Services, request: FetchRequest) -> FetchResponse | None:
-    """The response, if it is short and needs no waiting; else None."""
+    uses_topic_ids = header.api_version >= IDS_SINCE
     if _is_long(request):
+        return _begin_later(services, request, uses_topic_ids=uses_topic_ids)
+    now_s = asyncio.get_running_loop().time()
+    context = services.fetch_sessions.begin(request, uses_topic_ids=uses_topic_ids, now_s=now_s)
+    if isinstance(context, ErrorCode):
+        return FetchResponse(error_code=context)
+    response = _read_now(services, request, context)
+    return _read_later(services, request, context) if response is None else response
+
+
+async def _begin_later(
+    services: Services, request: FetchRequest, *, uses_topic_ids: bool
+) -> FetchResponse:
+    now_s = asyncio.get_running_loop().time()
+    context = await services.fetch_sessions.begin_in_slices(
+        request, Slices(), uses_topic_ids=uses_topic_ids, now_s=now_s
+    )
+    if isinstance(context, ErrorCode):
+        return FetchResponse(error_code=context)
+    return await _read_later(services, request, context)
+
+
+def _read_now(
+    services: Services, request: FetchRequest, context: FetchContext
+) -> FetchResponse | None:
+    """The response, if it is short and needs no waiting; else None."""
+    if context.count() > PARTS_INLINE_MAX:
         return None
-    reading = _Reading(services, request)
+    reading = _Reading(services, request, context)
     try:
         with without_waiting:
             for part in reading.parts():
@@ -95,15 +119,21 @@ def _read_now(services: Services, request: FetchRequest) -> FetchResponse | None
         return None
     if not reading.is_enough and request.max_wait_ms > 0:
         return None
-    return FetchResponse(session_id=0, responses=tuple(map(_of_topic, reading.topics)))
+    taken = [part for part in reading.answered if reading.take(part)]
+    return FetchResponse(
+        session_id=context.end(asyncio.get_running_loop().time()), responses=_topics_of(taken)
+    )
 
 
-async def _read_later(services: Services, request: FetchRequest) -> FetchResponse:
+async def _read_later(
+    services: Services, request: FetchRequest, context: FetchContext
+) -> FetchResponse:
     """The response when it has enough bytes, or when the time is over."""
     wait_ms = min(request.max_wait_ms, services.fetch_wait_ms_max)
-    deadline = asyncio.get_running_loop().time() + wait_ms / 1000
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_ms / 1000
     slices, signal = Slices(), Signal()
-    reading = _Reading(services, request, signal)
+    reading = _Reading(services, request, context, signal=signal)
     try:
         for part in reading.parts():
             await reading.read_or_wait(part)
@@ -112,12 +142,16 @@ async def _read_later(services: Services, request: FetchRequest) -> FetchRespons
             for part in reading.changed():
                 await reading.read_or_wait(part)
                 await slices.turn()
-        responses = await each_in_slices(reading.topics, _of_topic, slices)
-        if _is_long(request):
-            await slices.rest()  # Encoding the response takes another slice.
+        code = context.check()
+        if code is not ErrorCode.NONE:
+            return FetchResponse(error_code=code, session_id=context.end(loop.time()))
+        are_news = await each_in_slices(reading.answered, reading.take, slices)
+        taken = list(itertools.compress(reading.answered, are_news))
+        if len(taken) > PARTS_INLINE_MAX:
+            await slices.rest()  # Making and encoding the response takes another slice.
     finally:
         reading.unwatch()
-    return FetchResponse(session_id=0, responses=tuple(responses))
+    return FetchResponse(session_id=context.end(loop.time()), responses=_topics_of(taken))
 
 
 class _Reading:
@@ -128,12 +162,18 @@ class _Reading:
     """
 
     def __init__(
-        self, services: Services, request: FetchRequest, signal: Signal | None = None
+        self,
+        services: Services,
+        request: FetchRequest,
+        context: FetchContext,
+        *,
+        signal: Signal | None = None,
     ) -> None:
-        self.topics: list[tuple[FetchTopic, list[PartitionData]]] = []
-        """The answers by topic, in the order of the request."""
+        self.answered: list[_RequestedPartition] = []
+        """The partitions with an answer, in the order of their turns."""
         self._services = services
         self._request = request
+        self._context = context
         self._signal = signal
         self._limit = read_limit(request.isolation_level)
         self._bytes_max = min(max(request.max_bytes, 0), services.fetch_bytes_max)
@@ -147,16 +187,16 @@ class _Reading:
         """Whether the response can be sent now."""
         # Never wait for more bytes than the response may have.
         bytes_min = min(self._request.min_bytes, self._bytes_max)
-        return self._has_error or self._size >= bytes_min or not self.topics
+        return self._has_error or self._size >= bytes_min or not self.answered
 
     def parts(self) -> Iterator[_RequestedPartition]:
-        """Every partition of the request, in its order."""
-        for topic in self._request.topics:
-            if topic.partitions:
-                answers: list[PartitionData] = []
-                self.topics.append((topic, answers))
-                for wanted in topic.partitions:
-                    yield _RequestedPartition(topic, wanted, answers)
+        """Every partition of the request, in the order of their turns."""
+        return map(_RequestedPartition, self._context.partitions())
+
+    def take(self, part: _RequestedPartition) -> bool:
+        """Tell the session of an answer; returns whether it belongs into the response."""
+        assert part.answer is not None
+        return self._context.take(part.read, part.answer)
 
     def changed(self) -> list[_RequestedPartition]:
         """The partitions that have changed since the last call."""
@@ -175,10 +215,10 @@ class _Reading:
         Raises:
             _ColdReadError: a device must be read.
         """
-        topic, wanted = part.topic, part.wanted
-        known = self._services.find_topic(topic.topic, topic.topic_id)
+        topic, topic_id, wanted = part.read
+        known = self._services.find_topic(topic, topic_id)
         if known is None:
-            self._put(part, _failed(wanted, _unknown_code(topic)))
+            self._put(part, _failed(wanted, _unknown_code(topic_id)))
             return
         partition = None
         try:
@@ -216,21 +256,21 @@ class _Reading:
         try:
             found = await partition.read_from_device(
                 self._services.device_reads,
-                Offset(part.wanted.fetch_offset),
+                Offset(part.read.wanted.fetch_offset),
                 bytes_max=bytes_max,
                 is_first_whole=is_first_whole,
                 limit=self._limit,
             )
         except (TailraceError, OSError) as error:
-            self._put(part, _refused(part.wanted, partition, error))
+            self._put(part, _refused(part.read.wanted, partition, error))
         else:
-            self._put(part, self._answer(part.wanted, found))
+            self._put(part, self._answer(part.read.wanted, found))
 
     def _room_for(self, part: _RequestedPartition) -> tuple[int, bool]:
         """The byte limit of a partition, and whether its first batch is returned whole."""
         others = self._size - part.size
         bytes_left = max(self._bytes_max - others, 0)
-        return min(max(part.wanted.partition_max_bytes, 0), bytes_left), not others
+        return min(max(part.read.wanted.partition_max_bytes, 0), bytes_left), not others
 
     def _answer(self, wanted: FetchPartition, found: ReadSlice) -> PartitionData:
         is_committed = self._limit is ReadLimit.LAST_STABLE
@@ -245,11 +285,9 @@ class _Reading:
         )
 
     def _put(self, part: _RequestedPartition, answer: PartitionData) -> None:
-        if part.place is None:
-            part.place = len(part.answers)
-            part.answers.append(answer)
-        else:
-            part.answers[part.place] = answer
+        if part.answer is None:
+            self.answered.append(part)
+        part.answer = answer
         size = len(answer.records or b"")
         self._size += size - part.size
         part.size = size
@@ -258,16 +296,22 @@ class _Reading:
 
 
 def _is_long(request: FetchRequest) -> bool:
-    topics = request.topics
-    if len(topics) > PARTS_INLINE_MAX:
+    topics, forgotten = request.topics, request.forgotten_topics_data
+    if len(topics) + len(forgotten) > PARTS_INLINE_MAX:
         return True
-    return sum(len(topic.partitions) for topic in topics) > PARTS_INLINE_MAX
+    forgotten_count = sum(len(topic.partitions) for topic in forgotten) if forgotten else 0
+    return count_of(topics) + forgotten_count > PARTS_INLINE_MAX
 
 
-def _of_topic(found: tuple[FetchTopic, list[PartitionData]]) -> FetchableTopicResponse:
-    topic, answers = found
-    return FetchableTopicResponse(
-        topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(answers)
+def _topics_of(parts: list[_RequestedPartition]) -> tuple[FetchableTopicResponse, ...]:
+    """The answers of the partitions, neighbours of one topic together."""
+    return tuple(
+        FetchableTopicResponse(
+            topic=topic,
+            topic_id=topic_id,
+            partitions=tuple(part.answer for part in group if part.answer is not None),
+        )
+        for (topic, topic_id), group in itertools.groupby(parts, lambda part: part.read[:2])
     )
 
 
@@ -284,8 +328,8 @@ def _failed(wanted: FetchPartition, code: ErrorCode) -> PartitionData:
     )
 
 
-def _unknown_code(topic: FetchTopic) -> ErrorCode:
-    if topic.topic_id == NO_UUID:
+def _unknown_code(topic_id: UUID) -> ErrorCode:
+    if topic_id == NO_UUID:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.UNKNOWN_TOPIC_ID
 

@@ -26,6 +26,7 @@ from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.errors import ConfigError, DirectoryError, FatalError, TailraceError
+from tailrace.handlers.fetch_sessions import FetchSessions
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.errors import ErrorCode, code_for
 from tailrace.protocol.fields import NO_UUID
@@ -143,6 +144,7 @@ class Services:
     is_durable: bool
     """Whether acks=all waits until the records are on the device (`tailrace.durability`)."""
     auto_create_topics: bool
+    fetch_sessions: FetchSessions
     fetch_bytes_max: int
     """Most bytes of records in one fetch response."""
     fetch_wait_ms_max: int

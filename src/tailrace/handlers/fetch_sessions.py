@@ -1,0 +1,470 @@
+"""Fetch sessions (KIP-227): the partitions that a client fetches, and what it was told last.
+
+    client                                         broker
+    id 0, epoch 0, all partitions        ->        answers all, session 7 is made
+    id 7, epoch 1, changed offsets       ->        answers those with news
+    id 7, epoch 2, nothing               ->        answers those with news
+    id 7, epoch 0 or -1                  ->        session 7 ends
+
+A request is full, incremental, or of no session; `FetchSessions.begin` tells which. It is answered
+in three steps: the partitions to read, one call of `take` for each answer, which tells whether it
+is news, and `end`. A partition that had records moves behind the others, so that each gets its
+turn (KIP-74).
+
+The session of another client is replaced by Kafka's rules; see `FetchSessions`. A client without a
+session sends all of its partitions with each request, so that a lost session costs bytes only.
+
+Invariant: no step goes through the partitions of a session while they may change; requests of many
+partitions are answered in slices, and another one of the session may come in between.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from uuid import UUID
+
+from tailrace.config.settings import INT32_MAX
+from tailrace.protocol.errors import ErrorCode
+from tailrace.runtime.slices import Slices, each_in_slices
+
+if TYPE_CHECKING:
+    from tailrace.protocol.messages.fetch import (
+        FetchPartition,
+        FetchRequest,
+        FetchTopic,
+        PartitionData,
+    )
+
+NO_SESSION: Final = 0
+"""The session id of requests and answers outside of any session."""
+
+INITIAL_EPOCH: Final = 0
+"""The epoch of a request that wants a new session."""
+
+FINAL_EPOCH: Final = -1
+"""The epoch of a request that ends its session."""
+
+PARTITIONS_MAX: Final = 250_000
+"""Most partitions in all sessions together. Each takes some 400 bytes, so this is 100 MB. Apache
+Kafka has no such limit."""
+
+_SESSION_ID_BITS: Final = 31
+
+
+class WantedPartition(NamedTuple):
+    """A partition to read for a request."""
+
+    topic: str
+    """Name of the topic, empty from v13 on."""
+    topic_id: UUID
+    """Id of the topic, zero up to v12."""
+    wanted: "FetchPartition"
+    """The limits and the offset of the request."""
+
+
+class PartitionKey(NamedTuple):
+    """A partition as the client names it."""
+
+    topic: str
+    topic_id: UUID
+    number: int
+
+
+class FetchContext(Protocol):
+    """The steps in which one request is answered."""
+
+    def count(self) -> int:
+        """Number of the partitions to read."""
+        ...
+
+    def partitions(self) -> Iterator[WantedPartition]:
+        """The partitions to read, in the order of their turns."""
+        ...
+
+    def check(self) -> ErrorCode:
+        """NONE, or the error for the whole answer; before the first `take`."""
+        ...
+
+    def take(self, read: WantedPartition, answer: "PartitionData") -> bool:
+        """Note the answer of a partition; returns whether it belongs into the response."""
+        ...
+
+    def end(self, now_s: float) -> int:
+        """The session id of the response; after the last `take`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSessionLimits:
+    """The number of fetch sessions of a broker, and when one may be replaced."""
+
+    slot_count: int
+    """Most sessions at a time."""
+    eviction_s: float
+    """Age, and time without a request, after which another session may take the place of one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSessionsStatistics:
+    """The fetch sessions of a broker at one moment."""
+
+    session_count: int
+    """Sessions."""
+    partition_count: int
+    """Partitions in all sessions together."""
+    evicted_count: int
+    """Sessions that others have replaced since the start."""
+
+
+class _CachedPartition:
+    """A partition of a session: what is wanted of it, and what the client was told last."""
+
+    __slots__ = ("high_watermark", "log_start_offset", "wanted")
+
+    def __init__(self, wanted: "FetchPartition") -> None:
+        self.wanted = wanted
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def tell(self, answer: "PartitionData") -> bool:
+        """Note what the client is told; returns whether it is news."""
+        is_news = (
+            len(answer.records or b"") > 0
+            or answer.error_code != ErrorCode.NONE
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+            or answer.preferred_read_replica >= 0
+            or answer.diverging_epoch.epoch >= 0
+        )
+        # The client needs the partition again when the error is gone.
+        self.high_watermark = -1 if answer.error_code else answer.high_watermark
+        self.log_start_offset = answer.log_start_offset
+        return is_news
+
+
+class FetchSession:
+    """The partitions that one client fetches, in the order of their turns."""
+
+    __slots__ = (
+        "created_s", "epoch", "id", "is_privileged", "partitions", "size", "used_s",
+        "uses_topic_ids",
+    )  # fmt: skip
+
+    def __init__(
+        self, session_id: int, *, is_privileged: bool, uses_topic_ids: bool, now_s: float
+    ) -> None:
+        self.id = session_id
+        self.is_privileged = is_privileged
+        """Whether a follower has it."""
+        self.uses_topic_ids = uses_topic_ids
+        self.created_s = self.used_s = now_s
+        self.epoch = INITIAL_EPOCH + 1
+        """The epoch of the next request."""
+        self.partitions: dict[PartitionKey, _CachedPartition] = {}
+        self.size = 0
+        """Partitions when it was last counted."""
+
+    def put(self, read: WantedPartition) -> None:
+        """Add a partition behind the others, or change what is wanted of it."""
+        key = _key(read)
+        known = self.partitions.get(key)
+        if known is None:
+            self.partitions[key] = _CachedPartition(read.wanted)
+        else:
+            known.wanted = read.wanted
+
+    def forget(self, key: PartitionKey) -> None:
+        """Drop a partition, if it is there."""
+        self.partitions.pop(key, None)
+
+
+class SessionlessFetch:
+    """A request outside of any session: everything is news."""
+
+    def __init__(self, topics: "tuple[FetchTopic, ...]") -> None:
+        self._topics = topics
+
+    def count(self) -> int:
+        """See `FetchContext`."""
+        return count_of(self._topics)
+
+    def partitions(self) -> Iterator[WantedPartition]:
+        """See `FetchContext`."""
+        return named_partitions(self._topics)
+
+    def check(self) -> ErrorCode:
+        """See `FetchContext`."""
+        return ErrorCode.NONE
+
+    def take(self, _read: WantedPartition, _answer: "PartitionData") -> bool:
+        """See `FetchContext`."""
+        return True
+
+    def end(self, _now_s: float) -> int:
+        """See `FetchContext`."""
+        return NO_SESSION
+
+
+class FullFetch(SessionlessFetch):
+    """A request that begins a session, if there is room for one."""
+
+    def __init__(
+        self,
+        topics: "tuple[FetchTopic, ...]",
+        sessions: "FetchSessions",
+        *,
+        is_privileged: bool,
+        uses_topic_ids: bool,
+    ) -> None:
+        super().__init__(topics)
+        self._sessions = sessions
+        self._is_privileged = is_privileged
+        self._uses_topic_ids = uses_topic_ids
+        self._told: dict[PartitionKey, _CachedPartition] = {}
+
+    def take(self, read: WantedPartition, answer: "PartitionData") -> bool:
+        """See `FetchContext`."""
+        known = self._told[_key(read)] = _CachedPartition(read.wanted)
+        known.tell(answer)
+        return True
+
+    def end(self, now_s: float) -> int:
+        """See `FetchContext`."""
+        return self._sessions.create(
+            self._told,
+            is_privileged=self._is_privileged,
+            uses_topic_ids=self._uses_topic_ids,
+            now_s=now_s,
+        )
+
+
+class IncrementalFetch:
+    """A request of a session, after the session took over its changes."""
+
+    def __init__(self, session: FetchSession) -> None:
+        self._session = session
+        self._epoch = session.epoch
+        # Only the session's own entries change later, not this list of them.
+        self._cached = list(session.partitions.items())
+
+    def count(self) -> int:
+        """See `FetchContext`."""
+        return len(self._cached)
+
+    def partitions(self) -> Iterator[WantedPartition]:
+        """See `FetchContext`."""
+        return (WantedPartition(key[0], key[1], cached.wanted) for key, cached in self._cached)
+
+    def check(self) -> ErrorCode:
+        """See `FetchContext`: another request of the session came while this one waited."""
+        is_ours = self._session.epoch == self._epoch
+        return ErrorCode.NONE if is_ours else ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+    def take(self, read: WantedPartition, answer: "PartitionData") -> bool:
+        """See `FetchContext`; a partition with records moves behind the others."""
+        key, partitions = _key(read), self._session.partitions
+        cached = partitions.get(key)
+        if cached is None:
+            return True
+        is_news = cached.tell(answer)
+        if len(answer.records or b"") > 0:
+            del partitions[key]
+            partitions[key] = cached
+        return is_news
+
+    def end(self, _now_s: float) -> int:
+        """See `FetchContext`."""
+        return self._session.id
+
+
+class FetchSessions:
+    """The fetch sessions of a broker, `slot_count` at most; `eviction_s` is how long each is safe.
+
+    When all slots are taken, a new session replaces the one that was unused for longest, if that
+    was more than `eviction_s`. Otherwise it replaces the smallest session, if it has more
+    partitions itself and that one was used when it was older than `eviction_s`. Followers replace
+    sessions of consumers of any age and size, and consumers never replace those of followers.
+    """
+
+    def __init__(self, limits: FetchSessionLimits, chance: random.Random) -> None:
+        self._slot_count = limits.slot_count
+        self._eviction_s = limits.eviction_s
+        self._chance = chance
+        self._sessions: dict[int, FetchSession] = {}
+        self._partition_count = 0
+        self._evicted_count = 0
+
+    def statistics(self) -> FetchSessionsStatistics:
+        """Sessions right now."""
+        return FetchSessionsStatistics(
+            session_count=len(self._sessions),
+            partition_count=self._partition_count,
+            evicted_count=self._evicted_count,
+        )
+
+    def begin(
+        self, request: "FetchRequest", *, uses_topic_ids: bool, now_s: float
+    ) -> FetchContext | ErrorCode:
+        """The steps to answer a request, or the error for the whole answer."""
+        found = self._find(request, uses_topic_ids=uses_topic_ids)
+        if not isinstance(found, FetchSession):
+            return found
+        for each in named_partitions(request.topics):
+            found.put(each)
+        for key in _forgotten(request):
+            found.forget(key)
+        return self._updated(found, request, now_s=now_s)
+
+    async def begin_in_slices(
+        self, request: "FetchRequest", slices: Slices, *, uses_topic_ids: bool, now_s: float
+    ) -> FetchContext | ErrorCode:
+        """The same as `begin`, for a request of many partitions."""
+        found = self._find(request, uses_topic_ids=uses_topic_ids)
+        if not isinstance(found, FetchSession):
+            return found
+        await each_in_slices(named_partitions(request.topics), found.put, slices)
+        await each_in_slices(_forgotten(request), found.forget, slices)
+        return self._updated(found, request, now_s=now_s)
+
+    def create(
+        self,
+        partitions: dict[PartitionKey, _CachedPartition],
+        *,
+        is_privileged: bool,
+        uses_topic_ids: bool,
+        now_s: float,
+    ) -> int:
+        """The id of a new session, or `NO_SESSION` if there is no room for one."""
+        size = len(partitions)
+        has_slot = len(self._sessions) < self._slot_count
+        if not has_slot and not self._evict(is_privileged=is_privileged, size=size, now_s=now_s):
+            return NO_SESSION
+        while self._partition_count + size > PARTITIONS_MAX:
+            if not self._evict_unused(now_s):
+                return NO_SESSION
+        session = FetchSession(
+            self._new_id(), is_privileged=is_privileged, uses_topic_ids=uses_topic_ids, now_s=now_s
+        )
+        session.partitions = partitions
+        self._sessions[session.id] = session
+        self._count(session)
+        return session.id
+
+    def _find(
+        self, request: "FetchRequest", *, uses_topic_ids: bool
+    ) -> FetchSession | FetchContext | ErrorCode:
+        """The session of an incremental request, whose next epoch begins with this."""
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._remove(request.session_id)
+            if request.session_epoch == FINAL_EPOCH:
+                return SessionlessFetch(request.topics)
+            return FullFetch(
+                request.topics,
+                self,
+                is_privileged=_is_of_follower(request),
+                uses_topic_ids=uses_topic_ids,
+            )
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != request.session_epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_topic_ids is not uses_topic_ids:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        session.epoch = INITIAL_EPOCH + 1 if session.epoch == INT32_MAX else session.epoch + 1
+        return session
+
+    def _updated(
+        self, session: FetchSession, request: "FetchRequest", *, now_s: float
+    ) -> FetchContext | ErrorCode:
+        """The steps to answer a request, whose changes the session has taken over."""
+        if not session.partitions:
+            self._remove(session.id)
+            return SessionlessFetch(request.topics)
+        has_grown = len(session.partitions) > session.size
+        session.used_s = now_s
+        self._count(session)
+        if has_grown and self._partition_count > PARTITIONS_MAX:
+            self._remove(session.id)
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        return IncrementalFetch(session)
+
+    def _count(self, session: FetchSession) -> None:
+        if session.id in self._sessions:
+            self._partition_count += len(session.partitions) - session.size
+            session.size = len(session.partitions)
+
+    def _remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partition_count -= session.size
+
+    def _new_id(self) -> int:
+        while True:
+            session_id = self._chance.getrandbits(_SESSION_ID_BITS)
+            if session_id != NO_SESSION and session_id not in self._sessions:
+                return session_id
+
+    def _evict(self, *, is_privileged: bool, size: int, now_s: float) -> bool:
+        """Remove a session that a new one may replace; returns whether there was one."""
+        if self._evict_unused(now_s):
+            return True
+        replaceable = [
+            each
+            for each in self._sessions.values()
+            if each.used_s - each.created_s > self._eviction_s
+            or (is_privileged and not each.is_privileged)
+        ]
+        if not replaceable:
+            return False
+        least = min(replaceable, key=_value)
+        # Among equals the older session stays.
+        if (is_privileged, size, NO_SESSION) < _value(least):
+            return False
+        self._replace(least)
+        return True
+
+    def _evict_unused(self, now_s: float) -> bool:
+        if not self._sessions:
+            return False
+        oldest = min(self._sessions.values(), key=lambda each: (each.used_s, each.id))
+        if now_s - oldest.used_s <= self._eviction_s:
+            return False
+        self._replace(oldest)
+        return True
+
+    def _replace(self, session: FetchSession) -> None:
+        self._remove(session.id)
+        self._evicted_count += 1
+
+
+def named_partitions(topics: "tuple[FetchTopic, ...]") -> Iterator[WantedPartition]:
+    """The partitions that a request names, in its order."""
+    for topic in topics:
+        for wanted in topic.partitions:
+            yield WantedPartition(topic.topic, topic.topic_id, wanted)
+
+
+def count_of(topics: "tuple[FetchTopic, ...]") -> int:
+    """Number of the partitions that a request names."""
+    return sum(len(topic.partitions) for topic in topics)
+
+
+def _forgotten(request: "FetchRequest") -> Iterator[PartitionKey]:
+    for topic in request.forgotten_topics_data:
+        for number in topic.partitions:
+            yield PartitionKey(topic.topic, topic.topic_id, number)
+
+
+def _key(read: WantedPartition) -> PartitionKey:
+    return PartitionKey(read.topic, read.topic_id, read.wanted.partition)
+
+
+def _value(session: FetchSession) -> tuple[bool, int, int]:
+    """Sessions with less of it are replaced first."""
+    return session.is_privileged, session.size, session.id
+
+
+def _is_of_follower(request: "FetchRequest") -> bool:
+    return request.replica_id >= 0 or request.replica_state.replica_id >= 0
