@@ -133,7 +133,12 @@ def statistics() -> Iterator[str]:
 
 def cli() -> str:
     """docs/cli.md."""
-    return "# The `tailrace` command\n\n" + GENERATED + "\n".join(_helps())
+    return (
+        "# The `tailrace` command\n\n"
+        + GENERATED
+        + "[cluster-commands.md](cluster-commands.md) has the JSON and the exit codes of `topic`, "
+        "`group`, `transaction`, `produce` and `consume`.\n\n" + "\n".join(_helps())
+    )
 
 
 def _helps() -> Iterator[str]:

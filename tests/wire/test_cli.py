@@ -80,6 +80,7 @@ def test_a_topic_is_created_described_altered_and_deleted(at: tuple[str, str]) -
     ]
     change = ("--unset", "retention.ms", "--config", "cleanup.policy=compact")
     assert lines("topic", "alter", "life", *change, *at) == ["altered topic life"]
+    assert objects("topic", "alter", "life", *change, *at)[0]["unset"] == ["retention.ms"]
     described = objects("topic", "describe", "life", *at)
     assert described[0] == {
         "format": "tailrace.topic/1", "type": "topic", "topic": "life", "internal": False,
@@ -90,6 +91,8 @@ def test_a_topic_is_created_described_altered_and_deleted(at: tuple[str, str]) -
     refused = said("topic", "delete", "life", *at, given=b"y\n")
     assert refused == "Error: stdin is no terminal where you could be asked; add --yes"
     assert lines("topic", "delete", "life", "--yes", *at) == ["deleted topic life"]
+    assert objects("topic", "create", "life", *at)[0]["type"] == "created"
+    assert objects("topic", "delete", "life", "--yes", *at)[0]["type"] == "deleted"
     assert "life" not in [each["topic"] for each in objects("topic", "list", *at)]
 
 
@@ -208,8 +211,9 @@ def test_a_group_with_members_is_not_touched(at: tuple[str, str], topic: str) ->
         table = lines("group", "describe", "busy", *at)
         assert table[2].split()[:5] == [f"{topic}-0", "-", "20", "-", described[1]["member_id"]]
         told = said("group", "reset", "busy", "--topic", topic, "--to", 0, "--execute", *at)
-        assert told.startswith("group busy is Stable with 1 member, and offsets can only be reset")
-        assert "(NON_EMPTY_GROUP)" in said("group", "delete", "busy", "--yes", *at)
+        assert told.startswith("group busy is Stable with 1 member, and can only get other offsets")
+        told = said("group", "delete", "busy", "--yes", *at)
+        assert told.startswith("group busy is Stable with 1 member, and can only be deleted while")
         assert "does not join groups" in said("consume", topic, "--group", "busy", *at)
         consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 3)], asynchronous=False)
         told = said("group", "delete-offsets", "busy", "--topic", topic, "--yes", *at)
@@ -226,7 +230,13 @@ def test_offsets_and_groups_are_deleted(at: tuple[str, str], topic: str) -> None
     told = lines("group", "delete-offsets", "old", *place, "--yes", *at)
     assert told == [f"deleted offset of {topic}-1"]
     assert "has committed no offset" in said("group", "delete-offsets", "old", *place, *at)
+    place = ("--topic", f"{topic}:0")
+    (deleted,) = objects("group", "delete-offsets", "old", *place, "--yes", *at)
+    assert deleted["partition"] == 0
+    consumed(topic, at, "--group", "old")
     assert lines("group", "delete", "old", "--yes", *at) == ["deleted group old"]
+    consumed(topic, at, "--group", "old")
+    assert objects("group", "delete", "old", "--yes", *at)[0]["group"] == "old"
     assert "'old' does not exist" in said("group", "delete", "old", "--yes", *at)
 
 

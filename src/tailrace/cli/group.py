@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -176,7 +177,8 @@ def reset(
     with connection.open() as cluster:
         committed = committed_offsets(cluster, name)
         partitions = sorted(committed) if all_topics else _chosen(cluster, topics)
-        _check_empty(cluster, name)
+        with suppress(NoSuchGroupError):
+            _check_empty(describe_group(cluster, name), change="get other offsets")
         found = find_offsets(cluster, partitions, at=at, committed=committed)
         resets = [
             _Reset(partition=each, committed=committed.get(each), found=found[each])
@@ -207,7 +209,7 @@ def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Conn
     """Delete groups without members, with their committed offsets."""
     with connection.open() as cluster:
         for each in dict.fromkeys(names):
-            describe_group(cluster, each)
+            _check_empty(describe_group(cluster, each), change="be deleted")
         confirm(f"Delete {', '.join(names)} with all committed offsets?", yes=yes)
         for each in dict.fromkeys(names):
             delete_group(cluster, each)
@@ -283,21 +285,17 @@ def _chosen(cluster: ClusterReader, topics: Sequence[str]) -> list[TopicPartitio
     return sorted(found)
 
 
-def _check_empty(cluster: ClusterReader, name: str) -> None:
-    """Refuse a group with members: they would go on where they are, and commit over the reset.
+def _check_empty(group: GroupDescription, *, change: str) -> None:
+    """Refuse a group with members: they would go on where they are, and commit over a change.
 
     Raises:
-        FatalError: the group has members, or is a share group or the like.
+        FatalError: the group is not Empty.
     """
-    try:
-        found = describe_group(cluster, name)
-    except NoSuchGroupError:
-        return
-    if found.state != EMPTY:
-        count = len(found.members)
+    if group.state != EMPTY:
+        count = len(group.members)
         members = "1 member" if count == 1 else f"{count} members"
         raise FatalError(
-            f"group {name} is {found.state} with {members}, and offsets can only be reset while it "
+            f"group {group.group} is {group.state} with {members}, and can only {change} while it "
             "is Empty: stop its consumers first"
         )
 

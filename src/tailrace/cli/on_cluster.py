@@ -27,6 +27,8 @@ AS_JSON = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object on a line for each."
 )
 
+_EXIT_REFUSED = 1
+
 YES = click.option("--yes", is_flag=True, help="Do not ask; needed where stdin is no terminal.")
 
 
@@ -119,17 +121,18 @@ def _read(path: Path) -> dict[str, str]:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Return if the user agrees.
+    """Return if the user agrees; otherwise end the command with exit code 1.
 
     Raises:
         click.UsageError: nobody can be asked, because stdin is no terminal.
-        click.Abort: the user does not agree.
     """
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError("stdin is no terminal where you could be asked; add --yes")
-    click.confirm(question, abort=True, err=True)
+    if not click.confirm(question, err=True):
+        say("nothing was changed")
+        sys.exit(_EXIT_REFUSED)
 
 
 def say(message: str) -> None:

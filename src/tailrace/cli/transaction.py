@@ -1,5 +1,6 @@
 """`tailrace transaction`: transactions of any Kafka cluster, and the ones that hang."""
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 
@@ -38,7 +39,10 @@ def transaction() -> None:
 def list_transactions(*, states: tuple[str, ...], as_json: bool, connection: Connection) -> None:
     """List the transactional ids with their state."""
     with connection.open() as cluster:
-        found = transactions.list_transactions(cluster, states=states)
+        try:
+            found = transactions.list_transactions(cluster, states=states)
+        except transactions.UnknownStateError as error:
+            raise click.UsageError(f"--state: {error}") from error
     rows = [("transactional id", "coordinator", "producer", "state")]
     for each in found:
         if as_json:
@@ -126,7 +130,7 @@ def find_hanging(
         for line in _table(found, now_ms):
             click.echo(line)
     if found:
-        click.get_current_context().exit(_EXIT_FOUND)
+        sys.exit(_EXIT_FOUND)
 
 
 @transaction.command()

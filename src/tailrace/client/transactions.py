@@ -48,6 +48,10 @@ class NoSuchTransactionError(FatalError, LookupError):
     """There is no such transactional id, or no open transaction at an offset."""
 
 
+class UnknownStateError(FatalError, ValueError):
+    """A state of transactions that a broker does not know."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionListing:
     """A transactional id in a list."""
@@ -101,7 +105,7 @@ def list_transactions(
     Raises:
         UnsupportedBrokerError: a broker cannot tell (before Kafka 3.0).
         UnreachableBrokerError: a broker does not answer.
-        FatalError: a broker does not know one of the states.
+        UnknownStateError: a broker does not know one of the states.
         RemoteRetriableError, RemoteFatalError: a broker refuses.
     """
     request = ListTransactionsRequest(
@@ -115,7 +119,7 @@ def list_transactions(
             raise_for(answer.error_code, about=f"{broker.address} was asked for its transactions")
             if answer.unknown_state_filters:
                 unknown = ", ".join(answer.unknown_state_filters)
-                raise FatalError(f"{broker.address} knows no such state of transactions: {unknown}")
+                raise UnknownStateError(f"{broker.address} knows no such state: {unknown}")
             found += [
                 TransactionListing(
                     transactional_id=each.transactional_id,

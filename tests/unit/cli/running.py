@@ -1,11 +1,14 @@
-"""Runs `tailrace` as it is typed, in this process."""
+"""Runs `tailrace` as it is typed, in this process, and holds its JSON against the documentation."""
 
 import json
+import re
+from functools import cache
 from typing import Any
 
 from click.testing import CliRunner, Result
 
 from tailrace.cli import commands
+from tests.references import DOCS
 
 
 def run(*arguments: object, given: bytes | None = None) -> Result:
@@ -21,8 +24,27 @@ def lines(*arguments: object, given: bytes | None = None) -> list[str]:
 
 
 def objects(*arguments: object) -> list[dict[str, Any]]:
-    """The JSON objects that a command prints, also with another exit code than 0."""
-    return [json.loads(line) for line in run(*arguments, "--json").stdout.splitlines()]
+    """The JSON objects that a command prints, also with another exit code than 0.
+
+    They have exactly the fields that docs/cluster-commands.md lists.
+    """
+    found = [json.loads(line) for line in run(*arguments, "--json").stdout.splitlines()]
+    command = " ".join(map(str, arguments[:2]))
+    for each in found:
+        fields = each.keys() - {"format", "type"}
+        assert fields == documented()[each["format"], each["type"], command], each
+    return found
+
+
+@cache
+def documented() -> dict[tuple[str, str, str], set[str]]:
+    """The fields of each object by format, type and command."""
+    rows = re.findall(
+        r"^\| `(tailrace\.\w+/\d+)` \| `([\w-]+)` \| `([\w -]+)` \| (.*) \|$",
+        (DOCS / "cluster-commands.md").read_text(),
+        re.MULTILINE,
+    )
+    return {tuple(row[:3]): set(re.findall(r"`(\w+)`", row[3])) for row in rows}
 
 
 def said(*arguments: object, given: bytes | None = None) -> str:

@@ -1,5 +1,11 @@
 """Commands about topics, transactions and deliveries, in a cluster that answers as it is told."""
 
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -94,9 +100,10 @@ def test_transactions_are_listed_and_described(cluster: ScriptedCluster) -> None
         DescribeTransactionsResponse(transaction_states=(state,)),
     )
     at = ("--bootstrap", cluster.bootstrap)
+    assert objects("transaction", "list", *at)[0]["transactional_id"] == "x"
     table = lines("transaction", "list", "--state", "Ongoing", *at)
     assert table[1].split() == ["x", cluster.bootstrap, "7", "Ongoing"]
-    assert asked[0].state_filters == ("Ongoing",)
+    assert asked[-1].state_filters == ("Ongoing",)
     assert objects("transaction", "describe", "x", *at) == [
         {
             "format": "tailrace.transaction/1", "type": "transaction", "transactional_id": "x",
@@ -127,12 +134,14 @@ def test_a_hanging_transaction_is_found_and_aborted(cluster: ScriptedCluster) ->
     """Find-hanging exits with 1; what it shows is what abort takes."""
     markers = hang(cluster)
     at = ("--bootstrap", cluster.bootstrap)
-    result = run("transaction", "find-hanging", *at)
-    assert result.exit_code == 1
+    command = [sys.executable, "-m", "tailrace", "transaction", "find-hanging", *at]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
     assert result.stdout.splitlines()[1].split()[:4] == ["t-0", "20", "7", "2"]
     (found,) = objects("transaction", "find-hanging", "--topic", "t", *at)
     assert (found["type"], found["start_offset"]) == ("hanging", 20)
     place = ("--topic", "t", "--partition", 0, "--start-offset", 20)
+    assert objects("transaction", "abort", *place, "--yes", *at)[0]["type"] == "aborted"
     (told,) = lines("transaction", "abort", *place, "--yes", *at)
     assert told == "aborted the transaction of producer 7 epoch 2 in t-0 from offset 20 on"
     assert markers[0].markers[0].coordinator_epoch == 5
@@ -147,6 +156,15 @@ def test_nothing_hangs_in_a_sound_cluster(cluster: ScriptedCluster) -> None:
     result = run("transaction", "find-hanging", "--bootstrap", cluster.bootstrap)
     assert (result.exit_code, result.stdout) == (0, "no hanging transaction\n")
     assert "t-0 was not looked at: nobody leads it" in result.stderr
+
+
+def test_a_state_that_brokers_do_not_know_is_told(cluster: ScriptedCluster) -> None:
+    """The sentence has the flag and the word."""
+    answer(
+        cluster, ApiKey.LIST_TRANSACTIONS, ListTransactionsResponse(unknown_state_filters=("Open",))
+    )
+    told = said("transaction", "list", "--state", "Open", "--bootstrap", cluster.bootstrap)
+    assert told == f"Error: --state: {cluster.bootstrap} knows no such state: Open"
 
 
 def test_an_abort_asks_and_is_refused_where_nobody_answers(cluster: ScriptedCluster) -> None:
@@ -188,3 +206,65 @@ def test_a_partition_that_is_not_there_is_told_before_anything_is_read(
     """The sentence says how many there are."""
     told = said("produce", "t", "-p", 5, "--bootstrap", cluster.bootstrap, given=b"x\n")
     assert told == "topic 't' has no partition 5; it has 1, number 0"
+
+
+def read_terminal(terminal: int, until: bytes = b"") -> bytes:
+    """The output of a process on its terminal, up to some words or to its end."""
+    seen = b""
+    while not until or until not in seen:
+        try:
+            chunk = os.read(terminal, 1 << 16)
+        except OSError:  # Linux says so when the last process has closed it.
+            break
+        if not chunk:
+            break
+        seen += chunk
+    return seen
+
+
+def test_a_terminal_is_shown_how_far_it_is(cluster: ScriptedCluster) -> None:
+    """One line on stderr counts the records that were sent and delivered."""
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-m", "tailrace", "produce", "t", "--bootstrap", cluster.bootstrap]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=end) as process:
+        os.close(end)
+        process.communicate(b"a\nb\n", timeout=60)
+        seen = read_terminal(terminal)
+    os.close(terminal)
+    assert (process.returncode, seen.strip()) == (0, b"2 records sent, 2 delivered")
+
+
+def test_an_answer_of_no_changes_nothing(cluster: ScriptedCluster) -> None:
+    """On a terminal the question has what would be done; no ends the command with 1."""
+    markers = hang(cluster)
+    terminal, end = pty.openpty()
+    place = ["--topic", "t", "--partition", "0", "--start-offset", "20"]
+    command = [sys.executable, "-m", "tailrace", "transaction", "abort", *place]
+    command += ["--bootstrap", cluster.bootstrap]
+    with subprocess.Popen(command, stdin=end, stderr=end) as process:
+        os.close(end)
+        read_terminal(terminal, until=b"from offset 20 on? [y/N]: ")
+        os.write(terminal, b"n\n")
+        seen = read_terminal(terminal)
+    os.close(terminal)
+    assert process.returncode == 1
+    assert b"nothing was changed" in seen
+    assert markers == []
+
+
+def test_ctrl_c_says_what_was_not_delivered(cluster: ScriptedCluster) -> None:
+    """Records without an acknowledgement are given up, told and counted; the exit code is 130."""
+    cluster.script.add(ApiKey.PRODUCE, FaultKind.LOSE, times=99)
+    command = [sys.executable, "-m", "tailrace", "produce", "t", "--bootstrap", cluster.bootstrap]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"a\n")
+        process.stdin.flush()
+        deadline = time.monotonic() + 60
+        while not cluster.count(ApiKey.PRODUCE):
+            assert time.monotonic() < deadline, "no record was sent"
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"1 of 1 records were not delivered" in told
+    assert told.endswith(b"stopped\n")
