@@ -19,9 +19,10 @@ consuming, transforming and producing exactly once:
     lost effect         a group has committed an offset, and a source record below it has no effect
 
 A consumer may begin anew only when a partition is assigned to it. A group's consumer then begins
-at an offset that its group may have committed, and not below one that was certainly committed
-before the assignment. Whether an operation came before another one is known only if it ended before
-the other began; where this does not hold, both orders are allowed.
+at an offset that its group may have committed, or where it has stood in that partition before (as
+kafka-python does if it has the same partition in two generations), and not below an offset that was
+certainly committed before the assignment. Whether an operation came before another one is known
+only if it ended before the other began; where this does not hold, both orders are allowed.
 
 Records that are acknowledged and were not read, in a log of which nobody has read later offsets or
 its end, are counted as unseen: lag is no anomaly.
@@ -483,6 +484,8 @@ class _Position:
     """The position of a consumer in a partition that is assigned to it."""
 
     assigned: Operation
+    before: int = 0
+    """The offset behind all that the consumer had returned before this assignment."""
     last: int | None = None
     """The last offset that was returned; None: none since the assignment."""
     poll: Operation | None = None
@@ -491,25 +494,29 @@ class _Position:
 def _wrong_polls(facts: _Facts) -> Iterator[Anomaly]:
     """Disordered polls, skipped records, and records that are read again."""
     positions: dict[tuple[str, str], _Position] = {}
+    behind: dict[tuple[str, str], int] = defaultdict(int)
     for operation in sorted(facts.history, key=lambda each: (each.process, each.number)):
         match operation.action:
             case Assign(added=added, removed=removed):
                 for partition in removed:
                     positions.pop((operation.process, partition), None)
                 for partition in added:
-                    positions[operation.process, partition] = _Position(assigned=operation)
+                    key = operation.process, partition
+                    positions[key] = _Position(assigned=operation, before=behind[key])
             case Poll(records=records, is_committed=is_committed):
                 for record in records:
-                    position = positions.get((operation.process, record.partition))
+                    key = operation.process, record.partition
+                    position = positions.get(key)
                     if position is None:
                         continue  # It was fetched before the partition was taken away.
                     if position.last is None:
-                        yield from _wrong_start(facts, operation, record, position.assigned)
+                        yield from _wrong_start(facts, operation, record, position)
                     else:
                         yield from _wrong_step(
                             facts, operation, record, position, is_committed=is_committed
                         )
                     position.last, position.poll = record.offset, operation
+                    behind[key] = record.offset + 1
             case _:
                 pass
 
@@ -545,9 +552,10 @@ def _wrong_step(
 
 
 def _wrong_start(
-    facts: _Facts, poll: Operation, record: Record, assigned: Operation
+    facts: _Facts, poll: Operation, record: Record, position: _Position
 ) -> Iterator[Anomaly]:
     """Check the first record after an assignment against what the group has committed."""
+    assigned = position.assigned
     assert isinstance(assigned.action, Assign)
     assert isinstance(poll.action, Poll)
     group = assigned.action.group
@@ -566,12 +574,9 @@ def _wrong_start(
         )
         return
     possible = [0] if lowest is None else [lowest.offset]
-    possible += [
-        each.offset
-        for each in commits
-        if each.start_s < poll.end_s and possible[0] <= each.offset <= record.offset
-    ]
-    start = max(possible)
+    possible += [each.offset for each in commits if each.start_s < poll.end_s]
+    possible.append(position.before)
+    start = max(each for each in possible if possible[0] <= each <= record.offset)
     skipped = facts.first_visible(
         record.partition, start, record.offset, is_committed=poll.action.is_committed
     )

@@ -273,6 +273,19 @@ def _starts(history: History) -> list[tuple[Operation, Operation, Poll]]:
     return found
 
 
+def _has_polled(history: History, operation: Operation, record: Record) -> bool:
+    """Whether a process has come as far as a record before an operation."""
+    return any(
+        each.process == operation.process
+        and each.number < operation.number
+        and any(
+            other.partition == record.partition and other.offset >= record.offset
+            for other in poll.records
+        )
+        for each, poll in _polls(history)
+    )
+
+
 def skip_at_start(history: History, chance: Random) -> History:
     """A consumer of a group has begun behind a record that its group has not passed."""
     starts = [
@@ -280,6 +293,7 @@ def skip_at_start(history: History, chance: Random) -> History:
         for _, operation, poll in _starts(history)
         if len(poll.records) > 1
         and poll.records[0].partition == poll.records[1].partition
+        and not _has_polled(history, operation, poll.records[0])
         and not any(
             isinstance(each.action, Commit)
             and each.action.offsets.get(poll.records[0].partition, -1) > poll.records[0].offset

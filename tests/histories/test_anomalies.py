@@ -1,6 +1,7 @@
 """The checker of histories finds each planted anomaly, and none in a history that has none."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -99,6 +100,25 @@ def test_only_a_certain_commit_forbids_to_begin_before_it(outcome: Outcome) -> N
     earlier = operation(5, Poll(records=records, is_committed=False))
     kinds = [each.kind for each in find_anomalies([*history, earlier]).anomalies]
     assert kinds == [Kind.READ_AGAIN] * (outcome is Outcome.OK)
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_consumer_may_go_on_where_it_was_before_a_rebalance(*, is_same: bool) -> None:
+    """Another one has to begin where the group has committed."""
+    history = [
+        operation(1, Send(partition="t-0", value="v0", offset=0)),
+        operation(2, Send(partition="t-0", value="v1", offset=1)),
+        operation(3, Assign(added=("t-0",), group="g")),
+        operation(4, Poll(records=(Record("t-0", 0, "v0"),), is_committed=False)),
+    ]
+    again = [
+        operation(5, Assign(removed=("t-0",), added=("t-0",), group="g")),
+        operation(6, Poll(records=(Record("t-0", 1, "v1"),), is_committed=False)),
+    ]
+    if not is_same:
+        again = [replace(each, process="q") for each in again]
+    kinds = [each.kind for each in find_anomalies(history + again).anomalies]
+    assert kinds == [Kind.SKIPPED_RECORD] * (not is_same)
 
 
 def test_operations_at_the_same_time_may_have_come_in_either_order() -> None:
