@@ -98,3 +98,13 @@ def test_statistics_are_those_of_the_running_broker(tmp_path: Path) -> None:
         assert found.replicas.partition_count == found.logs.log_count == 3
         assert found.server.connection_count == sum(each.is_ready for each in nodes)
         assert list(found.schedules) == [str(tmp_path)]
+
+
+def test_a_broker_without_a_directory_leaves_none_behind() -> None:
+    """It has a temporary one of its own, with what clients send to it, until it stops."""
+    with Broker(num_partitions=1) as broker:
+        (path,) = map(Path, broker.statistics().schedules)
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send("flights", b"JFK").result()
+        assert (path / "flights-0").is_dir()
+    assert not path.exists()

@@ -1,17 +1,23 @@
 """A broker on a thread of its own, for programs without asyncio: `with Broker(...)`."""
 
 import asyncio
-import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tailrace.broker.broker import BrokerStatistics, RunningBroker, start_broker
 from tailrace.broker.config import broker_config
 from tailrace.config import settings_texts
 from tailrace.errors import kind_of
+from tailrace.runtime.loop_thread import LoopThread
 from tailrace.runtime.memory import keep_large_buffers
 from tailrace.runtime.system import system_runtime
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
+UNNAMED = "a temporary directory"
+"""`log.dirs` of a broker whose directory is made when it starts; to check its other settings."""
 
 
 class Broker:
@@ -23,11 +29,13 @@ class Broker:
         127.0.0.1:43210
 
     Settings have Kafka's names, dotted in a mapping or with underscores as keyword arguments; see
-    docs/configuration.md: `Broker("my-data", num_partitions=4)`.
+    docs/configuration.md: `Broker("my-data", num_partitions=4)`. Without `data` the broker has a
+    temporary directory, which is removed when the broker stops. For tests see
+    `tailrace.testing.TestBroker`.
 
     Raises:
         ConfigError: settings that do not exist or are out of range, all of them.
-        TypeError: `data` is no path, or `settings` no mapping.
+        TypeError: `data` is neither a path nor None, or `settings` is no mapping.
 
     Raises, on entering:
         DirectoryError: the directory is in use, foreign or unusable.
@@ -36,19 +44,21 @@ class Broker:
 
     def __init__(
         self,
-        data: str | Path,
+        data: str | Path | None = None,
         *,
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, object] | None = None,
         **more_settings: object,
     ) -> None:
-        if not isinstance(data, str | Path):
+        if not isinstance(data, str | Path | None):
             raise TypeError(f"data is {kind_of(data)}; it has to be the path of a directory")
-        own = {"log.dirs": str(data), "listeners": listen}
-        self._config = broker_config(settings_texts(settings, more_settings | own))
+        own = {"log.dirs": UNNAMED if data is None else str(data), "listeners": listen}
+        self._texts = settings_texts(settings, more_settings | own)
+        self._config = broker_config(self._texts)
+        self._is_temporary = data is None
+        self._directory: TemporaryDirectory[str] | None = None
         self._running: RunningBroker | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -63,14 +73,10 @@ class Broker:
         Raises:
             RuntimeError: the broker is not running.
         """
-        running, loop = self._running, self._loop
-        if running is None or loop is None:
+        running, thread = self._running, self._thread
+        if running is None or thread is None:
             raise RuntimeError("the broker is not running; use it in a with block")
-
-        async def look() -> BrokerStatistics:
-            return running.statistics()
-
-        return asyncio.run_coroutine_threadsafe(look(), loop).result()
+        return thread.call(running.statistics)
 
     def __enter__(self) -> Self:
         self.start()
@@ -82,18 +88,19 @@ class Broker:
     def start(self) -> None:
         """Start, and return when the broker accepts requests."""
         keep_large_buffers()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="tailrace-broker", daemon=True
-        )
+        config = self._config
+        if self._is_temporary:
+            from tempfile import TemporaryDirectory  # A broker as a process needs none.
+
+            self._directory = TemporaryDirectory(prefix="tailrace-")
+            config = broker_config(self._texts | {"log.dirs": self._directory.name})
+        self._thread = LoopThread(asyncio.new_event_loop(), name="tailrace-broker")
         self._thread.start()
-        starting = asyncio.run_coroutine_threadsafe(
-            start_broker(self._config, system_runtime()), self._loop
-        )
         try:
-            self._running = starting.result()
+            runtime = system_runtime(is_synced=not self._is_temporary)
+            self._running = self._thread.run(start_broker(config, runtime))
         except BaseException:
-            self._end_loop()
+            self._end()
             raise
 
     def stop(self) -> None:
@@ -103,16 +110,18 @@ class Broker:
             OSError: the device failed while logs were closed.
         """
         running, self._running = self._running, None
-        if running is None or self._loop is None:
+        if running is None or self._thread is None:
             return
         try:
-            asyncio.run_coroutine_threadsafe(running.stop(), self._loop).result()
+            self._thread.run(running.stop())
         finally:
-            self._end_loop()
+            self._end()
 
-    def _end_loop(self) -> None:
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-        self._loop = self._thread = None
+    def _end(self) -> None:
+        """End the thread, and remove the directory if it is temporary."""
+        thread, self._thread = self._thread, None
+        directory, self._directory = self._directory, None
+        if thread is not None:
+            thread.close()
+        if directory is not None:
+            directory.cleanup()

@@ -3,6 +3,7 @@
     start  lock and read the directories -> open every log -> listen -> start background tasks
     stop   close the port and connections -> end the threads that write -> sync and close every log
            -> write the marks of a clean shutdown -> release the locks
+    kill   let go of everything at once, as if the process had died; the next start recovers
     fail   a log directory fails -> its partitions are offline; if it is the first one, which has
            the cluster's state -> the port is closed, and `failed` tells the caller to stop
 
@@ -14,7 +15,7 @@ import asyncio
 import logging
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -40,7 +41,7 @@ from tailrace.replication.moves import MovesStatistics, PartitionMoves
 from tailrace.replication.replicas import Replicas, ReplicaStatistics
 from tailrace.replication.validation import BatchValidation
 from tailrace.runtime.system import Runtime
-from tailrace.server.dispatch import Dispatcher
+from tailrace.server.dispatch import Dispatch, Dispatcher
 from tailrace.server.listener import Server, ServerStatistics
 from tailrace.storage.cleaner.worker import (
     CleanerStatistics,
@@ -99,7 +100,9 @@ class RunningBroker:
         logs: LogManager,
         controller: Controller,
         replicas: Replicas,
+        around: Callable[[Dispatch], Dispatch],
     ) -> None:
+        """`around` gives what answers requests, from what would without it."""
         self.config = config
         self.logs = logs
         self.controller = controller
@@ -158,7 +161,7 @@ class RunningBroker:
             broker_settings=BROKER_SETTINGS,
             broker_given=config.given,
         )
-        self._server = self._server_of(services)
+        self._server = self._server_of(services, around)
         self._schedules = {
             directory.path: Schedule(self._housekeeping(directory).jobs(config))
             for directory in logs.directories
@@ -252,11 +255,13 @@ class RunningBroker:
             self._runtime.threads.close()
         logger.info("broker_stopped node=%d", self.config.node_id)
 
-    def _server_of(self, services: Services) -> Server:
+    def _server_of(
+        self, services: Services, around: Callable[[Dispatch], Dispatch]
+    ) -> Server:
         config = self.config
         return Server(
             self._runtime.network,
-            Dispatcher(find_handlers(services), self._runtime.threads),
+            around(Dispatcher(find_handlers(services), self._runtime.threads).dispatch),
             read_from_device=services.device_reads.first_bytes,
             address=(config.host, config.port),
             frame_bytes_max=config.frame_bytes_max,
@@ -264,6 +269,23 @@ class RunningBroker:
             memory_bytes_max=config.request_memory_bytes_max,
             limits=config.connection_limits,
         )
+
+    def kill(self) -> None:
+        """End as a killed process does, in one turn of the loop, whose tasks must end after it.
+
+        Nothing is flushed, no mark of a clean shutdown is written, and no request is answered.
+        Bytes that were written stay, since the page cache has them. Calls that worker threads have
+        begun are waited for, because threads cannot be killed. Tasks that go on for a turn find
+        the files closed.
+        """
+        self._server.close()
+        self._runtime.threads.close()
+        self.logs.abandon()
+
+    async def finish_due_jobs(self) -> None:
+        """Wait until no periodic job is due and none runs; for tests that move the clock."""
+        for schedule in self._schedules.values():
+            await schedule.wait_until_rested()
 
     def _housekeeping(self, directory: DirectoryLogs) -> Housekeeping:
         return Housekeeping(
@@ -387,10 +409,16 @@ def _logs_of(directory: LogDirectory, config: BrokerConfig, runtime: Runtime) ->
     )
 
 
-async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
+async def start_broker(
+    config: BrokerConfig,
+    runtime: Runtime,
+    *,
+    around: Callable[[Dispatch], Dispatch] = lambda dispatch: dispatch,
+) -> RunningBroker:
     """Open the data directories and listen; the broker accepts requests when this returns.
 
-    Directories that the device refuses are left out, except for the first.
+    Directories that the device refuses are left out, except for the first. `around` may change how
+    requests are answered: it takes the function that answers a frame, and returns another.
 
     Raises:
         DirectoryError, StorageError: the directories cannot be used; see `open_log_directories`.
@@ -432,6 +460,7 @@ async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
             logs=logs,
             controller=controller,
             replicas=replicas,
+            around=around,
         )
         broker.start()
         broker.resume_moves(moves)

@@ -78,6 +78,10 @@ class Schedule:
         self._statistics = {job.name: JobStatistics() for job in jobs}
         self._current: tuple[PeriodicJob, float] | None = None
         """The job that runs, and the loop's time at which it began."""
+        self._due: dict[str, float] = {}
+        """The loop's time at which each job is due, by its name; empty before the first turn."""
+        self._rested = asyncio.Event()
+        """Set whenever no job is due."""
 
     def start(self) -> None:
         """Begin to count the delays of the jobs, on the running event loop."""
@@ -88,6 +92,17 @@ class Schedule:
         self._stopped.fire()
         if self._running is not None:
             await self._running
+
+    async def wait_until_rested(self) -> None:
+        """Wait until no job is due and none runs."""
+        while self._current is not None or self._is_due:
+            self._rested.clear()
+            await self._rested.wait()
+
+    @property
+    def _is_due(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        return any(moment <= now for moment in self._due.values())
 
     def statistics(self) -> ScheduleStatistics:
         """The runs of each job since the start, and the job that runs now."""
@@ -103,9 +118,12 @@ class Schedule:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        due = {job.name: loop.time() + job.delay_ms / 1000 for job in self._jobs}
+        due = self._due
+        due.update({job.name: loop.time() + job.delay_ms / 1000 for job in self._jobs})
         while True:
             job = min(self._jobs, key=lambda job: due[job.name])
+            if not self._is_due:
+                self._rested.set()
             if await self._stopped.wait_until(due[job.name]):
                 return
             began, is_failure = loop.time(), False

@@ -259,8 +259,9 @@ class _Descriptor:
 class DiskFile:
     """A descriptor of the real file system; may be closed while other threads use it."""
 
-    def __init__(self, descriptor: _Descriptor, path: str) -> None:
+    def __init__(self, descriptor: _Descriptor, path: str, *, is_synced: bool) -> None:
         self._descriptor: _Descriptor | None = descriptor
+        self._is_synced = is_synced
         self._path = path
         """The path at the time of opening, for errors: calls on a descriptor have no path."""
         self._tells_cached = True
@@ -333,7 +334,7 @@ class DiskFile:
 
     def share(self) -> "DiskFile":
         """A second object for the same descriptor; it is closed with the last of them."""
-        return DiskFile(self._held(), self._path)
+        return DiskFile(self._held(), self._path, is_synced=self._is_synced)
 
     def resize(self, size: int) -> None:
         """Cut, or grow with a hole."""
@@ -346,6 +347,8 @@ class DiskFile:
     def sync(self) -> None:
         """Wait for the device: content and length, not access times."""
         held = self._held()
+        if not self._is_synced:
+            return
         try:
             _sync(held.number)
         except OSError as error:
@@ -380,12 +383,17 @@ class DiskLock:
 class DiskFiles:
     """The real file system."""
 
+    def __init__(self, *, is_synced: bool = True) -> None:
+        """Without `is_synced` no call waits for the device: for files that nobody needs later."""
+        self._is_synced = is_synced
+
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> DiskFile:
         """Open a file; the descriptor is not inherited by child processes."""
         flags = os.O_RDONLY if read_only else os.O_RDWR
         if create:
             flags |= os.O_CREAT
-        return DiskFile(_Descriptor(os.open(path, flags | os.O_CLOEXEC, 0o644)), path)
+        descriptor = _Descriptor(os.open(path, flags | os.O_CLOEXEC, 0o644))
+        return DiskFile(descriptor, path, is_synced=self._is_synced)
 
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
@@ -428,6 +436,8 @@ class DiskFiles:
 
     def sync_directory(self, path: str) -> None:
         """Wait until the directory's entries are on the device."""
+        if not self._is_synced:
+            return
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)

@@ -21,11 +21,11 @@ class Runtime:
     """Source of random ids and jitter: the system's entropy, or a seed in tests."""
 
 
-def system_runtime() -> Runtime:
-    """The seams of the real machine."""
+def system_runtime(*, is_synced: bool = True) -> Runtime:
+    """The seams of the real machine; without `is_synced` its files never wait for the device."""
     return Runtime(
         clock=SystemClock(),
-        files=DiskFiles(),
+        files=DiskFiles(is_synced=is_synced),
         network=SocketNetwork(),
         threads=WorkerThreads(),
         chance=random.SystemRandom(),

@@ -20,7 +20,7 @@ from tailrace.errors import TailraceError
 from tailrace.protocol.answers import CloseConnectionError
 from tailrace.protocol.fields import Records
 from tailrace.runtime.network import AcceptedSocket
-from tailrace.server.dispatch import Dispatcher
+from tailrace.server.dispatch import Dispatch
 from tailrace.server.memory import ConnectionMemory, ReceiveTurns, RequestMemory
 from tailrace.server.receiving import RequestInput
 from tailrace.server.sending import NotCachedError, ResponseSender, StoredBytesError
@@ -40,7 +40,7 @@ class Connection:
     def __init__(
         self,
         socket: AcceptedSocket,
-        dispatcher: Dispatcher,
+        dispatch: Dispatch,
         *,
         sending: ResponseSender,
         frame_bytes_max: int,
@@ -51,7 +51,7 @@ class Connection:
     ) -> None:
         """`on_lost` has to close the connection, now or in a later turn of the loop."""
         self._socket = socket
-        self._dispatcher = dispatcher
+        self._dispatch = dispatch
         self._sending = sending
         self._on_lost = on_lost
         self._on_close = on_close
@@ -202,7 +202,7 @@ class Connection:
             frame = self.requests.next_frame()
             if frame is None:
                 break
-            answer = self._dispatcher.dispatch(frame, self._socket.peer)
+            answer = self._dispatch(frame, self._socket.peer)
             del frame  # So that its memory is freed as soon as it is answered.
             if isinstance(answer, list):
                 self.requests.answered()

@@ -34,6 +34,10 @@ LONG_ANSWERS_MAX: Final = 2
 """Most long responses that are made at a time: for 10,000 partitions one takes about 2 MB."""
 
 
+Dispatch = Callable[[memoryview, str], list[Records] | Awaitable[list[Records]]]
+"""Gives the response to a frame of a peer, as `Dispatcher.dispatch` does."""
+
+
 class UnservedRequestError(FatalError):
     """A request for an API or a version that this broker does not serve."""
 

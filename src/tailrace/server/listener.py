@@ -8,7 +8,7 @@ from typing import Final
 
 from tailrace.runtime.network import AcceptedSocket, Listener, Network
 from tailrace.server.connection import Connection
-from tailrace.server.dispatch import Dispatcher
+from tailrace.server.dispatch import Dispatch
 from tailrace.server.memory import ReceiveTurns, RequestMemory
 from tailrace.server.quotas import ConnectionLimits, ConnectionQuotas
 from tailrace.server.sending import DeviceRead, ResponseSender
@@ -40,7 +40,7 @@ class Server:
     def __init__(
         self,
         network: Network,
-        dispatcher: Dispatcher,
+        dispatch: Dispatch,
         *,
         read_from_device: DeviceRead,
         address: tuple[str, int],
@@ -51,7 +51,7 @@ class Server:
     ) -> None:
         self._network = network
         self._address = address
-        self._dispatcher = dispatcher
+        self._dispatch = dispatch
         self._sending = ResponseSender(read_from_device)
         self._frame_bytes_max = frame_bytes_max
         self._idle_s_max = idle_ms_max / 1000
@@ -170,7 +170,7 @@ class Server:
 
         connection = Connection(
             socket,
-            self._dispatcher,
+            self._dispatch,
             sending=self._sending,
             frame_bytes_max=self._frame_bytes_max,
             memory=self._memory,
