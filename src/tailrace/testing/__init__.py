@@ -3,8 +3,13 @@
     with virtual_runtime() as outside:                 # memory disk, memory network, jumping clock
         outside.run(my_coroutine())
 
-It may import any module of Tailrace, and no other module imports it.
+For tests of programs that use Kafka there is `TestBroker`, a whole broker on real sockets, with
+faults; it is imported when it is first used.
+
+It may import any module of Tailrace, and of them only `pytest_plugin` imports it.
 """
+
+from typing import TYPE_CHECKING
 
 from tailrace.testing.clock import JumpingLoop, VirtualClock
 from tailrace.testing.files import DiskFault, MemoryFiles, ProcessKilledError
@@ -14,6 +19,9 @@ from tailrace.testing.network import MemoryNetwork, MemorySocket
 from tailrace.testing.outside import Outside, virtual_runtime
 from tailrace.testing.peer import Peer
 from tailrace.testing.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from tailrace.testing.broker import TestBroker
 
 __all__ = [
     "ChangingFiles",
@@ -28,7 +36,16 @@ __all__ = [
     "Peer",
     "ProcessKilledError",
     "RecordingFiles",
+    "TestBroker",
     "VirtualClock",
     "Watchdog",
     "virtual_runtime",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "TestBroker":
+        from tailrace.testing.broker import TestBroker
+
+        return TestBroker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,62 @@
+"""The clock of a `TestBroker`: real time that a test moves on, and an event loop that follows it.
+
+    time of day       LogAppendTime, limits of timestamps, retention, expiry of producers and of
+                      committed offsets, removal of deleted files; may be set, and then stands still
+    time of the loop  session and rebalance timeouts, waiting fetches, delays of faults, idle
+                      connections, and when periodic jobs such as retention are due; only moves on
+
+For a clock that is virtual altogether, on the memory network, see `clock`.
+"""
+
+import asyncio
+import threading
+import time
+
+
+class BrokerClock:
+    """A `tailrace.runtime.clock.Clock`; may be moved on any thread."""
+
+    def __init__(self) -> None:
+        self._shift_s = 0.0
+        self._standing_ms: int | None = None
+        """The time of day that was set."""
+        self._changing = threading.Lock()
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC: the system's and what it was moved by, or as set."""
+        with self._changing:
+            if self._standing_ms is not None:
+                return self._standing_ms
+            return time.time_ns() // 1_000_000 + int(self._shift_s * 1000)
+
+    def monotonic_s(self) -> float:
+        """Seconds since an arbitrary moment."""
+        return time.monotonic() + self._shift_s
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, in real time."""
+        time.sleep(seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Move both times on."""
+        with self._changing:
+            self._shift_s += seconds
+            if self._standing_ms is not None:
+                self._standing_ms += int(seconds * 1000)
+
+    def set(self, now_ms: int) -> None:
+        """Set the time of day, which stands still from now on, but for `advance`."""
+        with self._changing:
+            self._standing_ms = now_ms
+
+
+class BrokerLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time is that of a `BrokerClock`."""
+
+    def __init__(self, clock: BrokerClock) -> None:
+        self._clock = clock
+        super().__init__()
+
+    def time(self) -> float:
+        """Seconds of the clock."""
+        return self._clock.monotonic_s()

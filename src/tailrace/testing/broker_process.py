@@ -1,0 +1,224 @@
+"""A broker's life in a test: started, killed, and started anew on its port and its directory.
+
+    start --> stop     everything is on the device, and the next start trusts it
+         '--> kill     nothing is flushed or closed in order, as with kill -9; the next recovers
+
+While the broker is down its port is kept, so that no other process takes it; a client that
+connects is refused.
+"""
+
+import socket
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar, cast
+
+from tailrace.broker.broker import RunningBroker, start_broker
+from tailrace.broker.config import broker_config
+from tailrace.errors import FatalError
+from tailrace.protocol.apis import api_of
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Buffer, Message
+from tailrace.protocol.frames import decode_response, encode_request
+from tailrace.runtime.loop_thread import LoopThread
+from tailrace.runtime.system import system_runtime
+from tailrace.server.dispatch import Dispatch
+from tailrace.testing.broker_clock import BrokerClock, BrokerLoop
+
+HOST = "127.0.0.1"
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+
+
+class RefusedRequestError(FatalError):
+    """The broker has refused what a test asked it to do."""
+
+    def __init__(self, request: str, code: int, message: str | None = None) -> None:
+        self.code = ErrorCode(code)
+        """Kafka's error."""
+        super().__init__(f"{request}: {self.code.name}: {message or self.code.message}")
+
+
+class BrokerProcess:
+    """One broker, running or not; `around` stands between its connections and the broker."""
+
+    def __init__(
+        self,
+        data: str | None,
+        settings: dict[str, str],
+        *,
+        clock: BrokerClock,
+        around: Callable[[Dispatch], Dispatch],
+    ) -> None:
+        """Without `data` the directory is a temporary one, from the first start until `close`.
+
+        Raises:
+            ConfigError: settings that do not exist or are out of range, all of them.
+        """
+        self._settings = settings
+        broker_config(self._settings_at(data or "a temporary directory", port=0))
+        self._clock = clock
+        self._around = around
+        self._data = data
+        self._temporary: TemporaryDirectory[str] | None = None
+        self._port = 0
+        self._reserved: socket.socket | None = None
+        """Keeps the port while the broker is down."""
+        self._thread: LoopThread | None = None
+        self._running: RunningBroker | None = None
+        self._dispatch: Dispatch | None = None
+        """Answers a frame, without `around`."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the broker accepts requests."""
+        return self._running is not None
+
+    @property
+    def running(self) -> RunningBroker:
+        """The running broker, for calls on its loop.
+
+        Raises:
+            RuntimeError: it is not running.
+        """
+        if self._running is None:
+            raise RuntimeError("the broker is not running; start it, or use it in a with block")
+        return self._running
+
+    @property
+    def directory(self) -> str:
+        """The path of the log directory.
+
+        Raises:
+            RuntimeError: it is temporary, and the broker was not started or is closed.
+        """
+        if self._data is not None:
+            return self._data
+        if self._temporary is None:
+            raise RuntimeError("a broker has its temporary directory from its start to its close")
+        return self._temporary.name
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT, the same after every start.
+
+        Raises:
+            RuntimeError: the broker was not started yet.
+        """
+        if not self._port:
+            raise RuntimeError("a broker has its port from its first start on")
+        return f"{HOST}:{self._port}"
+
+    def start(self) -> None:
+        """Start, and return when the broker accepts requests.
+
+        Raises:
+            RuntimeError: it is running.
+            DirectoryError, ListenError: as `start_broker`.
+        """
+        if self.is_running:
+            raise RuntimeError("the broker is running already")
+        if self._data is None and self._temporary is None:
+            self._temporary = TemporaryDirectory(prefix="tailrace-")
+        config = broker_config(self._settings_at(self.directory, port=self._port))
+        runtime = replace(system_runtime(is_synced=False), clock=self._clock)
+        self._thread = LoopThread(BrokerLoop(self._clock), name="tailrace-broker")
+        self._thread.start()
+        self._give_port_back()
+        try:
+            self._running = self._thread.run(start_broker(config, runtime, around=self._between))
+        except BaseException:
+            self._end()
+            raise
+        self._port = self._running.endpoint[1]
+
+    def stop(self) -> None:
+        """Stop in order; nothing happens if the broker is not running.
+
+        Raises:
+            OSError: the device failed while logs were closed.
+        """
+        if self._running is not None:
+            try:
+                self.run(self._running.stop())
+            finally:
+                self._end()
+
+    def kill(self) -> None:
+        """End as a killed process does; nothing happens if the broker is not running."""
+        if self._running is not None:
+            self._end(self._running.kill)
+
+    def close(self) -> None:
+        """Kill, give up the port, and remove the directory if it is temporary."""
+        self.kill()
+        self._give_port_back()
+        temporary, self._temporary = self._temporary, None
+        if temporary is not None:
+            temporary.cleanup()
+
+    def run(self, main: Coroutine[Any, Any, T], *, timeout_s: float | None = None) -> T:
+        """Run a coroutine on the broker's loop, which is running; as `LoopThread.run`."""
+        assert self._thread is not None
+        return self._thread.run(main, timeout_s=timeout_s)
+
+    def call(self, function: Callable[[RunningBroker], T]) -> T:
+        """Call a function with the running broker, on its loop.
+
+        Raises:
+            RuntimeError: it is not running.
+        """
+        running = self.running
+        assert self._thread is not None
+        return self._thread.call(lambda: function(running))
+
+    def partition_count(self, topic: str) -> int | None:
+        """The number of partitions of a topic; None if it does not exist."""
+        found = self.call(lambda running: running.controller.image.topics.get(topic))
+        return None if found is None else found.partition_count
+
+    def ask(self, request: Message, response: type[M], *, version: int | None = None) -> M:
+        """The broker's response to a request that comes through no connection, and meets no fault.
+
+        By default in the last version. For APIs whose responses have no records.
+        """
+        _ = self.running
+        api = api_of(type(request))
+        version = api.last_version if version is None else version
+        # A connection's memory, which the broker writes the offsets of records into.
+        frame = bytearray(
+            encode_request(api, request, version=version, correlation_id=0, client_id=None)
+        )
+
+        async def answer() -> bytes:
+            assert self._dispatch is not None
+            found = self._dispatch(memoryview(frame)[4:], "test")
+            buffers = await found if isinstance(found, Awaitable) else found
+            return b"".join(cast("list[Buffer]", buffers))
+
+        found = decode_response(api, version, memoryview(self.run(answer()))[4:])
+        assert isinstance(found, response)
+        return found
+
+    def _settings_at(self, directory: str, *, port: int) -> dict[str, str]:
+        return self._settings | {"log.dirs": directory, "listeners": f"{HOST}:{port}"}
+
+    def _between(self, dispatch: Dispatch) -> Dispatch:
+        self._dispatch = dispatch
+        return self._around(dispatch)
+
+    def _end(self, first: Callable[[], None] = lambda: None) -> None:
+        """End the thread, after `first` on its loop, and keep the port."""
+        thread, self._thread, self._running = self._thread, None, None
+        if thread is not None:
+            thread.close(first)
+        if self._port:
+            self._reserved = socket.socket()
+            self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._reserved.bind((HOST, self._port))
+
+    def _give_port_back(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
