@@ -1,7 +1,7 @@
 """Faults of a `TestBroker` by API, as clients of other people meet them."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import confluent_kafka
@@ -12,6 +12,7 @@ from tailrace.client.producer.errors import RejectedRecordError
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.testing import TestBroker
+from tailrace.testing.request_faults import Fault
 from tests.wire.clients import CLIENTS, Client, Sent, kafka
 
 pytestmark = pytest.mark.wire
@@ -105,8 +106,18 @@ class TestDelay:
             assert fault.count >= 1
         consumer.close()
 
-    @pytest.mark.parametrize("ends", ["removed", "healed", "advanced"])
-    def test_a_delayed_request_goes_on(self, broker: TestBroker, ends: str) -> None:
+    @pytest.mark.parametrize(
+        "end",
+        [
+            lambda _, fault: fault.remove(),
+            lambda broker, _: broker.heal(),
+            lambda broker, _: broker.advance(3601),
+        ],
+        ids=["removed", "healed", "advanced"],
+    )
+    def test_a_delayed_request_goes_on(
+        self, broker: TestBroker, end: Callable[[TestBroker, Fault], None]
+    ) -> None:
         """Removing the fault lets it go on, and so does the broker's clock."""
         fault = broker.delay("Produce", seconds=3600, times=1)
         with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
@@ -115,11 +126,7 @@ class TestDelay:
             flushing.start()
             fault.wait()
             assert broker.log("t").values() == []
-            {
-                "removed": fault.remove,
-                "healed": broker.heal,
-                "advanced": lambda: broker.advance(3601),
-            }[ends]()
+            end(broker, fault)
             assert receipt.result().offset == 0
             flushing.join()
 
