@@ -13,9 +13,13 @@ from tailrace.coordinator.groups.record_codec import GroupRecordCodec
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.machine import Client, Decision, TransactionalProducer
 from tailrace.coordinator.shard import Shard, ShardState
-from tailrace.model import AppendOrigin, TopicPartition
-from tailrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tailrace.model import AppendOrigin, LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
+from tailrace.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from tailrace.records.batch import Batch
+from tailrace.storage.verification import VerificationGuard
 from tailrace.testing import MemoryFiles, Outside, ProcessKilledError, virtual_runtime
 from tests.crash.workloads import ONE, Broker, Oracle, crash_all_ways
 from tests.steps import Steps
@@ -39,11 +43,36 @@ class DiskLog:
     async def wait_until_free(self) -> None:
         """No directory is moved."""
 
-    def append(self, batch: bytearray) -> int:
+    def begin_verification(
+        self, producer: TransactionalProducer, *, begins_at_zero: bool
+    ) -> VerificationGuard | None:
+        """The guard for a first batch; None: the transaction is open here."""
+        return self._broker.log(ONE).producers.begin_verification(
+            ProducerId(producer.producer_id),
+            epoch=ProducerEpoch(producer.producer_epoch),
+            sequence=0,
+            now_ms=NOW,
+            begins_at_zero=begins_at_zero,
+        )
+
+    def append(
+        self,
+        batch: bytearray,
+        *,
+        guard: VerificationGuard | None = None,
+        raises_epoch: bool = False,
+    ) -> int:
         """Append a batch; returns its base offset."""
         log = self._broker.log(ONE)
         offset = log.end_offset
-        log.append(memoryview(batch), leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
+        log.append(
+            memoryview(batch),
+            leader_epoch=LeaderEpoch(0),
+            now_ms=NOW,
+            origin=AppendOrigin.COORDINATOR,
+            guard=guard,
+            raises_epoch=raises_epoch,
+        )
         log.advance_high_watermark(log.end_offset)
         return offset
 
@@ -142,7 +171,7 @@ async def beat(
 ) -> None:
     """Send a heartbeat."""
 
-    def decide(groups: AllGroupsMachine, now_ms: int) -> Decision[object]:
+    def decide(groups: AllGroupsMachine, now_ms: int) -> Decision[ConsumerGroupHeartbeatResponse]:
         return groups.consumer_heartbeat(Client("c", "127.0.0.1", 1), request, now_ms)
 
     answer = await shard.run(decide)

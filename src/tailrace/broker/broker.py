@@ -255,9 +255,7 @@ class RunningBroker:
             self._runtime.threads.close()
         logger.info("broker_stopped node=%d", self.config.node_id)
 
-    def _server_of(
-        self, services: Services, around: Callable[[Dispatch], Dispatch]
-    ) -> Server:
+    def _server_of(self, services: Services, around: Callable[[Dispatch], Dispatch]) -> Server:
         config = self.config
         return Server(
             self._runtime.network,

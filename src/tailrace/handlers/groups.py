@@ -74,8 +74,9 @@ def _commit(commit: Commit, groups: AllGroupsMachine, now_ms: int) -> Decision[l
 async def decide_in_turns(
     services: Services,
     group_id: str,
-    items: Sequence[V],
     decision: Callable[[AllGroupsMachine, Sequence[V]], Decision[ErrorCode | list[T]]],
+    *,
+    items: Sequence[V],
 ) -> ErrorCode | list[T]:
     """The results for many items, with a turn for each `OFFSETS_PER_TURN` of them.
 
