@@ -169,7 +169,7 @@ def test_coroutines_have_brokers(pytester: pytest.Pytester, package: str, mark: 
 
 
 def test_a_run_without_brokers_imports_nothing(pytester: pytest.Pytester) -> None:
-    """A run has the plugin alone of the package, and the plugin imports no more than pytest."""
+    """It has no module of the package but the plugin, which imports no more than pytest has."""
     pytester.makeconftest(
         """
         import sys
