@@ -27,6 +27,17 @@ _MARKS = (
 )
 
 
+def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Leave the package as it is; called before any conftest is imported.
+
+    pytest rewrites the asserts of a package that has a plugin. For this one that takes four times
+    as long as its import, and the asserts are not those of a test. Without the private attribute
+    it would only be slower.
+    """
+    marked: set[str] = getattr(pluginmanager.rewrite_hook, "_must_rewrite", set())
+    marked.difference_update({"tailrace", "pyspark_tailrace"})
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marks, so that `--strict-markers` knows them."""
     for line in _MARKS:
