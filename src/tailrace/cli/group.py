@@ -46,7 +46,6 @@ from tailrace.client.offsets import (
 from tailrace.client.topics import find_partitions, led_partitions
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
-from tailrace.offline.cat import parse_time
 from tailrace.offline.show import printable
 from tailrace.protocol.errors import ErrorCode
 
@@ -267,6 +266,8 @@ def _place(to: str | None, shift_by: int | None) -> OffsetAt:
         given = duration.groupdict(default="0")
         ago_ms = sum(int(given[unit]) * size for unit, size in _UNITS_MS.items())
         return OffsetAt(Place.TIME, int(time.time() * 1000) - ago_ms)
+
+    from tailrace.offline.cat import parse_time
 
     try:
         return OffsetAt(Place.TIME, parse_time(to))

@@ -197,4 +197,4 @@ def add_partitions(
 
 
 def _check(code: int, message: str | None, *, about: str) -> None:
-    raise_for(code, about=f"{about}: {message}" if message else about)
+    raise_for(code, about=f"{about}: {message.rstrip('.')}" if message else about)
