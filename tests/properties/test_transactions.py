@@ -153,10 +153,11 @@ async def _add(client: Client, partition: int) -> ErrorCode:
 
 @dataclass
 class Trouble:
-    """Kills the broker before one of the requests."""
+    """Kills the broker, or takes its machine's power, before one of the requests."""
 
     outside: Outside
     requests_left: int
+    is_power_loss: bool = False
     disk: MemoryFiles | None = None
 
     def tick(self) -> None:
@@ -167,7 +168,7 @@ class Trouble:
         """
         self.requests_left -= 1
         if self.requests_left <= 0 and self.disk is None:
-            self.disk = self.outside.files.crash(keep_unsynced=True)
+            self.disk = self.outside.files.crash(keep_unsynced=not self.is_power_loss)
         self.check()
 
     def check(self) -> None:
@@ -180,10 +181,13 @@ class Trouble:
             raise KilledError
 
 
-async def life(outside: Outside, producers: list[Producer], *, requests: int) -> MemoryFiles | None:
-    """A start of the broker, up to a kill; the disk that it leaves, or None."""
-    trouble = Trouble(outside, requests)
-    async with running(outside, SETTINGS) as broker:
+async def life(
+    outside: Outside, producers: list[Producer], *, requests: int, is_power_loss: bool
+) -> MemoryFiles | None:
+    """A start of the broker, up to a crash; the disk that it leaves, or None."""
+    trouble = Trouble(outside, requests, is_power_loss=is_power_loss)
+    durability = "sync" if is_power_loss else "page-cache"
+    async with running(outside, SETTINGS | {"tailrace.durability": durability}) as broker:
         peer = connect(outside, broker)
         await create_topic(peer, "d", partitions=PARTITIONS)
         for kind in (0, 1):
@@ -251,8 +255,11 @@ async def read(peer: Peer, partition: int) -> list[bytes]:
     return values_of(await fetch(peer, request))
 
 
-def play(seed: int) -> list[Producer]:
-    """Some lives of a broker from a seed, then the check."""
+def play(seed: int, *, is_power_loss: bool = False) -> list[Producer]:
+    """Some lives of a broker from a seed, then the check.
+
+    With `is_power_loss` the device has only what was flushed, and `tailrace.durability` is `sync`.
+    """
     chance = random.Random(seed)
     producers = [
         Producer(name, knows_epochs, random.Random(chance.random()), number=1000 * index)
@@ -261,18 +268,24 @@ def play(seed: int) -> list[Producer]:
     files: MemoryFiles | None = None
     for _ in range(LIVES):
         with virtual_runtime(files=files) as outside:
-            files = outside.run(life(outside, producers, requests=chance.randint(1, 120)))
-            files = files or outside.files.crash(keep_unsynced=True)
+            requests = chance.randint(1, 120)
+            files = outside.run(
+                life(outside, producers, requests=requests, is_power_loss=is_power_loss)
+            )
+            files = files or outside.files.crash(keep_unsynced=not is_power_loss)
     with virtual_runtime(files=files) as outside:
         outside.run(check(outside, producers))
     return producers
 
 
-@given(seed=st.integers(0, 2**32))
+@given(seed=st.integers(0, 2**32), is_power_loss=st.booleans())
 @settings(max_examples=settings().max_examples // 5)
-def test_transactions_end_whole_and_as_answered(seed: int) -> None:
-    """Through kills, lost answers and both transaction versions: nothing twice, nothing in part."""
-    play(seed)
+def test_transactions_end_whole_and_as_answered(
+    seed: int,
+    is_power_loss: bool,  # noqa: FBT001
+) -> None:
+    """Through crashes, lost answers and both transaction versions: nothing twice or in part."""
+    play(seed, is_power_loss=is_power_loss)
 
 
 def test_the_lives_of_a_seed_commit_and_abort() -> None:

@@ -5,6 +5,7 @@
     records                          a transaction as a record of `__transaction_state`
     machine                          the transactions of one partition, and their deadlines
     markers                          what comes after a prepared end: markers, then its completion
+    leader_markers                   a marker on its way to the log of a partition
     coordinator                      requests to all partitions that this broker leads
 
 Decisions answer with Kafka's error codes, as replies: a refusal, too, waits until the records are
