@@ -83,13 +83,14 @@ class IsolationLevel(IntEnum):
 
 
 class SpecialTimestamp(IntEnum):
-    """Timestamps that ListOffsets reads as a question (KIP-734, KIP-405)."""
+    """Timestamps that ListOffsets reads as a question (KIP-734, KIP-405, KIP-1023)."""
 
     LATEST = -1
     EARLIEST = -2
     MAX_TIMESTAMP = -3
     EARLIEST_LOCAL = -4
     LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
 
 
 OFFSETS_TOPIC = "__consumer_offsets"

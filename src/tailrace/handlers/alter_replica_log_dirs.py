@@ -5,8 +5,9 @@ Behaviour: the response says that a move has begun; DescribeLogDirs shows its pr
     partition is served meanwhile. If it is in the directory already, or moves there, nothing
     changes; a move to another directory is aborted. After a stop or a crash the copy begins again.
     Refused: a path that is not in log.dirs (LOG_DIR_NOT_FOUND), a directory out of service
-    (KAFKA_STORAGE_ERROR), an unknown partition (REPLICA_NOT_AVAILABLE), a topic whose name is too
-    long for the folder of a copy (INVALID_TOPIC_EXCEPTION).
+    (KAFKA_STORAGE_ERROR), an unknown partition (UNKNOWN_TOPIC_OR_PARTITION), one that is on another
+    broker (NOT_LEADER_OR_FOLLOWER), a topic whose name is too long for the folder of a copy
+    (INVALID_TOPIC_EXCEPTION).
 Not done: a directory for partitions that do not exist yet, which Kafka keeps in memory.
 """
 
@@ -23,6 +24,7 @@ from tailrace.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from tailrace.replication.moves import ReplicaNotAvailableError
 from tailrace.runtime.slices import Slices, each_in_slices
 
 
@@ -55,9 +57,13 @@ def _alter(
 ) -> AlterReplicaLogDirPartitionResult:
     topic = services.controller.image.topics.get(name)
     topic_id = None if topic is None else topic.topic_id
-    code = ErrorCode.NONE
+    partition, code = TopicPartition(name, number), ErrorCode.NONE
     try:
-        services.moves.alter(TopicPartition(name, number), path, topic_id=topic_id)
+        services.moves.alter(partition, path, topic_id=topic_id)
+    except ReplicaNotAvailableError:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if services.has_partition(partition):
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     except TailraceError as error:
         code = error_code(error)
     return AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code)

@@ -5,12 +5,17 @@ Behaviour: lists every served API with its range. A request with a version that 
     v0 response with UNSUPPORTED_VERSION and the same list, so that the client retries (KIP-511).
     Produce is listed from v0 although it is served from v3: otherwise librdkafka sends gzip, snappy
     and lz4 batches uncompressed, without a warning (KAFKA-18659).
+    From v3 on a request names the client's software and its version, of letters, digits, dots and
+    dashes; others are INVALID_REQUEST, without the list.
     From v3 on the finalized features are told: `group.version` 1, groups of the consumer protocol
     (clients look for the API itself; tools show the feature), and `transaction.version` 2:
     producers that know it have an epoch for each transaction (KIP-890).
 Version notes: up to v3 a feature that may be at level 0 is not listed as supported (KIP-584).
-Not done: other features; the client's software name is not checked.
+Not done: other features.
 """
+
+import re
+from typing import Final
 
 from tailrace.handlers.services import Services
 from tailrace.protocol.apis import APIS
@@ -24,9 +29,13 @@ from tailrace.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+SOFTWARE_SINCE: Final = 3
+"""The first version that names the client's software."""
 ZERO_LEVELS_SINCE = 4
 FEATURES_EPOCH = 0
 """Never changes, as no feature does."""
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 _SERVED = tuple(
     ApiVersion(
@@ -50,6 +59,10 @@ def handle_api_versions(
     _services: Services, header: RequestHeader, request: ApiVersionsRequest | None
 ) -> ApiVersionsResponse:
     """The served APIs; None stands for a request whose version is not served."""
+    if request is not None and header.api_version >= SOFTWARE_SINCE:
+        named = (request.client_software_name, request.client_software_version)
+        if not all(map(_SOFTWARE.fullmatch, named)):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     code = ErrorCode.UNSUPPORTED_VERSION if request is None else ErrorCode.NONE
     return ApiVersionsResponse(
         error_code=code,

@@ -16,7 +16,7 @@ from tailrace.config.settings import Setting
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import InvalidRequestError, Services, error_code, error_message
 from tailrace.handlers.topics import configure_topic
-from tailrace.protocol.config_resources import ConfigOperation, ConfigSource, ResourceType
+from tailrace.protocol.config_resources import RESOURCE_TYPES, ConfigOperation, ConfigSource, ResourceType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.replication.partition import UnknownPartitionError
 from tailrace.runtime.slices import Slices
@@ -138,6 +138,17 @@ def check_count(count: int) -> None:
         raise InvalidRequestError(
             f"{count} settings for one resource; at most {CONFIGS_MAX} are allowed"
         )
+
+
+def check_types(types: frozenset[int]) -> None:
+    """Check the types of all resources of a request.
+
+    Raises:
+        InvalidRequestError: Kafka does not have one of them.
+    """
+    unknown = sorted(types - RESOURCE_TYPES)
+    if unknown:
+        raise InvalidRequestError(f"there are no resources of type {unknown[0]}")
 
 
 def unknown_resource(resource_type: int) -> InvalidRequestError:

@@ -2,9 +2,10 @@
 
 Versions: 2 to 7.
 Behaviour: each topic is created or refused on its own. -1 partitions and -1 replicas mean the
-    broker's defaults. Settings are Kafka's topic settings; unknown ones and values out of range are
-    INVALID_CONFIG with every fault in the message. A name given twice, too many settings, and the
-    name __cluster_metadata are INVALID_REQUEST.
+    broker's defaults. Settings are Kafka's topic settings; unknown ones, values out of range and
+    null are INVALID_CONFIG with every fault in the message. A name given twice, too many settings,
+    and the name __cluster_metadata are INVALID_REQUEST. A request for more than 10,000 partitions
+    is POLICY_VIOLATION for each of its topics.
 Version notes: from v5 the response has the effective settings.
 Not done: replica assignments other than this one broker (INVALID_REPLICA_ASSIGNMENT); policies.
 """
@@ -14,7 +15,7 @@ from functools import partial
 
 from tailrace.cluster.controller import PARTITIONS_MAX
 from tailrace.cluster.image import Topic
-from tailrace.errors import TailraceError
+from tailrace.errors import ConfigError, TailraceError
 from tailrace.handlers.assignments import assignment_fault
 from tailrace.handlers.configs import check_count, topic_entries
 from tailrace.handlers.services import Services, error_code, error_message
@@ -37,12 +38,18 @@ async def handle_create_topics(
     """Create the requested topics; refused ones get an error code."""
     counts: Counter[str] = Counter()
     slices = Slices()
+    partition_count, default = 0, services.controller.defaults.partition_count
     for topic in request.topics:
         counts[topic.name] += 1
+        count = len(topic.assignments) or topic.num_partitions
+        partition_count += default if count == -1 else max(count, 0)
         await slices.turn()
     results = []
     for topic in request.topics:
-        if counts[topic.name] > 1:
+        if partition_count > PARTITIONS_MAX:
+            message = f"the request has {partition_count} partitions, {PARTITIONS_MAX} are allowed"
+            results.append(_refused(topic.name, ErrorCode.POLICY_VIOLATION, message))
+        elif counts[topic.name] > 1:
             message = "the request names the topic twice"
             results.append(_refused(topic.name, ErrorCode.INVALID_REQUEST, message))
         else:
@@ -63,7 +70,7 @@ async def _create(
         count, replication = len(wanted.assignments), -1
     try:
         check_count(len(wanted.configs))
-        configs = {each.name: each.value for each in wanted.configs if each.value is not None}
+        configs = _configs(wanted)
         topic = services.controller.plan_topic(
             wanted.name,
             partition_count=count,
@@ -87,11 +94,22 @@ async def _create(
     )
 
 
+def _configs(wanted: CreatableTopic) -> dict[str, str]:
+    """The settings of a topic.
+
+    Raises:
+        ConfigError: some have no value.
+    """
+    configs = {each.name: each.value for each in wanted.configs if each.value is not None}
+    faults = [f"{each.name}: has no value" for each in wanted.configs if each.value is None]
+    if faults:
+        raise ConfigError(faults)
+    return configs
+
+
 def _assignment_fault(services: Services, wanted: CreatableTopic) -> tuple[ErrorCode, str] | None:
     if wanted.num_partitions != -1 or wanted.replication_factor != -1:
         return ErrorCode.INVALID_REQUEST, "give either assignments or counts, not both"
-    if len(wanted.assignments) > PARTITIONS_MAX:
-        return None  # Too many partitions are refused without a check of the assignments.
     numbers = sorted(assignment.partition_index for assignment in wanted.assignments)
     for expected, number in enumerate(numbers):
         if number != expected:

@@ -4,13 +4,17 @@ Versions: 1 to 6.
 Behaviour: a topic is deleted when the response is sent, also after a crash. Readers and writers get
     UNKNOWN_TOPIC_OR_PARTITION from then on. Its folders are renamed `-delete`, and removed after
     `file.delete.delay.ms`. What groups have committed for them is deleted, too.
+    A topic that is named twice is not deleted (INVALID_REQUEST).
 Version notes: v6 names topics by name or by id, not both (INVALID_REQUEST).
 Not done: `delete.topic.enable`.
 """
 
-import itertools
+from collections import Counter
+from collections.abc import Iterator
 from functools import partial
+from uuid import UUID
 
+from tailrace.cluster.image import Topic
 from tailrace.errors import TailraceError
 from tailrace.handlers.groups import forget_topic
 from tailrace.handlers.services import Services, error_code
@@ -32,15 +36,36 @@ async def handle_delete_topics(
 ) -> DeleteTopicsResponse:
     """Delete the requested topics; refused ones get an error code."""
     slices = Slices()
-    named = (DeleteTopicState(name=name) for name in request.topic_names)
+    counts: Counter[tuple[str | None, UUID]] = Counter()
+    for state in _named(request):
+        counts[state.name, state.topic_id] += 1
+        await slices.turn()
     results = []
-    for state in itertools.chain(request.topics, named):
+    for (name, topic_id), count in counts.items():
+        state = DeleteTopicState(name=name, topic_id=topic_id)
         # A topic that does not exist yet may be in creation: the change waits in its queue.
-        found = services.find_topic(state.name or "", state.topic_id)
-        name = found.name if found is not None else state.name or ""
-        results.append(await services.changes.make(name, partial(_delete, services, state)))
+        found = services.find_topic(name or "", topic_id)
+        is_twice = count > 1 or (found is not None and len(_names_in(counts, found)) > 1)
+        if is_twice:
+            results.append(_refused(state, ErrorCode.INVALID_REQUEST, "the topic is named twice"))
+        else:
+            key = found.name if found is not None else name or ""
+            results.append(await services.changes.make(key, partial(_delete, services, state)))
         await slices.turn()
     return DeleteTopicsResponse(responses=tuple(results))
+
+
+def _named(request: DeleteTopicsRequest) -> Iterator[DeleteTopicState]:
+    yield from request.topics
+    yield from (DeleteTopicState(name=name) for name in request.topic_names)
+
+
+def _names_in(
+    counts: Counter[tuple[str | None, UUID]], topic: Topic
+) -> list[tuple[str | None, UUID]]:
+    """The ways in which a request names a topic: by name, by id."""
+    ways = [(topic.name, NO_UUID), (None, topic.topic_id)]
+    return [way for way in ways if way in counts]
 
 
 async def _delete(services: Services, state: DeleteTopicState) -> DeletableTopicResult:

@@ -6,7 +6,8 @@ Behaviour: every setting, or the named ones; unknown names are ignored, and an e
     defaults. A broker's values are one of the last two, and all are read-only. The broker with an
     empty name means settings for all brokers together, of which there are none. No value is secret.
     Refused: unknown topics (UNKNOWN_TOPIC_OR_PARTITION), invalid topic names
-    (INVALID_TOPIC_EXCEPTION), other brokers and other resources (INVALID_REQUEST).
+    (INVALID_TOPIC_EXCEPTION), other brokers and other resources (INVALID_REQUEST). A type of
+    resources that Kafka does not have is INVALID_REQUEST for every resource of the request.
 Version notes: from v3 on the types of settings, and documentation if the request asks for it.
 Not done: loggers, client metrics and groups.
 """
@@ -15,6 +16,7 @@ from collections.abc import Awaitable, Iterable
 from functools import partial
 from typing import Final
 
+from tailrace.cluster.controller import check_topic_name
 from tailrace.config.settings import INT32_MAX, Setting
 from tailrace.errors import TailraceError
 from tailrace.handlers.configs import (
@@ -22,6 +24,7 @@ from tailrace.handlers.configs import (
     ConfigValue,
     broker_entries,
     check_is_this_broker,
+    check_types,
     find_topic,
     topic_entries,
     unknown_resource,
@@ -60,7 +63,8 @@ async def _describe_all(
     services: Services, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     slices = Slices()
-    describe = partial(_describe, services, request)
+    types = await each_in_slices(request.resources, lambda each: each.resource_type, slices)
+    describe = partial(_describe, services, request, types=frozenset(types))
     # A resource that is named twice is answered once, because each has some thirty entries.
     resources: dict[DescribeConfigsResource, None] = {}
     await each_in_slices(request.resources, resources.setdefault, slices)
@@ -69,10 +73,15 @@ async def _describe_all(
 
 
 def _describe(
-    services: Services, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    services: Services,
+    request: DescribeConfigsRequest,
+    resource: DescribeConfigsResource,
+    *,
+    types: frozenset[int],
 ) -> DescribeConfigsResult:
     wanted = frozenset(resource.configuration_keys or ())
     try:
+        check_types(types)
         entries = _entries(services, resource)
     except TailraceError as error:
         return DescribeConfigsResult(
@@ -96,6 +105,7 @@ def _describe(
 def _entries(services: Services, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
     match resource.resource_type:
         case ResourceType.TOPIC:
+            check_topic_name(resource.resource_name)
             return topic_entries(services, find_topic(services, resource.resource_name))
         case ResourceType.BROKER:
             if not resource.resource_name:

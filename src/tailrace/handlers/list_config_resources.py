@@ -12,7 +12,7 @@ from functools import partial
 
 from tailrace.handlers.services import Services
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
-from tailrace.protocol.config_resources import ResourceType
+from tailrace.protocol.config_resources import CLIENT_METRICS, RESOURCE_TYPES, ResourceType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.list_config_resources import (
@@ -22,19 +22,15 @@ from tailrace.protocol.messages.list_config_resources import (
 )
 from tailrace.runtime.slices import Slices, each_in_slices
 
-_BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 8, 16, 32
-_TYPES = frozenset({*ResourceType, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP})
-"""Types of resources that Kafka lists."""
-
 
 def handle_list_config_resources(
     services: Services, header: RequestHeader, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse | Awaitable[ListConfigResourcesResponse] | LongAnswer:
     """The names of the resources of the requested types."""
-    wanted = frozenset(request.resource_types) or _TYPES
+    wanted = frozenset(request.resource_types) or RESOURCE_TYPES
     if header.api_version == 0:
-        wanted = frozenset({_CLIENT_METRICS})
-    if not wanted <= _TYPES:
+        wanted = frozenset({CLIENT_METRICS})
+    if not wanted <= RESOURCE_TYPES:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     make = partial(_list, services, wanted)
     is_long = len(services.controller.image.topics) > PARTS_INLINE_MAX

@@ -4,7 +4,9 @@ Versions: 1 to 11.
 Behaviour: a timestamp of 0 or more returns the first record with at least this timestamp; (-1, -1)
     if there is none. Special timestamps: -1 latest, -2 earliest, -3 the record with the largest
     timestamp (KIP-734) at or above the log start (Kafka may return a deleted one), -4 earliest
-    local (same as -2), -5 latest tiered (none).
+    local (same as -2), -5 latest tiered and -6 earliest to be tiered (none). A special timestamp
+    that the version does not have is UNSUPPORTED_VERSION; a partition that the request names twice
+    is INVALID_REQUEST, and answered once.
     A timestamp is looked up on a worker thread, because reading indexes and decompressing a batch
     may take long.
     For a read_committed consumer the latest offset is the last stable offset, and no record above
@@ -13,6 +15,9 @@ Version notes: v2 has the isolation level; v4 checks the leader epoch (KIP-320) 
     the record.
 Not done: OFFSET_NOT_AVAILABLE, because the high watermark is never behind on a single node.
 """
+
+from collections import Counter
+from typing import Final
 
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code, read_limit
@@ -38,24 +43,56 @@ _KNOWN_WITHOUT_READING = frozenset(
         SpecialTimestamp.EARLIEST,
         SpecialTimestamp.EARLIEST_LOCAL,
         SpecialTimestamp.LATEST_TIERED,
+        SpecialTimestamp.EARLIEST_PENDING_UPLOAD,
     }
 )
 
+_SINCE: dict[int, int] = {
+    SpecialTimestamp.LATEST: 1,
+    SpecialTimestamp.EARLIEST: 1,
+    SpecialTimestamp.MAX_TIMESTAMP: 7,
+    SpecialTimestamp.EARLIEST_LOCAL: 8,
+    SpecialTimestamp.LATEST_TIERED: 9,
+    SpecialTimestamp.EARLIEST_PENDING_UPLOAD: 11,
+}
+"""The first version that has a special timestamp."""
+
+_NEVER: Final = 1 << 15
+
 
 async def handle_list_offsets(
-    services: Services, _: RequestHeader, request: ListOffsetsRequest
+    services: Services, header: RequestHeader, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
     """Return an offset for every requested partition."""
     limit = read_limit(request.isolation_level)
     slices = Slices()
+    counts: Counter[tuple[str, int]] = Counter()
+    for topic in request.topics:
+        for partition in topic.partitions:
+            counts[topic.name, partition.partition_index] += 1
+            await slices.turn()
     topics = []
     for topic in request.topics:
         found = []
         for partition in topic.partitions:
-            found.append(await _find(services, topic.name, partition, limit=limit))
+            count = counts.pop((topic.name, partition.partition_index), 0)
+            if count > 1:
+                found.append(_refused(partition, ErrorCode.INVALID_REQUEST))
+            elif not _has_timestamp(header.api_version, partition.timestamp):
+                found.append(_refused(partition, ErrorCode.UNSUPPORTED_VERSION))
+            elif count:
+                found.append(await _find(services, topic.name, partition, limit=limit))
             await slices.turn()
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(found)))
     return ListOffsetsResponse(topics=tuple(topics))
+
+
+def _has_timestamp(version: int, timestamp: int) -> bool:
+    return timestamp >= 0 or version >= _SINCE.get(timestamp, _NEVER)
+
+
+def _refused(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
 
 
 async def _find(
@@ -69,9 +106,7 @@ async def _find(
         else:
             answer = await _find_in_log(services, partition, wanted.timestamp, limit=limit)
     except (TailraceError, OSError) as error:
-        return ListOffsetsPartitionResponse(
-            partition_index=wanted.partition_index, error_code=error_code(error)
-        )
+        return _refused(wanted, error_code(error))
     if answer is None:
         return ListOffsetsPartitionResponse(
             partition_index=wanted.partition_index, error_code=ErrorCode.NONE

@@ -11,7 +11,8 @@ Behaviour:
   - A partition whose log directory has failed is listed without a leader too, with this broker as
     its offline replica, as in Kafka: clients retry until the directory is back.
 Version notes: in v0 an empty list means all topics, from v1 null does; v10 returns topic ids, and
-    v12 accepts them (UNKNOWN_TOPIC_ID). From v8 on a request may ask for the operations that it
+    v12 accepts them (UNKNOWN_TOPIC_ID); in v10 and v11 an id, or no name, is INVALID_REQUEST for
+    each topic of the request. From v8 on a request may ask for the operations that it
     may do, which are all.
 Not done: racks, more than one listener.
 """
@@ -46,6 +47,9 @@ from tailrace.protocol.messages.metadata import (
 )
 from tailrace.runtime.slices import Slices, each_in_slices
 
+IDS_SINCE: Final = 12
+"""The first version in which a request may name topics by id."""
+
 LOOKUPS_MAX: Final = 10_000
 """Most topics of a request that are looked up in one step: some 2 ms."""
 
@@ -55,6 +59,8 @@ def handle_metadata(
 ) -> Awaitable[MetadataResponse] | LongAnswer:
     """The cluster, with the topics that were asked for."""
     wants_all = request.topics is None or (header.api_version == 0 and not request.topics)
+    if header.api_version < IDS_SINCE and any(map(_is_by_id, request.topics or ())):
+        return _refuse_ids(services, request)
     make = partial(_describe_cluster, services, request, wants_all=wants_all)
     if wants_all:
         return LongAnswer(make) if are_many(services.controller.image.topics.values()) else make()
@@ -65,6 +71,24 @@ def handle_metadata(
     if len(found) <= PARTS_INLINE_MAX and not are_many(filter(None, found)):
         return make()
     return LongAnswer(make, waits_for_device=None in found)
+
+
+def _is_by_id(wanted: MetadataRequestTopic) -> bool:
+    return wanted.name is None or wanted.topic_id != NO_UUID
+
+
+async def _refuse_ids(services: Services, request: MetadataRequest) -> MetadataResponse:
+    def refuse(wanted: MetadataRequestTopic) -> MetadataResponseTopic:
+        # Before v12 no topic of an answer is without a name.
+        name = wanted.name or ""
+        return MetadataResponseTopic(
+            error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=wanted.topic_id
+        )
+
+    topics = await each_in_slices(request.topics or (), refuse, Slices())
+    return MetadataResponse(
+        cluster_id=services.cluster_id, controller_id=services.node_id, topics=tuple(topics)
+    )
 
 
 def are_many(topics: Iterable[Topic]) -> bool:

@@ -10,6 +10,13 @@ class ResourceType(IntEnum):
     BROKER = 4
 
 
+BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
+"""Kinds of resources that have settings in Kafka and none here."""
+
+RESOURCE_TYPES = frozenset({*ResourceType, BROKER_LOGGER, CLIENT_METRICS, GROUP})
+"""Every kind of resources of Kafka."""
+
+
 class ConfigSource(IntEnum):
     """The source of a value, by Kafka's number."""
 

@@ -28,7 +28,7 @@ def find_offset(
         case SpecialTimestamp.LATEST:
             end = log.positions.limit(limit)
             return TimestampOffset(NO_TIMESTAMP, end), log.epochs.latest
-        case SpecialTimestamp.LATEST_TIERED:
+        case SpecialTimestamp.LATEST_TIERED | SpecialTimestamp.EARLIEST_PENDING_UPLOAD:
             return TimestampOffset(NO_TIMESTAMP, Offset(-1)), NO_LEADER_EPOCH
         case SpecialTimestamp.MAX_TIMESTAMP:
             timestamp = reads.max_timestamp(log.segments, start_offset=Offset(log.start_offset))

@@ -143,7 +143,7 @@ async def test_moves_of_many_partitions_are_begun_in_slices(outside: Outside) ->
         answer = await ask_watched(outside, peer, key, moves("data", range(10_000)), response)
         partitions = answer.results[0].partitions
         assert [each.partition_index for each in partitions] == list(range(10_000))
-        assert {each.error_code for each in partitions} == {ErrorCode.REPLICA_NOT_AVAILABLE}
+        assert {each.error_code for each in partitions} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 async def test_every_number_of_a_request_counts_as_a_part(outside: Outside) -> None:

@@ -200,8 +200,8 @@ async def test_log_directories_are_described_with_their_copies(outside: Outside)
     ("path", "topic", "partition", "code"),
     [
         ("three", "t", 0, ErrorCode.LOG_DIR_NOT_FOUND),
-        ("two", "t", 1, ErrorCode.REPLICA_NOT_AVAILABLE),
-        ("two", "unknown", 0, ErrorCode.REPLICA_NOT_AVAILABLE),
+        ("two", "t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("two", "unknown", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("two", "t" * 240, 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("one", "t", 0, ErrorCode.NONE),
         ("two/", "t", 0, ErrorCode.NONE),
