@@ -1,12 +1,18 @@
 """Generate docs/protocol.md, the reference of the served APIs, from their declarations.
 
-A test compares docs/protocol.md with `describe()`.
+A test compares docs/protocol.md with `describe()`. What an API does not do is the paragraph
+`Not done:` at the end of its handler's docstring, if there is one.
 """
 
+import ast
 from collections.abc import Iterator
+from pathlib import Path
 
 from tailrace.protocol.apis import APIS, Api
 from tailrace.protocol.fields import WireField, wire_fields
+
+HANDLERS = Path(__file__).parent.parent / "src" / "tailrace" / "handlers"
+NOT_DONE = "Not done: "
 
 
 def describe() -> str:
@@ -26,6 +32,9 @@ def describe() -> str:
     ]
     for api in APIS.values():
         lines += ["", f"## {api.key.title}"]
+        missing = not_done(api)
+        if missing is not None:
+            lines += ["", f"Not done: {missing}"]
         for message in (api.request, api.response):
             lines += ["", f"### {message.__name__}", ""]
             rows = list(_rows(api, message, 0))
@@ -33,6 +42,15 @@ def describe() -> str:
                 lines += ["| Field | Type | Versions | Null since | Tag |", "|---|---|---|---|---|"]
             lines += rows or ["No fields."]
     return "\n".join(lines) + "\n"
+
+
+def not_done(api: Api) -> str | None:
+    """The words of a handler's contract on what it leaves out; None if it leaves out nothing."""
+    path = HANDLERS / f"{api.key.module}.py"
+    contract = ast.get_docstring(ast.parse(path.read_text())) or ""
+    _, found, said = contract.partition(f"\n{NOT_DONE}")
+    sentence = " ".join(said.split("\n\n")[0].split())
+    return sentence if found and sentence != "nothing." else None
 
 
 def _rows(api: Api, message: type, depth: int) -> Iterator[str]:

@@ -1,9 +1,10 @@
 """DescribeLogDirs (35): the log directories of this broker, and the partitions in each.
 
-Versions: 1 to 4.
+Versions: 1 to 5.
 Behaviour: each directory with the bytes of its logs, and of the copies that move into it, with the
     offsets that they are behind. A directory out of service has KAFKA_STORAGE_ERROR.
-Version notes: v4 has the size and the free bytes of the volume, which are unknown here (-1).
+Version notes: v4 has the size and the free bytes of the volume, v5 whether it is cordoned.
+Not done: size and free bytes of volumes (-1); no directory can be cordoned.
 """
 
 from collections.abc import Awaitable, Sequence

@@ -210,7 +210,7 @@ _SERVED = (
     (ApiKey.DESCRIBE_CONFIGS, 1, 4),
     (ApiKey.ALTER_CONFIGS, 0, 2),
     (ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2),
-    (ApiKey.DESCRIBE_LOG_DIRS, 1, 4),
+    (ApiKey.DESCRIBE_LOG_DIRS, 1, 5),
     (ApiKey.CREATE_PARTITIONS, 0, 3),
     (ApiKey.DELETE_GROUPS, 0, 2),
     (ApiKey.ELECT_LEADERS, 0, 2),
