@@ -47,8 +47,8 @@ from tailrace.protocol.messages.metadata import (
 )
 from tailrace.runtime.slices import Slices, each_in_slices
 
-IDS_SINCE: Final = 12
-"""The first version in which a request may name topics by id."""
+UNREADY_FOR_IDS: Final = (10, 11)
+"""The versions with a field for the id of a topic that may not be used."""
 
 LOOKUPS_MAX: Final = 10_000
 """Most topics of a request that are looked up in one step: some 2 ms."""
@@ -59,9 +59,8 @@ def handle_metadata(
 ) -> Awaitable[MetadataResponse] | LongAnswer:
     """The cluster, with the topics that were asked for."""
     wants_all = request.topics is None or (header.api_version == 0 and not request.topics)
-    if header.api_version < IDS_SINCE and any(map(_is_by_id, request.topics or ())):
-        return _refuse_ids(services, request)
-    make = partial(_describe_cluster, services, request, wants_all=wants_all)
+    describe = _describe_by_name if header.api_version in UNREADY_FOR_IDS else _describe_cluster
+    make = partial(describe, services, request, wants_all=wants_all)
     if wants_all:
         return LongAnswer(make) if are_many(services.controller.image.topics.values()) else make()
     wanted = request.topics or ()
@@ -77,7 +76,18 @@ def _is_by_id(wanted: MetadataRequestTopic) -> bool:
     return wanted.name is None or wanted.topic_id != NO_UUID
 
 
-async def _refuse_ids(services: Services, request: MetadataRequest) -> MetadataResponse:
+async def _describe_by_name(
+    services: Services, request: MetadataRequest, *, wants_all: bool
+) -> MetadataResponse:
+    """Describe the cluster, unless the request names a topic by id."""
+    slices = Slices()
+    for wanted in request.topics or ():
+        if _is_by_id(wanted):
+            break
+        await slices.turn()
+    else:
+        return await _describe_cluster(services, request, wants_all=wants_all)
+
     def refuse(wanted: MetadataRequestTopic) -> MetadataResponseTopic:
         # Before v12 no topic of an answer is without a name.
         name = wanted.name or ""
@@ -85,7 +95,7 @@ async def _refuse_ids(services: Services, request: MetadataRequest) -> MetadataR
             error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=wanted.topic_id
         )
 
-    topics = await each_in_slices(request.topics or (), refuse, Slices())
+    topics = await each_in_slices(request.topics or (), refuse, slices)
     return MetadataResponse(
         cluster_id=services.cluster_id, controller_id=services.node_id, topics=tuple(topics)
     )

@@ -216,7 +216,6 @@ async def test_the_broker_describes_itself(outside: Outside) -> None:
 
 REFUSED = [
     (TOPIC, "nobody", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    (TOPIC, "", ErrorCode.INVALID_REQUEST),
     (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
     (BROKER, "2", ErrorCode.INVALID_REQUEST),
     (BROKER, "one", ErrorCode.INVALID_REQUEST),
@@ -228,7 +227,9 @@ REFUSED = [
 """Resources that are not here, and what is said of them."""
 
 
-@pytest.mark.parametrize(("kind", "name", "code"), REFUSED)
+@pytest.mark.parametrize(
+    ("kind", "name", "code"), [*REFUSED, (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION)]
+)
 async def test_resources_that_cannot_be_described(
     outside: Outside, kind: int, name: str, code: ErrorCode
 ) -> None:
@@ -243,7 +244,12 @@ async def test_resources_that_cannot_be_described(
 
 @pytest.mark.parametrize(
     ("kind", "name", "code"),
-    [*REFUSED, (BROKER, "1", ErrorCode.INVALID_REQUEST), (BROKER, "", ErrorCode.INVALID_REQUEST)],
+    [
+        *REFUSED,
+        (TOPIC, "", ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ErrorCode.INVALID_REQUEST),
+        (BROKER, "", ErrorCode.INVALID_REQUEST),
+    ],
 )
 async def test_resources_that_cannot_be_altered(
     outside: Outside, kind: int, name: str, code: ErrorCode
