@@ -112,6 +112,7 @@ def shard_on(outside: Outside, broker: Broker) -> Shard[AllGroupsMachine]:
             GroupSettings(),
             MemoryTopics(a=4),
             consumer_settings=lambda _: ConsumerSettings(assignment_interval_ms=0),
+            threads=outside.runtime.threads,
             chance=random.Random(1),
         ),
         GroupRecordCodec(),

@@ -134,6 +134,7 @@ class Coordinators:
                 config.groups,
                 self._topics,
                 consumer_settings=lambda _: config.consumer_groups,
+                threads=self._runtime.threads,
                 chance=self._runtime.chance,
             ),
             GroupRecordCodec(),

@@ -16,7 +16,12 @@ from tailrace.config.settings import Setting
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import InvalidRequestError, Services, error_code, error_message
 from tailrace.handlers.topics import configure_topic
-from tailrace.protocol.config_resources import RESOURCE_TYPES, ConfigOperation, ConfigSource, ResourceType
+from tailrace.protocol.config_resources import (
+    RESOURCE_TYPES,
+    ConfigOperation,
+    ConfigSource,
+    ResourceType,
+)
 from tailrace.protocol.errors import ErrorCode
 from tailrace.replication.partition import UnknownPartitionError
 from tailrace.runtime.slices import Slices

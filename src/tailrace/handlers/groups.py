@@ -74,9 +74,9 @@ def _commit(commit: Commit, groups: AllGroupsMachine, now_ms: int) -> Decision[l
 async def decide_in_turns(
     services: Services,
     group_id: str,
-    decision: Callable[[AllGroupsMachine, Sequence[V]], Decision[ErrorCode | list[T]]],
-    *,
     items: Sequence[V],
+    *,
+    decision: Callable[[AllGroupsMachine, Sequence[V]], Decision[ErrorCode | list[T]]],
 ) -> ErrorCode | list[T]:
     """The results for many items, with a turn for each `OFFSETS_PER_TURN` of them.
 
@@ -116,7 +116,7 @@ async def decide_until_done(
 async def forget_topic(services: Services, topic: Topic) -> None:
     """Delete what groups have committed for a topic that is deleted.
 
-    What a partition that is not active has stays until it expires; it does not count for a new
+    Offsets in a partition that is not active stay until they expire; they do not count for a new
     topic of the same name, which has another id.
     """
     slices = Slices()
@@ -135,6 +135,7 @@ async def forget_topic(services: Services, topic: Topic) -> None:
                     topic.name,
                     code.name,
                 )
+                break
             await slices.turn()
 
 

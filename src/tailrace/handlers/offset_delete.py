@@ -30,8 +30,8 @@ async def handle_offset_delete(
     answer: ErrorCode | list[ErrorCode] = await decide_in_turns(
         services,
         request.group_id,
-        lambda groups, part: groups.delete_offsets(request.group_id, part),
-        items=known,
+        known,
+        decision=lambda groups, part: groups.delete_offsets(request.group_id, part),
     )
     if isinstance(answer, ErrorCode):
         return OffsetDeleteResponse(error_code=answer)

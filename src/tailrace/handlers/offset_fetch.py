@@ -128,10 +128,10 @@ async def _fetch(
     answer: ErrorCode | list[FetchedOffset] = await decide_in_turns(
         services,
         group_id,
-        lambda groups, part: groups.fetch_offsets(
+        wanted,
+        decision=lambda groups, part: groups.fetch_offsets(
             group_id, part, fetcher=fetcher, is_stable=is_stable, topic_ids=ids
         ),
-        items=wanted,
     )
     if isinstance(answer, ErrorCode):
         return OffsetFetchResponseGroup(group_id=group_id, error_code=answer)
@@ -153,7 +153,7 @@ def _named(services: Services, topic: OffsetFetchRequestTopics, version: int) ->
 async def _of_all(
     services: Services, known: Iterable[TopicPartition], *, version: int, slices: Slices
 ) -> list[_Topic]:
-    """Every partition that a group has committed, by topic."""
+    """The topics for which a group has committed, with their partitions."""
     indexes: dict[str, list[int]] = {}
     for partition in known:
         indexes.setdefault(partition.topic, []).append(partition.partition)

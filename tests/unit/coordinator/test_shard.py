@@ -313,7 +313,7 @@ def test_a_reply_does_not_wait_for_ever() -> None:
 
 
 def test_a_log_that_cannot_say_what_is_committed_is_not_available() -> None:
-    """A directory that fails, or a partition that goes, between append and reply is told."""
+    """Its directory may have failed, or the partition may be gone, between append and reply."""
     error = UnusableLogError("the partition is gone")
 
     class Log(MemoryPartitionLog):

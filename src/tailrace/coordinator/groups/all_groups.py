@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
+from tailrace.coordinator.groups.assigning import Assigning
 from tailrace.coordinator.groups.classic_members import ClassicMembers
 from tailrace.coordinator.groups.commits import Commit, Committer, FetchedOffset
 from tailrace.coordinator.groups.consumer_expiry import ConsumerExpiry
@@ -51,6 +52,7 @@ from tailrace.protocol.messages.leave_group import (
     LeaveGroupResponse,
 )
 from tailrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tailrace.runtime.threads import Threads
 
 _NO_MEMBER = Committer(generation=-1, member_id="", instance_id=None)
 
@@ -64,8 +66,10 @@ class AllGroupsMachine:
         topics: Topics,
         *,
         consumer_settings: Callable[[str], ConsumerSettings],
+        threads: Threads,
         chance: random.Random,
     ) -> None:
+        """`threads` compute the targets of large groups."""
         self.classic = GroupMachine(settings, chance=chance)
         """The groups of the classic protocol, and the offsets of all groups."""
         self.consumers = ConsumerGroups(replaces=self._drop_simple)
@@ -85,18 +89,21 @@ class AllGroupsMachine:
             deadlines=self._deadlines,
             migration=migration,
         )
+        self._assigning = Assigning(self.consumers, topics, threads, settings=consumer_settings)
         self._heartbeats = ConsumerHeartbeats(
             self.consumers,
             topics,
             settings=consumer_settings,
             removals=removals,
             migration=migration,
+            assigning=self._assigning,
             chance=chance,
         )
         self._classic_members = ClassicMembers(
             topics,
             removals,
             migration,
+            assigning=self._assigning,
             settings=settings,
             consumer_settings=consumer_settings,
             chance=chance,
@@ -254,11 +261,13 @@ class AllGroupsMachine:
         """Begin the sessions of all members, and look for expired offsets from now on."""
         self.classic.start(propose)
         self._deadlines.start(propose)
+        self._assigning.start(propose)
         self._heartbeats.start(propose)
         self._expiry.start(propose)
 
     def stop(self, error: Exception) -> None:
         """Answer parked requests with `error`."""
+        self._assigning.stop()
         self._deadlines.clear()
         self.classic.stop(error)
 

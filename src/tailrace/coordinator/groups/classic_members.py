@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
+from tailrace.coordinator.groups.assigning import Assigning
 from tailrace.coordinator.groups.classic_group import CONSUMER
 from tailrace.coordinator.groups.consumer_group import (
     NO_METADATA,
@@ -65,6 +66,7 @@ class ClassicMembers:
         removals: Removals,
         migration: Migration,
         *,
+        assigning: Assigning,
         settings: GroupSettings,
         consumer_settings: Callable[[str], ConsumerSettings],
         chance: random.Random,
@@ -73,6 +75,7 @@ class ClassicMembers:
         self._removals = removals
         self._sessions = removals.sessions
         self._migration = migration
+        self._assigning = assigning
         self._settings = settings
         self._consumer_settings = consumer_settings
         self._chance = chance
@@ -184,6 +187,8 @@ class ClassicMembers:
 
             reply = replace(reply, generation_id=group.epoch)
             return Decision(reply=reply, records=records, undo=undo)
+        if planned.is_target_due:
+            self._assigning.ask(group_id)
         self._sessions.has_joined(group_id, member)
         self._sessions.expect_revocation(group_id, member)
         return Decision(reply=reply, records=planned.records)

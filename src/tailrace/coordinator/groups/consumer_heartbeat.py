@@ -22,6 +22,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from tailrace.coordinator.groups.assigning import Assigning
 from tailrace.coordinator.groups.consumer_group import (
     LEAVE_STATIC_EPOCH,
     ConsumerGroup,
@@ -76,6 +77,7 @@ class ConsumerHeartbeats:
         settings: Callable[[str], ConsumerSettings],
         removals: Removals,
         migration: Migration,
+        assigning: Assigning,
         chance: random.Random,
     ) -> None:
         """`settings` gives those of a group."""
@@ -85,6 +87,7 @@ class ConsumerHeartbeats:
         self._removals = removals
         self._sessions = removals.sessions
         self._migration = migration
+        self._assigning = assigning
         self._chance = chance
         self._regexes = Regexes(groups, topics, settings=settings)
         self._propose: Propose | None = None
@@ -196,6 +199,8 @@ class ConsumerHeartbeats:
         self._sessions.renew(group.group_id, member)
         if before != member.current:
             self._sessions.expect_revocation(group.group_id, member)
+        if planned.is_target_due:
+            self._assigning.ask(group.group_id)
         if self._propose is not None:
             self._regexes.resolve_later(group, planned.subscriptions, self._propose, now_ms=now_ms)
 

@@ -21,6 +21,7 @@ from tailrace.coordinator.groups.regexes import dropped_regexes
 from tailrace.coordinator.groups.target_assignment import (
     GroupUpdate,
     compute_target,
+    is_large,
     topic_ids_of,
 )
 from tailrace.coordinator.groups.topics import Topics
@@ -56,6 +57,8 @@ class PlannedHeartbeat:
     subscriptions: Counter[Subscription]
     """The subscriptions of all members afterwards."""
     records: tuple[CoordinatorRecord, ...]
+    is_target_due: bool
+    """Whether a new target is due that takes longer than a turn of the event loop may."""
 
 
 def plan_heartbeat(beat: Heartbeat) -> PlannedHeartbeat:
@@ -83,7 +86,13 @@ def plan_heartbeat(beat: Heartbeat) -> PlannedHeartbeat:
     update = GroupUpdate(
         group=group, epoch=epoch, updated=updated, replaced_id=beat.beating.replaced_id
     )
-    target_epoch, target = _target(beat, update, records=records)
+    is_due = _is_target_due(beat, epoch)
+    is_target_due = is_due and is_large(update, beat.topics)
+    target_epoch, target = group.target_epoch, group.target_of(updated)
+    if is_due and not is_target_due:
+        found = compute_target(update, beat.topics, settings=beat.settings, now_ms=beat.now_ms)
+        records += found.records
+        target_epoch, target = epoch, found.targets[updated.member_id]
     current = before.current
     if has_changed or not current.is_reconciled(target_epoch):
         goal = Goal(
@@ -102,6 +111,7 @@ def plan_heartbeat(beat: Heartbeat) -> PlannedHeartbeat:
         epoch=epoch,
         subscriptions=subscriptions,
         records=tuple(records),
+        is_target_due=is_target_due,
     )
 
 
@@ -121,15 +131,8 @@ def _changes_topics(group: ConsumerGroup, before: ConsumerMember, updated: Consu
     return old.names != new.names or group.topics_of(old) != group.topics_of(new)
 
 
-def _target(
-    beat: Heartbeat, update: GroupUpdate, *, records: list[CoordinatorRecord]
-) -> tuple[int, Partitions]:
-    """Epoch and target of the member; a new one is computed when it is due."""
-    group, updated = update.group, update.updated
-    age_ms = beat.now_ms - group.target_timestamp_ms
+def _is_target_due(beat: Heartbeat, epoch: int) -> bool:
+    """Whether the group epoch is ahead of its target, which is old enough for another one."""
+    age_ms = beat.now_ms - beat.group.target_timestamp_ms
     has_waited = not 0 <= age_ms < beat.settings.assignment_interval_ms
-    if update.epoch > group.target_epoch and has_waited:
-        found = compute_target(update, beat.topics, settings=beat.settings, now_ms=beat.now_ms)
-        records += found.records
-        return update.epoch, found.targets[updated.member_id]
-    return group.target_epoch, group.target_of(updated)
+    return epoch > beat.group.target_epoch and has_waited

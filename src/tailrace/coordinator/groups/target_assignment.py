@@ -6,6 +6,7 @@ Only targets that have changed are written, then the epoch that they are for.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from tailrace.coordinator.groups.assignors import ASSIGNORS
@@ -20,6 +21,9 @@ from tailrace.coordinator.groups.consumer_records import target_epoch_record, ta
 from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.coordinator.groups.topics import Topics
 from tailrace.coordinator.machine import CoordinatorRecord
+
+SIZE_MAX: Final = 150
+"""Members and partitions, together, that are assigned in one turn of the loop: 30 us for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,21 @@ def compute_target(
 ) -> TargetAssignment:
     """Assign with the assignor that most members ask for, else with the default."""
     group, members = update.group, update.members
+    problem = posed_problem(group, members, topics)
+    targets = ASSIGNORS[preferred_assignor(members, settings)](problem)
+    records = [
+        target_record(group.group_id, member_id, target)
+        for member_id, target in targets.items()
+        if group.target.get(member_id) != target
+    ]
+    records.append(target_epoch_record(group.group_id, update.epoch, now_ms))
+    return TargetAssignment(targets=targets, records=tuple(records))
+
+
+def posed_problem(
+    group: ConsumerGroup, members: Mapping[str, ConsumerMember], topics: Topics
+) -> Problem:
+    """The problem of an assignor: the members of a group and their topics, as they are now."""
     known: dict[Subscription, frozenset[UUID]] = {}
     for member in members.values():
         if member.subscription not in known:
@@ -65,7 +84,7 @@ def compute_target(
         topic = topics.by_id(topic_id)
         assert topic is not None
         counts[topic_id] = topic.partition_count
-    problem = Problem(
+    return Problem(
         members={
             member_id: AssignedMember(
                 topic_ids=known[member.subscription],
@@ -76,14 +95,17 @@ def compute_target(
         },
         partition_counts=counts,
     )
-    targets = ASSIGNORS[preferred_assignor(members, settings)](problem)
-    records = [
-        target_record(group.group_id, member_id, target)
-        for member_id, target in targets.items()
-        if group.target.get(member_id) != target
-    ]
-    records.append(target_epoch_record(group.group_id, update.epoch, now_ms))
-    return TargetAssignment(targets=targets, records=tuple(records))
+
+
+def is_large(update: GroupUpdate, topics: Topics) -> bool:
+    """Whether a target for the group takes longer than a turn of the event loop may."""
+    size = len(update.group.members)
+    for name in update.group.topics_of_all(
+        {*update.group.subscriptions, update.updated.subscription}
+    ):
+        topic = topics.by_name(name)
+        size += 0 if topic is None else topic.partition_count
+    return size > SIZE_MAX
 
 
 def topic_ids_of(

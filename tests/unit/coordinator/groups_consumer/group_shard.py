@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from tailrace.coordinator.groups.assigning import Assigning
 from tailrace.coordinator.groups.consumer_group import (
     ConsumerGroup,
     ConsumerState,
@@ -31,7 +32,7 @@ from tailrace.protocol.messages.consumer_group_heartbeat import (
 from tailrace.records.batch import Batch
 from tailrace.records.builder import records_of
 from tailrace.testing.coordinator_log import MemoryPartitionLog
-from tailrace.testing.outside import Outside
+from tailrace.testing.outside import InlineThreads, Outside
 from tests.unit.coordinator.groups_consumer.assigning import partitions, text, topic_id
 from tests.unit.coordinator.groups_consumer.codec import GroupCodec, type_of
 
@@ -82,6 +83,7 @@ class ConsumerMachine:
         migration = Migration(
             classic, topics, settings=GroupSettings(), consumer_settings=settings_of
         )
+        self.assigning = Assigning(self.groups, topics, InlineThreads(), settings=settings_of)
         self.heartbeats = ConsumerHeartbeats(
             self.groups,
             topics,
@@ -94,6 +96,7 @@ class ConsumerMachine:
                 migration=migration,
             ),
             migration=migration,
+            assigning=self.assigning,
             chance=random.Random(1),
         )
 
@@ -105,6 +108,7 @@ class ConsumerMachine:
 
     def start(self, propose: Propose) -> None:
         self.deadlines.start(propose)
+        self.assigning.start(propose)
         self.heartbeats.start(propose)
 
     def stop(self, _: Exception) -> None:

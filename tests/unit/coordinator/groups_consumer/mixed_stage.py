@@ -51,6 +51,7 @@ class MixedBroker(Broker):
                 self._settings,
                 self.topics,
                 consumer_settings=lambda _: self.consumer_settings,
+                threads=self._outside.runtime.threads,
                 chance=self._chance,
             ),
             CODEC,
@@ -133,10 +134,13 @@ class ConsumerClient:
     regex: str | None = None
     epoch: int = 0
     owned: frozenset[int] = frozenset()
+    is_unsure: bool = False
+    """Whether the last answer was lost; the next request says all then, and is told all."""
 
     async def beat(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
         """Send a heartbeat with what it owns, and take what the answer says."""
-        is_first = self.epoch == 0
+        is_full = self.epoch == 0 or self.is_unsure
+        self.is_unsure = True
         owned = (
             (TopicPartitions(topic_id=topic_id(TOPIC), partitions=tuple(sorted(self.owned))),)
             if self.owned
@@ -147,16 +151,17 @@ class ConsumerClient:
             "member_id": self.member_id,
             "instance_id": self.instance_id,
             "member_epoch": self.epoch,
-            "rebalance_timeout_ms": 20_000 if is_first else -1,
-            "subscribed_topic_names": self.topics if is_first else None,
-            "subscribed_topic_regex": self.regex if is_first else None,
-            "topic_partitions": () if is_first else owned,
+            "rebalance_timeout_ms": 20_000 if is_full else -1,
+            "subscribed_topic_names": self.topics if is_full else None,
+            "subscribed_topic_regex": self.regex if is_full else None,
+            "topic_partitions": () if self.epoch == 0 else owned,
         }
         request = ConsumerGroupHeartbeatRequest(**told | fields)
         client = Client("client", "127.0.0.1", 1)
         answer: ConsumerGroupHeartbeatResponse = await self.broker.run(
             lambda machine, now: machine.consumer_heartbeat(client, request, now)
         )
+        self.is_unsure = False
         if answer.error_code == ErrorCode.NONE and answer.member_epoch >= 0:
             self.epoch = answer.member_epoch
             if answer.assignment is not None:

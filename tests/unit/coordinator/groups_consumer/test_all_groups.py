@@ -55,6 +55,7 @@ class Broker:
                 GroupSettings(retention_ms=RETENTION_MS, initial_delay_ms=0),
                 self.topics,
                 consumer_settings=lambda _: self.consumer_settings,
+                threads=self.outside.runtime.threads,
                 chance=random.Random(1),
             ),
             GroupCodec(),

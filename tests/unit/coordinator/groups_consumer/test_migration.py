@@ -471,3 +471,15 @@ async def test_the_time_to_join_counts_from_the_first_time_it_was_told(broker: M
         await broker.passes(1)
         await one.heartbeat()
     assert one.member_id in broker.consumers.members
+
+
+@on_mixed_stage()
+async def test_a_sync_is_refused_when_the_group_has_moved_on(broker: MixedBroker) -> None:
+    """Between the join and the sync of a member another one has joined."""
+    one = ClassicClient(broker, "one")
+    three = ConsumerClient(broker, "three")
+    await three.beat()
+    joined = await one.join()
+    await ConsumerClient(broker, "four").beat()
+    assert await one.take(joined) == REBALANCE
+    await settle(broker, three, one)
