@@ -19,7 +19,7 @@ ROWS = {
     "DefaultRecordTest": 20,
     "FetchSessionTest": 25,
     "FileRecordsTest": 23,
-    "GroupMetadataManagerTest": 129,
+    "GroupMetadataManagerTest": 226,
     "KafkaProducerTest": 71,
     "LeaderEpochFileCacheTest": 44,
     "LocalLogTest": 37,
