@@ -283,6 +283,11 @@ def test_a_group_of_any_clients_comes_to_rest(kinds: tuple[str, ...], seed: int)
     play(kinds, seed)
 
 
+def test_members_that_wait_rebalance_when_their_group_becomes_classic() -> None:
+    """They have waited for partitions of the member that came back with the other protocol."""
+    play((CONSUMER, CLASSIC), 750)
+
+
 def play(kinds: tuple[str, ...], seed: int) -> None:
     """Play one group from a seed."""
 

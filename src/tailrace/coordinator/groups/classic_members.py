@@ -169,7 +169,12 @@ class ClassicMembers:
         )
         stays = self._after_replacement(group, beating, member)
         if stays is not None:
-            is_stale = planned.epoch > group.target_epoch
+            # In a stable classic group nobody asks again for partitions that it has waited for.
+            is_stale = planned.epoch > group.target_epoch or any(
+                not each.current.is_reconciled(group.target_epoch)
+                for member_id, each in group.members.items()
+                if member_id != beating.replaced_id
+            )
             records = self._migration.downgrade(
                 group,
                 stays,
