@@ -53,7 +53,8 @@ class Membership:
 
     def wants_to_commit(self, probability: float) -> bool:
         """Whether there is something to commit, and chance would have it now."""
-        return self._is_dirty and self._life.chance.random() < probability
+        is_possible = self._is_dirty and bool(self._offsets)
+        return is_possible and self._life.chance.random() < probability
 
     def begin_commit(self) -> tuple[int, dict[int, int]]:
         """Begin a commit: its number in the history, and offsets by partition."""
@@ -255,7 +256,9 @@ async def _consume_with_aiokafka(life: Life) -> None:
         )
         if membership.wants_to_commit(0.5):
             await asyncio.to_thread(life.stopping.wait, life.work_s())
-            await commit()
+            # The partitions may have been taken away meanwhile.
+            if membership.wants_to_commit(1):
+                await commit()
     await asyncio.wait_for(consumer.stop(), 5 * timeout_ms / 1000)
 
 
