@@ -25,7 +25,7 @@ from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
 from tailrace.broker.coordinators import Coordinators, PartitionDoors
 from tailrace.broker.loading import Loading
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
-from tailrace.broker.wiring import find_handlers
+from tailrace.broker.wiring import find_handlers, find_repeats
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.store import LocalStore
@@ -100,7 +100,7 @@ class RunningBroker:
         logs: LogManager,
         controller: Controller,
         replicas: Replicas,
-        around: Callable[[Dispatch], Dispatch],
+        around: Callable[[Dispatch], Dispatch] | None,
     ) -> None:
         """`around` gives what answers requests, from what would without it."""
         self.config = config
@@ -255,11 +255,16 @@ class RunningBroker:
             self._runtime.threads.close()
         logger.info("broker_stopped node=%d", self.config.node_id)
 
-    def _server_of(self, services: Services, around: Callable[[Dispatch], Dispatch]) -> Server:
+    def _server_of(
+        self, services: Services, around: Callable[[Dispatch], Dispatch] | None
+    ) -> Server:
         config = self.config
+        dispatch = Dispatcher(find_handlers(services), self._runtime.threads).dispatch
         return Server(
             self._runtime.network,
-            around(Dispatcher(find_handlers(services), self._runtime.threads).dispatch),
+            around(dispatch) if around else dispatch,
+            # A repeated request would pass by `around`.
+            open_repeats=None if around else find_repeats(services),
             read_from_device=services.device_reads.first_bytes,
             address=(config.host, config.port),
             frame_bytes_max=config.frame_bytes_max,
@@ -411,7 +416,7 @@ async def start_broker(
     config: BrokerConfig,
     runtime: Runtime,
     *,
-    around: Callable[[Dispatch], Dispatch] = lambda dispatch: dispatch,
+    around: Callable[[Dispatch], Dispatch] | None = None,
 ) -> RunningBroker:
     """Open the data directories and listen; the broker accepts requests when this returns.
 

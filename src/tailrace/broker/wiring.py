@@ -5,7 +5,7 @@ from functools import cache, partial
 from importlib import import_module
 
 from tailrace.handlers.services import Services
-from tailrace.protocol.answers import Handled, Handler
+from tailrace.protocol.answers import Handled, Handler, Repeats
 from tailrace.protocol.apis import ApiKey
 
 
@@ -26,3 +26,18 @@ def find_handlers(services: Services) -> Callable[[int], Handler]:
         return partial(load_handler(key), services)
 
     return find
+
+
+def find_repeats(services: Services) -> Callable[[], Repeats]:
+    """A function that returns what remembers the produce requests of one connection."""
+
+    @cache
+    def connections() -> Callable[[], Repeats]:
+        from tailrace.handlers.repeated_produce import ProduceBuffers, RepeatedProduce
+
+        return partial(RepeatedProduce, services, ProduceBuffers())
+
+    def open_repeats() -> Repeats:
+        return connections()()
+
+    return open_repeats

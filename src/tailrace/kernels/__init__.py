@@ -28,6 +28,7 @@ from tailrace.kernels.key_map import (
     choose_records,
     put_keys,
 )
+from tailrace.kernels.produces import Taking, take_produces
 from tailrace.kernels.records import (
     PAYLOAD_WIDTH,
     RECORD_SIZE_MIN,
@@ -69,6 +70,7 @@ __all__ = [
     "Payload",
     "RecordFault",
     "Refusal",
+    "Taking",
     "Total",
     "add_plain_records",
     "choose_records",
@@ -84,6 +86,7 @@ __all__ = [
     "load",
     "plain_records",
     "put_keys",
+    "take_produces",
     "walk_records",
     "walk_run",
     "worth_loading",

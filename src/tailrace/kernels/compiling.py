@@ -15,11 +15,13 @@ from functools import cache
 from typing import Any, Final, TypeAlias
 
 import numba
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import binding as llvm  # type: ignore[import-untyped]
+from llvmlite import ir
 from numba.core import cgutils
 from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 
+from tailrace.kernels.checksums import BLOCK, add_block, add_byte
 from tailrace.kernels.kernel import PLAIN_BLOCK, copy_bytes, count_plain, is_helper
 from tailrace.kernels.machine import build_object
 
@@ -79,6 +81,10 @@ def _prepared(plain: PlainFunction) -> types.FunctionType:
             scope[name] = _machine_copy()
         elif called is count_plain:
             scope[name] = _machine_count()
+        elif called is add_byte:
+            scope[name] = _machine_checksum(1) if _has_checksum() else _compiled_helper(called)
+        elif called is add_block:
+            scope[name] = _machine_checksum(BLOCK) if _has_checksum() else _compiled_helper(called)
         elif isinstance(called, types.FunctionType) and is_helper(called):
             scope[name] = _compiled_helper(called)
     copy = types.FunctionType(plain.__code__, scope, plain.__name__)
@@ -189,3 +195,45 @@ def _machine_count() -> Untyped:
         return integer(data, integer, integer, integer), generate
 
     return intrinsic(count)
+
+
+@cache
+def _has_checksum() -> bool:
+    """Whether the processor has an instruction for CRC-32C that is used here."""
+    return bool(llvm.get_host_cpu_features().get("sse4.2", False))
+
+
+@cache
+def _machine_checksum(size: int) -> Untyped:
+    """`add_byte` or `add_block` as one instruction of SSE4.2, for so many bytes."""
+    register = ir.IntType(64 if size == BLOCK else 32)
+    operand = ir.IntType(8 * size)
+    name = f"llvm.x86.sse42.crc32.{register.width}.{operand.width}"
+
+    def generate(
+        context: Untyped, builder: Untyped, signature: Untyped, arguments: Untyped
+    ) -> Untyped:
+        data, at, crc = arguments
+        pointer = builder.gep(
+            context.make_array(signature.args[0])(context, builder, data).data, [at]
+        )
+        taken = builder.load(builder.bitcast(pointer, operand.as_pointer()))
+        taken.align = 1
+        instruction = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(register, [register, operand]), name
+        )
+        if register.width == 64:
+            return builder.call(instruction, [crc, taken])
+        found = builder.call(instruction, [builder.trunc(crc, register), taken])
+        return builder.zext(found, ir.IntType(64))
+
+    def add(
+        typing: Untyped,  # noqa: ARG001
+        data: Untyped,
+        at: Untyped,  # noqa: ARG001
+        crc: Untyped,  # noqa: ARG001
+    ) -> Untyped:
+        integer = numba.int64
+        return integer(data, integer, integer), generate
+
+    return intrinsic(add)

@@ -7,7 +7,7 @@ Not here: how an answer is encoded and when it leaves (`server.dispatch`, `serve
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from tailrace.errors import FatalError
 from tailrace.protocol.fields import Message
@@ -34,6 +34,25 @@ Handled = Answer | Awaitable[Answer] | LongAnswer
 
 Handler = Callable[[RequestHeader, Any], Handled]
 """The request is None for an ApiVersions request of a version that is not served."""
+
+
+class Repeats(Protocol):
+    """The requests of one connection that can be answered again without being decoded."""
+
+    def learn(
+        self, header: RequestHeader, request: Message, *, answer: Answer, frame: memoryview
+    ) -> None:
+        """Note a request that was answered at once; `frame` has the size in front cut off."""
+        ...
+
+    def take(
+        self, received: bytearray, start: int, limit: int, *, frame_bytes_max: int
+    ) -> tuple[int, bytes] | None:
+        """Answer the requests at `start` that repeat a noted one; None if the first does not.
+
+        Returns the position behind the last of them, and their answers.
+        """
+        ...
 
 
 class CloseConnectionError(FatalError):

@@ -20,6 +20,7 @@ from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.waiting import Watched
 from tailrace.runtime.files import CutMeanwhileError
 from tailrace.storage.appends import PlannedAppend
+from tailrace.storage.checked_appends import CheckedBatches, append_checked
 from tailrace.storage.directories import unusable
 from tailrace.storage.epochs import EpochEnd
 from tailrace.storage.log import Log, LogAppendInfo
@@ -115,19 +116,35 @@ class Partition:
             )
         )
 
+    def append_checked(self, batches: CheckedBatches, *, now_ms: int) -> bool:
+        """Append batches that a kernel has checked (`storage.checked_appends`).
+
+        False if nothing was appended: `append` handles what is in the way.
+        """
+        try:
+            is_done = append_checked(self.log, batches, now_ms=now_ms)
+        except OSError:
+            return False
+        if is_done:
+            self._note_appended()
+        return is_done
+
     def _append(self, append: Callable[[], LogAppendInfo]) -> LogAppendInfo:
         try:
             appended = append()
         except OSError as error:
             self.failed(error)
             raise
+        self._note_appended()
+        return appended
+
+    def _note_appended(self) -> None:
         # The leader is the only in-sync replica.
         self.log.advance_high_watermark(self.log.end_offset)
         if self._is_refused:
             logger.info("append_recovered path=%s", self.log.folder.path)
             self._is_refused = False
         self.appended.changed()
-        return appended
 
     def read(
         self, offset: Offset, *, bytes_max: int, is_first_whole: bool, limit: ReadLimit

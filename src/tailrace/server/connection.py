@@ -20,7 +20,7 @@ from tailrace.errors import TailraceError
 from tailrace.protocol.answers import CloseConnectionError
 from tailrace.protocol.fields import Records
 from tailrace.runtime.network import AcceptedSocket
-from tailrace.server.dispatch import Dispatch
+from tailrace.server.dispatch import ConnectionRepeats, Dispatch
 from tailrace.server.memory import ConnectionMemory, ReceiveTurns, RequestMemory
 from tailrace.server.receiving import RequestInput
 from tailrace.server.sending import NotCachedError, ResponseSender, StoredBytesError
@@ -42,6 +42,7 @@ class Connection:
         socket: AcceptedSocket,
         dispatch: Dispatch,
         *,
+        repeats: ConnectionRepeats,
         sending: ResponseSender,
         frame_bytes_max: int,
         memory: RequestMemory,
@@ -52,6 +53,7 @@ class Connection:
         """`on_lost` has to close the connection, now or in a later turn of the loop."""
         self._socket = socket
         self._dispatch = dispatch
+        self._repeats = repeats
         self._sending = sending
         self._on_lost = on_lost
         self._on_close = on_close
@@ -199,10 +201,15 @@ class Connection:
     def _work(self) -> None:
         """Answer the complete frames, until a response waits or the kernel's buffer is full."""
         while not self._is_closed and self._answering is None and not self._is_blocked:
+            repeated = self.requests.take_repeated(self._repeats)
+            if repeated is not None:
+                if repeated:
+                    self._output.append(repeated)
+                continue
             frame = self.requests.next_frame()
             if frame is None:
                 break
-            answer = self._dispatch(frame, self._socket.peer)
+            answer = self._dispatch(frame, self._socket.peer, self._repeats)
             del frame  # So that its memory is freed as soon as it is answered.
             if isinstance(answer, list):
                 self.requests.answered()

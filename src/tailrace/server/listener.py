@@ -3,12 +3,14 @@
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from tailrace.protocol.answers import Repeats
 from tailrace.runtime.network import AcceptedSocket, Listener, Network
 from tailrace.server.connection import Connection
-from tailrace.server.dispatch import Dispatch
+from tailrace.server.dispatch import ConnectionRepeats, Dispatch
 from tailrace.server.memory import ReceiveTurns, RequestMemory
 from tailrace.server.quotas import ConnectionLimits, ConnectionQuotas
 from tailrace.server.sending import DeviceRead, ResponseSender
@@ -42,6 +44,7 @@ class Server:
         network: Network,
         dispatch: Dispatch,
         *,
+        open_repeats: Callable[[], Repeats] | None,
         read_from_device: DeviceRead,
         address: tuple[str, int],
         frame_bytes_max: int,
@@ -52,6 +55,7 @@ class Server:
         self._network = network
         self._address = address
         self._dispatch = dispatch
+        self._open_repeats = open_repeats
         self._sending = ResponseSender(read_from_device)
         self._frame_bytes_max = frame_bytes_max
         self._idle_s_max = idle_ms_max / 1000
@@ -171,6 +175,7 @@ class Server:
         connection = Connection(
             socket,
             self._dispatch,
+            repeats=ConnectionRepeats(self._open_repeats),
             sending=self._sending,
             frame_bytes_max=self._frame_bytes_max,
             memory=self._memory,

@@ -11,6 +11,7 @@ from typing import Final
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.frames import SIZE_BYTES, check_size
 from tailrace.runtime.network import Socket
+from tailrace.server.dispatch import ConnectionRepeats
 from tailrace.server.large import FIRST_BYTES, LargeRequest
 from tailrace.server.memory import ConnectionMemory
 
@@ -120,6 +121,21 @@ class RequestInput:
             self.large = LargeRequest(start, size, share=self._share, objects_bytes=objects_bytes)
             self._start = self._end = 0
         return None
+
+    def take_repeated(self, repeats: ConnectionRepeats) -> bytes | None:
+        """Answers to the next frames, if they repeat a known request; else None.
+
+        They may be empty, because not every request has an answer.
+        """
+        if self._start == self._end or self.large is not None:
+            return None
+        taken = repeats.take(
+            self._input, self._start, self._end, frame_bytes_max=self._frame_bytes_max
+        )
+        if taken is None:
+            return None
+        self._start, answers = taken
+        return answers
 
     def answered(self) -> None:
         """Release the request's memory before the response is sent, which may take long."""

@@ -315,8 +315,11 @@ def _allowed_timestamps(batch: Batch, config: LogConfig, now_ms: int) -> tuple[i
         is_append_time or batch.max_timestamp == NO_TIMESTAMP
     ):
         return _NOTHING_ALLOWED
-    if is_append_time:
-        return None
+    return None if is_append_time else allowed_timestamps(config, now_ms)
+
+
+def allowed_timestamps(config: LogConfig, now_ms: int) -> tuple[int, int]:
+    """Earliest and latest timestamp in milliseconds that a record with CreateTime may have."""
     return (
         max(now_ms - config.timestamp_before_ms_max, -INT64_MAX),
         min(now_ms + config.timestamp_after_ms_max, INT64_MAX),

@@ -199,13 +199,10 @@ class Log:
             )
             if known is not None:
                 return _appended_before(known, log_start_offset=self.start_offset)
-        self._roll_if_due(
-            batch.size,
-            base_offset=base_offset,
-            last_offset=last_offset,
-            max_timestamp=max_timestamp,
-            now_ms=now_ms,
-        )
+        if self.must_roll(
+            batch.size, last_offset=last_offset, max_timestamp=max_timestamp, now_ms=now_ms
+        ):
+            self.roll(base_offset)
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
         self.segments.active.append(
@@ -256,13 +253,13 @@ class Log:
                 # A marker that cannot be read must be refused before it is in the log.
                 end_transaction_marker_or_none(batch)
         base_offset = planned.batches[0].base_offset
-        self._roll_if_due(
+        if self.must_roll(
             len(planned.data),
-            base_offset=base_offset,
             last_offset=planned.last_offset,
             max_timestamp=planned.max_timestamp,
             now_ms=now_ms,
-        )
+        ):
+            self.roll(base_offset)
         for batch in planned.batches:
             if batch.leader_epoch >= 0:
                 self.epochs.assign(batch.leader_epoch, batch.base_offset)
@@ -352,6 +349,29 @@ class Log:
         self.producers.advance_high_watermark(self.positions.high_watermark)
         self.positions.settle_last_stable(self.producers.first_unstable_offset)
         return True
+
+    def must_roll(self, size: int, *, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        """Whether a new segment has to begin before an append of `size` bytes with these values."""
+        active = self.segments.active
+        if active.created_ms is None:
+            active.created_ms = now_ms
+        facts = RollFacts(
+            active.log.size,
+            active.base_offset,
+            active.first_timestamp,
+            active.created_ms,
+            not (active.offset_index.is_full or active.time_index.is_full),
+            self._jitter_ms,
+        )
+        reason = roll_reason(
+            facts,
+            incoming_bytes=size,
+            incoming_last_offset=last_offset,
+            incoming_max_timestamp=max_timestamp,
+            config=self.config,
+            now_ms=now_ms,
+        )
+        return self._is_roll_due or reason is not None
 
     def roll(self, base_offset: int = 0) -> Segment:
         """Close the active segment and begin a new one at the log end offset.
@@ -516,31 +536,6 @@ class Log:
             self.producers.complete(completed)
         if batch.is_transactional:
             self.positions.settle_last_stable(self.producers.first_unstable_offset)
-
-    def _roll_if_due(
-        self, size: int, *, base_offset: int, last_offset: int, max_timestamp: int, now_ms: int
-    ) -> None:
-        active = self.segments.active
-        if active.created_ms is None:
-            active.created_ms = now_ms
-        facts = RollFacts(
-            active.log.size,
-            active.base_offset,
-            active.first_timestamp,
-            active.created_ms,
-            not (active.offset_index.is_full or active.time_index.is_full),
-            self._jitter_ms,
-        )
-        reason = roll_reason(
-            facts,
-            incoming_bytes=size,
-            incoming_last_offset=last_offset,
-            incoming_max_timestamp=max_timestamp,
-            config=self.config,
-            now_ms=now_ms,
-        )
-        if self._is_roll_due or reason is not None:
-            self.roll(base_offset)
 
 
 def is_flush_due(log: Log) -> bool:

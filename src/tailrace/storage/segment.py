@@ -82,7 +82,8 @@ class Segment:
         self._files = files
         self._index_interval_bytes = config.index_interval_bytes
         self._index_bytes_max = config.segment_index_bytes
-        self._bytes_since_index_entry = 0
+        self.bytes_before_entry = config.index_interval_bytes
+        """Bytes that may be appended before the next index entries; below 0 if they are due."""
         self._first_timestamp: int | None = None
         self._is_finished = False
         self._finish_count = 0
@@ -164,12 +165,12 @@ class Segment:
             newest = TimestampOffset(max_timestamp, max_timestamp_offset)
         # This append is counted after the check, so the first one of a segment never gets an entry:
         # its position is 0, where a search without an entry begins.
-        if self._bytes_since_index_entry > self._index_interval_bytes:
+        if self.bytes_before_entry < 0:
             position = _append_with_entries(self, planned, newest)
-            self._bytes_since_index_entry = 0
+            self.bytes_before_entry = self._index_interval_bytes
         else:
             position = self.log.append(data)
-        self._bytes_since_index_entry += self.log.size - position
+        self.bytes_before_entry -= self.log.size - position
         if not position:
             self._first_timestamp = max_timestamp
         self.newest = newest
@@ -268,7 +269,7 @@ class Segment:
         self.transactions.truncate_to(offset)
         if cut:
             self.log.truncate(position)
-        self._bytes_since_index_entry = 0
+        self.bytes_before_entry = self._index_interval_bytes
         self._is_finished = False
         if not position:
             self.created_ms = None

@@ -193,7 +193,7 @@ class BrokerProcess:
 
         async def answer() -> bytes:
             assert self._dispatch is not None
-            found = self._dispatch(memoryview(frame)[4:], "test")
+            found = self._dispatch(memoryview(frame)[4:], "test", None)
             buffers = await found if isinstance(found, Awaitable) else found
             return b"".join(cast("list[Buffer]", buffers))
 

@@ -34,7 +34,7 @@ from tailrace.protocol.frames import (
     response_buffers,
 )
 from tailrace.records.layout import HEADER_SIZE
-from tailrace.server.dispatch import Dispatch
+from tailrace.server.dispatch import ConnectionRepeats, Dispatch
 from tailrace.testing.error_responses import FROM_ANSWER, error_response, has_place, with_error
 
 _FRAME_HEAD: Final = 8
@@ -208,13 +208,15 @@ class RequestFaults:
     def around(self, dispatch: Dispatch) -> Dispatch:
         """A function that answers as `dispatch` does, with the faults."""
 
-        def answer(frame: memoryview, peer: str) -> list[Records] | Awaitable[list[Records]]:
+        def answer(
+            frame: memoryview, peer: str, repeats: ConnectionRepeats | None
+        ) -> list[Records] | Awaitable[list[Records]]:
             if not self._faults:
-                return dispatch(frame, peer)
+                return dispatch(frame, peer, repeats)
             header, position = read_request_header(frame, peer=peer)
             met = self._meet(header, frame, position)
             if met.action is None and not met.delays:
-                return dispatch(frame, peer)
+                return dispatch(frame, peer, repeats)
             return _disturb(dispatch, frame, header=header, met=met)
 
         return answer
@@ -310,7 +312,7 @@ async def _disturb(
                 # A producer with acks=0 wants no answer; Kafka tells it of an error in this way.
                 raise CloseConnectionError(f"{_name(header)} met a fault: {code.name} with acks=0")
             return _encode(header, met.refusal)
-    answer = dispatch(frame, header.peer)
+    answer = dispatch(frame, header.peer, None)
     buffers = await answer if isinstance(answer, Awaitable) else answer
     match met.action:
         case Drop():

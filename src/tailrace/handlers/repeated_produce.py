@@ -1,0 +1,273 @@
+"""Produce requests that repeat an earlier one of their connection, but for their records.
+
+A producer sends the same request again and again: the same client, acks, topic and partition, with
+another correlation id and other records. So the bytes around these are compared with those of an
+earlier request and not decoded, and the answer is that request's with another correlation id and
+another base offset. One kernel call takes all such requests that have been received, and one write
+appends their batches. It costs a tenth of the general path (decision 41).
+
+`handlers.produce` says what a request means. Here a request is answered only as it would be
+answered there, byte by byte, and the log is then the same; every other request goes there. That is:
+
+    learn   a request for one partition was answered there without an error, at once
+    take    each byte of the next one that stands for anything else is equal; the topic, its
+            settings, the partition and the producer are looked up anew at each call
+
+Invariant: nothing of a topic is remembered but its name, so that no change of it is missed.
+"""
+
+import platform
+from dataclasses import replace
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from tailrace import kernels
+from tailrace.errors import TailraceError
+from tailrace.handlers.services import Services
+from tailrace.kernels import Taking
+from tailrace.kernels.checksums import MACHINES
+from tailrace.model import NO_PRODUCER_ID, Acks, ProducerId, TopicPartition
+from tailrace.protocol.answers import Answer
+from tailrace.protocol.apis import APIS, ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message, received_records
+from tailrace.protocol.frames import (
+    SIZE_BYTES,
+    RequestHeader,
+    encode_response,
+    request_buffers,
+)
+from tailrace.protocol.messages.produce import ProduceRequest, ProduceResponse
+from tailrace.records.batch import Batch
+from tailrace.records.layout import HEADER_SIZE
+from tailrace.replication.partition import Partition
+from tailrace.storage.checked_appends import CheckedBatches, allows_checked, plan_checked
+
+KNOWN_MAX: Final = 8
+"""Requests that are remembered of each connection: looking for one takes 0.1 us."""
+
+BYTES_MAX: Final = 64 * 1024
+"""Room for batches and for answers of one call; the input of a connection holds no more."""
+
+TAKEN_MAX: Final = 1024
+"""Most requests of one call."""
+
+PLAIN_RECORDS: Final = 15
+"""The records that plain code walks in the time by which the general path is slower."""
+
+_CONSTANT_FROM: Final = 8
+"""From this position of a request on, behind the correlation id, its head is constant."""
+
+
+class _Known(NamedTuple):
+    """The parts of a request that its repetitions have too, and what their answers rest on."""
+
+    version: int
+    client_id: str | None
+    acks: int
+    timeout_ms: int
+    topic: str
+    topic_id: UUID
+    partition: int
+    producer_id: ProducerId
+    log_start_offset: int
+
+
+class _Repeat(NamedTuple):
+    """The frame of a request, cut by what may differ, and its answer."""
+
+    head: bytes
+    """From the key to before the length of the records."""
+    tail: bytes
+    """Behind the records."""
+    constant: bytes
+    """The head from behind the correlation id."""
+    is_flexible: bool
+    answer: bytes
+    """The whole frame; empty with acks 0."""
+    offset_at: int
+    """Position of the base offset in the answer."""
+
+
+class ProduceBuffers:
+    """Memory that all connections of an event loop share: it is used within one call only."""
+
+    def __init__(self) -> None:
+        self.state = kernels.int64s(len(Taking))
+        self.starts = kernels.int64s(TAKEN_MAX)
+        self.batches = memoryview(bytearray(BYTES_MAX))
+        self.answers = memoryview(bytearray(BYTES_MAX))
+
+
+class RepeatedProduce:
+    """The produce requests that one connection has sent, to answer the same again."""
+
+    def __init__(self, services: Services, buffers: ProduceBuffers) -> None:
+        self._services = services
+        self._buffers = buffers
+        self._repeats: dict[_Known, _Repeat] = {}
+        self._last: _Known | None = None
+        """The last request that was looked at."""
+
+    def learn(
+        self, header: RequestHeader, request: Message, *, answer: Answer, frame: memoryview
+    ) -> None:
+        """Remember a request that was answered at once, if it can be answered without decoding.
+
+        `frame` has the size in front cut off. If as many as possible are known, it takes the place
+        of the oldest when it comes twice in a row.
+        """
+        if not isinstance(request, ProduceRequest) or not _may_repeat(request, answer):
+            return
+        topic = request.topic_data[0]
+        found = self._services.find_topic(topic.name, topic.topic_id)
+        name = TopicPartition("" if found is None else found.name, topic.partition_data[0].index)
+        partition = self._services.replicas.get(name)
+        is_awaited = request.acks == Acks.ALL and self._services.is_durable
+        if partition is None or is_awaited or not allows_checked(partition.log.config):
+            return
+        if not kernels.take_produces.is_compiled:
+            kernels.add_plain_records(PLAIN_RECORDS)
+            return
+        if platform.machine() not in MACHINES:
+            return
+        known = _Known(
+            version=header.api_version,
+            client_id=header.client_id,
+            acks=request.acks,
+            timeout_ms=request.timeout_ms,
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            partition=name.partition,
+            producer_id=_batch_of(request).producer_id,
+            log_start_offset=partition.log.start_offset,
+        )
+        was_last, self._last = known == self._last, known
+        if known not in self._repeats and (was_last or len(self._repeats) < KNOWN_MAX):
+            repeat = _repeat_or_none(header, request, answer=answer, frame=frame)
+            if repeat is not None:
+                while len(self._repeats) >= KNOWN_MAX:
+                    del self._repeats[next(iter(self._repeats))]
+                self._repeats[known] = repeat
+
+    def take(
+        self, received: bytearray, start: int, limit: int, *, frame_bytes_max: int
+    ) -> tuple[int, bytes] | None:
+        """Answer the requests at `start` that repeat a known one; None if the first does not.
+
+        Returns the position behind the last of them, and their answers. The log is as if each had
+        been answered by `handle_produce`.
+        """
+        at = start + SIZE_BYTES + _CONSTANT_FROM
+        for known, repeat in self._repeats.items():
+            if received.startswith(repeat.constant, at):
+                self._buffers.state[Taking.FRAME_BYTES_MAX] = frame_bytes_max
+                taken = self._take(known, repeat, received, place=(start, limit))
+                if taken is not None:
+                    return taken
+        return None
+
+    def _take(
+        self, known: _Known, repeat: _Repeat, received: bytearray, *, place: tuple[int, int]
+    ) -> tuple[int, bytes] | None:
+        partition = self._find(known)
+        if partition is None or partition.log.start_offset != known.log_start_offset:
+            return None
+        buffers, now_ms = self._buffers, self._services.clock.now_ms()
+        state = buffers.state
+        try:
+            is_planned = plan_checked(
+                partition.log,
+                state,
+                leader_epoch=partition.leader_epoch,
+                now_ms=now_ms,
+                producer_id=known.producer_id,
+            )
+        except TailraceError:
+            return None
+        if not is_planned:
+            return None
+        state[Taking.IS_FLEXIBLE] = repeat.is_flexible
+        state[Taking.OFFSET_AT] = repeat.offset_at
+        count = kernels.take_produces(
+            received, *place, repeat.head, repeat.tail, repeat.answer,
+            state, buffers.batches, buffers.answers, buffers.starts, TAKEN_MAX,
+        )  # fmt: skip
+        if not count:
+            return None
+        batches = CheckedBatches(
+            buffers.batches[: state[Taking.BATCHES_SIZE]],
+            buffers.starts[:count],
+            state[Taking.NEXT_OFFSET],
+            state[Taking.MAX_TIMESTAMP],
+            state[Taking.MAX_TIMESTAMP_OFFSET],
+            known.producer_id,
+        )
+        if not partition.append_checked(batches, now_ms=now_ms):
+            return None
+        return state[Taking.POSITION], bytes(buffers.answers[: state[Taking.ANSWERS_SIZE]])
+
+    def _find(self, known: _Known) -> Partition | None:
+        """The partition of a known request, if requests for it can be answered at once."""
+        services = self._services
+        topic = services.find_topic(known.topic, known.topic_id)
+        if topic is None or topic.is_internal or services.replicas.held:
+            return None
+        try:
+            return services.replicas.find(TopicPartition(topic.name, known.partition))
+        except TailraceError:
+            return None
+
+
+def _batch_of(request: ProduceRequest) -> Batch:
+    return Batch(received_records(request.topic_data[0].partition_data[0].records))
+
+
+def _may_repeat(request: ProduceRequest, answer: Answer) -> bool:
+    """Whether a request is for one partition, and was answered as its repetitions will be."""
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        return False
+    if request.transactional_id is not None:
+        return False
+    if isinstance(answer, ProduceResponse):
+        if answer.responses[0].partition_responses[0].error_code != ErrorCode.NONE:
+            return False
+    elif answer is not None:
+        return False
+    records = request.topic_data[0].partition_data[0].records
+    if records is None or not HEADER_SIZE < len(records) < BYTES_MAX:
+        return False
+    batch = _batch_of(request)
+    return not batch.attributes and batch.producer_id >= NO_PRODUCER_ID
+
+
+def _repeat_or_none(
+    header: RequestHeader, request: ProduceRequest, *, answer: Answer, frame: memoryview
+) -> _Repeat | None:
+    """The request cut apart; None if its client encodes it in another way than we do."""
+    api, version, correlation_id = APIS[ApiKey.PRODUCE], header.api_version, header.correlation_id
+    first, records, *rest = request_buffers(
+        api, request, version=version, correlation_id=correlation_id, client_id=header.client_id
+    )
+    tail = b"".join(rest)
+    if b"".join((first, records, tail))[SIZE_BYTES:] != frame:
+        return None
+    is_flexible = api.is_flexible(version)
+    length_size = ((len(records) + 1).bit_length() + 6) // 7 if is_flexible else 4
+    head = bytes(first[SIZE_BYTES:-length_size])
+    answered, offset_at = b"", 0
+    if isinstance(answer, ProduceResponse):
+        answered, other = (
+            encode_response(
+                api, _with_base_offset(answer, offset), version=version, correlation_id=0
+            )
+            for offset in (0, -1)
+        )
+        offset_at = next(at for at, byte in enumerate(answered) if byte != other[at])
+    return _Repeat(head, tail, head[_CONSTANT_FROM:], is_flexible, answered, offset_at)
+
+
+def _with_base_offset(answer: ProduceResponse, base_offset: int) -> ProduceResponse:
+    topic = answer.responses[0]
+    partition = replace(topic.partition_responses[0], base_offset=base_offset)
+    return replace(answer, responses=(replace(topic, partition_responses=(partition,)),))

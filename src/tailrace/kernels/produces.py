@@ -1,0 +1,274 @@
+"""The kernel that takes produce requests which repeat an earlier one but for their records.
+
+A request frame, cut by what may differ from the earlier request; the parts in brackets may not:
+
+    size | [key, version] | correlation id | [rest of the head] | records length | records | [tail]
+
+The records are one batch, of which the kernel checks what `storage.appends` checks before it
+appends it. A batch that breaks any rule is not taken, and neither is one that the broker would have
+to change (compression, LogAppendTime, a wrong largest timestamp), so that the caller has a reason
+of its own to say what is wrong. Batches are copied, with offset and leader epoch, one behind the
+other; the request stays as it was received.
+
+Invariant: a frame is taken completely, with its batch and its answer, or it changes nothing that
+the caller looks at.
+"""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from tailrace.kernels.checksums import crc32c
+from tailrace.kernels.kernel import copy_bytes, helper, kernel
+from tailrace.kernels.records import (
+    HEADER_SIZE,
+    RECORD_SIZE_MIN,
+    is_later,
+    is_outside,
+    read_integer,
+    read_record,
+)
+
+if TYPE_CHECKING:
+    from tailrace.kernels.records import Ints, Outputs
+
+
+class Taking(IntEnum):
+    """Places in the `state` of `take_produces`: what the caller says, then what the kernel says."""
+
+    IS_FLEXIBLE = 0
+    """1 if the length of the records is an unsigned varint of one more, 0 if it is an int32."""
+    OFFSET_AT = 1
+    """Position of the base offset in the answer."""
+    FRAME_BYTES_MAX = 2
+    BATCH_BYTES_MAX = 3
+    EARLIEST = 4
+    """Earliest and latest timestamp that a record may have besides -1, in milliseconds."""
+    LATEST = 5
+    NEEDS_KEYS = 6
+    """1 for a compacted topic."""
+    LEADER_EPOCH = 7
+    PRODUCER_ID = 8
+    """The producer, its epoch and its next sequence number; -1 without one."""
+    PRODUCER_EPOCH = 9
+    SEQUENCE = 10
+    BYTES_BEFORE_ENTRY = 11
+    """No further batch is taken behind more bytes than these: an index entry is due before it."""
+    NEXT_OFFSET = 12
+    """The offset of the next record, before the call and after it."""
+    POSITION = 13
+    """Position behind the last frame that was taken."""
+    BATCHES_SIZE = 14
+    ANSWERS_SIZE = 15
+    MAX_TIMESTAMP = 16
+    """The largest timestamp of all batches; last offset of the first batch that has it."""
+    MAX_TIMESTAMP_OFFSET = 17
+
+
+_IS_FLEXIBLE: Final = int(Taking.IS_FLEXIBLE)
+_OFFSET_AT: Final = int(Taking.OFFSET_AT)
+_FRAME_BYTES_MAX: Final = int(Taking.FRAME_BYTES_MAX)
+_BATCH_BYTES_MAX: Final = int(Taking.BATCH_BYTES_MAX)
+_EARLIEST: Final = int(Taking.EARLIEST)
+_LATEST: Final = int(Taking.LATEST)
+_NEEDS_KEYS: Final = int(Taking.NEEDS_KEYS)
+_LEADER_EPOCH: Final = int(Taking.LEADER_EPOCH)
+_PRODUCER_ID: Final = int(Taking.PRODUCER_ID)
+_PRODUCER_EPOCH: Final = int(Taking.PRODUCER_EPOCH)
+_SEQUENCE: Final = int(Taking.SEQUENCE)
+_BYTES_BEFORE_ENTRY: Final = int(Taking.BYTES_BEFORE_ENTRY)
+_NEXT_OFFSET: Final = int(Taking.NEXT_OFFSET)
+_POSITION: Final = int(Taking.POSITION)
+_BATCHES_SIZE: Final = int(Taking.BATCHES_SIZE)
+_ANSWERS_SIZE: Final = int(Taking.ANSWERS_SIZE)
+_MAX_TIMESTAMP: Final = int(Taking.MAX_TIMESTAMP)
+_MAX_TIMESTAMP_OFFSET: Final = int(Taking.MAX_TIMESTAMP_OFFSET)
+
+_SIZE_BYTES: Final = 4
+_ID_AT: Final = 4
+"""Position of the correlation id in a request and in an answer."""
+_ID_END: Final = 8
+_VARINT_BYTES_MAX: Final = 4
+_OVERHEAD: Final = 12
+"""Bytes of a batch that its length does not count."""
+_LENGTH_AT: Final = 8
+_EPOCH_AT: Final = 12
+_MAGIC_AT: Final = 16
+_CRC_AT: Final = 17
+_ATTRIBUTES_AT: Final = 21
+_LAST_OFFSET_DELTA_AT: Final = 23
+_BASE_TIMESTAMP_AT: Final = 27
+_MAX_TIMESTAMP_AT: Final = 35
+_PRODUCER_ID_AT: Final = 43
+_PRODUCER_EPOCH_AT: Final = 51
+_BASE_SEQUENCE_AT: Final = 53
+_RECORD_COUNT_AT: Final = 57
+_MAGIC: Final = 2
+_SEQUENCE_MAX: Final = (1 << 31) - 1
+
+
+@helper
+def write_integer(data: "Outputs", position: int, size: int, value: int) -> None:
+    """Writes the lowest `size` bytes of `value` at `position`, big endian."""
+    for index in range(size):
+        data[position + size - 1 - index] = (value >> (8 * index)) & 255
+
+
+@helper
+def is_equal(data: "Ints", position: int, other: "Ints", start: int, limit: int) -> bool:
+    """Whether `data` has the bytes `other[start:limit]` at `position`."""
+    for index in range(start, limit):  # noqa: SIM110 - Numba compiles no generator
+        if data[position + index - start] != other[index]:
+            return False
+    return True
+
+
+@helper
+def find_records(data: "Ints", position: int, limit: int, is_flexible: int) -> tuple[int, int]:
+    """First and last position, plus 1, of the records whose length is at `position`; or 0, -1."""
+    if is_flexible == 0:
+        if limit - position < 4:
+            return 0, -1
+        size = read_integer(data, position, 4)
+        position += 4
+    else:
+        size = 0
+        shift = 0
+        is_open = True
+        while is_open and shift < 7 * _VARINT_BYTES_MAX and position < limit:
+            size |= (data[position] & 127) << shift
+            is_open = data[position] >= 128
+            shift += 7
+            position += 1
+        if is_open:
+            return 0, -1
+        size -= 1
+    if size < HEADER_SIZE or size > limit - position:
+        return 0, -1
+    return position, position + size
+
+
+@helper
+def is_usual_batch(data: "Ints", start: int, end: int, state: "Outputs") -> bool:
+    """Whether a batch may be appended as it is; `Taking` has the rules that come from outside."""
+    attributes = read_integer(data, start + _ATTRIBUTES_AT, 2)
+    count = read_integer(data, start + _RECORD_COUNT_AT, 4)
+    if (
+        end - start > state[_BATCH_BYTES_MAX]
+        or read_integer(data, start, 8) != 0
+        or read_integer(data, start + _LENGTH_AT, 4) != end - start - _OVERHEAD
+        or data[start + _MAGIC_AT] != _MAGIC
+        or attributes != 0
+        or count < 1
+        or count > (end - start - HEADER_SIZE) // RECORD_SIZE_MIN
+        or read_integer(data, start + _LAST_OFFSET_DELTA_AT, 4) != count - 1
+        or read_integer(data, start + _PRODUCER_ID_AT, 8) != state[_PRODUCER_ID]
+    ):
+        return False
+    if state[_PRODUCER_ID] >= 0 and (
+        read_integer(data, start + _PRODUCER_EPOCH_AT, 2) != state[_PRODUCER_EPOCH]
+        or read_integer(data, start + _BASE_SEQUENCE_AT, 4) != state[_SEQUENCE]
+    ):
+        return False
+    stored = read_integer(data, start + _CRC_AT, 4) & 0xFFFFFFFF
+    return stored == crc32c(data, start + _ATTRIBUTES_AT, end) and has_usual_records(
+        data, start, end, state
+    )
+
+
+@helper
+def has_usual_records(data: "Ints", start: int, end: int, state: "Outputs") -> bool:
+    """Whether all records of a batch are sound, allowed, and as its header says."""
+    count = read_integer(data, start + _RECORD_COUNT_AT, 4)
+    base = read_integer(data, start + _BASE_TIMESTAMP_AT, 8)
+    largest = read_integer(data, start + _MAX_TIMESTAMP_AT, 8)
+    position = start + HEADER_SIZE
+    has_largest = False
+    for index in range(count):
+        after, delta, offset_delta, _, key_size, _, _, _, _ = read_record(data, position, end)
+        if (
+            after < 0
+            or offset_delta != index
+            or (key_size < 0 and state[_NEEDS_KEYS] != 0)
+            or is_outside(base, delta, state[_EARLIEST], state[_LATEST])
+            or is_later(base, delta, largest)
+        ):
+            return False
+        has_largest = has_largest or base + delta == largest
+        position = after
+    return has_largest and position == end
+
+
+@kernel(
+    "bytes", "int64", "int64", "bytes", "bytes", "bytes",
+    "int64[:]", "uint8[:]", "uint8[:]", "int64[:]", "int64",
+)  # fmt: skip
+def take_produces(  # noqa: PLR0917 (a kernel takes its buffers by position)
+    data: "Ints", position: int, limit: int, head: "Ints", tail: "Ints", answer: "Ints",
+    state: "Outputs", batches: "Outputs", answers: "Outputs", starts: "Outputs", count: int,
+) -> int:  # fmt: skip
+    """Takes at most `count` frames from `data[position:limit]` that repeat an earlier request.
+
+    `head` is that request from its key to before the length of its records, and `tail` what follows
+    the records. `answer` is its answer with size; empty if there is none. `batches` gets the
+    batches, `starts` where each begins, `answers` the answers. It ends before a frame that is
+    another request, is not complete, or has a batch that cannot be appended as it is.
+
+    Returns:
+        How many frames were taken; `state` has the rest.
+    """
+    taken = 0
+    size = 0
+    answered = 0
+    next_offset = state[_NEXT_OFFSET]
+    max_timestamp = 0
+    max_timestamp_offset = -1
+    while taken < count and taken < len(starts) and limit - position >= _SIZE_BYTES + len(head):
+        frame = position + _SIZE_BYTES
+        frame_size = read_integer(data, position, 4)
+        if (
+            frame_size < len(head) + len(tail)
+            or frame_size > limit - frame
+            or frame_size > state[_FRAME_BYTES_MAX]
+            or (taken > 0 and size > state[_BYTES_BEFORE_ENTRY])
+            or not is_equal(data, frame, head, 0, _ID_AT)
+            or not is_equal(data, frame + _ID_END, head, _ID_END, len(head))
+        ):
+            break
+        end = frame + frame_size
+        tail_at = end - len(tail)
+        start, records_end = find_records(data, frame + len(head), tail_at, state[_IS_FLEXIBLE])
+        if (
+            records_end != tail_at
+            or records_end - start > len(batches) - size
+            or len(answer) > len(answers) - answered
+            or not is_equal(data, tail_at, tail, 0, len(tail))
+            or not is_usual_batch(data, start, records_end, state)
+        ):
+            break
+        copy_bytes(data, start, batches, size, records_end - start)
+        write_integer(batches, size, 8, next_offset)
+        write_integer(batches, size + _EPOCH_AT, 4, state[_LEADER_EPOCH])
+        if len(answer) > 0:
+            copy_bytes(answer, 0, answers, answered, len(answer))
+            copy_bytes(data, frame + _ID_AT, answers, answered + _ID_AT, _ID_END - _ID_AT)
+            write_integer(answers, answered + state[_OFFSET_AT], 8, next_offset)
+            answered += len(answer)
+        records = read_integer(data, start + _RECORD_COUNT_AT, 4)
+        timestamp = read_integer(data, start + _MAX_TIMESTAMP_AT, 8)
+        next_offset += records
+        if taken == 0 or timestamp > max_timestamp:
+            max_timestamp = timestamp
+            max_timestamp_offset = next_offset - 1
+        if state[_PRODUCER_ID] >= 0:
+            state[_SEQUENCE] = (state[_SEQUENCE] + records) & _SEQUENCE_MAX
+        starts[taken] = size
+        size += records_end - start
+        position = end
+        taken += 1
+    state[_NEXT_OFFSET] = next_offset
+    state[_POSITION] = position
+    state[_BATCHES_SIZE] = size
+    state[_ANSWERS_SIZE] = answered
+    state[_MAX_TIMESTAMP] = max_timestamp
+    state[_MAX_TIMESTAMP_OFFSET] = max_timestamp_offset
+    return taken

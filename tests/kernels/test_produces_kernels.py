@@ -1,0 +1,120 @@
+"""The kernel that takes repeated produce requests, compiled and plain; and its checksum."""
+
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace import kernels
+from tailrace.kernels import Taking
+from tailrace.kernels.checksums import crc32c as plain_crc32c
+from tailrace.records.builder import BatchBuilder
+from tailrace.records.layout import ATTRIBUTES_POSITION, CRC, CRC_POSITION
+
+HEAD, TAIL = b"\0\0\0\x09____client, topic, partition", b"\0\0\0"
+ANSWER = bytes(range(40))
+OFFSET_AT = 20
+ALLOWED = {
+    "IS_FLEXIBLE": 1, "OFFSET_AT": OFFSET_AT, "FRAME_BYTES_MAX": 1000, "BATCH_BYTES_MAX": 400,
+    "EARLIEST": 0, "LATEST": 2000, "NEEDS_KEYS": 1, "LEADER_EPOCH": 3, "PRODUCER_ID": 5,
+    "PRODUCER_EPOCH": 0, "SEQUENCE": 0, "BYTES_BEFORE_ENTRY": 300, "NEXT_OFFSET": 2**40 - 2,
+}  # fmt: skip
+EDITS = st.lists(
+    st.tuples(st.integers(0, 400), st.integers(1, 255), st.booleans()), max_size=2
+)  # fmt: skip
+"""Position, what is changed there, and whether the checksum is set anew."""
+
+
+def uvarint(value: int) -> bytes:
+    """The bytes of an unsigned varint."""
+    low, high = value & 127, value >> 7
+    return bytes([low | 128]) + uvarint(high) if high else bytes([low])
+
+
+def frame(number: int, records: bytes) -> bytes:
+    """A request with these records."""
+    head = HEAD.replace(b"____", number.to_bytes(4, "big"))
+    body = head + uvarint(len(records) + 1) + records + TAIL
+    return len(body).to_bytes(4, "big") + body
+
+
+def batch(sequence: int, values: list[bytes], *, timestamp: int = 1000) -> bytes:
+    """A batch of producer 5."""
+    builder = BatchBuilder(producer_id=5, producer_epoch=0, base_sequence=sequence)
+    for value in values:
+        builder.append(b"k", value, timestamp=timestamp)
+    return builder.build()
+
+
+@st.composite
+def received(draw: st.DrawFn) -> bytes:
+    """Up to four requests that follow each other, a few bytes of which may be changed."""
+    data, sequence = b"", 0
+    for number in range(draw(st.integers(1, 4))):
+        values = draw(st.lists(st.binary(max_size=40), min_size=1, max_size=3))
+        records = bytearray(batch(sequence, values, timestamp=draw(st.integers(-2, 2100))))
+        sequence += len(values)
+        for position, change, is_sealed in draw(EDITS):
+            if position < len(records):
+                records[position] ^= change
+                if is_sealed:
+                    CRC.pack_into(records, CRC_POSITION, crc32c(records[ATTRIBUTES_POSITION:]))
+        data += frame(number, bytes(records))
+    changed = bytearray(data)
+    for position, change, _ in draw(EDITS | st.just([])):
+        if position < len(changed):
+            changed[position] ^= change
+    return bytes(changed[: len(data) - draw(st.sampled_from([0, 0, 0, 1, 50]))])
+
+
+def taken(data: bytes, *, is_plain: bool, **allowed: int) -> tuple[int, list[int], bytes, bytes]:
+    """Number of frames, the state, the batches and the answers."""
+    state, starts = kernels.int64s(len(Taking)), kernels.int64s(10)
+    for name, value in {**ALLOWED, **allowed}.items():
+        state[Taking[name]] = value
+    batches, answers = bytearray(500), bytearray(150)
+    kernel = kernels.take_produces
+    run = kernel.run_plain if is_plain else kernel
+    count = run(data, 0, len(data), HEAD, TAIL, ANSWER, state, batches, answers, starts, 10)
+    sizes = state[Taking.BATCHES_SIZE], state[Taking.ANSWERS_SIZE]
+    return count, list(state), bytes(batches[: sizes[0]]), bytes(answers[: sizes[1]])
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(received())
+def test_requests_are_taken_alike_compiled_and_plain(data: bytes) -> None:
+    """The same number of them, with the same batches and answers."""
+    assert taken(data, is_plain=False) == taken(data, is_plain=True)
+
+
+def test_requests_are_taken_with_offsets_and_correlation_ids() -> None:
+    """Each batch and each answer gets the next offset, and each answer the id of its request."""
+    records = [batch(0, [b"a", b"b"]), batch(2, [b"c"])]
+    data = frame(70, records[0]) + frame(80, records[1])
+    count, state, batches, answers = taken(data, is_plain=False)
+    first, second = answers[: len(ANSWER)], answers[len(ANSWER) :]
+    assert count == 2
+    assert state[Taking.POSITION] == len(data)
+    assert state[Taking.NEXT_OFFSET] == 2**40 + 1
+    assert batches == b"".join(
+        offset.to_bytes(8, "big") + each[8:12] + bytes([0, 0, 0, 3]) + each[16:]
+        for offset, each in zip((2**40 - 2, 2**40), records, strict=True)
+    )
+    assert [int.from_bytes(each[4:8], "big") for each in (first, second)] == [70, 80]
+    assert [int.from_bytes(each[OFFSET_AT : OFFSET_AT + 8], "big") for each in (first, second)] == [
+        2**40 - 2,
+        2**40,
+    ]
+
+
+def test_nothing_is_taken_behind_the_bytes_of_an_index_entry() -> None:
+    """The batch that an entry is due before comes first in a call of its own."""
+    data = frame(1, batch(0, [bytes(80)])) + frame(2, batch(1, [bytes(80)]))
+    assert taken(data, is_plain=False, BYTES_BEFORE_ENTRY=300)[0] == 2
+    assert taken(data, is_plain=False, BYTES_BEFORE_ENTRY=100)[0] == 1
+    assert taken(data, is_plain=False, BYTES_BEFORE_ENTRY=-1)[0] == 1
+
+
+@given(st.binary(max_size=50))
+def test_the_plain_checksum_is_crc32c(data: bytes) -> None:
+    """The checksum of any bytes is the one of the package."""
+    assert plain_crc32c(memoryview(data), 0, len(data)) == crc32c(data)

@@ -1,0 +1,339 @@
+"""Requests that are answered without decoding get the answers, and leave the logs, of the others.
+
+The same requests go to two brokers. To one they come as from a producer, which repeats its request
+with other records. To the other each has a client id of its own, so that it repeats none.
+"""
+
+import errno
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace import kernels
+from tailrace.broker.broker import RunningBroker
+from tailrace.protocol.apis import APIS, ApiKey
+from tailrace.protocol.frames import encode_request
+from tailrace.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from tailrace.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from tailrace.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from tailrace.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from tailrace.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tailrace.records.builder import BatchBuilder
+from tailrace.records.layout import ATTRIBUTES_POSITION, CRC, CRC_POSITION
+from tailrace.testing import DiskFault, Outside, Peer, virtual_runtime
+from tests.unit.broker.brokers import connect, running
+
+NOW = 1_700_000_000_000
+TOPICS = ("first", "second")
+IDS_SINCE = 13
+"""From this version of Produce on, topics are named by id."""
+
+REQUESTS = st.fixed_dictionaries({
+    "topic": st.sampled_from([0, 0, 0, 1]),
+    "version": st.sampled_from([0, 0, 0, 0, 0, 1]),
+    "acks": st.sampled_from([1, 1, 1, 1, -1, 0]),
+    "values": st.lists(st.sampled_from([1, 10, 200]), min_size=1, max_size=3),
+    "has_keys": st.sampled_from([True, True, True, False]),
+    "timestamps": st.lists(
+        st.sampled_from([NOW, NOW, NOW, NOW + 5, NOW + 100_000_000, -1]), min_size=3, max_size=3
+    ),
+    "producer": st.sampled_from([-1, -1, 7, 7, 8]),
+    "step": st.sampled_from([0, 0, 0, 0, 0, 0, -1, 1]),
+    "edit": st.none()
+    | st.none()
+    | st.none()
+    | st.tuples(st.integers(0, 75), st.integers(1, 255), st.booleans()),
+    "end": st.sampled_from([b"", b"", b"", b"", b"", b"\0"]),
+})  # fmt: skip
+
+STEPS = st.one_of(
+    st.tuples(st.just("produce"), st.lists(REQUESTS, min_size=1, max_size=8)),
+    st.tuples(st.just("produce"), st.lists(REQUESTS, min_size=1, max_size=8)),
+    st.tuples(st.just("produce"), st.lists(REQUESTS, min_size=1, max_size=8)),
+    st.tuples(st.just("create anew"), st.integers(0, 1)),
+    st.tuples(st.just("delete records"), st.integers(0, 1)),
+    st.tuples(
+        st.just("configure"),
+        st.sampled_from([
+            ("max.message.bytes", "150"), ("max.message.bytes", "1000"),
+            ("cleanup.policy", "compact"), ("cleanup.policy", "delete"),
+            ("message.timestamp.type", "LogAppendTime"), ("message.timestamp.type", "CreateTime"),
+            ("compression.type", "gzip"), ("compression.type", "producer"),
+            ("flush.messages", "1"), ("flush.messages", "9223372036854775807"),
+        ]),
+    ),
+    st.tuples(st.just("produce to a full disk"), st.lists(REQUESTS, min_size=1, max_size=8)),
+    st.tuples(st.just("wait"), st.just(1)),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_kernel() -> None:
+    """Only a compiled kernel answers requests without decoding."""
+    kernels.load(kernels.take_produces)
+
+
+@dataclass(slots=True)
+class Client:
+    """Sends the requests to one broker, and keeps the answers."""
+
+    outside: Outside
+    broker: RunningBroker
+    repeats: bool
+    versions: tuple[int, int]
+    answers: list[object] = field(default_factory=list)
+    _peer: Peer | None = None
+    _ids: dict[int, UUID] = field(default_factory=dict)
+    _sent: int = 0
+    _sequences: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    async def create(self, topic: int) -> None:
+        """Make a topic with small segments and frequent index entries."""
+        configs = {"segment.index.bytes": "120", "index.interval.bytes": "400"}
+        configs["segment.bytes"] = "4000"
+        wanted = CreatableTopic(
+            name=TOPICS[topic],
+            num_partitions=1,
+            replication_factor=1,
+            configs=tuple(
+                CreatableTopicConfig(name=name, value=value) for name, value in configs.items()
+            ),
+        )
+        asked = CreateTopicsRequest(topics=(wanted,))
+        answer = await self._operator().ask(ApiKey.CREATE_TOPICS, asked, CreateTopicsResponse)
+        self._ids[topic] = answer.topics[0].topic_id
+
+    def _operator(self) -> Peer:
+        return connect(self.outside, self.broker)
+
+    async def run(self, step: tuple[str, Any]) -> None:
+        """Take one step; answers are added to those so far."""
+        match step:
+            case "produce", list() as requests:
+                await self._produce(requests)
+            case "create anew", int() as topic:
+                gone = DeleteTopicsRequest(
+                    topics=(DeleteTopicState(name=TOPICS[topic]),), timeout_ms=1000
+                )
+                await self._operator().ask(ApiKey.DELETE_TOPICS, gone, DeleteTopicsResponse)
+                await self.create(topic)
+            case "delete records", int() as topic:
+                partition = DeleteRecordsPartition(partition_index=0, offset=-1)
+                named = DeleteRecordsTopic(name=TOPICS[topic], partitions=(partition,))
+                less = DeleteRecordsRequest(topics=(named,), timeout_ms=1000)
+                await self._operator().ask(ApiKey.DELETE_RECORDS, less, DeleteRecordsResponse)
+            case "configure", (str() as name, str() as value):
+                config = IncrementalAlterableConfig(name=name, config_operation=0, value=value)
+                changes = IncrementalAlterConfigsRequest(
+                    resources=tuple(
+                        IncrementalAlterConfigsResource(
+                            resource_type=2, resource_name=topic, configs=(config,)
+                        )
+                        for topic in TOPICS
+                    )
+                )
+                await self._operator().ask(
+                    ApiKey.INCREMENTAL_ALTER_CONFIGS, changes, IncrementalAlterConfigsResponse
+                )
+            case "produce to a full disk", list() as requests:
+                full = DiskFault(operation="write", path_part=".log", error=errno.ENOSPC)
+                self.outside.files.faults.append(full)
+                await self._produce(requests)
+                self.outside.files.faults.remove(full)
+            case _:
+                await self.outside.pass_time(1)
+
+    async def _produce(self, requests: list[dict[str, Any]]) -> None:
+        """Send requests at once, and read the answers until the connection is closed, if it is."""
+        peer = self._peer or connect(self.outside, self.broker)
+        self._peer = peer
+        peer.send_bytes(b"".join([self._frame(each) for each in requests]))
+        for each in requests:
+            if each["acks"] == 0:
+                continue
+            try:
+                self.answers.append(await peer.read_frame())
+            except EOFError:
+                self._peer = None
+                self.answers.append("closed")
+                return
+        await self.outside.pass_time(0.01)
+        if peer.socket.is_peer_gone:
+            self._peer = None
+            self.answers.append("closed after the last answer")
+
+    def _frame(self, drawn: dict[str, Any]) -> bytes:
+        self._sent += 1
+        version = self.versions[drawn["version"]]
+        data = PartitionProduceData(index=0, records=self._batch(drawn))
+        name = TOPICS[drawn["topic"]]
+        topic = (
+            TopicProduceData(topic_id=self._ids[drawn["topic"]], partition_data=(data,))
+            if version >= IDS_SINCE
+            else TopicProduceData(name=name, partition_data=(data,))
+        )
+        frame = encode_request(
+            APIS[ApiKey.PRODUCE],
+            ProduceRequest(acks=drawn["acks"], timeout_ms=1000, topic_data=(topic,)),
+            version=version,
+            correlation_id=self._sent,
+            client_id=f"client-{0 if self.repeats else self._sent:09}",
+        )
+        end: bytes = drawn["end"]
+        body = frame[4:] + end
+        return len(body).to_bytes(4, "big") + body
+
+    def _batch(self, drawn: dict[str, Any]) -> bytes:
+        producer, place = drawn["producer"], (drawn["topic"], drawn["producer"])
+        sequence = -1
+        if producer >= 0:
+            sequence = max(self._sequences.get(place, 0) + drawn["step"], 0)
+            if not drawn["step"]:
+                self._sequences[place] = sequence + len(drawn["values"])
+        builder = BatchBuilder(
+            producer_id=producer, producer_epoch=min(producer, 0), base_sequence=sequence
+        )
+        for size, timestamp in zip(drawn["values"], drawn["timestamps"], strict=False):
+            builder.append(b"k" if drawn["has_keys"] else None, bytes(size), timestamp=timestamp)
+        batch = bytearray(builder.build())
+        if drawn["edit"] is not None:
+            position, change, is_sealed = drawn["edit"]
+            if position < len(batch):
+                batch[position] ^= change
+                if is_sealed:
+                    CRC.pack_into(batch, CRC_POSITION, crc32c(batch[ATTRIBUTES_POSITION:]))
+        return bytes(batch)
+
+
+def outcome(
+    steps: list[tuple[str, Any]], versions: tuple[int, int], *, repeats: bool
+) -> tuple[list[object], object]:
+    """The answers, and all that is on the disk in the end."""
+    found: list[object] = []
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            client = Client(outside, broker, repeats=repeats, versions=versions, answers=found)
+            for topic in range(len(TOPICS)):
+                await client.create(topic)
+            for step in steps:
+                await client.run(step)
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+        return found, outside.files.state()
+
+
+@settings(max_examples=60)
+@given(st.lists(STEPS, min_size=2, max_size=8), st.tuples(st.integers(3, 13), st.integers(3, 13)))
+def test_repeated_requests_are_answered_as_others_are(
+    steps: list[tuple[str, Any]], versions: tuple[int, int]
+) -> None:
+    """Every byte of the answers is the same, and every byte of the logs."""
+    answers, disk = outcome(steps, versions, repeats=True)
+    answers_due, disk_due = outcome(steps, versions, repeats=False)
+    assert answers == answers_due
+    assert disk == disk_due
+
+
+def requests(count: int, **changes: object) -> list[dict[str, Any]]:
+    """Requests with one record of the same producer and for the same topic."""
+    usual = {
+        "topic": 0, "version": 0, "acks": 1, "values": [10], "has_keys": True,
+        "timestamps": [NOW] * 3, "producer": 7, "step": 0, "edit": None, "end": b"",
+    }  # fmt: skip
+    return [{**usual, **changes} for _ in range(count)]
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("acks", [0, 1, -1])
+@pytest.mark.parametrize("producer", [-1, 7])
+def test_repeated_requests_are_written_together(version: int, acks: int, producer: int) -> None:
+    """When five come at once, the first is appended, and then the others with one write."""
+    with virtual_runtime() as outside:
+
+        async def scenario() -> int:
+            async with running(outside) as broker:
+                client = Client(outside, broker, repeats=True, versions=(version, version))
+                await client.create(0)
+                count = len(outside.files.operations)
+                await client.run(("produce", requests(5, acks=acks, producer=producer)))
+                done = outside.files.operations[count:]
+                return sum(name == "write" and path.endswith(".log") for name, path in done)
+
+        assert outside.run(scenario()) == 2
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        ("wait", 1),
+        ("create anew", 0),
+        ("delete records", 0),
+        ("configure", ("max.message.bytes", "150")),
+        ("configure", ("cleanup.policy", "compact")),
+        ("configure", ("message.timestamp.type", "LogAppendTime")),
+        ("configure", ("compression.type", "gzip")),
+        ("configure", ("flush.messages", "1")),
+        ("produce to a full disk", requests(3)),
+    ],
+)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"values": [200]},
+        {"values": [1, 1], "timestamps": [NOW, NOW - 5, NOW]},
+        {"has_keys": False},
+        {"timestamps": [NOW + 100_000_000] * 3},
+        {"timestamps": [-1] * 3},
+        {"producer": 8},
+        {"step": -1},
+        {"step": 1},
+        {"end": b"\0"},
+        {"edit": (3, 1, False)},
+        {"edit": (16, 1, False)},
+        {"edit": (22, 8, True)},
+        {"edit": (40, 1, True)},
+        {"edit": (65, 1, True)},
+    ],
+)
+def test_an_unusual_request_after_a_change_is_answered_as_others_are(
+    step: tuple[str, Any], change: dict[str, Any]
+) -> None:
+    """Requests are repeated, something happens, and then comes one that needs a closer look."""
+    steps = [
+        ("produce", requests(3)),
+        step,
+        ("produce", requests(2) + requests(1, **change) + requests(2)),
+        ("produce", requests(3, acks=0) + requests(30)),
+    ]
+    assert outcome(steps, (9, 9), repeats=True) == outcome(steps, (9, 9), repeats=False)
