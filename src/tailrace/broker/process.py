@@ -26,8 +26,13 @@ FULL_COLLECTION_THRESHOLD = 100
 are imported, and with some thousand connections, for 30 to 80 ms each time. Cycles of young objects
 are collected as often as before."""
 
-IMPORTED_AHEAD = ("crc32c", "tailrace.protocol.decoders", "tailrace.protocol.encoders")
-"""Modules that every request or every batch needs."""
+IMPORTED_AHEAD = (
+    "crc32c",
+    "tailrace.protocol.decoders",
+    "tailrace.protocol.encoders",
+    "tailrace.handlers.repeated_produce",
+)
+"""Modules that every request or every batch needs, or every producer."""
 ASKED_FIRST = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH)
 """APIs that every client uses. They are loaded before the others: a request that comes before its
 API is loaded imports it on the loop, which takes 3 to 13 ms."""

@@ -7,6 +7,7 @@ Version notes: up to v4 the client may say how long the offsets stay; v6 has lea
     static members; v9 serves members of both protocols; v10 names topics by id.
 """
 
+from collections.abc import Awaitable
 from uuid import UUID
 
 from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
@@ -24,14 +25,21 @@ from tailrace.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from tailrace.runtime.slices import Slices
+from tailrace.runtime.steps import now_or_later
 
 TOPIC_IDS_SINCE = 10
 
 
-async def handle_offset_commit(
+def handle_offset_commit(
+    services: Services, header: RequestHeader, request: OffsetCommitRequest
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    """Commit what exists, and answer for each partition."""
+    return now_or_later(_commit(services, header, request))
+
+
+async def _commit(
     services: Services, header: RequestHeader, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
-    """Commit what exists, and answer for each partition."""
     slices = Slices()
     has_ids = header.api_version >= TOPIC_IDS_SINCE
     codes: list[list[ErrorCode]] = []

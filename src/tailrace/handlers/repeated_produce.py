@@ -146,6 +146,10 @@ class RepeatedProduce:
         if known not in self._repeats and (was_last or len(self._repeats) < KNOWN_MAX):
             repeat = _repeat_or_none(header, request, answer=answer, frame=frame)
             if repeat is not None:
+                for each in tuple(self._repeats):
+                    # The answers of these have a log start that has moved.
+                    if each._replace(log_start_offset=known.log_start_offset) == known:
+                        del self._repeats[each]
                 while len(self._repeats) >= KNOWN_MAX:
                     del self._repeats[next(iter(self._repeats))]
                 self._repeats[known] = repeat

@@ -14,7 +14,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
-from tailrace.errors import FatalError, OffsetOutOfRangeError, RetriableError, StorageError
+from tailrace.errors import (
+    FatalError,
+    OffsetOutOfRangeError,
+    RetriableError,
+    StorageError,
+    TailraceError,
+)
 from tailrace.model import NO_LEADER_EPOCH, AppendOrigin, LeaderEpoch, Offset, TopicPartition
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.waiting import Watched
@@ -123,7 +129,7 @@ class Partition:
         """
         try:
             is_done = append_checked(self.log, batches, now_ms=now_ms)
-        except OSError:
+        except (TailraceError, OSError):
             return False
         if is_done:
             self._note_appended()

@@ -211,6 +211,8 @@ class KernelSocket:
     def send(self, buffers: Sequence[Buffer]) -> int | None:
         """Bytes taken over, None when there is no room yet."""
         try:
+            if len(buffers) == 1:
+                return self._connection.send(buffers[0])
             return self._connection.sendmsg(buffers[:IOV_MAX])
         except (BlockingIOError, InterruptedError):
             return None

@@ -13,6 +13,7 @@ together: a socket is not read while its request waits for memory.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -20,6 +21,7 @@ from tailrace.errors import TailraceError
 from tailrace.protocol.answers import CloseConnectionError
 from tailrace.protocol.fields import Records
 from tailrace.runtime.network import AcceptedSocket
+from tailrace.runtime.slices import SLICE_S
 from tailrace.server.dispatch import ConnectionRepeats, Dispatch
 from tailrace.server.memory import ConnectionMemory, ReceiveTurns, RequestMemory
 from tailrace.server.receiving import RequestInput
@@ -58,7 +60,7 @@ class Connection:
         self._on_lost = on_lost
         self._on_close = on_close
         self._turns = turns
-        self._share = ConnectionMemory(memory, granted=self._on_granted, evict=self.close)
+        self._share = ConnectionMemory(memory, granted=self._continue, evict=self.close)
         self.requests = RequestInput(self._share, frame_bytes_max=frame_bytes_max)
         """Requests that have been received and not been answered."""
         self._output: list[Records] = []
@@ -73,6 +75,8 @@ class Connection:
         """Result of the last check in `has_lost_peer`."""
         self._is_blocked = False
         """Whether responses wait for room in the kernel's buffer, or for a device."""
+        self._is_resting = False
+        """Whether more requests are answered in the next turn of the loop."""
         self._loop = asyncio.get_running_loop()
         self._active_at = self._loop.time()
 
@@ -130,7 +134,7 @@ class Connection:
         if self._is_closed or self._is_lost:
             return
         share = self._share
-        is_waiting = self._is_blocked or share.is_waiting or share.is_queued
+        is_waiting = self._is_blocked or self._is_resting or share.is_waiting or share.is_queued
         if self._answering is None and not is_waiting:
             self.start_reading()
         else:
@@ -199,8 +203,16 @@ class Connection:
             self._work()
 
     def _work(self) -> None:
-        """Answer the complete frames, until a response waits or the kernel's buffer is full."""
-        while not self._is_closed and self._answering is None and not self._is_blocked:
+        """Answer the complete frames, until a response waits or the kernel's buffer is full.
+
+        After a slice of time the rest waits for the next turn: there may be hundreds.
+        """
+        started = time.perf_counter()
+        while not (self._is_closed or self._answering or self._is_blocked or self._is_resting):
+            if time.perf_counter() - started >= SLICE_S:
+                self._is_resting = True
+                self._loop.call_soon(self._continue)
+                break
             repeated = self.requests.take_repeated(self._repeats)
             if repeated is not None:
                 if repeated:
@@ -260,7 +272,9 @@ class Connection:
         self._is_blocked = False
         self._guard(self._flush_and_work)
 
-    def _on_granted(self) -> None:
+    def _continue(self) -> None:
+        """Answer more requests, when memory was granted or after a slice of time."""
+        self._is_resting = False
         if not self._is_closed:
             self._guard(self._work)
 

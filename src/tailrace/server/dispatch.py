@@ -50,7 +50,7 @@ class ConnectionRepeats:
     __slots__ = ("_known", "_open")
 
     def __init__(self, open_repeats: Callable[[], Repeats] | None) -> None:
-        """`open_repeats` gives what remembers the requests of one connection; None: nothing does."""
+        """`open_repeats` gives what remembers one connection's requests; None: nothing does."""
         self._open = open_repeats
         self._known: Repeats | None = None
 

@@ -58,6 +58,8 @@ class ResponseSender:
         """
         buffers = self._buffers_for(output)
         sent = socket.send(buffers)
+        if len(output) == 1 and sent == len(output[0]):
+            return [], True  # Most responses are one buffer, and there is room for it.
         return unsent(output, sent or 0), sent == sum(map(len, buffers))
 
     async def from_device(self, output: list[Records]) -> list[Records]:

@@ -22,7 +22,7 @@ from tailrace.model import Codec, LeaderEpoch, TopicPartition
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import received_records
-from tailrace.protocol.frames import REQUEST_PARTS_MAX
+from tailrace.protocol.frames import REQUEST_PARTS_MAX, encode_request
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -42,6 +42,7 @@ from tailrace.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
@@ -505,6 +506,26 @@ async def test_ten_thousand_partitions_are_answered_in_slices(outside: Outside) 
         assert ours == []
         assert len(found.topics[0].partitions) == count
         assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+async def test_hundreds_of_requests_that_come_at_once_are_answered_in_slices(
+    outside: Outside,
+) -> None:
+    """Other clients get their turn between the requests of one connection."""
+    count = 700
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        asked = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        await peer.ask(ApiKey.HEARTBEAT, asked, HeartbeatResponse)
+        api = APIS[ApiKey.HEARTBEAT]
+        frame = encode_request(
+            api, asked, version=api.last_version, correlation_id=7, client_id="test"
+        )
+        with Watchdog(outside) as watchdog:
+            peer.send_bytes(frame * count)
+            for _ in range(count):
+                assert (await peer.read_frame())[:4] == (7).to_bytes(4, "big")
+        assert [each for each in watchdog.findings if not each.startswith("test_")] == []
 
 
 def wanted_of(
