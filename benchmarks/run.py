@@ -19,9 +19,11 @@ from benchmarks.macro.directories import (
     measure_verify,
 )
 from benchmarks.macro.fetch import measure_fetch
+from benchmarks.macro.groups import measure_groups
 from benchmarks.macro.pipeline import measure_pipeline
 from benchmarks.macro.produce import measure_produce
 from benchmarks.macro.producers import measure_producers
+from benchmarks.macro.requests import measure_requests
 from benchmarks.macro.startup import measure_memory, measure_startup
 from benchmarks.measure import Bench, Figure
 from benchmarks.micro.records.columns import measure_decode
@@ -34,6 +36,8 @@ STAGES: dict[str, Callable[[Bench], list[Figure]]] = {
     "produce": measure_produce,
     "producers": measure_producers,
     "fetch": measure_fetch,
+    "requests": measure_requests,
+    "groups": measure_groups,
     "append": measure_append,
     "lookup": measure_lookup,
     "decode": measure_decode,

@@ -21,6 +21,7 @@ from benchmarks.kafka.directories import measure_compaction, measure_dump, measu
 from benchmarks.kafka.latency import measure_latency
 from benchmarks.kafka.peer import Peer
 from benchmarks.kafka.raw import measure_raw
+from benchmarks.kafka.requests import measure_requests
 from benchmarks.kafka.spark import measure_spark
 from benchmarks.kafka.startup import measure_startup
 from benchmarks.kafka.tool import measure_tool
@@ -35,6 +36,7 @@ STAGES: dict[str, Callable[[Bench, Peer], list[Figure]]] = {
     "startup": measure_startup,
     "traffic": measure_traffic,
     "raw": measure_raw,
+    "requests": measure_requests,
     "tool": measure_tool,
     "latency": measure_latency,
     "recovery": measure_recovery,
