@@ -323,6 +323,7 @@ def test_repeated_requests_are_written_together(version: int, acks: int, produce
         {"edit": (16, 1, False)},
         {"edit": (22, 8, True)},
         {"edit": (40, 1, True)},
+        {"edit": (64, 2, True)},
         {"edit": (65, 1, True)},
     ],
 )
