@@ -41,7 +41,7 @@ from tailrace.replication.moves import MovesStatistics, PartitionMoves
 from tailrace.replication.replicas import Replicas, ReplicaStatistics
 from tailrace.replication.validation import BatchValidation
 from tailrace.runtime.system import Runtime
-from tailrace.server.dispatch import Dispatch, Dispatcher
+from tailrace.server.dispatch import Dispatch, Dispatcher, RequestAnswers
 from tailrace.server.listener import Server, ServerStatistics
 from tailrace.storage.cleaner.worker import (
     CleanerStatistics,
@@ -262,9 +262,10 @@ class RunningBroker:
         dispatch = Dispatcher(find_handlers(services), self._runtime.threads).dispatch
         return Server(
             self._runtime.network,
-            around(dispatch) if around else dispatch,
             # A repeated request would pass by `around`.
-            open_repeats=None if around else find_repeats(services),
+            RequestAnswers(around(dispatch))
+            if around
+            else RequestAnswers(dispatch, find_repeats(services)),
             read_from_device=services.device_reads.first_bytes,
             address=(config.host, config.port),
             frame_bytes_max=config.frame_bytes_max,

@@ -4,7 +4,7 @@ A producer sends the same request again and again: the same client, acks, topic 
 another correlation id and other records. So the bytes around these are compared with those of an
 earlier request and not decoded, and the answer is that request's with another correlation id and
 another base offset. One kernel call takes all such requests that have been received, and one write
-appends their batches. It costs a tenth of the general path (decision 41).
+appends their batches. It costs a tenth of the general path (decision 37).
 
 `handlers.produce` says what a request means. Here a request is answered only as it would be
 answered there, byte by byte, and the log is then the same; every other request goes there. That is:

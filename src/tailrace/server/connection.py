@@ -22,7 +22,7 @@ from tailrace.protocol.answers import CloseConnectionError
 from tailrace.protocol.fields import Records
 from tailrace.runtime.network import AcceptedSocket
 from tailrace.runtime.slices import SLICE_S
-from tailrace.server.dispatch import ConnectionRepeats, Dispatch
+from tailrace.server.dispatch import ConnectionRepeats, RequestAnswers
 from tailrace.server.memory import ConnectionMemory, ReceiveTurns, RequestMemory
 from tailrace.server.receiving import RequestInput
 from tailrace.server.sending import NotCachedError, ResponseSender, StoredBytesError
@@ -42,9 +42,8 @@ class Connection:
     def __init__(
         self,
         socket: AcceptedSocket,
-        dispatch: Dispatch,
+        answers: RequestAnswers,
         *,
-        repeats: ConnectionRepeats,
         sending: ResponseSender,
         frame_bytes_max: int,
         memory: RequestMemory,
@@ -54,8 +53,8 @@ class Connection:
     ) -> None:
         """`on_lost` has to close the connection, now or in a later turn of the loop."""
         self._socket = socket
-        self._dispatch = dispatch
-        self._repeats = repeats
+        self._dispatch = answers.dispatch
+        self._repeats = ConnectionRepeats(answers.open_repeats)
         self._sending = sending
         self._on_lost = on_lost
         self._on_close = on_close

@@ -5,7 +5,7 @@ its response is encoded there too, so that the event loop is not blocked (decisi
 counts the elements, and stops before it creates objects if there are too many.
 
 A connection may repeat a request; `ConnectionRepeats` answers those that need no decoding (decision
-41).
+37).
 
 A short request may have a long response, such as Metadata for all topics. Its handler returns a
 `LongAnswer`. Only a few of these are made and encoded at the same time, because they take memory,
@@ -18,7 +18,7 @@ ApiVersions is always answered, with error 35 and the list of served APIs (KIP-5
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from tailrace.errors import FatalError
 from tailrace.protocol.answers import PARTS_INLINE_MAX, Answer, Handler, LongAnswer, Repeats
@@ -76,6 +76,14 @@ Dispatch = Callable[
     [memoryview, str, ConnectionRepeats | None], list[Records] | Awaitable[list[Records]]
 ]
 """Gives the response to a frame of a peer, as `Dispatcher.dispatch` does."""
+
+
+class RequestAnswers(NamedTuple):
+    """The way in which a server answers its connections."""
+
+    dispatch: Dispatch
+    open_repeats: Callable[[], Repeats] | None = None
+    """Gives what remembers the requests of one connection; None: every request is decoded."""
 
 
 class Dispatcher:

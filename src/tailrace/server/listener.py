@@ -3,14 +3,12 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.protocol.answers import Repeats
 from tailrace.runtime.network import AcceptedSocket, Listener, Network
 from tailrace.server.connection import Connection
-from tailrace.server.dispatch import ConnectionRepeats, Dispatch
+from tailrace.server.dispatch import RequestAnswers
 from tailrace.server.memory import ReceiveTurns, RequestMemory
 from tailrace.server.quotas import ConnectionLimits, ConnectionQuotas
 from tailrace.server.sending import DeviceRead, ResponseSender
@@ -42,9 +40,8 @@ class Server:
     def __init__(
         self,
         network: Network,
-        dispatch: Dispatch,
+        answers: RequestAnswers,
         *,
-        open_repeats: Callable[[], Repeats] | None,
         read_from_device: DeviceRead,
         address: tuple[str, int],
         frame_bytes_max: int,
@@ -54,8 +51,7 @@ class Server:
     ) -> None:
         self._network = network
         self._address = address
-        self._dispatch = dispatch
-        self._open_repeats = open_repeats
+        self._answers = answers
         self._sending = ResponseSender(read_from_device)
         self._frame_bytes_max = frame_bytes_max
         self._idle_s_max = idle_ms_max / 1000
@@ -174,8 +170,7 @@ class Server:
 
         connection = Connection(
             socket,
-            self._dispatch,
-            repeats=ConnectionRepeats(self._open_repeats),
+            self._answers,
             sending=self._sending,
             frame_bytes_max=self._frame_bytes_max,
             memory=self._memory,
