@@ -7,7 +7,7 @@ PYSPARK_VENV := .venv-pyspark-$(PYSPARK)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebook test test-spark check format docs messages fuzz slow devices chaos hostile bench bench-kafka compat-kafka clean
+.PHONY: help setup demo notebook test test-spark check format docs messages fuzz slow devices chaos hostile bench bench-kafka compat-kafka compat-upstream clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ bench-kafka: setup ## The same against Apache Kafka; needs Java 17 and Maven
 
 compat-kafka: setup ## Prove it against Apache Kafka itself; needs JDK 17, Maven, Go and Node
 	$(BIN)/python -m compat.run
+
+compat-upstream: setup ## Only the tests of Python's Kafka clients; CONFLUENT=a checkout of confluent-kafka-python
+	$(BIN)/python -m compat.upstream $(if $(CONFLUENT),--confluent $(CONFLUENT))
 
 clean: ## Remove .venv, caches and the demo's data
 	rm -rf .venv .venv-notebook .venv-pyspark-* demo-data .mypy_cache .ruff_cache .import_linter_cache

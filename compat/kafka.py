@@ -108,6 +108,7 @@ class Kafka:
         assert self._server is None
         self._starts += 1
         port, controller_port = free_ports(2)
+        node_id = self.settings.get("node.id", NODE_ID)
         self.bootstrap_servers = f"127.0.0.1:{port}"
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "server.properties"
@@ -118,7 +119,7 @@ class Kafka:
                 "listeners": f"PLAINTEXT://127.0.0.1:{port},"
                 f"CONTROLLER://127.0.0.1:{controller_port}",
                 "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-                "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller_port}",
+                "controller.quorum.voters": f"{node_id}@127.0.0.1:{controller_port}",
                 "log.dirs": str(self.logs),
                 **self.settings,
             },

@@ -139,6 +139,8 @@ def serving(
     *paths: Path,
     ending: signal.Signals = signal.SIGTERM,
     settings: Mapping[str, str] = MappingProxyType({}),
+    address: str = "127.0.0.1:0",
+    node_id: int = NODE_ID,
 ) -> Iterator[str]:
     """A Tailrace broker on some directories, with settings over its own; gives its HOST:PORT.
 
@@ -151,7 +153,7 @@ def serving(
     told = paths[0].parent / "tailrace.log"
     command = bound_to_us([
         sys.executable, "-m", "tailrace", "serve", "--data", ",".join(map(str, paths)),
-        "--listen", "127.0.0.1:0", "--node-id", str(NODE_ID),
+        "--listen", address, "--node-id", str(node_id),
         *(f"--override={name}={value}" for name, value in settings.items()),
     ])  # fmt: skip
     with (

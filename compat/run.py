@@ -26,6 +26,7 @@ from compat import (
     checkpoints,
     cleaning,
     cleaning_again,
+    commands,
     coordinating,
     damaged,
     default_layout,
@@ -41,6 +42,7 @@ from compat import (
     producing,
     reading,
     recovering,
+    upstream,
     us_to_kafka,
 )
 from compat.artifacts import KAFKA, OLD_KAFKA, class_path
@@ -137,6 +139,11 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     others.check(report, tools.others, directory)
     report.section("Our producer sends to Kafka")
     producing.check(report, Kafka(java, jars, directory / "producing"), directory)
+    report.section("Kafka's command-line tools, on both brokers")
+    commands.check(report, Kafka(java, jars, directory / "commands"), java, jars, directory)
+    report.section("The tests of Python's Kafka clients, on both brokers")
+    suites = upstream.find_suites(os.environ, directory)
+    upstream.check(report, Kafka(java, jars, directory / "suites"), suites, directory)
 
 
 def versions(java: Path) -> dict[str, str]:

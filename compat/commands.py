@@ -1,0 +1,376 @@
+"""Kafka's own command-line tools, given to Kafka and to our broker with the same state.
+
+Each command is run on both, and what it prints is compared line by line, without their order and
+without what is by chance: ids, times, addresses, paths, rates. Of errors the kind is compared and
+not the words, which are each broker's own.
+
+Not compared: what `kafka-configs --all` prints, for `answers` compares every setting.
+"""
+
+import json
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self, TypeAlias
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from compat import ours
+from compat.clients import WAIT_SECONDS
+from compat.kafka import SMALL_JVM, Kafka, java_command
+from compat.processes import bound_to_us, run
+from compat.report import Report
+from tailrace.errors import FatalError
+
+TOPIC = "tools"
+GROUP = "tools-group"
+LIVE_GROUP = "tools-live"
+VERIFIABLE = "tools-verifiable"
+TRANSACTIONAL_ID = "tools-transaction"
+COMMAND_SECONDS_MAX = 60
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+
+_Varying: TypeAlias = tuple[tuple[str, str], ...]
+_PROGRAM = Path(__file__).with_name("Commands.java")
+_TOOLS = "org.apache.kafka.tools"
+_VARYING: _Varying = (
+    (r"\d{4}-\d\d-\d\d[T ][\d:.,]+Z?", "TIME"),
+    (r"\b1[6-9]\d{11}\b", "TIME"),
+    (r"127\.0\.0\.1:\d+|localhost:\d+", "ADDRESS"),
+    (r"[\w-]{36}\b|(?<= )[\w+-]{22}(?= /)", "ID"),
+    (r"(?<=TopicId: )\S+|(?<=Cluster ID: )\S+", "ID"),
+    (r'(?<="logDir":")[^"]*', "PATH"),
+    (r"\d+\.\d+", "NUMBER"),
+    (r"\d+(?= ms)", "NUMBER"),
+    (r"(?<=Exception: ).*|(?<=topic command : ).*", "WORDS"),
+    # Since Kafka has eligible leader replicas it sets this for the whole cluster.
+    (r"min\.insync\.replicas=1,?", ""),
+)
+"""What differs by chance, and the word for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A run of a tool."""
+
+    shown: str
+    """What a user of the scripts types, in short."""
+    main_class: str
+    arguments: tuple[str, ...]
+    is_bootstrapped: bool = True
+    """Whether it takes `--bootstrap-server`."""
+    read: str = ""
+    """What it reads from its standard input."""
+    varying: _Varying = ()
+    """What else differs by chance in what it prints, and the word for it."""
+    only: str = ""
+    """The lines that count, as a pattern; all of them if it is empty."""
+
+
+def _command(shown: str, *arguments: str, main_class: str, **options: object) -> Command:
+    command = Command(shown=shown, main_class=f"{_TOOLS}.{main_class}", arguments=arguments)
+    return replace(command, **options)  # type: ignore[arg-type] # fields of Command
+
+
+class Commands:
+    """One Java that runs tools against one broker, until the `with` ends."""
+
+    def __init__(self, java: Path, class_path: str, servers: str) -> None:
+        self.servers = servers
+        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
+        command = java_command(java, class_path, [str(_PROGRAM)], jvm=[*SMALL_JVM, quiet])
+        self._process = subprocess.Popen(  # noqa: S603 - the Java that was found
+            bound_to_us(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def lines(self, command: Command) -> Counter[str]:
+        """What a command prints, and its exit code, without what differs by chance.
+
+        Raises:
+            FatalError: the Java has ended.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        address = ("--bootstrap-server", self.servers) if command.is_bootstrapped else ()
+        arguments = [each.replace("SERVERS", self.servers) for each in command.arguments]
+        read = command.read.replace("\n", "\\n")
+        parts = [command.main_class, *address, *arguments, read]
+        self._process.stdin.write("\t".join(parts) + "\n")
+        self._process.stdin.flush()
+        told = []
+        for line in self._process.stdout:
+            told.append(line.strip())
+            if line.startswith("EOT "):
+                return _normalised(told, command)
+        raise FatalError(f"{command.shown}: Java has ended: {told[-3:]}")
+
+
+def check(report: Report, kafka: Kafka, java: Path, class_path: str, directory: Path) -> None:
+    """Run every command on both brokers, and clients between them that make the state."""
+    logs = directory / "tools"
+    logs.mkdir()
+    offsets = directory / "offsets.json"
+    records = [{"topic": TOPIC, "partition": 0, "offset": 2}]
+    offsets.write_text(json.dumps({"version": 1, "partitions": records}))
+    with ExitStack() as stack:
+        stack.enter_context(kafka)
+        servers = [
+            kafka.bootstrap_servers,
+            stack.enter_context(ours.serving(logs, settings=SETTINGS)),
+        ]
+        both = [stack.enter_context(Commands(java, class_path, each)) for each in servers]
+
+        def compare(commands: Iterable[Command]) -> None:
+            for each in commands:
+                with ThreadPoolExecutor(len(both)) as pool:
+                    theirs, mine = pool.map(Commands.lines, both, [each] * len(both))
+                report.check(f"{each.shown} prints the same", [*_differences(theirs, mine)])
+
+        compare(_topics_and_records())
+        with _on_each(servers, _joined):
+            compare(_live_groups())
+        compare(_groups())
+        with _on_each(servers, _transaction):
+            compare(_transactions())
+        compare(_administration(offsets))
+        compare(_performance())
+        for name, *arguments in _VERIFIABLE:
+            told = [_verifiable(java, class_path, name, arguments, each) for each in servers]
+            report.check(f"{name} ends alike", [*_differences(*told)])
+
+
+def _topics_and_records() -> Iterator[Command]:
+    def topics(shown: str, *arguments: str) -> Command:
+        return _command(f"kafka-topics {shown}", *arguments, main_class="TopicCommand")
+
+    named = ("--topic", TOPIC)
+    yield topics(
+        "--create", "--create", *named, "--partitions", "3", "--replication-factor", "1",
+        "--config", "retention.ms=123456789",
+    )  # fmt: skip
+    yield topics("--create of another", "--create", "--topic", VERIFIABLE, "--partitions", "1")
+    yield topics("--create, once more", "--create", *named, "--partitions", "3")
+    yield topics("--alter", "--alter", *named, "--partitions", "4")
+    yield topics("--alter to fewer partitions", "--alter", *named, "--partitions", "2")
+    yield topics("--describe", "--describe", *named)
+    yield topics("--describe of none", "--describe", "--topic", "none")
+    yield topics("--list", "--list")
+    producer = _command(
+        "kafka-console-producer", *named, "--reader-property", "parse.key=true",
+        "--reader-property", "key.separator=:", main_class="ConsoleProducer",
+        read="".join(f"key-{number}:value {number}\n" for number in range(20)),
+    )  # fmt: skip
+    yield producer
+    for level in ("read_committed", "read_uncommitted"):
+        yield _command(
+            f"kafka-console-consumer, {level}", *named, "--group", f"{GROUP}-{level}",
+            "--from-beginning", "--max-messages", "20", "--timeout-ms", "20000",
+            "--isolation-level", level, "--formatter-property", "print.key=true",
+            "--formatter-property", "print.partition=true",
+            "--formatter-property", "print.offset=true",
+            main_class="consumer.ConsoleConsumer",
+        )  # fmt: skip
+    for time in ("-1", "-2"):
+        yield _command(
+            f"kafka-get-offsets --time {time}", *named, "--time", time, main_class="GetOffsetShell"
+        )
+
+
+def _consumer_groups(shown: str, *arguments: str) -> Command:
+    return _command(
+        f"kafka-consumer-groups {shown}", *arguments,
+        main_class="consumer.group.ConsumerGroupCommand",
+    )  # fmt: skip
+
+
+def _live_groups() -> Iterator[Command]:
+    yield _consumer_groups("--list --state", "--list", "--state")
+    yield _consumer_groups("--list --type", "--list", "--type")
+    for protocol in ("classic", "consumer"):
+        named = ("--describe", "--group", f"{LIVE_GROUP}-{protocol}")
+        yield _consumer_groups(f"--describe, {protocol}", *named)
+        for what in ("--members", "--state"):
+            yield _consumer_groups(f"--describe {what}, {protocol}", *named, what, "--verbose")
+
+
+def _groups() -> Iterator[Command]:
+    group = f"{GROUP}-read_committed"
+    reset = ("--reset-offsets", "--group", group, "--topic", TOPIC)
+    yield _consumer_groups("--describe", "--describe", "--group", group)
+    yield _consumer_groups("--describe of none", "--describe", "--group", "none")
+    yield _consumer_groups("--reset-offsets --dry-run", *reset, "--to-earliest", "--dry-run")
+    yield _consumer_groups("--reset-offsets --execute", *reset, "--shift-by", "-2", "--execute")
+    yield _consumer_groups("--describe after it", "--describe", "--group", group)
+    delete_offsets = ("--delete-offsets", "--group", group, "--topic", f"{TOPIC}:0")
+    yield _consumer_groups("--delete-offsets", *delete_offsets)
+    yield _consumer_groups("--delete", "--delete", "--group", group)
+    yield _consumer_groups("--delete of none", "--delete", "--group", group)
+
+
+def _transactions() -> Iterator[Command]:
+    def transactions(shown: str, *arguments: str, varying: _Varying = ()) -> Command:
+        return _command(
+            f"kafka-transactions {shown}", "--bootstrap-server", "SERVERS", *arguments,
+            main_class="TransactionsCommand", is_bootstrapped=False,
+            varying=varying,
+        )  # fmt: skip
+
+    named = ("--topic", TOPIC, "--partition", "0")
+    identified = ("--transactional-id", TRANSACTIONAL_ID)
+    id_and_state = (r"\d+ (?=Ongoing)", "ID ")
+    id_and_age = ((r"(?<=transaction )\d+", "ID"), (r"(?<=TIME )\d+", "AGE"))
+    yield transactions("list", "list", varying=(id_and_state,))
+    yield transactions("describe", "describe", *identified, varying=id_and_age)
+    yield transactions(
+        "describe-producers", "describe-producers", *named, varying=((r"^\d+", "ID"),)
+    )
+    yield transactions("find-hanging", "find-hanging", "--broker-id", str(ours.NODE_ID))
+
+
+def _administration(offsets: Path) -> Iterator[Command]:
+    def configs(shown: str, *arguments: str) -> Command:
+        command = _command(f"kafka-configs {shown}", *arguments, main_class="")
+        return replace(command, main_class="kafka.admin.ConfigCommand")
+
+    named = ("--entity-type", "topics", "--entity-name", TOPIC)
+    added = ("--add-config", "cleanup.policy=compact,max.message.bytes=12345")
+    yield configs("--alter --add-config", "--alter", *named, *added)
+    yield configs("--describe", "--describe", *named)
+    yield configs("--alter, refused", "--alter", *named, "--add-config", "cleanup.policy=none")
+    yield configs("--delete-config", "--alter", *named, "--delete-config", "cleanup.policy")
+    yield _command(
+        "kafka-delete-records", "--offset-json-file", str(offsets),
+        main_class="DeleteRecordsCommand",
+    )  # fmt: skip
+    yield _command(
+        "kafka-log-dirs", "--describe", "--topic-list", TOPIC, main_class="LogDirsCommand"
+    )
+    yield _command(
+        "kafka-broker-api-versions", main_class="BrokerApiVersionsCommand", only=r"ADDRESS|EOT"
+    )
+    yield _command(
+        "kafka-cluster cluster-id", "cluster-id", "--bootstrap-server", "SERVERS",
+        main_class="ClusterTool", is_bootstrapped=False,
+    )  # fmt: skip
+    yield _command(
+        "kafka-cluster list-endpoints", "list-endpoints", "--bootstrap-server", "SERVERS",
+        main_class="ClusterTool", is_bootstrapped=False, varying=((r"\b\d{5}\b", "PORT"),),
+    )  # fmt: skip
+
+
+def _performance() -> Iterator[Command]:
+    yield _command(
+        "kafka-producer-perf-test", "--topic", TOPIC, "--num-records", "1000", "--record-size",
+        "100", "--throughput", "-1", "--producer-props", "bootstrap.servers=SERVERS",
+        main_class="ProducerPerformance", is_bootstrapped=False,
+    )  # fmt: skip
+    yield _command(
+        "kafka-consumer-perf-test", "--topic", TOPIC, "--messages", "1000", "--timeout", "20000",
+        main_class="ConsumerPerformance", varying=((r", \d+, \d+, NUMBER", ", MS"),),
+    )  # fmt: skip
+    topics = _command("", "--delete", "--topic", TOPIC, main_class="TopicCommand")
+    yield replace(topics, shown="kafka-topics --delete")
+    yield replace(topics, shown="kafka-topics --list after it", arguments=("--list",))
+
+
+_VERIFIABLE = (
+    ("VerifiableProducer", "--topic", VERIFIABLE, "--max-messages", "50"),
+    ("VerifiableConsumer", "--topic", VERIFIABLE, "--max-messages", "50", "--group-id", "checks"),
+)
+"""They end with the JVM, so each has one of its own."""
+
+
+def _verifiable(
+    java: Path, class_path: str, name: str, arguments: Sequence[str], servers: str
+) -> Counter[str]:
+    """The kinds of events that it prints, with their counts of records."""
+    command = java_command(
+        java, class_path, [f"{_TOOLS}.{name}", "--bootstrap-server", servers, *arguments]
+    )
+    printed = run(bound_to_us(command), name=name, seconds_max=COMMAND_SECONDS_MAX)
+    counts: Counter[str] = Counter()
+    for line in printed.splitlines():
+        if line.startswith("{"):
+            event = json.loads(line)
+            counts[event["name"]] += event.get("count", 1)
+    # An offset is committed for each batch that came, of which there may be some.
+    return Counter({kind: 1 if "commit" in kind else count for kind, count in counts.items()})
+
+
+@contextmanager
+def _on_each(servers: Sequence[str], make: Callable[[str], Callable[[], None]]) -> Iterator[None]:
+    """Clients on each broker, ended behind the `with`."""
+    ends = [make(each) for each in servers]
+    yield
+    for end in ends:
+        end()
+
+
+def _joined(servers: str) -> Callable[[], None]:
+    """A member of a group of each protocol, with all partitions of the topic."""
+    consumers = []
+    for protocol in ("classic", "consumer"):
+        consumer = Consumer(
+            {
+                "bootstrap.servers": servers, "group.id": f"{LIVE_GROUP}-{protocol}",
+                "client.id": "member", "group.protocol": protocol, "log_level": 0,
+                "auto.offset.reset": "earliest", "enable.auto.commit": False,
+            }
+        )  # fmt: skip
+        consumer.subscribe([TOPIC])
+        message = consumer.poll(WAIT_SECONDS)
+        if message is None or message.error():
+            raise FatalError(f"{protocol}: the member got no record: {message and message.error()}")
+        consumer.commit(asynchronous=False, offsets=[TopicPartition(TOPIC, 0, 1)])
+        consumers.append(consumer)
+
+    def close() -> None:
+        for each in consumers:
+            each.close()
+
+    return close
+
+
+def _transaction(servers: str) -> Callable[[], None]:
+    """An open transaction with a record."""
+    producer = Producer(
+        {"bootstrap.servers": servers, "transactional.id": TRANSACTIONAL_ID, "log_level": 0}
+    )
+    producer.init_transactions(WAIT_SECONDS)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"open", partition=0)
+    producer.flush(WAIT_SECONDS)
+    return lambda: producer.abort_transaction(WAIT_SECONDS)
+
+
+def _normalised(printed: Sequence[str], command: Command) -> Counter[str]:
+    lines: Counter[str] = Counter()
+    for line in printed:
+        words = " ".join(line.split())
+        for pattern, word in (*_VARYING, *command.varying):
+            words = re.sub(pattern, word, words)
+        if words and re.search(command.only, words):
+            lines[words] += 1
+    return lines
+
+
+def _differences(theirs: Counter[str], mine: Counter[str]) -> Iterator[str]:
+    yield from (f"Kafka alone: {line}" for line in (theirs - mine).elements())
+    yield from (f"Tailrace alone: {line}" for line in (mine - theirs).elements())
