@@ -55,7 +55,7 @@ _VARYING: _Varying = (
     # Since Kafka has eligible leader replicas it sets this for the whole cluster.
     (r"min\.insync\.replicas=1,?", ""),
 )
-"""What differs by chance, and the word for it."""
+"""Patterns of values that differ by chance, and the word for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +63,15 @@ class Command:
     """A run of a tool."""
 
     shown: str
-    """What a user of the scripts types, in short."""
+    """The command as a user of the scripts types it, in short."""
     main_class: str
     arguments: tuple[str, ...]
     is_bootstrapped: bool = True
-    """Whether it takes `--bootstrap-server`."""
+    """Its address goes behind `--bootstrap-server`."""
     read: str = ""
-    """What it reads from its standard input."""
+    """Its standard input."""
     varying: _Varying = ()
-    """What else differs by chance in what it prints, and the word for it."""
+    """More patterns of values that differ by chance, and the word for each."""
     only: str = ""
     """The lines that count, as a pattern; all of them if it is empty."""
 
@@ -101,7 +101,7 @@ class Commands:
         self._process.wait()
 
     def lines(self, command: Command) -> Counter[str]:
-        """What a command prints, and its exit code, without what differs by chance.
+        """Run a command; its output and exit code without values that differ by chance.
 
         Raises:
             FatalError: the Java has ended.
@@ -254,7 +254,9 @@ def _administration(offsets: Path) -> Iterator[Command]:
     yield configs("--alter --add-config", "--alter", *named, *added)
     yield configs("--describe", "--describe", *named)
     yield configs("--alter, refused", "--alter", *named, "--add-config", "cleanup.policy=none")
-    yield configs("--delete-config", "--alter", *named, "--delete-config", "cleanup.policy")
+    yield configs(
+        "--delete-config", "--alter", *named, "--delete-config", "cleanup.policy,max.message.bytes"
+    )
     yield _command(
         "kafka-delete-records", "--offset-json-file", str(offsets),
         main_class="DeleteRecordsCommand",

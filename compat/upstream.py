@@ -50,7 +50,7 @@ SETTINGS: Mapping[str, str] = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
 }
-"""What the suites expect of both brokers."""
+"""Settings that the suites expect of both brokers."""
 NODE_ID = 0
 """They know of a broker of this id."""
 KAFKA_SETTINGS: Mapping[str, str] = {
@@ -59,7 +59,7 @@ KAFKA_SETTINGS: Mapping[str, str] = {
     "allow.everyone.if.no.acl.found": "true",
     "super.users": "User:ANONYMOUS",
 }
-"""What the suites expect and only Kafka has."""
+"""Settings that the suites expect and only Kafka has."""
 
 NO_SECURITY = "needs ACLs or SASL, which Tailrace does not have"
 _NO_CLUSTER_CONFIG = (
@@ -73,7 +73,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "test_incremental_alter_configs": _NO_CLUSTER_CONFIG,
     "test_describe_metadata_quorum": "asks for a quorum of controllers, which Tailrace has not",
 }
-"""Why a test that passes with Kafka does not pass with us, by the end of its name."""
+"""Reasons for tests that pass with Kafka and not with us, by the end of their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Suite:
 
     name: str
     directory: Path
-    """Where they are run, and where their names begin."""
+    """The working directory, in which the names of tests begin."""
     targets: tuple[str, ...]
     address_variable: str
     address_form: str = "{}"
@@ -91,10 +91,10 @@ class Suite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a test."""
+    """Result of a test."""
 
     outcome: str
-    """`passed`, `failed` or `skipped`."""
+    """One of `passed`, `failed` or `skipped`."""
     message: str
 
 

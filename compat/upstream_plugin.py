@@ -61,7 +61,7 @@ class _Absent(MetaPathFinder, Loader):
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Write what became of a phase of a test; of its phases, the reader keeps the worst."""
+    """Write the result of a phase of a test; the reader keeps the worst of them."""
     if report.when != "call" and report.outcome == "passed":
         return
     message = report.longreprtext.strip().splitlines()[-1:] if report.outcome == "failed" else []
