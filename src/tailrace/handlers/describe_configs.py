@@ -46,6 +46,8 @@ from tailrace.runtime.slices import Slices, each_in_slices
 CONFIGS_PER_RESOURCE: Final = 50
 """About how many settings a topic or a broker has in an answer."""
 
+_UNSET_BY_DEFAULT = frozenset({"log.retention.ms", "log.roll.ms", "log.roll.jitter.ms"})
+"""Settings that have no default in Kafka, where those in hours or minutes have one."""
 _TYPES = {"bool": 1, "string": 2, "int": 3, "long": 5, "float": 6, "list": 7}
 """Types of values, by Kafka's numbers."""
 
@@ -135,8 +137,12 @@ def _result(
 
 
 def _has_no_synonym(entry: ConfigEntry, value: ConfigValue) -> bool:
-    """Whether the value is the default of a setting without a broker setting."""
-    return entry.setting.is_topic_only and value.source is ConfigSource.DEFAULT
+    """Whether the value is a default that no setting of the broker has.
+
+    Kafka leaves some settings in milliseconds unset, and takes the default of hours instead.
+    """
+    is_nowhere = entry.setting.is_topic_only or value.name in _UNSET_BY_DEFAULT
+    return is_nowhere and value.source is ConfigSource.DEFAULT
 
 
 def _type(setting: Setting) -> int:

@@ -150,15 +150,27 @@ async def test_every_setting_of_a_topic_is_described_with_its_source(outside: Ou
 
 async def test_synonyms_are_every_value_that_could_count(outside: Outside) -> None:
     """The one that does first, each with the name of the setting that has it."""
-    async with running(outside, {"log.retention.ms": "500"}) as broker:
+    async with running(outside, {"log.retention.bytes": "500"}) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={"retention.bytes": "7"})
+        found = by_name(await describe(peer, is_full=True))["retention.bytes"]
+        assert [(one.name, one.value, one.source) for one in found.synonyms] == [
+            ("retention.bytes", "7", OWN),
+            ("log.retention.bytes", "500", STATIC),
+            ("log.retention.bytes", "-1", DEFAULT),
+        ]
+
+
+async def test_settings_that_kafka_leaves_unset_have_no_default_as_a_synonym(
+    outside: Outside,
+) -> None:
+    """Kafka has a default for log.retention.hours, and none for log.retention.ms."""
+    async with running(outside, {}) as broker:
         peer = connect(outside, broker)
         await create_topic(peer, "t", configs={"retention.ms": "7"})
-        found = by_name(await describe(peer, is_full=True))["retention.ms"]
-        assert [(one.name, one.value, one.source) for one in found.synonyms] == [
-            ("retention.ms", "7", OWN),
-            ("log.retention.ms", "500", STATIC),
-            ("log.retention.ms", "604800000", DEFAULT),
-        ]
+        found = by_name(await describe(peer, is_full=True))
+        assert [one.name for one in found["retention.ms"].synonyms] == ["retention.ms"]
+        assert found["segment.ms"].synonyms == ()
 
 
 async def test_kinds_and_texts_of_settings_are_told(outside: Outside) -> None:

@@ -78,6 +78,17 @@ async def describe(
     }
 
 
+async def test_no_directory_is_cordoned(outside: Outside) -> None:
+    """Version 5 says so of each directory."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        request = DescribeLogDirsRequest(topics=None)
+        key = ApiKey.DESCRIBE_LOG_DIRS
+        response = await peer.ask(key, request, DescribeLogDirsResponse, version=5)
+        assert response.results
+        assert not any(result.is_cordoned for result in response.results)
+
+
 @asynccontextmanager
 async def filled(
     outside: Outside, settings: dict[str, str] | None = None, **configs: str
