@@ -121,10 +121,10 @@ def find_suites(environment: Mapping[str, str], directory: Path) -> list[Suite]:
     root = Path(checkout).resolve()
     if not (root / "tests" / "integration" / "conftest.py").exists():
         raise FatalError(f"{root} is no checkout of confluent-kafka-python: name another")
-    # The consumer protocol makes no difference to the rest.
+    # What an administrator asks does not depend on the protocol of groups.
     rooms = {
         "classic": ("admin", "consumer", "producer", "serialization"),
-        "consumer": ("consumer", "producer"),
+        "consumer": ("consumer", "producer", "serialization"),
     }
     return suites + [
         Suite(
