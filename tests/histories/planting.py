@@ -251,6 +251,7 @@ def skip(history: History, chance: Random) -> History:
         for operation, poll, index in pairs
         if index + 1 < len(poll.records)
         and poll.records[index].partition == poll.records[index + 1].partition
+        and not _has_polled(history, operation, poll.records[index])
     ]
     operation, poll, index = _choice(chance, inner)
     records = poll.records[:index] + poll.records[index + 1 :]

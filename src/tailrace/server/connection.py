@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from tailrace.errors import TailraceError
@@ -181,6 +182,9 @@ class Connection:
                 logger.warning("request_refused peer=%s reason=%s", self.peer, error)
             case _:
                 logger.error("request_failed peer=%s", self.peer, exc_info=error)
+        if not isinstance(error, StoredBytesError):
+            with suppress(OSError, StoredBytesError):
+                self._flush()  # Answers to the requests before the one that failed.
         self.close()
 
     def _lose(self) -> None:

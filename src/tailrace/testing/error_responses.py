@@ -32,7 +32,7 @@ _SAME: Final = {
 
 _NAMING: Final = frozenset(
     {"name", "topic_id", "partition", "group_id", "key", "resource_type", "resource_name",
-     "transactional_id"}
+     "transactional_id", "producer_id"}
 )  # fmt: skip
 """Fields by which an element of a response says of which element of the request it is."""
 

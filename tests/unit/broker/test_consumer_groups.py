@@ -187,9 +187,10 @@ async def test_the_features_of_groups_and_transactions_are_in_use(outside: Outsi
     """Clients ask ApiVersions; up to version 3 they are in use and not listed as supported."""
     async with running(outside) as broker:
         peer = connect(outside, broker)
+        asked = ApiVersionsRequest(client_software_name="t", client_software_version="1")
         for version, supported in ((3, []), (4, ["group.version", "transaction.version"])):
             answer = await peer.ask(
-                ApiKey.API_VERSIONS, ApiVersionsRequest(), ApiVersionsResponse, version=version
+                ApiKey.API_VERSIONS, asked, ApiVersionsResponse, version=version
             )
             assert [each.name for each in answer.supported_features] == supported
             levels = {each.name: each.max_version_level for each in answer.finalized_features}

