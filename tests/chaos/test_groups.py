@@ -11,7 +11,7 @@ from tests.chaos.groups import run
 
 pytestmark = pytest.mark.wire
 
-SECONDS = 10
+SECONDS = 6
 
 
 def test_groups_of_a_broker_that_is_killed_and_paused_read_what_they_should(

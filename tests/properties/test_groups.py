@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.coordinator.groups.classic_group import ClassicState
@@ -322,7 +322,6 @@ def steps_of(seed: int) -> Iterator[Step]:
                     yield fault, number
 
 
-@settings(max_examples=max(200, settings().max_examples))
 @given(st.integers(0, 2**64 - 1))
 def test_a_group_comes_to_rest_and_nobody_was_told_anything_wrong(seed: int) -> None:
     """Whatever happens before.

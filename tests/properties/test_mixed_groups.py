@@ -272,7 +272,7 @@ def steps_of(seed: int, kinds: tuple[str, ...]) -> Iterator[Step]:
 
 
 @pytest.mark.parametrize("kinds", [(CONSUMER,), (CONSUMER, CLASSIC)], ids=["consumer", "mixed"])
-@settings(max_examples=max(100, settings().max_examples))
+@settings(max_examples=settings().max_examples // 2)  # of each kind of group
 @given(seed=st.integers(0, 2**64 - 1))
 def test_a_group_of_any_clients_comes_to_rest(kinds: tuple[str, ...], seed: int) -> None:
     """Whatever happens before, they share all partitions in the end.
