@@ -22,9 +22,13 @@ SESSION_TIMEOUTS: Final = 2
 class Membership:
     """The partitions of a consumer with the offsets that it may commit, as its history has them."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: Life, *, keeps_positions: bool = False) -> None:
+        """`keeps_positions`: a partition that it gets again goes on where it stood."""
         self._life = life
+        self._keeps_positions = keeps_positions
         self._offsets: dict[str, int] = {}
+        self._kept: dict[str, int] = {}
+        """Offsets of revoked partitions that are committed if they are assigned again."""
         self._is_dirty = False
 
     def assigned(self, partitions: Iterable[int]) -> None:
@@ -32,12 +36,22 @@ class Membership:
         added = tuple(named(EVENTS, each) for each in partitions)
         self._life.recorder.note(Assign(added=added, group=self._life.plan.group))
         self._forget(added)
+        self._offsets |= {each: self._kept[each] for each in added if each in self._kept}
+        self._kept.clear()
+        self._is_dirty = bool(self._offsets)
 
     def revoked(self, partitions: Iterable[int]) -> None:
         """Write that partitions were taken away."""
         removed = tuple(named(EVENTS, each) for each in partitions)
         self._life.recorder.note(Assign(removed=removed, group=self._life.plan.group))
+        if self._keeps_positions:
+            self._kept |= {each: self._offsets[each] for each in removed if each in self._offsets}
         self._forget(removed)
+
+    def lost(self, partitions: Iterable[int]) -> None:
+        """Write that partitions were taken away by a group that the consumer is no member of."""
+        self.revoked(partitions)
+        self._kept.clear()
 
     def polled(self, records: Iterable[tuple[int, int, bytes]]) -> None:
         """Write what a poll returned: partitions, offsets and values."""
@@ -145,7 +159,8 @@ def consume_with_kafka_python(life: Life) -> None:
     """Consume with kafka-python until the end of the life."""
     from tests.wire.clients import kafka
 
-    membership = Membership(life)
+    # Records that it has returned and not committed are not returned again after a rebalance.
+    membership = Membership(life, keeps_positions=True)
     timeout_ms = life.plan.timeout_ms
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=life.plan.bootstrap,
@@ -179,6 +194,9 @@ def consume_with_kafka_python(life: Life) -> None:
         # It is called on the thread that does the I/O, where nothing may wait for a commit.
         def on_partitions_revoked(self, revoked: Any) -> None:
             membership.revoked(each.partition for each in revoked)
+
+        def on_partitions_lost(self, lost: Any) -> None:
+            membership.lost(each.partition for each in lost)
 
         def on_partitions_assigned(self, assigned: Any) -> None:
             membership.assigned(each.partition for each in assigned)

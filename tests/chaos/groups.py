@@ -16,7 +16,6 @@ with `--kafka` against Apache Kafka 4.3.1, where Java and Maven are there.
 
 import argparse
 import logging
-import math
 import shutil
 import signal
 import sys
@@ -346,7 +345,6 @@ def _lagging(fleet: Fleet, bootstrap: str, group: str, ends: dict[int, int]) -> 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     wanted = [TopicPartition(EVENTS, number) for number in ends]
     deadline = time.monotonic() + _END_SECONDS_MAX
-    renewal = deadline - _END_SECONDS_MAX * 2 / 3
     pause = threading.Event()
     committed = {}
     try:
@@ -356,11 +354,6 @@ def _lagging(fleet: Fleet, bootstrap: str, group: str, ends: dict[int, int]) -> 
                 committed = {each.partition: each.offset for each in found}
                 if all(committed[number] >= end for number, end in ends.items() if end):
                     return []
-            if time.monotonic() > renewal:
-                # A client that hangs is not the broker's fault; new ones have to come to the end.
-                renewal = math.inf
-                fleet.counts["groups with new members at the end"] += 1
-                fleet.end(Role.CONSUMER, Role.TRANSFORMER, within_s=20)
             fleet.revive(Role.CONSUMER, Role.TRANSFORMER)
             pause.wait(0.2)
     finally:
