@@ -9,6 +9,7 @@ from operator import attrgetter
 
 from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.coordinator.transactions.state import NO_EPOCH, Transaction, TransactionStatus
+from tailrace.errors import CorruptionError
 from tailrace.model import TopicPartition
 from tailrace.protocol.coordinator_records import (
     MalformedRecordError,
@@ -94,16 +95,23 @@ class TransactionCodec:
         return encode_key(key), None if value is None else encode_value(value, VALUE_VERSION)
 
     def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
-        """The record; None if the type of its key or the version of its value is unknown.
+        """The record; None if the type of its key is unknown.
 
         Raises:
-            MalformedRecordError: the bytes are not such a record.
+            CorruptionError: the bytes are not such a record, or the value is of a version that a
+                newer Kafka writes.
         """
         try:
             record_type(TransactionRecordType, key)
-            found = None if value is None else decode_value(TransactionLogValue, value).value
         except UnknownRecordError:
             return None
+        try:
+            found = None if value is None else decode_value(TransactionLogValue, value).value
+        except UnknownRecordError as error:
+            raise CorruptionError(
+                f"{error}: a newer Kafka has written this record, and the producer ids and epochs "
+                "of the partition cannot be known without it"
+            ) from error
         if found is not None and found.transaction_status not in _STORED:
             raise MalformedRecordError(
                 f"the status of a transaction is {found.transaction_status}, and not 0 to 5"

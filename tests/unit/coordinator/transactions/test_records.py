@@ -104,12 +104,15 @@ def test_a_tombstone_has_no_value() -> None:
     assert found == CoordinatorRecord(TransactionLogKey(transactional_id="t"), None)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [(b"\0\x01" + KEY[2:], EMPTY), (KEY, b"\0\x02" + EMPTY[2:])]
-)
-def test_records_of_a_newer_kafka_are_passed_over(key: bytes, value: bytes) -> None:
-    """An unknown type of key, or an unknown version of the value."""
-    assert TransactionCodec().decode(key, value) is None
+def test_an_unknown_type_of_key_is_passed_over() -> None:
+    """A newer Kafka has written it, and it is the state of no transactional id."""
+    assert TransactionCodec().decode(b"\0\x01" + KEY[2:], EMPTY) is None
+
+
+def test_a_value_of_an_unknown_version_is_refused() -> None:
+    """Without the newest state of an id an epoch would go back, so the partition is not loaded."""
+    with pytest.raises(CorruptionError, match="version 2 is not known: a newer Kafka"):
+        decoded(b"\0\x02" + EMPTY[2:])
 
 
 @pytest.mark.parametrize("value", [EMPTY[:-1], EMPTY[:3], b"\0", EMPTY[:16] + b"\6" + EMPTY[17:]])
