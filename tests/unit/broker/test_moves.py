@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tailrace.broker.broker import RunningBroker
-from tailrace.model import TopicPartition
+from tailrace.model import AppendOrigin, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.alter_replica_log_dirs import (
@@ -29,6 +29,8 @@ from tailrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
 )
 from tailrace.records.builder import records_of
+from tailrace.records.control import build_end_marker
+from tailrace.storage.producers import InvalidTransactionStateError
 from tailrace.testing import DiskFault, Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import (
     batch,
@@ -39,6 +41,7 @@ from tests.unit.broker.brokers import (
     produce,
     running,
 )
+from tests.unit.broker.transactional import NOW, Client
 
 T = TopicPartition("t", 0)
 SMALL = {"segment.bytes": "400"}
@@ -182,6 +185,32 @@ async def test_answers_that_wait_for_the_device_are_not_lost(outside: Outside) -
         assert log is not None
         path = log.segments.active.log.path
         assert outside.files.crash().content(path) == outside.files.content(path)
+
+
+async def test_a_move_keeps_the_transactions_that_are_being_verified(outside: Outside) -> None:
+    """A batch gets in with its guard of before the move, but not behind its marker."""
+    async with filled(outside) as (broker, peer):
+        before = broker.replicas.find(T).log.producers
+        guards = {
+            producer_id: before.begin_verification(
+                ProducerId(producer_id), epoch=ProducerEpoch(0), sequence=0, now_ms=NOW
+            )
+            for producer_id in (7, 8)
+        }
+        assert await alter(peer, "two") == ErrorCode.NONE
+        await outside.pass_time(1)
+        assert outside.files.is_directory("two/t-0")
+        partition = broker.replicas.find(T)
+        marker = build_end_marker(8, 0, is_commit=False, coordinator_epoch=0, timestamp=NOW)
+        partition.append(memoryview(marker), now_ms=NOW, origin=AppendOrigin.COORDINATOR)
+
+        def send(producer_id: int) -> None:
+            data = bytearray(Client(peer, producer_id=producer_id, epoch=0).batch(b"in"))
+            partition.append(memoryview(data), now_ms=NOW, guard=guards[producer_id])
+
+        send(7)
+        with pytest.raises(InvalidTransactionStateError):
+            send(8)
 
 
 async def test_log_directories_are_described_with_their_copies(outside: Outside) -> None:
