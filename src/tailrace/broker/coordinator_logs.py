@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from tailrace.coordinator.machine import TransactionalProducer
-from tailrace.model import AppendOrigin, ProducerEpoch, ProducerId, TopicPartition
+from tailrace.errors import CorruptionError
+from tailrace.model import AppendOrigin, Offset, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.records.batch import Batch
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
@@ -101,13 +102,23 @@ class CoordinatorLog:
 
         Raises:
             UnknownPartitionError, StorageError: the partition is not here, or its directory failed.
-            CorruptionError, OSError: the log cannot be read; or from `take`.
+            CorruptionError, OSError: the log cannot be read; or from `take`, then with the file.
         """
         found = self._replicas.find(self.partition)
-        return await found.look(self._device_reads, lambda log: take(log.batches(log.start_offset)))
+        return await found.look(self._device_reads, lambda log: _taken(log, take))
 
     async def _flushed(self, log: Log, *, is_whole: bool) -> None:
         # `shield`: other requests wait for the same flush if this client disconnects.
         error = await asyncio.shield(self._flushes.ask(log, is_whole=is_whole))
         if error is not None:
             raise error
+
+
+def _taken(log: Log, take: Callable[[Iterator[Batch]], T]) -> T:
+    try:
+        return take(log.batches(log.start_offset))
+    except CorruptionError as error:
+        if error.path is not None or error.offset is None:
+            raise
+        segment = next(log.segments.from_offset(Offset(error.offset)))
+        raise error.located(path=segment.log.path) from error

@@ -348,7 +348,8 @@ class Shard(Generic[M]):
         try:
             return self._codec.decode(key, value)
         except CorruptionError as error:
-            error.offset = offset
+            # Its position is one in the record, and would be taken for one in the file.
+            error.position, error.offset = None, offset
             raise
 
 
