@@ -208,20 +208,20 @@ async def find(peer: Peer, kind: int) -> FindCoordinatorResponse:
     return await peer.ask(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse)
 
 
-def committed_request(offset: int = 0, *, max_wait_ms: int = 0) -> FetchRequest:
-    """A Fetch request of a read_committed consumer for partition 0 of topic d."""
-    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=2**20)
+def committed_request(offset: int = 0, *, partition: int = 0, max_wait_ms: int = 0) -> FetchRequest:
+    """A Fetch request of a read_committed consumer for a partition of topic d."""
+    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=2**20)
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         isolation_level=IsolationLevel.READ_COMMITTED,
-        topics=(FetchTopic(topic="d", partitions=(partition,)),),
+        topics=(FetchTopic(topic="d", partitions=(wanted,)),),
     )
 
 
-async def committed_values(peer: Peer) -> list[bytes]:
-    """The values that a read_committed consumer makes of one fetch of partition 0."""
-    return values_of(await fetch(peer, committed_request()))
+async def committed_values(peer: Peer, *, partition: int = 0) -> list[bytes]:
+    """The values that a read_committed consumer makes of one fetch of a partition of topic d."""
+    return values_of(await fetch(peer, committed_request(partition=partition)))
 
 
 def values_of(found: PartitionData) -> list[bytes]:
