@@ -27,6 +27,8 @@ LIVES = 3
 """Starts of the broker, all but the last one ended by a kill."""
 STEPS = 12
 """Transactions of each producer in one life, if no kill comes before."""
+SEEDS = 20 if settings.get_current_profile_name() == "default" else settings().max_examples
+"""A seed takes 0.2 s, so the tests of every change play few."""
 RETRIED = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -279,7 +281,7 @@ def play(seed: int, *, is_power_loss: bool = False) -> list[Producer]:
 
 
 @given(seed=st.integers(0, 2**32), is_power_loss=st.booleans())
-@settings(max_examples=settings().max_examples // 5)
+@settings(max_examples=SEEDS)
 def test_transactions_end_whole_and_as_answered(
     seed: int,
     is_power_loss: bool,  # noqa: FBT001
