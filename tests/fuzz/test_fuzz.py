@@ -11,6 +11,7 @@ import pytest
 from tests.fuzz import (
     append_targets,
     cleaning_targets,
+    coordinator_targets,
     directory_targets,
     offline_targets,
     pipeline_targets,
@@ -23,6 +24,7 @@ from tests.fuzz.engine import DamageTarget, FuzzTarget, fuzz, strike
 
 TARGETS = (
     *protocol_targets.TARGETS,
+    *coordinator_targets.TARGETS,
     *records_targets.TARGETS,
     *append_targets.TARGETS,
     *cleaning_targets.TARGETS,
