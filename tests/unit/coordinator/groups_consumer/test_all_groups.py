@@ -14,7 +14,7 @@ from tailrace.coordinator.groups.commits import (
 from tailrace.coordinator.groups.consumer_offsets import MemberAtEpoch
 from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.coordinator.groups.settings import GroupSettings
-from tailrace.coordinator.machine import Client, Decision
+from tailrace.coordinator.machine import Client, Decision, TransactionalProducer
 from tailrace.coordinator.shard import Shard
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -35,6 +35,7 @@ T = TypeVar("T")
 A0, B0 = TopicPartition("a", 0), TopicPartition("b", 0)
 NOBODY = MemberAtEpoch(None, -1)
 CLIENT = Client("client", "127.0.0.1", 1)
+PRODUCER = TransactionalProducer(7, 0)
 RETENTION_MS = 20 * 60_000
 
 
@@ -81,15 +82,34 @@ class Broker:
         """A heartbeat of the consumer protocol."""
         return await self.run(lambda machine, ms: machine.consumer_heartbeat(CLIENT, request, ms))
 
-    async def commit(self, member: MemberAtEpoch, *partitions: TopicPartition) -> list[ErrorCode]:
+    async def commit(
+        self,
+        member: MemberAtEpoch,
+        *partitions: TopicPartition,
+        metadata: str = "",
+        producer: TransactionalProducer | None = None,
+    ) -> list[ErrorCode]:
         """Commit offset 5."""
         commit = Commit(
             group_id=GROUP,
             committer=Committer(member.epoch, member.member_id or "", None),
-            offsets=[OffsetToCommit(each, topic_id(each.topic), 5, -1, "") for each in partitions],
+            offsets=[
+                OffsetToCommit(each, topic_id(each.topic), 5, -1, metadata) for each in partitions
+            ],
             version=9,
+            producer=producer,
         )
         return await self.run(lambda machine, now_ms: machine.commit(commit, now_ms))
+
+    async def end_transaction(self) -> None:
+        """Write the marker that commits the transaction of `PRODUCER`."""
+        await self._shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+
+    async def delete_offsets(self, *partitions: TopicPartition) -> list[ErrorCode]:
+        """The codes of an OffsetDelete."""
+        found = await self.run(lambda machine, _: machine.delete_offsets(GROUP, partitions))
+        assert isinstance(found, list)
+        return found
 
     async def fetch(self, fetcher: MemberAtEpoch) -> ErrorCode | list[FetchedOffset]:
         """All offsets of the group, or why not."""
@@ -148,6 +168,56 @@ def test_a_member_commits_and_the_offsets_are_there_after_a_restart() -> None:
             assert list(broker.machine.consumers.by_id) == [GROUP]
             assert broker.machine.classic.groups == {}
             await broker.restart()
+
+    run(scenario)
+
+
+def test_offsets_of_a_members_transaction_count_from_its_marker_on() -> None:
+    """A member of an older epoch, and one that is not known, cannot commit in it."""
+
+    async def scenario(broker: Broker) -> None:
+        await broker.beat(joining("m1"))
+        for member, code in (
+            (MemberAtEpoch("m2", 2), ErrorCode.UNKNOWN_MEMBER_ID),
+            (MemberAtEpoch("m1", 1), ErrorCode.STALE_MEMBER_EPOCH),
+            (MemberAtEpoch("m1", 2), ErrorCode.NONE),
+        ):
+            assert await broker.commit(member, A0, producer=PRODUCER) == [code]
+        assert await broker.committed() == {}
+        await broker.end_transaction()
+        for _ in range(2):
+            assert await broker.committed() == {A0: 5}
+            await broker.restart()
+
+    run(scenario)
+
+
+def test_to_delete_an_offset_of_a_member_drops_the_pending_one_too() -> None:
+    """Its transaction may commit afterwards: the offset stays deleted."""
+
+    async def scenario(broker: Broker) -> None:
+        await broker.beat(joining("m1"))
+        member = MemberAtEpoch("m1", 2)
+        assert await broker.commit(member, B0, producer=PRODUCER) == [ErrorCode.NONE]
+        assert await broker.delete_offsets(B0) == [ErrorCode.NONE]
+        await broker.end_transaction()
+        assert await broker.committed() == {}
+
+    run(scenario)
+
+
+def test_metadata_of_a_members_commit_has_a_limit() -> None:
+    """4,096 characters; what is longer is refused and not stored."""
+
+    async def scenario(broker: Broker) -> None:
+        await broker.beat(joining("m1"))
+        for length, code in (
+            (4_097, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+            (4_096, ErrorCode.NONE),
+        ):
+            assert await broker.committed() == {}
+            found = await broker.commit(MemberAtEpoch("m1", 2), A0, metadata="x" * length)
+            assert found == [code]
 
     run(scenario)
 
