@@ -23,6 +23,7 @@ ROWS = {
     "FetchSessionTest": 25,
     "FileRecordsTest": 23,
     "GroupCoordinatorRecordHelpersTest": 22,
+    "GroupCoordinatorServiceTest": 64,
     "GroupCoordinatorShardTest": 36,
     "GroupMetadataManagerTest": 226,
     "KafkaProducerTest": 71,

@@ -67,6 +67,21 @@ async def test_the_code_says_whether_to_ask_again_or_elsewhere(
     await services.groups.stop()
 
 
+async def test_groups_of_a_shard_that_loads_are_not_known_yet(outside: Outside) -> None:
+    """The client is told to ask again here, and is answered once the log has been read."""
+    log = MemoryPartitionLog(TopicPartition(OFFSETS_TOPIC, 0))
+    log.seconds_per_read = 30
+    services = await loaded(outside, log)
+
+    def read(_machine: Any, _now_ms: int) -> Decision[str]:
+        return Decision(reply="known")
+
+    assert await decide(services, "g", read) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await outside.pass_time(30)
+    assert await decide(services, "g", read) == "known"
+    await services.groups.stop()
+
+
 async def test_metadata_makes_batches_smaller(outside: Outside) -> None:
     """A commit whose metadata fits into no single batch is committed all the same."""
     log = MemoryPartitionLog(TopicPartition(OFFSETS_TOPIC, 0))

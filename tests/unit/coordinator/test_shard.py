@@ -92,6 +92,67 @@ def test_an_append_that_fails_changes_nothing() -> None:
         outside.run(scenario(outside))
 
 
+def test_a_decision_that_fails_changes_nothing() -> None:
+    """Its client gets the error itself, and the next request is answered."""
+
+    def fail(tally: Tally) -> Decision[int]:
+        raise ValueError(f"cannot decide on {tally.counts}")
+
+    async def scenario(outside: Outside) -> None:
+        log = MemoryPartitionLog(PARTITION)
+        shard = await loaded(outside, log)
+        with pytest.raises(ValueError, match="cannot decide"):
+            await shard.run(lambda tally, _: fail(tally))
+        assert log.content == []
+        assert await shard.run(lambda tally, _: tally.add("a", 1)) == 1
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_marker_that_fails_leaves_the_transaction_open() -> None:
+    """Its coordinator sends it again, and then the transaction counts."""
+    log = MemoryPartitionLog(PARTITION)
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, log)
+        await shard.run(lambda tally, _: tally.add("a", 4, producer=PRODUCER))
+        log.refusal = OSError(28, "no space left on device")
+        with pytest.raises(OSError, match="no space left"):
+            await shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+        log.refusal = None
+        assert await count(shard, "a") == 0
+        await shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+        assert await count(shard, "a") == 4
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_marker_does_not_wait_for_ever() -> None:
+    """After the timeout its coordinator is told to ask again; it is committed all the same."""
+    log = MemoryPartitionLog(PARTITION)
+
+    async def scenario(outside: Outside) -> None:
+        shard = tally_on(outside, log, commit_timeout_ms=5_000)
+        await shard.load()
+        await shard.run(lambda tally, _: tally.add("a", 4, producer=PRODUCER))
+        log.hold_commits()
+        ending = asyncio.ensure_future(
+            shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+        )
+        await outside.pass_time(4.9)
+        assert not ending.done()
+        await outside.pass_time(0.2)
+        with pytest.raises(CoordinatorNotAvailableError, match="not committed within 5000 ms"):
+            await ending
+        log.commit()
+        assert await count(shard, "a") == 4
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
 def test_no_reply_comes_before_its_records_are_committed() -> None:
     """Nor does one of a request that only read them."""
     log = MemoryPartitionLog(PARTITION)

@@ -62,3 +62,23 @@ def test_a_stop_waits_for_shards_that_are_loading() -> None:
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
+
+
+def test_a_partition_that_could_not_be_loaded_can_be_led_again() -> None:
+    """Its log has been repaired; to resign from a partition that is not led does nothing."""
+
+    async def scenario(outside: Outside) -> None:
+        shards = Shards[Tally](lambda log: tally_on(outside, log), partition_count=lambda: 1)
+        shards.resign(0)
+        partition = TopicPartition("__tally", 0)
+        shards.lead(MemoryPartitionLog(partition, (b"damage",)))
+        await outside.pass_time(1)
+        with pytest.raises(NotCoordinatorError):
+            await shards.shard_of("a").run(lambda tally, _: tally.get("a"))
+        shards.lead(MemoryPartitionLog(partition))
+        await outside.pass_time(1)
+        assert await shards.shard_of("a").run(lambda tally, _: tally.add("a", 1)) == 1
+        await shards.stop()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
