@@ -246,16 +246,29 @@ def poll_twice(history: History, chance: Random) -> History:
 def skip(history: History, chance: Random) -> History:
     """A poll has left out a record between two others."""
     pairs = _pairs(history)
+    visible = _surely_visible(history)
     inner = [
         (operation, poll, index)
         for operation, poll, index in pairs
         if index + 1 < len(poll.records)
         and poll.records[index].partition == poll.records[index + 1].partition
+        and poll.records[index].value in visible
         and not _has_polled(history, operation, poll.records[index])
     ]
     operation, poll, index = _choice(chance, inner)
     records = poll.records[:index] + poll.records[index + 1 :]
     return _acting(history, operation, replace(poll, records=records))
+
+
+def _surely_visible(history: History) -> set[str]:
+    """Values of acknowledged records that no transaction can have aborted."""
+    return {
+        each.action.value
+        for each in history
+        if isinstance(each.action, Send)
+        and each.outcome is Outcome.OK
+        and each.action.transaction is None
+    }
 
 
 def _starts(history: History) -> list[tuple[Operation, Operation, Poll]]:
