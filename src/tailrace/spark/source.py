@@ -16,10 +16,10 @@ of a source, so there the range is settled once per query.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -33,24 +33,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tailrace import kernels
 from tailrace.errors import ConfigError
-from tailrace.kernels.loading import is_cached, records_worth_kernels
 from tailrace.records.schema import Column, ColumnType, DeclaredColumn
-from tailrace.runtime.threads import usable_core_count
-from tailrace.spark.corruption import write_report
-from tailrace.spark.offsets import choose_partitions, resolve_ranges
-from tailrace.spark.options import SourceOptions, parse_options
-from tailrace.spark.planning import (
-    OffsetRange,
-    ScanTask,
-    plan_tasks,
-)
-from tailrace.spark.stores import LogStore, measure_ranges, open_store
+from tailrace.spark.batch_reader import TailraceReader
+from tailrace.spark.options import parse_options
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from tailrace.spark.sink import TailraceStreamWriter, TailraceWriter
     from tailrace.spark.streaming import TailraceStreamReader
     from tailrace.spark.streaming_4_0 import StreamReaderWithoutStart
@@ -103,7 +91,7 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
                 raise min(of_batch, of_stream, key=lambda error: len(error.faults)) from None
         return StructType([StructField(name, COLUMNS[name]) for name in options.columns])
 
-    def reader(self, schema: StructType) -> "TailraceReader":
+    def reader(self, schema: StructType) -> TailraceReader:
         """The reader of these columns.
 
         Raises:
@@ -161,79 +149,6 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
         from tailrace.spark.sink import open_stream_writer
 
         return open_stream_writer(self.options, schema, overwrite=overwrite)
-
-
-class TailraceReader(DataSourceReader):  # type: ignore[misc]  # likewise
-    """Plans on the driver, reads in tasks; Spark sends it there, so it holds options only."""
-
-    def __init__(self, options: SourceOptions, *, columns: Sequence[str]) -> None:
-        self._options = options
-        self._columns = tuple(columns)
-
-    def partitions(self) -> list[InputPartition]:
-        """The tasks, each with explicit ranges of offsets.
-
-        Raises:
-            ConfigError: topics that do not exist, offsets that the logs do not have.
-            DirectoryError: the directory cannot be read.
-            UnreachableBrokerError: no broker of the list answers.
-        """
-        core_count = usable_core_count()
-        tasks = plan_scan(self._options, open_store(self._options), core_count=core_count)
-        return partitions_of(tasks)
-
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """The records of one task as Arrow record batches."""
-        from tailrace.spark.readers import read_task
-
-        # If there are no partitions, Spark makes an empty one; before 4.2 that is None.
-        task = getattr(partition, "value", None) or ScanTask(ranges=(), is_compiled=False)
-        return read_task(
-            task,
-            open_store(self._options),
-            columns=self._columns,
-            fails_on_data_loss=self._options.fails_on_data_loss,
-            corruption_report=self._options.corruption_report,
-        )
-
-
-def plan_scan(options: SourceOptions, store: LogStore, *, core_count: int) -> list[ScanTask]:
-    """The tasks that read what the options say, as the logs stand now; closes `store`.
-
-    Raises:
-        ConfigError: topics that do not exist, offsets that the logs do not have.
-    """
-    try:
-        chosen = choose_partitions(options.selection, store.partitions(options.selection))
-        found = resolve_ranges(options, store.extents(chosen), offset_at=store.offset_at)
-        ranges = measure_ranges(store, found)
-    finally:
-        store.close()
-    if options.corruption_report is not None:
-        write_report(options.corruption_report, "log-ends.jsonl", store.skipped or ())
-    return plan_ranges(options, ranges, core_count=core_count)
-
-
-def plan_ranges(
-    options: SourceOptions, ranges: Sequence[OffsetRange], *, core_count: int
-) -> list[ScanTask]:
-    """The tasks that read these ranges, as large as the options allow."""
-    return plan_tasks(
-        ranges,
-        core_count=core_count,
-        compiled_records=records_worth_kernels(*kernels.DECODING),
-        task_count_min=options.task_count_min,
-        task_records_max=options.task_records_max,
-        task_bytes_max=options.task_bytes_max,
-    )
-
-
-def partitions_of(tasks: Sequence[ScanTask]) -> list[InputPartition]:
-    """The tasks for Spark, with compiled kernels in the cache where they are worth loading."""
-    if any(task.is_compiled for task in tasks) and not is_cached(*kernels.DECODING):
-        # Once here, and not in every worker at the same time.
-        kernels.load(*kernels.DECODING)
-    return [InputPartition(task) for task in tasks]
 
 
 def schema_faults(schema: StructType) -> list[str]:

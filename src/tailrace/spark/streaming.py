@@ -30,6 +30,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import FatalError, RetriableError
 from tailrace.runtime.threads import usable_core_count
+from tailrace.spark.batch_reader import TailraceReader, partitions_of, plan_ranges
 from tailrace.spark.limits import Backlog, cap_bytes, cap_offsets, is_worth_a_batch
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.progress import (
@@ -51,7 +52,6 @@ from tailrace.spark.pyspark_versions import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from tailrace.spark.source import TailraceReader, partitions_of, plan_ranges
 from tailrace.spark.stores import measure_ranges
 from tailrace.spark.watch import LogWatch, WatchStatistics
 

@@ -1,0 +1,94 @@
+"""A DataFrame of topics: planned on the driver as ranges of offsets, read in Spark's tasks.
+
+The stream (`streaming`) plans and reads each of its micro-batches in the same way.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from tailrace import kernels
+from tailrace.kernels.loading import is_cached, records_worth_kernels
+from tailrace.runtime.threads import usable_core_count
+from tailrace.spark.corruption import write_report
+from tailrace.spark.offsets import choose_partitions, resolve_ranges
+from tailrace.spark.options import SourceOptions
+from tailrace.spark.planning import OffsetRange, ScanTask, plan_tasks
+from tailrace.spark.stores import LogStore, measure_ranges, open_store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class TailraceReader(DataSourceReader):  # type: ignore[misc]  # PySpark is untyped here
+    """Plans on the driver, reads in tasks; Spark sends it there, so it holds options only."""
+
+    def __init__(self, options: SourceOptions, *, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks, each with explicit ranges of offsets.
+
+        Raises:
+            ConfigError: topics that do not exist, offsets that the logs do not have.
+            DirectoryError: the directory cannot be read.
+            UnreachableBrokerError: no broker of the list answers.
+        """
+        core_count = usable_core_count()
+        tasks = plan_scan(self._options, open_store(self._options), core_count=core_count)
+        return partitions_of(tasks)
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The records of one task as Arrow record batches."""
+        from tailrace.spark.readers import read_task
+
+        # If there are no partitions, Spark makes an empty one; before 4.2 that is None.
+        task = getattr(partition, "value", None) or ScanTask(ranges=(), is_compiled=False)
+        return read_task(
+            task,
+            open_store(self._options),
+            columns=self._columns,
+            fails_on_data_loss=self._options.fails_on_data_loss,
+            corruption_report=self._options.corruption_report,
+        )
+
+
+def plan_scan(options: SourceOptions, store: LogStore, *, core_count: int) -> list[ScanTask]:
+    """The tasks that read what the options say, as the logs stand now; closes `store`.
+
+    Raises:
+        ConfigError: topics that do not exist, offsets that the logs do not have.
+    """
+    try:
+        chosen = choose_partitions(options.selection, store.partitions(options.selection))
+        found = resolve_ranges(options, store.extents(chosen), offset_at=store.offset_at)
+        ranges = measure_ranges(store, found)
+    finally:
+        store.close()
+    if options.corruption_report is not None:
+        write_report(options.corruption_report, "log-ends.jsonl", store.skipped or ())
+    return plan_ranges(options, ranges, core_count=core_count)
+
+
+def plan_ranges(
+    options: SourceOptions, ranges: Sequence[OffsetRange], *, core_count: int
+) -> list[ScanTask]:
+    """The tasks that read these ranges, as large as the options allow."""
+    return plan_tasks(
+        ranges,
+        core_count=core_count,
+        compiled_records=records_worth_kernels(*kernels.DECODING),
+        task_count_min=options.task_count_min,
+        task_records_max=options.task_records_max,
+        task_bytes_max=options.task_bytes_max,
+    )
+
+
+def partitions_of(tasks: Sequence[ScanTask]) -> list[InputPartition]:
+    """The tasks for Spark, with compiled kernels in the cache where they are worth loading."""
+    if any(task.is_compiled for task in tasks) and not is_cached(*kernels.DECODING):
+        # Once here, and not in every worker at the same time.
+        kernels.load(*kernels.DECODING)
+    return [InputPartition(task) for task in tasks]
