@@ -154,7 +154,10 @@ class Shard(Generic[M]):
                 self.state = ShardState.FAILED
                 # Damage has its place in the message; a traceback would say no more.
                 logger.error(  # noqa: TRY400
-                    "coordinator_load_failed partition=%s reason=%s", self._log.partition, error
+                    "coordinator_load_failed partition=%s reason=%s; its clients are refused; stop "
+                    "the broker, mend the partition (tailrace log repair), and start again",
+                    self._log.partition,
+                    error,
                 )
             return
         except Exception:

@@ -97,7 +97,7 @@ async def ask_transactions(peer: Peer) -> list[ErrorCode]:
 def test_a_partition_that_cannot_be_read_coordinates_nothing(
     topic: str, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Clients look for another coordinator, and the operator is told the file and the offset."""
+    """Clients look for another coordinator; the operator is told file, offset, and what to do."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside, SETTINGS) as broker:
@@ -114,3 +114,4 @@ def test_a_partition_that_cannot_be_read_coordinates_nothing(
     [told] = [each for each in caplog.messages if each.startswith("coordinator_load_failed")]
     assert f"partition={topic}-0" in told
     assert f"{topic}-0/00000000000000000000.log, offset {offset}: " in told
+    assert "tailrace log repair" in told
