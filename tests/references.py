@@ -142,7 +142,9 @@ def cli() -> str:
 
 
 def _helps() -> Iterator[str]:
-    context = click.Context(commands, info_name="tailrace", max_content_width=100)
+    context = click.Context(
+        commands, info_name="tailrace", max_content_width=100, **commands.context_settings
+    )
     yield f"```text\n{commands.get_help(context)}\n```\n"
     yield from _helps_of(commands, context)
 
