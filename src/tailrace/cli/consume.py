@@ -94,7 +94,7 @@ def consume(
         positions = _positions(cluster, chosen, start, level=level, group=group)
         limits = _limits(cluster, chosen, stop, level=level, is_finite=bool(options["is_finite"]))
         follower = Follower(cluster, positions, limits=limits, isolation=level)
-        printer = _Printer(show, count=count)
+        printer = _Printer(show, positions, count=count)
         committer = None if group is None else _Committer(cluster, group)
         try:
             _follow(follower, printer, committer, is_finite=limits is not None)
@@ -111,12 +111,14 @@ def consume(
 class _Printer:
     """Writes records to stdout, and knows which of them have left this process."""
 
-    def __init__(self, show: Shower, *, count: int | None) -> None:
+    def __init__(
+        self, show: Shower, positions: Mapping[TopicPartition, int], *, count: int | None
+    ) -> None:
         self._show = show
         self._left = count
         self._written: dict[TopicPartition, int] = {}
-        self.flushed: dict[TopicPartition, int] = {}
-        """The offset behind the last record that was printed, by partition."""
+        self.flushed = dict(positions)
+        """The offset behind the last record that was printed, or of the first to come."""
 
     @property
     def has_enough(self) -> bool:
