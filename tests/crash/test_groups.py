@@ -28,7 +28,7 @@ from tests.unit.coordinator.groups_consumer.group_shard import MemoryTopics, bea
 from tests.unit.storage.builders import NOW
 
 T = TypeVar("T")
-PRODUCER = TransactionalProducer(7, 0)
+PRODUCER = TransactionalProducer(ProducerId(7), ProducerEpoch(0))
 
 
 class DiskLog:
@@ -133,7 +133,7 @@ async def work(outside: Outside, broker: Broker, told: Told) -> None:
     await commit(shard, told, "g", 5, member_id="m1", epoch=told.epochs["m1"])
     await commit(shard, told, "txn", 9, producer=PRODUCER)
     told.is_ended = True
-    await shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+    await shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=LeaderEpoch(0))
     told.offsets["txn", TopicPartition("a", 0)] = 9
     told.has_left.add("m1")
     await beat(shard, told, beating("m1", -1))

@@ -27,7 +27,7 @@ from tailrace.coordinator.transactions.records import TransactionCodec, transact
 from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.coordinator.transactions.state import TransactionStatus
 from tailrace.errors import CorruptionError
-from tailrace.model import TopicPartition
+from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol import codec
 from tailrace.protocol.coordinator_records import (
     GroupRecordType,
@@ -68,7 +68,7 @@ def _groups() -> AllGroupsMachine:
 
 
 def _transactions() -> TransactionMachine:
-    return TransactionMachine(TransactionSettings(), Partitions(), coordinator_epoch=0)
+    return TransactionMachine(TransactionSettings(), Partitions(), coordinator_epoch=LeaderEpoch(0))
 
 
 def _join(records: list[tuple[bytes, bytes | None]]) -> bytes:
@@ -94,8 +94,8 @@ def load(data: bytes, *, machine: Machine, records: RecordCodec) -> Machine:
         record = records.decode(key, value)
         if record is not None:
             is_last = offset == len(found) - 1
-            machine.replay(record, Origin(offset, PRODUCER if is_last else -1))
-    machine.replay_marker(PRODUCER, is_commit=True)
+            machine.replay(record, Origin(offset, ProducerId(PRODUCER if is_last else -1)))
+    machine.replay_marker(ProducerId(PRODUCER), is_commit=True)
     return machine
 
 
@@ -173,7 +173,7 @@ def commit(data: bytes) -> object:
         committer=Committer(-1, "", None),
         offsets=offsets,
         version=5,
-        producer=TransactionalProducer(PRODUCER, 0),
+        producer=TransactionalProducer(ProducerId(PRODUCER), ProducerEpoch(0)),
     )
     decision = groups.commit(asked, NOW)
     assert isinstance(decision.reply, list)
@@ -187,9 +187,9 @@ def commit(data: bytes) -> object:
     for record in decision.records:
         again = GroupRecordCodec().decode(*GroupRecordCodec().encode(record))
         assert again == record
-        groups.replay(again, Origin(0, PRODUCER))
+        groups.replay(again, Origin(0, ProducerId(PRODUCER)))
     assert groups.classic.offsets.of_group(request.group_id) == {}
-    groups.replay_marker(PRODUCER, is_commit=True)
+    groups.replay_marker(ProducerId(PRODUCER), is_commit=True)
     found = groups.classic.offsets.of_group(request.group_id)
     assert {each: found[each].metadata for each in found} == {
         each.partition: each.metadata

@@ -4,7 +4,12 @@ Each error is ignored under its code, and `warn_unused_ignores` (part of `strict
 without an error. So `make check` fails as soon as mypy no longer tells one of these mistakes.
 """
 
+from dataclasses import replace
+
 from tailrace.client.producer.columns import Binaries
+from tailrace.coordinator.machine import Machine, TransactionalProducer
+from tailrace.coordinator.transactions.markers import Marker
+from tailrace.coordinator.transactions.state import Transaction
 from tailrace.kernels.arrays import Int64s, UInt8s
 from tailrace.model import LeaderEpoch, Offset, Position, ProducerEpoch
 from tailrace.reading.lookup import position_near
@@ -194,3 +199,21 @@ def lengths_as_hashes(distinct: DistinctCount, lengths: Int64s) -> None:
 def offset_and_timestamp_of_record_swapped(record: Record) -> Record:
     """A record with its first two fields exchanged."""
     return Record(record.timestamp, record.offset, None, None)  # type: ignore[arg-type]
+
+
+def marker_of_swapped_producer(marker: Marker) -> TransactionalProducer:
+    """Producer id and epochs of a transaction exchanged."""
+    replace(marker, producer_id=marker.producer_epoch)  # type: ignore[arg-type]
+    replace(marker, coordinator_epoch=marker.producer_epoch)  # type: ignore[arg-type]
+    return TransactionalProducer(marker.producer_epoch, marker.producer_id)  # type: ignore[arg-type]
+
+
+def transaction_with_swapped_ids(current: Transaction) -> Transaction:
+    """Epochs and producer ids of the coordinator's state exchanged."""
+    replace(current, producer_id=current.producer_epoch)  # type: ignore[arg-type]
+    return replace(current, last_epoch=current.previous_producer_id)  # type: ignore[arg-type]
+
+
+def marker_by_its_epoch(machine: Machine, producer: TransactionalProducer) -> None:
+    """The epoch of a producer where its id is due."""
+    machine.replay_marker(producer.producer_epoch, is_commit=True)  # type: ignore[arg-type]

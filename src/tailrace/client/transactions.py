@@ -17,7 +17,7 @@ from tailrace.client.config import BrokerAddress
 from tailrace.client.errors import raise_for
 from tailrace.client.metadata import ClusterReader
 from tailrace.errors import FatalError
-from tailrace.model import TopicPartition
+from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.describe_producers import (
@@ -57,7 +57,7 @@ class TransactionListing:
     """A transactional id in a list."""
 
     transactional_id: str
-    producer_id: int
+    producer_id: ProducerId
     state: str
     """`Ongoing`, `Empty`, `CompleteCommit`, ..."""
     coordinator: BrokerAddress
@@ -68,8 +68,8 @@ class TransactionDescription:
     """A transactional id, and the transaction that is open under it."""
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     state: str
     timeout_ms: int
     start_ms: int
@@ -84,11 +84,11 @@ class ProducerState:
     """A producer as a partition's leader knows it."""
 
     partition: TopicPartition
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     last_timestamp: int
     """The largest timestamp that it has produced, in milliseconds; -1 if not known."""
-    coordinator_epoch: int
+    coordinator_epoch: LeaderEpoch
     """The epoch of the coordinator that ended its last transaction; -1 if none has."""
     transaction_start_offset: int
     """The first offset of its open transaction; -1 if none is open."""
@@ -123,7 +123,7 @@ def list_transactions(
             found += [
                 TransactionListing(
                     transactional_id=each.transactional_id,
-                    producer_id=each.producer_id,
+                    producer_id=ProducerId(each.producer_id),
                     state=each.transaction_state,
                     coordinator=broker.address,
                 )
@@ -157,8 +157,8 @@ def describe_transaction(cluster: ClusterReader, transactional_id: str) -> Trans
         raise_for(found.error_code, about=about)
         return TransactionDescription(
             transactional_id=transactional_id,
-            producer_id=found.producer_id,
-            producer_epoch=found.producer_epoch,
+            producer_id=ProducerId(found.producer_id),
+            producer_epoch=ProducerEpoch(found.producer_epoch),
             state=found.transaction_state,
             timeout_ms=found.transaction_timeout_ms,
             start_ms=found.transaction_start_time_ms,
@@ -278,10 +278,10 @@ def _producers_in(
             for each in part.active_producers:
                 yield ProducerState(
                     partition=partition,
-                    producer_id=each.producer_id,
-                    producer_epoch=each.producer_epoch,
+                    producer_id=ProducerId(each.producer_id),
+                    producer_epoch=ProducerEpoch(each.producer_epoch),
                     last_timestamp=each.last_timestamp,
-                    coordinator_epoch=each.coordinator_epoch,
+                    coordinator_epoch=LeaderEpoch(each.coordinator_epoch),
                     transaction_start_offset=each.current_txn_start_offset,
                 )
 

@@ -17,7 +17,7 @@ from tailrace.cluster.image import ClusterImage, Topic
 from tailrace.cluster.store import LocalStore
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import FatalError, StorageError
-from tailrace.model import METADATA_TOPIC, TopicPartition
+from tailrace.model import METADATA_TOPIC, ProducerId, TopicPartition
 from tailrace.storage.config import log_config
 
 TOPIC_NAME_BYTES_MAX = 249
@@ -255,7 +255,7 @@ class Controller:
         if self.image.next_producer_id < first:
             self._become(replace(self.image, next_producer_id=first))
 
-    def next_producer_id(self) -> int:
+    def next_producer_id(self) -> ProducerId:
         """A producer id that was never assigned before, also not before a crash.
 
         Raises:
@@ -268,7 +268,7 @@ class Controller:
                 self._producer_ids = range(first, first + PRODUCER_ID_BLOCK)
             producer_id = self._producer_ids[0]
             self._producer_ids = self._producer_ids[1:]
-            return producer_id
+            return ProducerId(producer_id)
 
     def _check_name_is_free(self, name: str) -> None:
         if name in self.image.topics:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from tailrace.model import NO_PRODUCER_ID
+from tailrace.model import NO_PRODUCER_ID, ProducerEpoch, ProducerId
 from tailrace.protocol.fields import Record
 from tailrace.storage.verification import VerificationGuard
 
@@ -33,7 +33,7 @@ class Origin(NamedTuple):
 
     offset: int
     """Its offset in the partition."""
-    producer_id: int = NO_PRODUCER_ID
+    producer_id: ProducerId = NO_PRODUCER_ID
     """The producer whose open transaction it belongs to; -1: none."""
 
 
@@ -50,8 +50,8 @@ class Client(NamedTuple):
 class TransactionalProducer(NamedTuple):
     """The producer in whose transaction records are written."""
 
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class Machine(Protocol):
         """Change the state by one record that is in the log."""
         ...
 
-    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
+    def replay_marker(self, producer_id: ProducerId, *, is_commit: bool) -> None:
         """End the transaction of a producer: its records count, or never did."""
         ...
 

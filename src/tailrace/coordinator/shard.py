@@ -33,7 +33,7 @@ from tailrace.coordinator.machine import (
     TransactionalProducer,
 )
 from tailrace.errors import CorruptionError, TailraceError
-from tailrace.model import NO_PRODUCER_ID, TopicPartition
+from tailrace.model import NO_PRODUCER_ID, LeaderEpoch, TopicPartition
 from tailrace.records.batch import Batch
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.records.control import (
@@ -233,7 +233,7 @@ class Shard(Generic[M]):
         producer: TransactionalProducer,
         *,
         is_commit: bool,
-        coordinator_epoch: int,
+        coordinator_epoch: LeaderEpoch,
         raises_epoch: bool = False,
     ) -> None:
         """Append the marker that ends a producer's transaction; returns when it is committed.

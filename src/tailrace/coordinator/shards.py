@@ -9,6 +9,7 @@ from tailrace.coordinator.errors import NotCoordinatorError
 from tailrace.coordinator.machine import Machine, TransactionalProducer
 from tailrace.coordinator.placement import partition_of
 from tailrace.coordinator.shard import PartitionLog, Shard
+from tailrace.model import LeaderEpoch
 
 M = TypeVar("M", bound=Machine)
 
@@ -60,7 +61,7 @@ class Shards(Generic[M]):
         producer: TransactionalProducer,
         *,
         is_commit: bool,
-        coordinator_epoch: int,
+        coordinator_epoch: LeaderEpoch,
         raises_epoch: bool,
     ) -> None:
         """End a producer's transaction in a partition, as `Shard.end_transaction`.

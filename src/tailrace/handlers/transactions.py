@@ -7,14 +7,14 @@ from tailrace.coordinator.transactions.coordinator import TransactionCoordinator
 from tailrace.coordinator.transactions.requests import AddPartitions
 from tailrace.errors import StorageError
 from tailrace.handlers.services import Services
-from tailrace.model import TopicPartition
+from tailrace.model import ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 
 
 def coordinator_of(services: Services) -> TransactionCoordinator:
     """The coordinator of the transactions whose partitions this broker leads."""
 
-    async def new_producer_id() -> int:
+    async def new_producer_id() -> ProducerId:
         try:
             return await services.changes.on_device(services.controller.next_producer_id)
         except StorageError as error:

@@ -20,7 +20,7 @@ from tailrace.coordinator.transactions.state import CLASSIC, EPOCH_PER_TRANSACTI
 from tailrace.errors import FatalError, TailraceError
 from tailrace.handlers.services import Services, error_code
 from tailrace.handlers.transactions import ask_coordinator, error_of_verification
-from tailrace.model import OFFSETS_TOPIC, TopicPartition
+from tailrace.model import OFFSETS_TOPIC, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
@@ -84,7 +84,9 @@ async def _commit(
     version: int,
 ) -> list[ErrorCode] | ErrorCode:
     """A code for each offset, or one for all."""
-    producer = TransactionalProducer(request.producer_id, request.producer_epoch)
+    producer = TransactionalProducer(
+        ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch)
+    )
     commit = Commit(
         group_id=request.group_id,
         committer=Committer(request.generation_id, request.member_id, request.group_instance_id),

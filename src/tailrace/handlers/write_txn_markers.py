@@ -17,7 +17,7 @@ from tailrace.coordinator.transactions.leader_markers import LocalMarkers
 from tailrace.coordinator.transactions.markers import Marker
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
-from tailrace.model import TopicPartition
+from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.write_txn_markers import (
@@ -43,10 +43,10 @@ async def handle_write_txn_markers(
 
 async def _written(markers: LocalMarkers, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
     marker = Marker(
-        producer_id=asked.producer_id,
-        producer_epoch=asked.producer_epoch,
+        producer_id=ProducerId(asked.producer_id),
+        producer_epoch=ProducerEpoch(asked.producer_epoch),
         is_commit=asked.transaction_result,
-        coordinator_epoch=asked.coordinator_epoch,
+        coordinator_epoch=LeaderEpoch(asked.coordinator_epoch),
         transaction_version=asked.transaction_version,
     )
     topics = []

@@ -13,12 +13,13 @@ from tailrace.coordinator.errors import (
 from tailrace.coordinator.machine import Decision, TransactionalProducer
 from tailrace.coordinator.shard import Shard, ShardState
 from tailrace.errors import RetriableError
+from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId
 from tailrace.records.builder import BatchBuilder
 from tailrace.testing.coordinator_log import MemoryPartitionLog
 from tailrace.testing.outside import Outside, virtual_runtime
 from tests.unit.coordinator.tally import PARTITION, Tally, tally_on
 
-PRODUCER = TransactionalProducer(7, 0)
+PRODUCER = TransactionalProducer(ProducerId(7), ProducerEpoch(0))
 
 
 async def loaded(outside: Outside, log: MemoryPartitionLog) -> Shard[Tally]:
@@ -62,12 +63,14 @@ def test_a_transaction_counts_when_its_marker_commits() -> None:
         shard = await loaded(outside, log)
         for is_commit, expected in ((True, 4), (False, 4)):
             await shard.run(lambda tally, _: tally.add("a", 4, producer=PRODUCER))
-            await shard.end_transaction(PRODUCER, is_commit=is_commit, coordinator_epoch=0)
+            await shard.end_transaction(
+                PRODUCER, is_commit=is_commit, coordinator_epoch=LeaderEpoch(0)
+            )
             assert await count(shard, "a") == expected
         await shard.run(lambda tally, _: tally.add("a", 1, producer=PRODUCER))
         again = await loaded(outside, log)
         assert await count(again, "a") == 4
-        await again.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+        await again.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=LeaderEpoch(0))
         assert await count(again, "a") == 5
 
     with virtual_runtime() as outside:
@@ -119,10 +122,10 @@ def test_a_marker_that_fails_leaves_the_transaction_open() -> None:
         await shard.run(lambda tally, _: tally.add("a", 4, producer=PRODUCER))
         log.refusal = OSError(28, "no space left on device")
         with pytest.raises(OSError, match="no space left"):
-            await shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+            await shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=LeaderEpoch(0))
         log.refusal = None
         assert await count(shard, "a") == 0
-        await shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+        await shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=LeaderEpoch(0))
         assert await count(shard, "a") == 4
 
     with virtual_runtime() as outside:
@@ -139,7 +142,7 @@ def test_a_marker_does_not_wait_for_ever() -> None:
         await shard.run(lambda tally, _: tally.add("a", 4, producer=PRODUCER))
         log.hold_commits()
         ending = asyncio.ensure_future(
-            shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+            shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=LeaderEpoch(0))
         )
         await outside.pass_time(4.9)
         assert not ending.done()

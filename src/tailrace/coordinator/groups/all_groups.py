@@ -39,7 +39,7 @@ from tailrace.coordinator.groups.removal import Removals
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.groups.topics import Topics
 from tailrace.coordinator.machine import Client, CoordinatorRecord, Decision, Origin, Propose
-from tailrace.model import TopicPartition
+from tailrace.model import ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -253,7 +253,7 @@ class AllGroupsMachine:
             # It has taken the commit for one of a group that nobody knows.
             self._drop_simple(group_id)
 
-    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
+    def replay_marker(self, producer_id: ProducerId, *, is_commit: bool) -> None:
         """End a producer's transaction: its offsets count, or never did."""
         self.classic.replay_marker(producer_id, is_commit=is_commit)
 

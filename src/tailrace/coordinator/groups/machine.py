@@ -23,7 +23,7 @@ from tailrace.coordinator.machine import (
     Origin,
     Propose,
 )
-from tailrace.model import TopicPartition
+from tailrace.model import ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -164,7 +164,7 @@ class GroupMachine:
             assert value is None or isinstance(value, GroupMetadataValue)
             self._replay_group(key.group, value)
 
-    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
+    def replay_marker(self, producer_id: ProducerId, *, is_commit: bool) -> None:
         """End a producer's transaction: its offsets count, or never did."""
         self.offsets.replay_marker(producer_id, is_commit=is_commit)
 

@@ -13,7 +13,7 @@ from itertools import chain
 from uuid import UUID
 
 from tailrace.coordinator.machine import CoordinatorRecord, Origin
-from tailrace.model import NO_PRODUCER_ID, TopicPartition
+from tailrace.model import NO_PRODUCER_ID, ProducerId, TopicPartition
 from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 
 
@@ -100,7 +100,7 @@ class Offsets:
             groups = self.pending.setdefault(origin.producer_id, {})
             groups.setdefault(key.group, {})[partition] = found
 
-    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
+    def replay_marker(self, producer_id: ProducerId, *, is_commit: bool) -> None:
         """End a producer's transaction."""
         for group_id, offsets in self.pending.pop(producer_id, {}).items():
             if is_commit:

@@ -12,7 +12,7 @@ from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.coordinator.transactions.coordinator import TransactionCoordinator, for_version
 from tailrace.coordinator.transactions.requests import AddPartitions
 from tailrace.coordinator.transactions.state import CLASSIC, EPOCH_PER_TRANSACTION
-from tailrace.model import TopicPartition
+from tailrace.model import ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -44,7 +44,8 @@ async def add_partitions_to_txn(
             AddPartitions(
                 transactional_id=request.v3_and_below_transactional_id,
                 producer=TransactionalProducer(
-                    request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+                    ProducerId(request.v3_and_below_producer_id),
+                    ProducerEpoch(request.v3_and_below_producer_epoch),
                 ),
                 partitions=await _partitions(request.v3_and_below_topics, slices),
                 client_version=CLASSIC,
@@ -70,7 +71,9 @@ async def _add_or_verify(
     slices = Slices()
     request = AddPartitions(
         transactional_id=transaction.transactional_id,
-        producer=TransactionalProducer(transaction.producer_id, transaction.producer_epoch),
+        producer=TransactionalProducer(
+            ProducerId(transaction.producer_id), ProducerEpoch(transaction.producer_epoch)
+        ),
         partitions=await _partitions(transaction.topics, slices),
         client_version=EPOCH_PER_TRANSACTION,
     )

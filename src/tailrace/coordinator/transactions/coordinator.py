@@ -34,7 +34,7 @@ from tailrace.coordinator.transactions.state import (
     Transaction,
 )
 from tailrace.errors import RecordTooLargeError, StorageError
-from tailrace.model import TopicPartition
+from tailrace.model import ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -61,7 +61,7 @@ _UNAVAILABLE = CoordinatorLoadInProgressError, CoordinatorNotAvailableError, Not
 ID_BYTES_MAX = 32_767
 """Size of a transactional id in UTF-8 that fits into the key of a record."""
 
-Decide = Callable[[TransactionMachine, int, int | None], Decision[ProducerReply | None]]
+Decide = Callable[[TransactionMachine, int, ProducerId | None], Decision[ProducerReply | None]]
 """Decides on a machine with the time of day and, the second time, a new producer id."""
 
 
@@ -74,7 +74,7 @@ class TransactionCoordinator:
     def __init__(
         self,
         shards: Shards[TransactionMachine],
-        new_producer_id: Callable[[], Awaitable[int]],
+        new_producer_id: Callable[[], Awaitable[ProducerId]],
         settings: TransactionSettings,
     ) -> None:
         self._shards = shards
@@ -106,7 +106,9 @@ class TransactionCoordinator:
         error = await self.add_partitions(
             AddPartitions(
                 transactional_id=request.transactional_id,
-                producer=TransactionalProducer(request.producer_id, request.producer_epoch),
+                producer=TransactionalProducer(
+                    ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch)
+                ),
                 partitions=frozenset({partition}),
             )
         )
@@ -125,7 +127,9 @@ class TransactionCoordinator:
         """Commit or abort a transaction; the markers are written after the reply."""
         wanted = EndTransaction(
             transactional_id=request.transactional_id,
-            producer=TransactionalProducer(request.producer_id, request.producer_epoch),
+            producer=TransactionalProducer(
+                ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch)
+            ),
             is_commit=request.committed,
             client_version=CLASSIC if version < 5 else EPOCH_PER_TRANSACTION,
         )
@@ -182,7 +186,9 @@ class TransactionCoordinator:
         )
 
     async def _initialized(self, request: InitProducerIdRequest) -> ProducerReply:
-        expected = TransactionalProducer(request.producer_id, request.producer_epoch)
+        expected = TransactionalProducer(
+            ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch)
+        )
         if (expected.producer_id < 0) != (expected.producer_epoch < 0):
             return ProducerReply(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is None:
@@ -219,7 +225,7 @@ class TransactionCoordinator:
             producer_id = await self._new_producer_id()
         except _UNAVAILABLE as error:
             return ProducerReply(_code_for(error))
-        return ProducerReply(ErrorCode.NONE, TransactionalProducer(producer_id, 0))
+        return ProducerReply(ErrorCode.NONE, TransactionalProducer(producer_id, ProducerEpoch(0)))
 
     async def _run(
         self, transactional_id: str, decide: Callable[[TransactionMachine, int], Decision[T]]

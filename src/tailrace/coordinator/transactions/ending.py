@@ -16,7 +16,7 @@ from tailrace.coordinator.transactions.state import (
     Transaction,
     TransactionStatus,
 )
-from tailrace.model import NO_PRODUCER_ID
+from tailrace.model import NO_PRODUCER_ID, ProducerId
 from tailrace.protocol.errors import ErrorCode
 
 
@@ -25,7 +25,7 @@ def plan_end(
     request: EndTransaction,
     *,
     now_ms: int,
-    new_producer_id: int | None,
+    new_producer_id: ProducerId | None,
 ) -> Transaction | ProducerReply | None:
     """The next state, or the reply without one; None: it needs a `new_producer_id`."""
     if current is None:
@@ -54,7 +54,7 @@ def _plan(
     request: EndTransaction,
     *,
     now_ms: int,
-    new_producer_id: int | None,
+    new_producer_id: ProducerId | None,
 ) -> Transaction | ProducerReply | None:
     is_repeated = _is_repeated(current, request)
     is_current = request.producer.producer_epoch == current.producer_epoch
@@ -74,7 +74,7 @@ def _plan(
         return ProducerReply(ErrorCode.INVALID_TXN_STATE)
     if current.is_exhausted and new_producer_id is None:
         return None
-    next_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: ProducerId = NO_PRODUCER_ID
     if current.is_exhausted and new_producer_id is not None:
         next_producer_id = new_producer_id
     return transitions.prepared(

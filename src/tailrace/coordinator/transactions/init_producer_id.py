@@ -14,6 +14,7 @@ from tailrace.coordinator.transactions.state import (
     TransactionStatus,
     is_exhausted,
 )
+from tailrace.model import ProducerEpoch, ProducerId
 from tailrace.protocol.errors import ErrorCode
 
 
@@ -22,7 +23,7 @@ def plan_init(
     request: InitProducerId,
     *,
     now_ms: int,
-    new_producer_id: int | None,
+    new_producer_id: ProducerId | None,
 ) -> Transaction | ErrorCode | None:
     """The next state, or why there is none; None: it needs a `new_producer_id`.
 
@@ -73,7 +74,7 @@ def _is_at_end(current: Transaction, request: InitProducerId) -> bool:
 def _with_next_epoch(
     current: Transaction, request: InitProducerId, now_ms: int
 ) -> Transaction | ErrorCode:
-    epoch, last_epoch = current.producer_epoch + 1, NO_EPOCH
+    epoch, last_epoch = ProducerEpoch(current.producer_epoch + 1), NO_EPOCH
     if request.expected is not None:
         expected_epoch = request.expected.producer_epoch
         if expected_epoch == current.producer_epoch:

@@ -21,7 +21,7 @@ from tailrace.coordinator.transactions.markers import (
     MarkerNotNeededError,
 )
 from tailrace.coordinator.transactions.state import EPOCH_PER_TRANSACTION
-from tailrace.model import OFFSETS_TOPIC, TopicPartition
+from tailrace.model import OFFSETS_TOPIC, LeaderEpoch, TopicPartition
 from tailrace.records.control import build_end_marker
 from tailrace.runtime.clock import Clock
 from tailrace.storage.producers import CoordinatorFencedError, InvalidProducerEpochError
@@ -36,7 +36,7 @@ class GroupPartitions(Protocol):
         producer: TransactionalProducer,
         *,
         is_commit: bool,
-        coordinator_epoch: int,
+        coordinator_epoch: LeaderEpoch,
         raises_epoch: bool,
     ) -> None:
         """Append a marker to a partition, and end the transaction in its groups."""

@@ -34,7 +34,7 @@ from tailrace.coordinator.transactions.requests import (
 )
 from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.coordinator.transactions.state import Transaction, TransactionStatus
-from tailrace.model import TopicPartition
+from tailrace.model import LeaderEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
 
@@ -45,7 +45,7 @@ class TransactionMachine:
     """Transactions by id; `coordinator_epoch` is the leader epoch of the partition."""
 
     def __init__(
-        self, settings: TransactionSettings, writer: MarkerWriter, *, coordinator_epoch: int
+        self, settings: TransactionSettings, writer: MarkerWriter, *, coordinator_epoch: LeaderEpoch
     ) -> None:
         self._settings = settings
         self._transactions: dict[str, Transaction] = {}
@@ -59,7 +59,7 @@ class TransactionMachine:
         self._propose: Propose | None = None
 
     def init_producer_id(
-        self, request: InitProducerId, now_ms: int, *, new_producer_id: int | None = None
+        self, request: InitProducerId, now_ms: int, *, new_producer_id: ProducerId | None = None
     ) -> Decision[ProducerReply | None]:
         """Give a client a producer id and epoch; the reply None: ask with a `new_producer_id`."""
         current = self._transactions.get(request.transactional_id)
@@ -87,7 +87,7 @@ class TransactionMachine:
         return Decision(reply=verify(self._transactions.get(request.transactional_id), request))
 
     def end(
-        self, request: EndTransaction, now_ms: int, *, new_producer_id: int | None = None
+        self, request: EndTransaction, now_ms: int, *, new_producer_id: ProducerId | None = None
     ) -> Decision[ProducerReply | None]:
         """Decide the end of a transaction; the reply None: ask with a `new_producer_id`.
 
@@ -129,7 +129,7 @@ class TransactionMachine:
         if transaction.is_prepared and self._propose is not None:
             self._completions.begin(transaction, self._propose)
 
-    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
+    def replay_marker(self, producer_id: ProducerId, *, is_commit: bool) -> None:
         """Nothing: records of this topic are in no transaction."""
 
     def start(self, propose: Propose) -> None:

@@ -18,7 +18,7 @@ from tailrace.coordinator.errors import CoordinatorNotAvailableError, NotCoordin
 from tailrace.coordinator.machine import Decision, Propose
 from tailrace.coordinator.transactions.state import Transaction
 from tailrace.errors import FatalError, RetriableError, TailraceError
-from tailrace.model import TopicPartition
+from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 
 BACKOFF_S = 0.1
 """Time before a marker or a completion is tried again; it doubles each time."""
@@ -42,10 +42,10 @@ class MarkerFencedError(FatalError):
 class Marker:
     """A marker for the partitions of a transaction."""
 
-    producer_id: int
-    producer_epoch: int
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
     is_commit: bool
-    coordinator_epoch: int
+    coordinator_epoch: LeaderEpoch
     """Leader epoch of the coordinator's partition."""
     transaction_version: int
     """2: `producer_epoch` is one above that of the transaction's records."""
@@ -74,7 +74,7 @@ class Completions:
         writer: MarkerWriter,
         complete: Callable[[Transaction, int], Decision[None]],
         *,
-        coordinator_epoch: int,
+        coordinator_epoch: LeaderEpoch,
     ) -> None:
         self._writer = writer
         self._complete = complete

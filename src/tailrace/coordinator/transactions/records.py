@@ -10,7 +10,7 @@ from operator import attrgetter
 from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.coordinator.transactions.state import NO_EPOCH, Transaction, TransactionStatus
 from tailrace.errors import CorruptionError
-from tailrace.model import TopicPartition
+from tailrace.model import ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.coordinator_records import (
     MalformedRecordError,
     TransactionRecordType,
@@ -62,10 +62,10 @@ def stored_transaction(transactional_id: str, value: TransactionLogValue) -> Tra
     """The state that a record says."""
     return Transaction(
         transactional_id=transactional_id,
-        producer_id=value.producer_id,
-        producer_epoch=value.producer_epoch,
-        previous_producer_id=value.previous_producer_id,
-        next_producer_id=value.next_producer_id,
+        producer_id=ProducerId(value.producer_id),
+        producer_epoch=ProducerEpoch(value.producer_epoch),
+        previous_producer_id=ProducerId(value.previous_producer_id),
+        next_producer_id=ProducerId(value.next_producer_id),
         last_epoch=NO_EPOCH,
         timeout_ms=value.transaction_timeout_ms,
         status=TransactionStatus(value.transaction_status),

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.coordinator.transactions.state import CLASSIC
-from tailrace.model import TopicPartition
+from tailrace.model import ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 
-NO_PRODUCER = TransactionalProducer(-1, -1)
+NO_PRODUCER = TransactionalProducer(ProducerId(-1), ProducerEpoch(-1))
 
 
 class ProducerReply(NamedTuple):

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from tailrace.coordinator.machine import TransactionalProducer
-from tailrace.model import NO_PRODUCER_ID, TopicPartition
+from tailrace.model import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
 
-NO_EPOCH = -1
+NO_EPOCH: Final = ProducerEpoch(-1)
 """No producer epoch."""
 NO_TIME = -1
 """No transaction has begun."""
@@ -51,13 +52,13 @@ class Transaction:
     """The newest transaction of a transactional id, and its producer."""
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    previous_producer_id: int = NO_PRODUCER_ID
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    previous_producer_id: ProducerId = NO_PRODUCER_ID
     """The producer id before the last change."""
-    next_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: ProducerId = NO_PRODUCER_ID
     """The producer id after the markers, if the epochs of this one are used up."""
-    last_epoch: int = NO_EPOCH
+    last_epoch: ProducerEpoch = NO_EPOCH
     """The epoch before, by which a repeated InitProducerId is known. No record has it: a new leader
     fences what this one would have answered again, as in Kafka."""
     timeout_ms: int
@@ -81,7 +82,7 @@ class Transaction:
     def next_producer(self) -> TransactionalProducer:
         """Id and epoch with which the client continues after this end of a transaction."""
         if self.next_producer_id != NO_PRODUCER_ID:
-            return TransactionalProducer(self.next_producer_id, 0)
+            return TransactionalProducer(self.next_producer_id, ProducerEpoch(0))
         return self.producer
 
     @property
@@ -103,6 +104,6 @@ class Transaction:
         return is_exhausted(self.producer_epoch)
 
 
-def is_exhausted(epoch: int) -> bool:
+def is_exhausted(epoch: ProducerEpoch) -> bool:
     """Whether no epoch is left behind this one that a client may get."""
     return epoch >= LAST_EPOCH_OF_CLIENTS

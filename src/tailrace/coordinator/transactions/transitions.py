@@ -21,20 +21,20 @@ from tailrace.coordinator.transactions.state import (
     Transaction,
     TransactionStatus,
 )
-from tailrace.model import NO_PRODUCER_ID, TopicPartition
+from tailrace.model import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
 
 IDLE = COMPLETE | {TransactionStatus.EMPTY}
 """Nothing is open: a transaction may begin, and the id may expire."""
 
 
 def created(
-    transactional_id: str, producer_id: int, *, timeout_ms: int, now_ms: int
+    transactional_id: str, producer_id: ProducerId, *, timeout_ms: int, now_ms: int
 ) -> Transaction:
     """The first state of a transactional id."""
     return Transaction(
         transactional_id=transactional_id,
         producer_id=producer_id,
-        producer_epoch=0,
+        producer_epoch=ProducerEpoch(0),
         previous_producer_id=producer_id,
         timeout_ms=timeout_ms,
         updated_ms=now_ms,
@@ -42,7 +42,12 @@ def created(
 
 
 def initialized(
-    current: Transaction, *, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
+    current: Transaction,
+    *,
+    epoch: ProducerEpoch,
+    last_epoch: ProducerEpoch,
+    timeout_ms: int,
+    now_ms: int,
 ) -> Transaction:
     """With this epoch of the same producer id, and no transaction.
 
@@ -61,7 +66,12 @@ def initialized(
 
 
 def rotated(
-    current: Transaction, producer_id: int, *, has_expected: bool, timeout_ms: int, now_ms: int
+    current: Transaction,
+    producer_id: ProducerId,
+    *,
+    has_expected: bool,
+    timeout_ms: int,
+    now_ms: int,
 ) -> Transaction:
     """With a new producer id, because the epochs of the current one are used up.
 
@@ -71,7 +81,7 @@ def rotated(
     follower = replace(
         current,
         producer_id=producer_id,
-        producer_epoch=0,
+        producer_epoch=ProducerEpoch(0),
         last_epoch=current.producer_epoch if has_expected else NO_EPOCH,
         previous_producer_id=current.producer_id,
     )
@@ -105,13 +115,13 @@ def prepared(
     is_commit: bool,
     client_version: int,
     now_ms: int,
-    next_producer_id: int = NO_PRODUCER_ID,
+    next_producer_id: ProducerId = NO_PRODUCER_ID,
 ) -> Transaction:
     """With its end decided; since KIP-890 under the next epoch, which fences what comes late."""
     is_open = current.status is TransactionStatus.ONGOING
     assert is_open or (current.status in IDLE and not is_commit)
     raises_epoch = client_version >= EPOCH_PER_TRANSACTION
-    epoch = current.producer_epoch + raises_epoch
+    epoch = ProducerEpoch(current.producer_epoch + raises_epoch)
     assert epoch <= EPOCH_MAX
     status = TransactionStatus.PREPARE_COMMIT if is_commit else TransactionStatus.PREPARE_ABORT
     return replace(

@@ -26,7 +26,7 @@ from tailrace.coordinator.machine import (
     TransactionalProducer,
 )
 from tailrace.coordinator.shard import Shard
-from tailrace.model import TopicPartition
+from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.protocol.codec import encode
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
@@ -141,7 +141,9 @@ class Broker:
 
     async def end_transaction(self, producer: TransactionalProducer, *, is_commit: bool) -> None:
         """Write the marker of a transaction."""
-        await self._shard.end_transaction(producer, is_commit=is_commit, coordinator_epoch=0)
+        await self._shard.end_transaction(
+            producer, is_commit=is_commit, coordinator_epoch=LeaderEpoch(0)
+        )
 
     async def fetch(
         self, *partitions: TopicPartition, group_id: str = GROUP, is_stable: bool = False

@@ -7,7 +7,7 @@ from tailrace.coordinator.groups.classic_group import ClassicState
 from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.machine import TransactionalProducer
-from tailrace.model import TopicPartition
+from tailrace.model import ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.records.offset_commit import OffsetCommitValue
@@ -28,8 +28,8 @@ from tests.unit.coordinator.groups.stage import (
 
 PLANES = TopicPartition("planes", 2)
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
-PRODUCER = TransactionalProducer(7, 0)
-OTHER_PRODUCER = TransactionalProducer(8, 0)
+PRODUCER = TransactionalProducer(ProducerId(7), ProducerEpoch(0))
+OTHER_PRODUCER = TransactionalProducer(ProducerId(8), ProducerEpoch(0))
 
 
 @on_stage()

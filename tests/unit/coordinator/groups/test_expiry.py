@@ -4,7 +4,7 @@ from tailrace.coordinator.groups.classic_group import ClassicState
 from tailrace.coordinator.groups.expiry import EXPIRED_MAX
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.machine import TransactionalProducer
-from tailrace.model import TopicPartition
+from tailrace.model import ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.records.group_metadata import GroupMetadataKey
 from tests.unit.coordinator.groups.stage import (
     GROUP,
@@ -16,7 +16,7 @@ from tests.unit.coordinator.groups.stage import (
 )
 
 PLANES = TopicPartition("planes", 2)
-PRODUCER = TransactionalProducer(7, 0)
+PRODUCER = TransactionalProducer(ProducerId(7), ProducerEpoch(0))
 CHECK = 600.0
 DAY = 86_400.0
 WEEK = 7 * DAY

@@ -16,7 +16,7 @@ from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.machine import Client, Decision, TransactionalProducer
 from tailrace.coordinator.shard import Shard
-from tailrace.model import TopicPartition
+from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tailrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -35,7 +35,7 @@ T = TypeVar("T")
 A0, B0 = TopicPartition("a", 0), TopicPartition("b", 0)
 NOBODY = MemberAtEpoch(None, -1)
 CLIENT = Client("client", "127.0.0.1", 1)
-PRODUCER = TransactionalProducer(7, 0)
+PRODUCER = TransactionalProducer(ProducerId(7), ProducerEpoch(0))
 RETENTION_MS = 20 * 60_000
 
 
@@ -103,7 +103,9 @@ class Broker:
 
     async def end_transaction(self) -> None:
         """Write the marker that commits the transaction of `PRODUCER`."""
-        await self._shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+        await self._shard.end_transaction(
+            PRODUCER, is_commit=True, coordinator_epoch=LeaderEpoch(0)
+        )
 
     async def delete_offsets(self, *partitions: TopicPartition) -> list[ErrorCode]:
         """The codes of an OffsetDelete."""

@@ -20,7 +20,7 @@ from tailrace.coordinator.groups.consumer_offsets import (
 )
 from tailrace.coordinator.groups.offsets import CommittedOffset, Offsets, offset_record
 from tailrace.coordinator.machine import Origin
-from tailrace.model import TopicPartition
+from tailrace.model import ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.records.consumer_group_member_metadata import ClassicMemberMetadata
 from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
@@ -176,5 +176,5 @@ def test_a_group_without_members_and_offsets_goes() -> None:
     )
     assert isinstance(key, OffsetCommitKey)
     assert isinstance(value, OffsetCommitValue)
-    pending.replay(key, value, Origin(0, producer_id=7))
+    pending.replay(key, value, Origin(0, producer_id=ProducerId(7)))
     assert expired_records(pending, empty, retention_ms=500, now_ms=1_000) == ()

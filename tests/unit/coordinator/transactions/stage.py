@@ -24,7 +24,7 @@ from tailrace.coordinator.transactions.records import (
 from tailrace.coordinator.transactions.requests import AddPartitions
 from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.coordinator.transactions.state import Transaction, TransactionStatus
-from tailrace.model import TopicPartition
+from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -42,9 +42,16 @@ TOPIC = "__transaction_state"
 A = TopicPartition("flights", 0)
 B = TopicPartition("flights", 1)
 C = TopicPartition("planes", 0)
-PRODUCER = TransactionalProducer(7, 3)
+
+
+def producer_at(producer_id: int, epoch: int) -> TransactionalProducer:
+    """A producer by its numbers."""
+    return TransactionalProducer(ProducerId(producer_id), ProducerEpoch(epoch))
+
+
+PRODUCER = producer_at(7, 3)
 """The producer of `stored` transactions."""
-NOBODY = TransactionalProducer(-1, -1)
+NOBODY = producer_at(-1, -1)
 COORDINATOR_EPOCH = 9
 NOW = 1_700_000_000_000
 """The time of day when a test begins."""
@@ -108,17 +115,17 @@ class Stage:
         return Shard(
             self.log,
             lambda: TransactionMachine(
-                self.settings, self.partitions, coordinator_epoch=COORDINATOR_EPOCH
+                self.settings, self.partitions, coordinator_epoch=LeaderEpoch(COORDINATOR_EPOCH)
             ),
             TransactionCodec(),
             clock=self.outside.runtime.clock,
         )
 
-    async def _next_id(self) -> int:
+    async def _next_id(self) -> ProducerId:
         if self.producer_id_fault is not None:
             raise self.producer_id_fault
         self.producer_ids.append(self.producer_ids[-1] + 1)
-        return self.producer_ids[-2]
+        return ProducerId(self.producer_ids[-2])
 
     async def load(self) -> None:
         """Lead the partition, and take requests."""
@@ -150,7 +157,7 @@ class Stage:
         found = await self.coordinator.init_producer_id(request, version)
         return Answer(
             ErrorCode(found.error_code),
-            TransactionalProducer(found.producer_id, found.producer_epoch),
+            producer_at(found.producer_id, found.producer_epoch),
         )
 
     async def add(
@@ -228,7 +235,7 @@ class Stage:
         )
         return Answer(
             ErrorCode(found.error_code),
-            TransactionalProducer(found.producer_id, found.producer_epoch),
+            producer_at(found.producer_id, found.producer_epoch),
         )
 
     def machine(self) -> TransactionMachine:
@@ -283,9 +290,9 @@ def stored(
     return Transaction(
         transactional_id=transactional_id,
         producer_id=PRODUCER.producer_id,
-        producer_epoch=epoch,
-        previous_producer_id=previous_producer_id,
-        next_producer_id=next_producer_id,
+        producer_epoch=ProducerEpoch(epoch),
+        previous_producer_id=ProducerId(previous_producer_id),
+        next_producer_id=ProducerId(next_producer_id),
         timeout_ms=60_000,
         status=status,
         partitions=frozenset(partitions),

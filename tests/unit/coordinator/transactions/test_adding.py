@@ -21,6 +21,7 @@ from tests.unit.coordinator.transactions.stage import (
     C,
     Stage,
     play,
+    producer_at,
     stored,
 )
 
@@ -30,8 +31,8 @@ IDLE = [
     TransactionStatus.COMPLETE_ABORT,
 ]
 PREPARED = [TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT]
-OLD = TransactionalProducer(7, 2)
-OTHER = TransactionalProducer(8, 3)
+OLD = producer_at(7, 2)
+OTHER = producer_at(8, 3)
 
 
 @pytest.mark.parametrize("status", IDLE)
@@ -76,7 +77,7 @@ def test_partitions_that_are_in_the_transaction_write_nothing() -> None:
     assert stage.statuses() == [TransactionStatus.ONGOING]
 
 
-@pytest.mark.parametrize("producer", [PRODUCER, TransactionalProducer(1000, 0)])
+@pytest.mark.parametrize("producer", [PRODUCER, producer_at(1000, 0)])
 @pytest.mark.parametrize("status", PREPARED)
 def test_a_transaction_that_ends_takes_no_partitions(
     status: TransactionStatus, producer: TransactionalProducer
@@ -93,7 +94,7 @@ def test_a_transaction_that_ends_takes_no_partitions(
     ("transactional_id", "producer", "error"),
     [
         ("t", OLD, ErrorCode.PRODUCER_FENCED),
-        ("t", TransactionalProducer(7, 4), ErrorCode.PRODUCER_FENCED),
+        ("t", producer_at(7, 4), ErrorCode.PRODUCER_FENCED),
         ("t", OTHER, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
         ("unknown", PRODUCER, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
         ("", PRODUCER, ErrorCode.INVALID_REQUEST),

@@ -8,6 +8,7 @@ import pytest
 from tailrace.coordinator.errors import CoordinatorLoadInProgressError
 from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.coordinator.transactions.state import TransactionStatus
+from tailrace.model import ProducerEpoch
 from tailrace.protocol.errors import ErrorCode
 from tests.unit.coordinator.transactions.stage import (
     COORDINATOR_EPOCH,
@@ -17,6 +18,7 @@ from tests.unit.coordinator.transactions.stage import (
     C,
     Stage,
     play,
+    producer_at,
     stored,
 )
 
@@ -35,7 +37,7 @@ COMPLETE_ABORT = TransactionStatus.COMPLETE_ABORT
 
 def at(epoch: int) -> TransactionalProducer:
     """The stored producer id with another epoch; the stored one is 3."""
-    return TransactionalProducer(PRODUCER.producer_id, epoch)
+    return TransactionalProducer(PRODUCER.producer_id, ProducerEpoch(epoch))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +203,11 @@ def test_a_client_that_leaves_does_not_take_the_end_along() -> None:
     ("transactional_id", "producer", "error"),
     [
         ("unknown", PRODUCER, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-        ("t", TransactionalProducer(8, 3), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (
+            "t",
+            producer_at(8, 3),
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ),
         ("t", at(1), FENCED),
         ("t", at(4), FENCED),
         ("", PRODUCER, ErrorCode.INVALID_REQUEST),
@@ -266,7 +272,7 @@ def test_nothing_can_be_aborted_and_still_raises_the_epoch() -> None:
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_a_used_up_epoch_ends_with_a_new_producer_id(is_commit: bool) -> None:  # noqa: FBT001 - a case
     """The markers have epoch 32767 of the old one; client and next transaction have the new one."""
-    new = TransactionalProducer(1000, 0)
+    new = producer_at(1000, 0)
 
     async def scenario(stage: Stage) -> None:
         stage.partitions.is_free.clear()
@@ -280,7 +286,7 @@ def test_a_used_up_epoch_ends_with_a_new_producer_id(is_commit: bool) -> None:  
             assert await stage.end(at(32_766), is_commit=is_commit) == (NONE, new)
         assert (await stage.end(at(32_766), is_commit=not is_commit)).error is INVALID
         assert await stage.add(new) is NONE
-        assert (await stage.end(new)).producer == TransactionalProducer(1000, 1)
+        assert (await stage.end(new)).producer == producer_at(1000, 1)
 
     stage = play(scenario, stored(ONGOING, epoch=32_766))
     prepared = stage.records()[1][1]
@@ -308,7 +314,7 @@ def test_a_client_cannot_take_the_epoch_that_only_fences() -> None:
         for is_commit in (True, False):
             assert (await stage.end(at(32_767), is_commit=is_commit)).error is FENCED
         assert await stage.add(at(32_767)) is FENCED
-        assert (await stage.init()).producer == TransactionalProducer(1000, 0)
+        assert (await stage.init()).producer == producer_at(1000, 0)
 
     play(scenario, stored(COMPLETE_ABORT, epoch=32_767))
 

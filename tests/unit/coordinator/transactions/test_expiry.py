@@ -2,7 +2,6 @@
 
 import pytest
 
-from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.coordinator.transactions.state import Transaction, TransactionStatus
 from tailrace.protocol.errors import ErrorCode
@@ -16,6 +15,7 @@ from tests.unit.coordinator.transactions.stage import (
     Stage,
     log_of,
     play,
+    producer_at,
     stored,
 )
 
@@ -62,7 +62,7 @@ def test_the_client_of_an_aborted_transaction_cannot_commit_it(
         await stage.outside.pass_time(80)
         assert await stage.end(version=version) == (error, NOBODY)
         assert await stage.add() is ErrorCode.PRODUCER_FENCED
-        assert await stage.init() == (ErrorCode.NONE, TransactionalProducer(7, 5))
+        assert await stage.init() == (ErrorCode.NONE, producer_at(7, 5))
 
     play(scenario, stored(TransactionStatus.ONGOING))
 
@@ -148,9 +148,9 @@ def test_an_id_that_nobody_uses_is_removed(status: TransactionStatus) -> None:
         assert (await stage.end()).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
         found = await stage.coordinator.describe("t", bool)
         assert found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        assert (await stage.init()).producer == TransactionalProducer(1000, 0)
+        assert (await stage.init()).producer == producer_at(1000, 0)
         await stage.restart()
-        assert stage.transaction().producer == TransactionalProducer(1000, 0)
+        assert stage.transaction().producer == producer_at(1000, 0)
 
     stage = play(scenario, stored(status, updated_ms=NOW - WEEK_MS))
     assert stage.statuses() == [status, None, TransactionStatus.EMPTY]

@@ -7,6 +7,7 @@ import pytest
 from tailrace.coordinator.errors import CoordinatorLoadInProgressError
 from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.coordinator.transactions.state import Transaction, TransactionStatus
+from tailrace.model import ProducerEpoch, ProducerId
 from tailrace.protocol.errors import ErrorCode
 from tests.unit.coordinator.transactions.stage import (
     NOBODY,
@@ -16,6 +17,7 @@ from tests.unit.coordinator.transactions.stage import (
     C,
     Stage,
     play,
+    producer_at,
     stored,
 )
 
@@ -29,19 +31,19 @@ PREPARED = [TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT]
 
 def at(epoch: int) -> TransactionalProducer:
     """The stored producer id with another epoch."""
-    return TransactionalProducer(PRODUCER.producer_id, epoch)
+    return TransactionalProducer(PRODUCER.producer_id, ProducerEpoch(epoch))
 
 
 def test_a_new_id_gets_a_new_producer_id_with_epoch_0() -> None:
     """The log says so before the client hears it, and there is no transaction."""
 
     async def scenario(stage: Stage) -> None:
-        assert await stage.init() == (ErrorCode.NONE, TransactionalProducer(1000, 0))
+        assert await stage.init() == (ErrorCode.NONE, producer_at(1000, 0))
         assert stage.transaction() == Transaction(
             transactional_id="t",
-            producer_id=1000,
-            producer_epoch=0,
-            previous_producer_id=1000,
+            producer_id=ProducerId(1000),
+            producer_epoch=ProducerEpoch(0),
+            previous_producer_id=ProducerId(1000),
             timeout_ms=60_000,
             updated_ms=stage.outside.clock.now_ms(),
         )
@@ -53,8 +55,8 @@ def test_a_new_id_whose_client_has_a_producer_id_gets_another() -> None:
     """The id has expired meanwhile; nothing is known of the client's epoch."""
 
     async def scenario(stage: Stage) -> None:
-        found = await stage.init(expected=TransactionalProducer(55, 5))
-        assert found == (ErrorCode.NONE, TransactionalProducer(1000, 0))
+        found = await stage.init(expected=producer_at(55, 5))
+        assert found == (ErrorCode.NONE, producer_at(1000, 0))
 
     play(scenario)
 
@@ -65,7 +67,7 @@ def test_a_producer_without_transactions_gets_a_new_producer_id_each_time() -> N
     async def scenario(stage: Stage) -> None:
         for producer_id in (1000, 1001):
             found = await stage.init(None)
-            assert found == (ErrorCode.NONE, TransactionalProducer(producer_id, 0))
+            assert found == (ErrorCode.NONE, producer_at(producer_id, 0))
         assert stage.log.content == []
 
     play(scenario)
@@ -77,9 +79,21 @@ def test_a_producer_without_transactions_gets_a_new_producer_id_each_time() -> N
         ("", {}, ErrorCode.INVALID_REQUEST),
         ("t" * 32_768, {}, ErrorCode.INVALID_REQUEST),
         ("t" * 32_767, {}, ErrorCode.NONE),
-        ("t", {"expected": TransactionalProducer(7, -1)}, ErrorCode.INVALID_REQUEST),
-        ("t", {"expected": TransactionalProducer(-1, 3)}, ErrorCode.INVALID_REQUEST),
-        (None, {"expected": TransactionalProducer(7, -1)}, ErrorCode.INVALID_REQUEST),
+        (
+            "t",
+            {"expected": producer_at(7, -1)},
+            ErrorCode.INVALID_REQUEST,
+        ),
+        (
+            "t",
+            {"expected": producer_at(-1, 3)},
+            ErrorCode.INVALID_REQUEST,
+        ),
+        (
+            None,
+            {"expected": producer_at(7, -1)},
+            ErrorCode.INVALID_REQUEST,
+        ),
         ("t", {"timeout_ms": 0}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
         ("t", {"timeout_ms": -1}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
         ("t", {"timeout_ms": 900_001}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
@@ -156,7 +170,7 @@ def test_a_repeated_request_is_fenced_after_a_restart() -> None:
     ("version", "error"),
     [(3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, ErrorCode.PRODUCER_FENCED)],
 )
-@pytest.mark.parametrize("expected", [at(1), at(4), TransactionalProducer(8, 3)])
+@pytest.mark.parametrize("expected", [at(1), at(4), producer_at(8, 3)])
 def test_a_client_that_is_not_the_newest_is_fenced(
     version: int, error: ErrorCode, expected: TransactionalProducer
 ) -> None:
@@ -195,7 +209,7 @@ def test_a_client_of_another_producer_id_does_not_abort_an_open_transaction() ->
     """It is fenced, and the transaction goes on."""
 
     async def scenario(stage: Stage) -> None:
-        found = await stage.init(expected=TransactionalProducer(8, 0))
+        found = await stage.init(expected=producer_at(8, 0))
         assert found == (ErrorCode.PRODUCER_FENCED, NOBODY)
         assert await stage.add() is ErrorCode.NONE
 
@@ -251,7 +265,7 @@ def test_a_used_up_producer_id_is_replaced(status: TransactionStatus) -> None:
 
     async def scenario(stage: Stage) -> None:
         assert await stage.init() == (ErrorCode.NONE, at(32_766))
-        assert await stage.init() == (ErrorCode.NONE, TransactionalProducer(1000, 0))
+        assert await stage.init() == (ErrorCode.NONE, producer_at(1000, 0))
         assert stage.transaction().previous_producer_id == PRODUCER.producer_id
 
     play(scenario, stored(status, epoch=32_765))
@@ -265,7 +279,7 @@ def test_the_last_epoch_of_all_fences_a_client_that_has_the_last_but_one() -> No
         await stage.outside.pass_time(0.001)
         assert stage.partitions.ends == [(A, 7, 32_767, False), (C, 7, 32_767, False)]
         assert await stage.add(at(32_767)) is ErrorCode.PRODUCER_FENCED
-        assert await stage.init() == (ErrorCode.NONE, TransactionalProducer(1000, 0))
+        assert await stage.init() == (ErrorCode.NONE, producer_at(1000, 0))
 
     play(scenario, stored(TransactionStatus.ONGOING, epoch=32_766))
 
@@ -276,11 +290,11 @@ def test_a_request_that_has_replaced_a_producer_id_may_be_repeated() -> None:
     async def scenario(stage: Stage) -> None:
         for _ in range(3):
             found = await stage.init(expected=at(32_766))
-            assert found == (ErrorCode.NONE, TransactionalProducer(1000, 0))
+            assert found == (ErrorCode.NONE, producer_at(1000, 0))
         for epoch in (0, 32_765):
             assert await stage.init(expected=at(epoch)) == (ErrorCode.PRODUCER_FENCED, NOBODY)
-        found = await stage.init(expected=TransactionalProducer(1000, 0))
-        assert found == (ErrorCode.NONE, TransactionalProducer(1000, 1))
+        found = await stage.init(expected=producer_at(1000, 0))
+        assert found == (ErrorCode.NONE, producer_at(1000, 1))
         assert await stage.init(expected=at(32_766)) == (ErrorCode.PRODUCER_FENCED, NOBODY)
 
     play(scenario, stored(epoch=32_766))
@@ -307,7 +321,7 @@ def test_a_client_asks_again_while_there_are_no_producer_ids() -> None:
             assert found == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NOBODY)
         assert stage.log.content == []
         stage.producer_id_fault = None
-        assert await stage.init() == (ErrorCode.NONE, TransactionalProducer(1000, 0))
+        assert await stage.init() == (ErrorCode.NONE, producer_at(1000, 0))
 
     play(scenario)
 
@@ -317,8 +331,8 @@ def test_an_id_that_comes_late_changes_nothing_if_it_is_not_needed_any_more() ->
 
     async def scenario(stage: Stage) -> None:
         first, second = await asyncio.gather(stage.init(), stage.init())
-        assert first == (ErrorCode.NONE, TransactionalProducer(1000, 0))
-        assert second == (ErrorCode.NONE, TransactionalProducer(1000, 1))
+        assert first == (ErrorCode.NONE, producer_at(1000, 0))
+        assert second == (ErrorCode.NONE, producer_at(1000, 1))
 
     play(scenario)
 

@@ -4,12 +4,11 @@ import asyncio
 
 import pytest
 
-from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.coordinator.transactions.markers import MarkerFencedError, MarkerNotNeededError
 from tailrace.coordinator.transactions.state import TransactionStatus
 from tailrace.errors import FatalError, RetriableError
 from tailrace.protocol.errors import ErrorCode
-from tests.unit.coordinator.transactions.stage import A, C, Stage, log_of, play, stored
+from tests.unit.coordinator.transactions.stage import A, C, Stage, log_of, play, producer_at, stored
 
 PREPARED = [TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT]
 COMPLETE = {
@@ -240,7 +239,7 @@ def test_a_restart_after_any_record_ends_as_without_it(record_count: int) -> Non
         state = stage.transaction()
         if state.status in {TransactionStatus.EMPTY, TransactionStatus.ONGOING}:
             assert await stage.add(state.producer, [A, C]) is ErrorCode.NONE
-        answer = await stage.end(TransactionalProducer(1000, 0))
+        answer = await stage.end(producer_at(1000, 0))
         assert answer == (ErrorCode.NONE, (1000, 1))
         await stage.outside.pass_time(0.001)
         assert stage.transaction().status is TransactionStatus.COMPLETE_COMMIT
