@@ -1,11 +1,14 @@
 """The house rules that no linter has: budgets, words, and what a tree may not contain."""
 
 import ast
+import gc
 import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -49,6 +52,15 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 KINDS = ast.Module | ast.ClassDef | Function | ast.Attribute | ast.Import | ast.ImportFrom
+
+
+@pytest.fixture(scope="module", autouse=True)
+def parsed() -> Iterator[None]:
+    """Search for no garbage among a million parts of modules, which are forgotten at the end."""
+    gc.disable()
+    yield
+    nodes.cache_clear()
+    gc.enable()
 
 
 @cache
