@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 import tailrace
-from tailrace.kernels.caching import UNUSED_S_MAX, make_private, open_cache
+from tailrace.kernels.caching import (
+    UNUSED_S_MAX,
+    make_private,
+    open_cache,
+    read_code,
+    write_code,
+)
 
 PACKAGE = Path(tailrace.__file__).parent
 
@@ -38,6 +44,24 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", None)
     (tmp_path / "tmp").mkdir(mode=0o700)
     return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's cache directory with the kernel of `LOAD`."""
+    place = tmp_path_factory.mktemp("compiled") / "cache"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("NUMBA_CACHE_DIR", raising=False)
+        patch.setenv("XDG_CACHE_HOME", str(place))
+        assert printed(start(LOAD)) == "02026b01 0"
+    return place
+
+
+@pytest.fixture
+def compiled(home: Path, compiled_once: Path) -> Path:
+    """`home` with the kernel of `LOAD`."""
+    shutil.copytree(compiled_once, home)
+    return home
 
 
 def start(code: str, package: Path = PACKAGE, *, before: str = "") -> "subprocess.Popen[str]":
@@ -109,22 +133,14 @@ def test_a_home_that_cannot_be_written_is_passed_over(
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize(
-    "before",
-    [
-        "import tempfile, os; tempfile.tempdir = os.environ['XDG_CACHE_HOME'] = '/dev/null'; ",
-        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); ",
-    ],
-    ids=["no place for a cache", "no room for the code"],
-)
-def test_kernels_are_compiled_without_a_cache(before: str) -> None:
-    """A process that cannot keep machine code compiles for itself."""
-    assert printed(start(LOAD, before=before)) == "02026b01 0"
+def test_kernels_are_compiled_without_a_cache() -> None:
+    """A process that finds no place for machine code compiles for itself."""
+    place = "import tempfile, os; tempfile.tempdir = os.environ['XDG_CACHE_HOME'] = '/dev/null'; "
+    assert printed(start(LOAD, before=place)) == "02026b01 0"
 
 
 def test_no_room_while_the_code_is_written(home: Path) -> None:
-    """A cache that becomes full while machine code is written to it does no harm."""
-    open_cache()
+    """A process that cannot write machine code compiles for itself, and leaves no file."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
     assert printed(start(LOAD, before=limit)) == "02026b01 0"
     assert [each for each in home.rglob("*") if each.is_file()] == []
@@ -155,11 +171,10 @@ def test_a_folder_that_others_may_change_is_refused(tmp_path: Path) -> None:
     make_private(shared / "inside")
 
 
-def test_the_place_of_the_sources_makes_no_difference(home: Path, tmp_path: Path) -> None:
+def test_the_place_of_the_sources_makes_no_difference(compiled: Path, tmp_path: Path) -> None:
     """A second installation and one in a zip file, as Spark ships it, share the machine code."""
     folder = folder_of(PACKAGE)
-    assert folder.startswith(str(home))
-    assert printed(start(LOAD)) == "02026b01 0"
+    assert folder.startswith(str(compiled))
     copied = copy_of_the_package(tmp_path / "second")
     assert folder_of(copied) == folder
     zipped = shutil.make_archive(str(tmp_path / "zipped"), "zip", copied.parent)
@@ -167,10 +182,9 @@ def test_the_place_of_the_sources_makes_no_difference(home: Path, tmp_path: Path
         assert printed(start(LOAD, package)) == "02026b01 1"
 
 
-@pytest.mark.usefixtures("home")
+@pytest.mark.usefixtures("compiled")
 def test_machine_code_does_not_outlive_its_sources(tmp_path: Path) -> None:
     """A helper that changes in another module than the kernel's changes what the kernel does."""
-    assert printed(start(LOAD)) == "02026b01 0"
     assert printed(start(LOAD)) == "02026b01 1"
     change = ("output[position] = byte\n    return", "output[position] = byte + 1\n    return")
     changed = copy_of_the_package(tmp_path / "changed", change=change)
@@ -186,15 +200,24 @@ def test_two_processes_at_once_leave_a_cache_that_is_whole(home: Path) -> None:
     assert len(list((home / "tailrace").iterdir())) == 1
 
 
-def test_machine_code_that_is_damaged_is_compiled_again(home: Path) -> None:
+def test_machine_code_that_is_damaged_is_not_read(tmp_path: Path) -> None:
     """A lost machine may leave a part of a file, and what it wrote last as zeros."""
-    assert printed(start(LOAD)) == "02026b01 0"
-    (file,) = home.rglob("*.o")
-    code = file.read_bytes()
-    for damaged in (b"", code[:-1], code[:-8] + bytes(8)):
+    write_code(tmp_path, "kernel", b"machine code")
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    assert read_code(tmp_path, "kernel") == b"machine code"
+    for damaged in (b"", whole[:-1], whole[:-8] + bytes(8)):
         file.write_bytes(damaged)
-        assert printed(start(LOAD)) == "02026b01 0"
-        assert file.read_bytes() == code
+        assert read_code(tmp_path, "kernel") is None
+
+
+def test_machine_code_that_is_damaged_is_compiled_again(compiled: Path) -> None:
+    """The file is then as it was before, and the next process loads it."""
+    (file,) = compiled.rglob("*.o")
+    code = file.read_bytes()
+    file.write_bytes(code[:-8] + bytes(8))
+    assert printed(start(LOAD)) == "02026b01 0"
+    assert file.read_bytes() == code
     assert printed(start(LOAD)) == "02026b01 1"
 
 
