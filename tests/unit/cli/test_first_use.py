@@ -52,18 +52,20 @@ def imported_by(*arguments: object, before: str = "") -> str:
     return run(RUN.format(before=before), *arguments).stderr.strip()
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of 4000 records in two batches."""
-    write_numbered(tmp_path, TopicPartition("flights", 0), limit=4000, per_batch=2000)
-    return tmp_path
+    data = tmp_path_factory.mktemp("small")
+    write_numbered(data, TopicPartition("flights", 0), limit=4000, per_batch=2000)
+    return data
 
 
-@pytest.fixture
-def large(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of 70 000 records, for which kernels are loaded even if they must be compiled."""
-    write_numbered(tmp_path, TopicPartition("flights", 0), limit=70_000)
-    return tmp_path
+    data = tmp_path_factory.mktemp("large")
+    write_numbered(data, TopicPartition("flights", 0), limit=70_000)
+    return data
 
 
 @pytest.mark.parametrize("limit", [(), ("--limit", 1)])
