@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.coordinator.groups.classic_group import ClassicState
@@ -27,6 +27,8 @@ T = TypeVar("T")
 Step = tuple[str, Any]
 """An event, and a number: its consumer, how often it happens, or its seconds."""
 PARTITIONS = 6
+SEEDS = 50 if settings.get_current_profile_name() == "default" else settings().max_examples
+"""A seed takes 0.1 s, so the tests of every change play few."""
 STATIC = (None, None, None, "one", "two")
 """The instance id of each consumer."""
 REQUEST_TIMEOUT = 40.0
@@ -322,6 +324,7 @@ def steps_of(seed: int) -> Iterator[Step]:
                     yield fault, number
 
 
+@settings(max_examples=SEEDS)
 @given(st.integers(0, 2**64 - 1))
 def test_a_group_comes_to_rest_and_nobody_was_told_anything_wrong(seed: int) -> None:
     """Whatever happens before.

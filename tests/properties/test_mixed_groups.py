@@ -38,6 +38,8 @@ from tests.unit.coordinator.groups_consumer.mixed_stage import (
 
 STATIC = (None, None, None, "one", "two")
 """The instance id of each client."""
+SEEDS = 25 if settings.get_current_profile_name() == "default" else settings().max_examples // 2
+"""Seeds for each kind of group; one takes 0.1 s, so the tests of every change play few."""
 CONSUMER, CLASSIC = "consumer", "classic"
 
 
@@ -272,7 +274,7 @@ def steps_of(seed: int, kinds: tuple[str, ...]) -> Iterator[Step]:
 
 
 @pytest.mark.parametrize("kinds", [(CONSUMER,), (CONSUMER, CLASSIC)], ids=["consumer", "mixed"])
-@settings(max_examples=settings().max_examples // 2)  # of each kind of group
+@settings(max_examples=SEEDS)
 @given(seed=st.integers(0, 2**64 - 1))
 def test_a_group_of_any_clients_comes_to_rest(kinds: tuple[str, ...], seed: int) -> None:
     """Whatever happens before, they share all partitions in the end.

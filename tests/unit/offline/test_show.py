@@ -83,7 +83,7 @@ def at_offset(batch: bytes, offset: int) -> bytes:
 
 
 @pytest.mark.parametrize("form", LINES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     TOPICS,
     RECORDS,
