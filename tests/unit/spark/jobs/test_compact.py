@@ -23,6 +23,7 @@ from tailrace.storage.directory_logs import DELETE_DELAY_MS
 from tailrace.storage.log import Log
 from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError
 from tests.properties.test_cleaning import OPERATIONS, played
+from tests.steps import Steps
 from tests.unit.storage.builders import NOW, append, batch, records, settings
 from tests.unit.storage.cleaner.houses import ONE, THREE, TWO, House, keyed
 from tests.unit.storage.cleaner.shelves import (
@@ -412,7 +413,7 @@ def two_groups() -> MemoryFiles:
     return left(house)
 
 
-def test_a_crash_at_any_operation_leaves_what_consumers_need() -> None:
+def test_a_crash_at_any_operation_leaves_what_consumers_need(steps: Steps) -> None:
     """A broker that starts then has the old answers, and another job ends as the first would."""
     before = two_groups()
     expected = newest(before.crash(), ONE)
@@ -422,7 +423,8 @@ def test_a_crash_at_any_operation_leaves_what_consumers_need() -> None:
     checkpoint = files.content(CHECKPOINT)
     operations = list(files.operations)
     exchange = next(n for n, (name, path) in enumerate(operations) if ".cleaned" in path)
-    for stop in [*range(0, exchange, 9), *range(exchange, len(operations) + 1)]:
+    stops = [*range(0, exchange, 9), *range(exchange, len(operations) + 1)]
+    for stop in steps(stops):
         files = before.crash()
         files.stop_at = stop
         with contextlib.suppress(ProcessKilledError):
