@@ -237,7 +237,8 @@ def test_a_batch_that_failed_is_read_again_as_it_was(stream: Stream) -> None:
     stream.sink.fails_at = None
     stream.sink.batches.clear()
     # PySpark 4.0 and 4.1 end a run with the batch that had failed.
-    assert stream.run() + stream.run() == [span(20, 30), span(30, 50) + span(0, 50, T1)]
+    found = stream.run() if HAS_READ_LIMITS else stream.run() + stream.run()
+    assert found == [span(20, 30), span(30, 50) + span(0, 50, T1)]
 
 
 @pytest.mark.slow
