@@ -10,8 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
+from tailrace.spark import install
 from tailrace.spark.java import find_java
 from tests.spark.directories import write_numbered
 
@@ -38,14 +41,18 @@ print(spark.read.format("tailrace").option("subscribe", "t").load(sys.argv[1]).c
 """
 
 
-def run(program: str, data: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
-    """Exit code, output and errors of a program where `python3` is another Python."""
-    programs = data.parent / "programs"
-    programs.mkdir(exist_ok=True)
-    other = programs / "python3"
-    # Without site-packages it has what Spark gives to it, and nothing else.
+def other_python(folder: Path) -> Path:
+    """A `python3` that has what Spark gives to it and nothing else: it has no site-packages."""
+    other = folder / "programs" / "python3"
+    other.parent.mkdir(exist_ok=True)
     other.write_text(f"#!/bin/sh\nunset PYTHONPATH\nexec '{sys.executable}' -S \"$@\"\n")
     other.chmod(0o755)
+    return other
+
+
+def run(program: str, data: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a program where `python3` is another Python."""
+    programs = other_python(data.parent).parent
     environment = {
         "HOME": str(data.parent),
         "JAVA_HOME": str(find_java(os.environ).home),
@@ -85,6 +92,21 @@ def test_a_topic_is_read_though_python3_is_another(
     assert (code, output) == (0, "7\n"), errors
 
 
+def test_a_session_refuses_a_python_that_cannot_work(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message of `install` names the Python that was chosen, and the one to set instead."""
+    chosen = other_python(tmp_path)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(chosen))
+    with pytest.raises(FatalError) as caught:
+        install(spark)
+    assert str(caught.value) == (
+        f"Spark starts its Python workers with {chosen}, which cannot import tailrace; "
+        f"set PYSPARK_PYTHON={sys.executable} before the session starts"
+    )
+
+
+@pytest.mark.slow
 def test_a_python_that_cannot_work_is_named_in_one_sentence(data: Path) -> None:
     """The user chose it, so it is kept; the message says which one to set."""
     chosen = str(data.parent / "programs" / "python3")
