@@ -23,7 +23,7 @@ assert len(frame.take(3)) == 3
 
 def test_no_traceback_is_printed(tmp_path: Path) -> None:
     """`show` and `take` succeed, and print nothing but the rows."""
-    write_numbered(tmp_path, TopicPartition("t", 0), limit=100_000, per_batch=1000)
+    write_numbered(tmp_path, TopicPartition("t", 0), limit=40_000, per_batch=1000)
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, str(tmp_path)],
         capture_output=True,
