@@ -66,7 +66,7 @@ slow: setup ## Clusters, every crash, 50 kills of each job, many more random cas
 	$(BIN)/python -m pytest --ignore=tests/devices --ignore=tests/kills -m slow --timeout=1200
 	$(BIN)/python -m pytest tests/crash tests/unit/spark/jobs/test_compact.py --every --timeout=1200
 	$(BIN)/python -m pytest tests/properties tests/kernels tests/simulation/test_random.py --hypothesis-profile=slow --timeout=7200
-	$(BIN)/python -m pytest tests/kills --kills=50 -m "slow or not slow"
+	$(BIN)/python -m pytest tests/kills --kills=50 -m "slow or not slow" --timeout=1200
 
 devices: setup ## A broker whose device refuses each kind of call; needs a C compiler
 	$(BIN)/python -m pytest tests/devices --timeout=600
