@@ -59,6 +59,8 @@ class Loading:
     async def open_all(self, controller: Controller) -> None:
         """Open every partition of the image; those that cannot be opened are set offline.
 
+        Those without a folder are created, unless a directory that may have it is out of service.
+
         Raises:
             DirectoryError: a folder is of another topic.
         """
@@ -69,6 +71,7 @@ class Loading:
                 partition = TopicPartition(topic.name, number)
                 one = _QueuedPartition(partition=partition, topic=topic, config=config)
                 queues.setdefault(self._logs.directory_of(partition), []).append(one)
+        self._warn(queues.get(None, []))
         self._partition_count = sum(map(len, queues.values()))
         found = [one.partition for queue in queues.values() for one in queue]
         telling = asyncio.ensure_future(self._tell(found))
@@ -115,6 +118,17 @@ class Loading:
             self._replicas.lead(log)
             self._done_count += 1
             self._done_bytes += log.size
+
+    def _warn(self, missing: list[_QueuedPartition]) -> None:
+        if missing:
+            logger.warning(
+                "folders_missing partitions=%d first=%s action=%s",
+                len(missing),
+                missing[0].partition,
+                "created empty, as after a crash while a topic is created"
+                if self._logs.is_complete
+                else "offline until the directories that may have them are back",
+            )
 
     async def _tell(self, partitions: list[TopicPartition]) -> None:
         await asyncio.sleep(PROGRESS_S)

@@ -2,6 +2,13 @@
 
 Each change builds a new image, saves it, and then makes it the current one. It waits for the device
 and may run on any thread; a lock serializes changes.
+
+    prepare(topic)     the topic is in the saved state, and nobody sees it
+    its logs are made
+    publish(topic)     the topic is in the image
+
+So a crash in between leaves the whole topic: the next start makes the logs that are missing, as
+a broker of Kafka does with what the metadata log has.
 """
 
 import random
@@ -17,7 +24,7 @@ from tailrace.cluster.image import ClusterImage, Topic
 from tailrace.cluster.store import LocalStore
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import FatalError, StorageError
-from tailrace.model import METADATA_TOPIC, ProducerId, TopicPartition
+from tailrace.model import INTERNAL_TOPICS, METADATA_TOPIC, ProducerId, TopicPartition
 from tailrace.storage.config import log_config
 
 TOPIC_NAME_BYTES_MAX = 249
@@ -98,6 +105,8 @@ class Controller:
         self._store = store
         self._chance = chance
         self._producer_ids = range(0)
+        self._prepared: dict[str, Topic] = {}
+        """Topics that are saved, and that the image does not have like this yet."""
         self._changing = threading.Lock()
 
     def new_id(self) -> uuid.UUID:
@@ -161,14 +170,36 @@ class Controller:
         added = range(topic.partition_count, count)
         return replace(topic, partitions=(*topic.partitions, *added))
 
-    def add(self, topic: Topic) -> None:
-        """Add a planned topic to the cluster.
+    def prepare(self, topic: Topic) -> None:
+        """Save a planned topic that is new or has new partitions; its logs can be made then.
 
         Raises:
-            StorageError: the image could not be saved; the topic does not exist.
+            StorageError: the state could not be saved; nothing has changed.
         """
         with self._changing:
-            self._become(replace(self.image, topics=_with(self.image.topics, topic)))
+            self._prepared[topic.name] = topic
+            try:
+                self._become(self.image)
+            except StorageError:
+                del self._prepared[topic.name]
+                raise
+
+    def publish(self, topic: Topic) -> None:
+        """Put a prepared topic, whose logs are made, into the image."""
+        with self._changing:
+            del self._prepared[topic.name]
+            self.image = replace(self.image, topics=_with(self.image.topics, topic))
+
+    def withdraw(self, topic: Topic) -> None:
+        """Take a prepared topic back, since its logs could not be made; the caller removes them.
+
+        Raises:
+            StorageError: the state could not be saved; the next change saves it. A start before
+                that has the topic as it was prepared.
+        """
+        with self._changing:
+            del self._prepared[topic.name]
+            self._become(self.image)
 
     def plan_configs(
         self, topic: Topic, changes: Iterable[ConfigChange], *, is_replaced: bool = False
@@ -218,6 +249,9 @@ class Controller:
         New topics get `ADOPTED_CONFIGS`; `compacted` ones also get `ADOPTED_COMPACTED_CONFIGS`. The
         caller has removed the folders of deleted topics, so their ids are forgotten.
 
+        An internal topic gets the partitions between them too, and its start creates their logs:
+        the hash of a group's id names a partition, whose coordinator would never be found.
+
         Raises:
             StorageError: the image could not be saved.
         """
@@ -237,6 +271,10 @@ class Controller:
                 )
             if number not in known.partitions:
                 topics[name] = replace(known, partitions=tuple(sorted((*known.partitions, number))))
+        for name in INTERNAL_TOPICS & topics.keys():
+            known = topics[name]
+            if known.partition_count <= PARTITIONS_MAX:
+                topics[name] = replace(known, partitions=tuple(range(known.partition_count)))
         if topics != self.image.topics or self.image.deleted_topic_ids:
             self._become(
                 replace(self.image, topics=MappingProxyType(topics), deleted_topic_ids=frozenset())
@@ -282,8 +320,9 @@ class Controller:
                 )
 
     def _become(self, image: ClusterImage) -> None:
+        topics = MappingProxyType({**image.topics, **self._prepared})
         try:
-            self._store.save(image)
+            self._store.save(replace(image, topics=topics))
         except OSError as error:
             raise StorageError(f"the cluster's state cannot be saved: {error}") from error
         self.image = image

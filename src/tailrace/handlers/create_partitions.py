@@ -8,7 +8,7 @@ Behaviour: each topic grows to the requested count or is refused on its own. Whe
     topic that is named twice is INVALID_REQUEST. Internal topics grow too, but groups and
     transactions keep their partitions until a restart, and then lose their state, as in Kafka.
 After a crash: a topic whose increase was answered has all of its partitions; else it has none of
-    the new ones, or the first of them, or all.
+    the new ones, or all.
 Not done: policies.
 """
 

@@ -6,6 +6,8 @@ Behaviour: each topic is created or refused on its own. -1 partitions and -1 rep
     null are INVALID_CONFIG with every fault in the message. A name given twice, too many settings,
     and the name __cluster_metadata are INVALID_REQUEST. A request for more than 10,000 partitions
     is POLICY_VIOLATION for each of its topics.
+After a crash: a topic that was answered has all of its partitions and settings; else it has them,
+    or does not exist.
 Version notes: from v5 the response has the effective settings.
 Not done: replica assignments other than this one broker (INVALID_REPLICA_ASSIGNMENT); policies.
 """

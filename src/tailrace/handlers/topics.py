@@ -9,7 +9,7 @@ settings use it.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from tailrace.cluster.changes import TopicChanges
@@ -26,20 +26,14 @@ logger = logging.getLogger(__name__)
 async def create_topic(
     changes: TopicChanges, controller: Controller, replicas: Replicas, *, topic: Topic
 ) -> None:
-    """Create the logs of a planned topic, then add the topic to the image.
+    """Save a planned topic, create its logs, then show it to clients.
 
-    A crash in between leaves folders without a topic, which the next start adopts.
+    A crash in between leaves the topic or nothing of it: the next start creates the other logs.
 
     Raises:
         StorageError: the device refused; the created logs are removed again.
     """
-    numbers = topic.partitions
-    try:
-        await _create_logs(changes, controller, replicas, topic=topic, numbers=numbers)
-        await changes.on_device(lambda: controller.add(topic))
-    except BaseException:
-        await _close(changes, controller, replicas, topic=topic, numbers=numbers)
-        raise
+    await _create(changes, controller, replicas, topic=topic, numbers=topic.partitions)
     logger.info("topic_created name=%s partitions=%d", topic.name, len(topic.partitions))
 
 
@@ -51,21 +45,16 @@ async def add_partitions(
     topic: Topic,
     first_number: int,
 ) -> None:
-    """Create the logs of partitions from `first_number` on, then save the planned topic.
+    """Save a topic with more partitions, create their logs, then show them to clients.
 
-    A crash in between leaves folders of the topic, the lowest numbers first, which the next start
-    adopts: the topic then has some of the partitions.
+    They are the partitions from `first_number` on. A crash in between leaves all of them or none:
+    the next start creates the other logs.
 
     Raises:
         StorageError: the device refused; the created logs are removed again.
     """
     numbers = tuple(number for number in topic.partitions if number >= first_number)
-    try:
-        await _create_logs(changes, controller, replicas, topic=topic, numbers=numbers)
-        await changes.on_device(lambda: controller.change(topic))
-    except BaseException:
-        await _close(changes, controller, replicas, topic=topic, numbers=numbers)
-        raise
+    await _create(changes, controller, replicas, topic=topic, numbers=numbers)
     logger.info("partitions_created name=%s partitions=%d", topic.name, topic.partition_count)
 
 
@@ -100,13 +89,34 @@ async def delete_topic(
     logger.info("topic_deleted name=%s", topic.name)
 
 
+async def _create(
+    changes: TopicChanges,
+    controller: Controller,
+    replicas: Replicas,
+    *,
+    topic: Topic,
+    numbers: Collection[int],
+) -> None:
+    await changes.on_device(lambda: controller.prepare(topic))
+    try:
+        await _create_logs(changes, controller, replicas, topic=topic, numbers=numbers)
+    except BaseException:
+        # Withdrawn last: a crash in between leaves no folder that would be adopted.
+        try:
+            await _close(changes, controller, replicas, topic=topic, numbers=numbers)
+        finally:
+            await changes.on_device(lambda: controller.withdraw(topic))
+        raise
+    controller.publish(topic)
+
+
 async def _create_logs(
     changes: TopicChanges,
     controller: Controller,
     replicas: Replicas,
     *,
     topic: Topic,
-    numbers: Iterable[int],
+    numbers: Collection[int],
 ) -> None:
     config = log_config(topic.configs, controller.defaults.configs)
     slices = Slices()
@@ -123,7 +133,7 @@ async def _close(
     replicas: Replicas,
     *,
     topic: Topic,
-    numbers: Iterable[int],
+    numbers: Collection[int],
 ) -> None:
     def close(number: int) -> Callable[[], None]:
         name = TopicPartition(topic.name, number)

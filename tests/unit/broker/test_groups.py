@@ -111,11 +111,16 @@ async def beat(peer: Peer, joined: JoinGroupResponse) -> ErrorCode:
 
 
 async def commit(
-    peer: Peer, offset: int, joined: JoinGroupResponse | None = None, *, topic: str = "t"
+    peer: Peer,
+    offset: int,
+    joined: JoinGroupResponse | None = None,
+    *,
+    topic: str = "t",
+    group_id: str = "g",
 ) -> ErrorCode:
     """The code of a commit for partition 0 of a topic, by a member or by no member."""
     request = OffsetCommitRequest(
-        group_id="g",
+        group_id=group_id,
         generation_id_or_member_epoch=-1 if joined is None else joined.generation_id,
         member_id="" if joined is None else joined.member_id,
         topics=(

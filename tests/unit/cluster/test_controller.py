@@ -30,14 +30,24 @@ def started(files: MemoryFiles) -> Controller:
     return Controller(store, store.load(), chance=random.Random(1), defaults=DEFAULTS)
 
 
-def test_a_topic_outlasts_a_crash_from_the_moment_it_is_added() -> None:
+def add(controller: Controller, topic: Topic) -> None:
+    """Add a planned topic; its logs are not of interest here."""
+    controller.prepare(topic)
+    controller.publish(topic)
+
+
+def test_a_topic_outlasts_a_crash_from_the_moment_it_is_prepared() -> None:
     """With its id, partitions and settings; and is gone once it was removed."""
     files = MemoryFiles()
     controller = started(files)
     topic = controller.plan_topic("planes", configs={"cleanup.policy": "compact"})
     assert (topic.partitions, topic.topic_id.version) == ((0, 1, 2), 4)
     assert not controller.image.topics
-    controller.add(topic)
+    controller.prepare(topic)
+    assert not controller.image.topics
+    controller.next_producer_id()
+    controller.publish(topic)
+    assert controller.image.topics == {"planes": topic}
     again = started(files.crash())
     assert again.image.topics == {"planes": topic}
     assert again.image.topic_by_id(topic.topic_id) == topic
@@ -58,7 +68,7 @@ def test_a_topic_outlasts_a_crash_from_the_moment_it_is_added() -> None:
 def test_names_that_cannot_be_had(name: str, error: type[Exception]) -> None:
     """Illegal ones, taken ones, and those that differ only in dots and underscores."""
     controller = started(MemoryFiles())
-    controller.add(controller.plan_topic("taken.name"))
+    add(controller, controller.plan_topic("taken.name"))
     with pytest.raises(error):
         controller.plan_topic(name)
 
@@ -89,9 +99,29 @@ def test_what_cannot_be_saved_did_not_happen() -> None:
     topic = controller.plan_topic("planes")
     files.faults.append(DiskFault(operation="write"))
     with pytest.raises(StorageError):
-        controller.add(topic)
+        controller.prepare(topic)
+    files.faults.clear()
+    controller.next_producer_id()
     assert controller.image.topics == {}
     assert started(files.crash(keep_unsynced=True)).image.topics == {}
+
+
+def test_a_topic_whose_logs_cannot_be_made_is_taken_back() -> None:
+    """Also with the next change if the device refuses; a topic that would grow stays as it was."""
+    files = MemoryFiles()
+    controller = started(files)
+    topic = controller.plan_topic("planes")
+    add(controller, topic)
+    controller.prepare(controller.plan_partitions(topic, 5))
+    controller.withdraw(topic)
+    controller.prepare(other := controller.plan_topic("other"))
+    fault = DiskFault(operation="write")
+    files.faults.append(fault)
+    with pytest.raises(StorageError):
+        controller.withdraw(other)
+    files.faults.clear()
+    controller.next_producer_id()
+    assert controller.image.topics == started(files.crash()).image.topics == {"planes": topic}
 
 
 def with_setting(controller: Controller, value: str) -> Topic:
@@ -104,7 +134,7 @@ def test_settings_are_planned_before_they_change() -> None:
     """The topic keeps its id and partitions; with `is_replaced` its other settings go."""
     controller = started(MemoryFiles())
     topic = controller.plan_topic("planes", configs={"flush.ms": "5"})
-    controller.add(topic)
+    add(controller, topic)
     planned = with_setting(controller, "7")
     assert controller.image.topics["planes"] == topic
     controller.change(planned)
@@ -119,7 +149,7 @@ def test_a_crash_leaves_the_old_settings_or_the_new() -> None:
     for steps in range(20):
         files = MemoryFiles()
         controller = started(files)
-        controller.add(controller.plan_topic("planes", configs={"retention.ms": "1"}))
+        add(controller, controller.plan_topic("planes", configs={"retention.ms": "1"}))
         planned = with_setting(controller, "2")
         files.stop_at = len(files.operations) + steps
         try:
@@ -144,7 +174,7 @@ def test_a_device_that_refuses_leaves_the_settings() -> None:
     files = MemoryFiles()
     controller = started(files)
     topic = controller.plan_topic("planes")
-    controller.add(topic)
+    add(controller, topic)
     files.faults.append(DiskFault(operation="rename"))
     with pytest.raises(StorageError):
         controller.change(with_setting(controller, "2"))
@@ -188,6 +218,16 @@ def test_folders_without_a_topic_are_adopted() -> None:
     assert topics["a"].topic_id.version == 4
     config = log_config(topics["a"].configs)
     assert (config.retention_ms, config.retention_bytes, config.is_compacted) == (-1, -1, False)
+
+
+def test_an_adopted_internal_topic_has_no_gaps() -> None:
+    """The partitions between those with a folder are added, up to the most of a topic."""
+    controller = started(MemoryFiles())
+    too_many = TopicPartition("__transaction_state", room.PARTITIONS_MAX)
+    controller.adopt({TopicPartition("__consumer_offsets", 3): ID, too_many: None})
+    topics = controller.image.topics
+    assert topics["__consumer_offsets"].partitions == (0, 1, 2, 3)
+    assert topics["__transaction_state"].partitions == (room.PARTITIONS_MAX,)
 
 
 GOOD = {"name": "a", "id": "EjRWeBI0QjSCNBI0Vniavw", "partitions": [0], "configs": {}}
