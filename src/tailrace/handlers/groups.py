@@ -1,11 +1,10 @@
 """Functions for all handlers of groups: they name the client, and ask the group's shard."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
-from uuid import UUID
 
 from tailrace.cluster.image import Topic
 from tailrace.coordinator.errors import CoordinatorNotAvailableError
@@ -15,6 +14,7 @@ from tailrace.coordinator.machine import Client, Decision
 from tailrace.coordinator.shard import ShardState
 from tailrace.errors import RecordTooLargeError, TailraceError
 from tailrace.handlers.services import Services, error_code
+from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.runtime.slices import Slices
@@ -120,14 +120,17 @@ async def forget_topic(services: Services, topic: Topic) -> None:
     topic of the same name, which has another id.
     """
     slices = Slices()
-    gone = {topic.name: topic.topic_id}
     for shard in services.groups:
         if shard.state is not ShardState.ACTIVE:
             continue
-        for group_id in shard.machine.groups_with_offsets():
-            code = await decide_until_done(
-                services, group_id, partial(_delete_topics, group_id, gone)
-            )
+        machine = shard.machine
+        for group_id in machine.groups_with_offsets():
+            gone = []
+            for each in machine.partitions_with_offsets(group_id):
+                if each.topic == topic.name:
+                    gone.append(each)
+                await slices.turn()
+            code = await _forget(services, topic, group_id, gone)
             if code is not ErrorCode.NONE:
                 logger.warning(
                     "offsets_not_deleted group=%s topic=%s error=%s",
@@ -139,10 +142,19 @@ async def forget_topic(services: Services, topic: Topic) -> None:
             await slices.turn()
 
 
-def _delete_topics(
-    group_id: str, topics: Mapping[str, UUID], groups: AllGroupsMachine
-) -> Decision[ErrorCode | None]:
-    return groups.delete_topics(group_id, topics)
+async def _forget(
+    services: Services, topic: Topic, group_id: str, partitions: Sequence[TopicPartition]
+) -> ErrorCode:
+    def decide_part(
+        groups: AllGroupsMachine, part: Sequence[TopicPartition]
+    ) -> Decision[ErrorCode | list[None]]:
+        return groups.forget_offsets(group_id, part, topic_id=topic.topic_id)
+
+    if not partitions:
+        return ErrorCode.NONE
+    await Slices().rest()
+    answer = await decide_in_turns(services, group_id, partitions, decision=decide_part)
+    return answer if isinstance(answer, ErrorCode) else ErrorCode.NONE
 
 
 def _in_turns(offsets: Sequence[OffsetToCommit]) -> Iterator[Sequence[OffsetToCommit]]:

@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
-from tailrace.model import OFFSETS_TOPIC, TopicPartition
+from tailrace.broker.broker import RunningBroker
+from tailrace.coordinator.groups.offsets import CommittedOffset, offset_record
+from tailrace.coordinator.groups.record_codec import GroupRecordCodec
+from tailrace.model import OFFSETS_TOPIC, AppendOrigin, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -24,14 +27,41 @@ from tailrace.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from tailrace.testing import Outside, Peer
+from tailrace.records.builder import BatchBuilder
+from tailrace.testing import Outside, Peer, Watchdog
 from tests.unit.broker.brokers import connect, create_topic, running
 from tests.unit.broker.test_consumer_groups import delete
 from tests.unit.broker.test_groups import NAMED, find
 
 COUNT = 350
 PER_BATCH = 100
+PER_STORED_BATCH = 1_000
 SETTINGS = {"offsets.topic.num.partitions": "1"}
+
+
+def store_offsets(outside: Outside, broker: RunningBroker, name: str, count: int) -> None:
+    """Append commits of the group for partitions of a topic to the log, as requests would."""
+    partition = broker.replicas.find(TopicPartition(OFFSETS_TOPIC, 0))
+    topic_id = broker.controller.image.topics[name].topic_id
+    codec, now_ms = GroupRecordCodec(), outside.clock.now_ms()
+    for start in range(0, count, PER_STORED_BATCH):
+        builder = BatchBuilder()
+        for number in range(start, start + PER_STORED_BATCH):
+            offset = CommittedOffset(
+                offset=7,
+                leader_epoch=-1,
+                metadata="",
+                commit_ms=now_ms,
+                expire_ms=-1,
+                topic_id=topic_id,
+                record_offset=-1,
+            )
+            record = offset_record("g", TopicPartition(name, number), offset)
+            key, value = codec.encode(record)
+            builder.append(key, value, timestamp=now_ms)
+        partition.append(
+            memoryview(bytearray(builder.build())), now_ms=now_ms, origin=AppendOrigin.COORDINATOR
+        )
 
 
 async def prepared(outside: Outside, peer: Peer) -> None:
@@ -138,3 +168,28 @@ async def test_a_topic_takes_its_offsets_with_it(outside: Outside) -> None:
         assert await fetched(peer, "t") == {"t": []}
         log = broker.replicas.find(TopicPartition(OFFSETS_TOPIC, 0)).log
         assert max(each.record_count for each in log.batches(0)) == PER_BATCH
+
+
+async def test_a_group_with_very_many_offsets_takes_turns(outside: Outside) -> None:
+    """When it is looked at for expired offsets, and when a topic goes, its own or another."""
+    async with running(outside, SETTINGS) as broker:
+        peer = connect(outside, broker)
+        for name in ("t", "large", "other", "first"):
+            await create_topic(peer, name)
+        await find(peer)
+        await outside.pass_time(1)
+        store_offsets(outside, broker, "large", 100_000)
+        store_offsets(outside, broker, "t", 1_000)
+    async with running(outside, SETTINGS) as broker:
+        peer = connect(outside, broker)
+        await delete(peer, "first")
+        await outside.pass_time(1)
+        with Watchdog(outside) as watchdog:
+            await outside.pass_time(700)
+            peer = connect(outside, broker)
+            await delete(peer, "other")
+        assert len((await fetched(peer, "t"))["t"]) == COUNT
+        with watchdog:
+            await delete(peer, "t")
+        assert watchdog.findings == []
+        assert await fetched(peer, "t", "large") == {"t": [], "large": list(range(COUNT))}

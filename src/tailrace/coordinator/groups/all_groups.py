@@ -18,7 +18,7 @@ from uuid import UUID
 from tailrace.coordinator.groups.assigning import Assigning
 from tailrace.coordinator.groups.classic_members import ClassicMembers
 from tailrace.coordinator.groups.commits import Commit, Committer, FetchedOffset
-from tailrace.coordinator.groups.consumer_expiry import ConsumerExpiry
+from tailrace.coordinator.groups.consumer_expiry import ConsumerRules
 from tailrace.coordinator.groups.consumer_group import ConsumerState
 from tailrace.coordinator.groups.consumer_groups import ConsumerGroups
 from tailrace.coordinator.groups.consumer_heartbeat import ConsumerHeartbeats
@@ -32,6 +32,7 @@ from tailrace.coordinator.groups.consumer_offsets import (
 from tailrace.coordinator.groups.consumer_records import consumer_group_tombstones
 from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.coordinator.groups.deadlines import Deadlines
+from tailrace.coordinator.groups.expiry import Expiry
 from tailrace.coordinator.groups.machine import GroupMachine
 from tailrace.coordinator.groups.migration import Migration
 from tailrace.coordinator.groups.offsets import offset_tombstone
@@ -76,8 +77,11 @@ class AllGroupsMachine:
         self.topics = topics
         self.consumer_settings = consumer_settings
         self._deadlines = Deadlines()
-        self._expiry = ConsumerExpiry(
-            settings, self._deadlines, self.consumers, offsets=self.classic.offsets
+        self._expiry = Expiry(
+            settings,
+            self._deadlines,
+            self.classic.offsets,
+            rules=ConsumerRules(settings, self.consumers),
         )
         migration = Migration(
             self.classic, topics, settings=settings, consumer_settings=consumer_settings
@@ -230,14 +234,15 @@ class AllGroupsMachine:
             return Decision(reply=code)
         return Decision(reply=list(self.classic.offsets.of_group(group_id)))
 
-    def delete_topics(
-        self, group_id: str, topics: Mapping[str, UUID]
-    ) -> Decision[ErrorCode | None]:
-        """Delete what a group has committed for topics that are gone, given with their ids.
+    def partitions_with_offsets(self, group_id: str) -> tuple[TopicPartition, ...]:
+        """The partitions for which a group has committed offsets or will have; some are twice."""
+        return self.classic.offsets.all_partitions(group_id)
 
-        None: some of it is left, ask again.
-        """
-        return self.classic.delete_topics(group_id, topics)
+    def forget_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition], *, topic_id: UUID
+    ) -> Decision[ErrorCode | list[None]]:
+        """Delete what a group has committed for partitions of a topic that is gone."""
+        return self.classic.forget_offsets(group_id, partitions, topic_id=topic_id)
 
     def _fetch_code(self, group_id: str, fetcher: MemberAtEpoch) -> ErrorCode:
         group = self.consumers.by_id.get(group_id)

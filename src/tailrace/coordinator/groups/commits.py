@@ -207,23 +207,17 @@ def delete_all(
     return Decision(reply=ErrorCode.NONE, records=(*tombstones, *group))
 
 
-def delete_topics(
-    offsets: Offsets, group_id: str, topics: Mapping[str, UUID]
-) -> Decision[ErrorCode | None]:
-    """Delete what a group has committed for topics that are gone, given with their ids.
+def forget_offsets(
+    offsets: Offsets, group_id: str, partitions: Sequence[TopicPartition], *, topic_id: UUID
+) -> Decision[ErrorCode | list[None]]:
+    """Delete what a group has committed for partitions of a topic that is gone.
 
-    An offset stays if it was committed for an older or newer topic of the same name. None: some
-    are left, ask again.
+    An offset stays if it was committed for an older or newer topic of the same name. The reply is
+    empty.
     """
-    found = (
-        partition
-        for partition, topic_id in offsets.of_topics(group_id, topics)
-        if topic_id in (NO_UUID, topics[partition.topic])
-    )
-    gone = tuple(islice(found, DELETED_MAX))
-    records = tuple([offset_tombstone(group_id, each) for each in dict.fromkeys(gone)])
-    is_done = len(gone) < DELETED_MAX
-    return Decision(reply=ErrorCode.NONE if is_done else None, records=records)
+    once = dict.fromkeys(partitions)
+    gone = [each for each in once if offsets.is_of_topic(group_id, each, topic_id)]
+    return Decision(reply=[], records=tuple([offset_tombstone(group_id, each) for each in gone]))
 
 
 def is_consumed(group: ClassicGroup, topic: str) -> bool:

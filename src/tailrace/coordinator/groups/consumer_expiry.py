@@ -1,49 +1,46 @@
-"""Offsets of consumer groups expire some time after no member subscribes to their topic."""
+"""When the offsets of consumer groups expire: some time after their commit.
 
-from functools import partial
+Not while a member subscribes to their topic. A client of an old version may have given a time of
+its own.
+"""
 
+from collections.abc import Iterable
+
+from tailrace.coordinator.groups.consumer_group import ConsumerState
 from tailrace.coordinator.groups.consumer_groups import ConsumerGroups
-from tailrace.coordinator.groups.consumer_offsets import EXPIRED_MAX, expired_records
-from tailrace.coordinator.groups.deadlines import Deadlines, Records
-from tailrace.coordinator.groups.offsets import Offsets
+from tailrace.coordinator.groups.consumer_records import consumer_group_tombstones
+from tailrace.coordinator.groups.offsets import CommittedOffset
 from tailrace.coordinator.groups.settings import GroupSettings
-from tailrace.coordinator.machine import Decision, Propose
+from tailrace.coordinator.machine import CoordinatorRecord
+from tailrace.model import TopicPartition
 
 
-class ConsumerExpiry:
-    """Looks for expired offsets of all consumer groups of a shard, again and again."""
+class ConsumerRules:
+    """See `expiry.GroupRules`."""
 
-    def __init__(
-        self,
-        settings: GroupSettings,
-        deadlines: Deadlines,
-        groups: ConsumerGroups,
-        *,
-        offsets: Offsets,
-    ) -> None:
+    def __init__(self, settings: GroupSettings, groups: ConsumerGroups) -> None:
         self._settings = settings
-        self._deadlines = deadlines
         self._groups = groups
-        self._offsets = offsets
 
-    def start(self, propose: Propose) -> None:
-        """Look for the first time when the interval has passed."""
-        self._deadlines.set(
-            "expiry", self._settings.expiry_interval_ms, partial(self._look, propose)
+    def ids(self) -> Iterable[str]:
+        """The ids of all groups."""
+        return self._groups.by_id
+
+    def is_expired(
+        self, group_id: str, partition: TopicPartition, committed: CommittedOffset, now_ms: int
+    ) -> bool:
+        """Whether an offset of a group has expired; not, if there is no such group."""
+        group = self._groups.by_id.get(group_id)
+        limit_ms = committed.expire_ms
+        if limit_ms == -1:
+            limit_ms = committed.commit_ms + self._settings.retention_ms
+        return (
+            group is not None and now_ms >= limit_ms and not group.is_subscribed_to(partition.topic)
         )
 
-    def _look(self, propose: Propose, _: int) -> Records:
-        self.start(propose)
-        for group_id in tuple(self._groups.by_id):
-            propose(partial(self._expire, propose, group_id))
-        return ()
-
-    def _expire(self, propose: Propose, group_id: str, now_ms: int) -> Decision[None]:
+    def tombstones(self, group_id: str) -> Iterable[CoordinatorRecord]:
+        """The tombstones of a group without members."""
         group = self._groups.by_id.get(group_id)
-        if group is None:
-            return Decision(reply=None)
-        retention_ms = self._settings.retention_ms
-        records = expired_records(self._offsets, group, retention_ms=retention_ms, now_ms=now_ms)
-        if len(records) >= EXPIRED_MAX:
-            propose(partial(self._expire, propose, group_id))
-        return Decision(reply=None, records=records)
+        if group is None or group.state is not ConsumerState.EMPTY:
+            return ()
+        return consumer_group_tombstones(group)

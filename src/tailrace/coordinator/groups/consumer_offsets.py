@@ -1,4 +1,4 @@
-"""Offsets of consumer groups: who may commit, fetch and delete them, and when they expire.
+"""Offsets of consumer groups: who may commit, fetch and delete them.
 
 A member that has come to a newer epoch may still commit with the epoch before, for partitions that
 it has had since then: its request was under way (KIP-1251).
@@ -11,12 +11,9 @@ from uuid import UUID
 from tailrace.coordinator.groups.commits import delete_all
 from tailrace.coordinator.groups.consumer_group import ConsumerGroup, ConsumerMember, ConsumerState
 from tailrace.coordinator.groups.consumer_records import consumer_group_tombstones
-from tailrace.coordinator.groups.offsets import Offsets, offset_tombstone
-from tailrace.coordinator.machine import CoordinatorRecord, Decision
+from tailrace.coordinator.groups.offsets import Offsets
+from tailrace.coordinator.machine import Decision
 from tailrace.protocol.errors import ErrorCode
-
-EXPIRED_MAX: Final = 100
-"""Tombstones in one batch."""
 
 EPOCHS_SINCE: Final = 9
 """From this version of OffsetCommit on a request can carry a member epoch."""
@@ -81,32 +78,6 @@ def delete_group(offsets: Offsets, group: ConsumerGroup) -> Decision[ErrorCode |
     if group.state is not ConsumerState.EMPTY:
         return Decision(reply=ErrorCode.NON_EMPTY_GROUP)
     return delete_all(offsets, group.group_id, consumer_group_tombstones(group))
-
-
-def expired_records(
-    offsets: Offsets, group: ConsumerGroup, *, retention_ms: int, now_ms: int
-) -> tuple[CoordinatorRecord, ...]:
-    """Tombstones of expired offsets, and of the group if it is empty and nothing is left of it.
-
-    An offset expires `retention_ms` after its commit, if no member subscribes to its topic then.
-    At most `EXPIRED_MAX` of them; with as many there may be more.
-    """
-    group_id = group.group_id
-    known = offsets.of_group(group_id)
-    records = []
-    for partition, committed in known.items():
-        limit_ms = committed.expire_ms
-        if limit_ms == -1:
-            limit_ms = committed.commit_ms + retention_ms
-        is_used = group.is_subscribed_to(partition.topic)
-        if now_ms >= limit_ms and not is_used and not offsets.is_pending(group_id, partition):
-            records.append(offset_tombstone(group_id, partition))
-            if len(records) == EXPIRED_MAX:
-                break
-    is_left = len(records) < len(known) or offsets.has_pending(group_id)
-    if group.state is ConsumerState.EMPTY and not is_left:
-        records += consumer_group_tombstones(group)
-    return tuple(records)
 
 
 def _has_had(member: ConsumerMember, partition: tuple[UUID, int], epoch: int) -> bool:

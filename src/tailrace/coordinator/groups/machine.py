@@ -6,6 +6,7 @@ from functools import partial
 from uuid import UUID
 
 from tailrace.coordinator.groups import commits
+from tailrace.coordinator.groups.classic_expiry import ClassicRules
 from tailrace.coordinator.groups.classic_group import ClassicGroup
 from tailrace.coordinator.groups.commits import Commit, FetchedOffset
 from tailrace.coordinator.groups.deadlines import Deadlines
@@ -44,7 +45,8 @@ class GroupMachine:
         self._rebalances = Rebalances(settings, self._deadlines)
         self._joining = Joining(settings, self._rebalances, chance=chance)
         self._syncing = Syncing(self._rebalances)
-        self._expiry = Expiry(settings, self._deadlines, self.groups, offsets=self.offsets)
+        rules = ClassicRules(settings, self.groups)
+        self._expiry = Expiry(settings, self._deadlines, self.offsets, rules=rules)
         self._incoming: dict[str, tuple[ClassicGroup, str | None]] = {}
         self._is_live = False
         """Whether records come from requests, which have changed the groups already."""
@@ -131,14 +133,11 @@ class GroupMachine:
         """Delete a group without members; None: some of its offsets are left, ask again."""
         return commits.delete_group(self.offsets, self.groups.get(group_id))
 
-    def delete_topics(
-        self, group_id: str, topics: Mapping[str, UUID]
-    ) -> Decision[ErrorCode | None]:
-        """Delete what a group has committed for topics that are gone, given with their ids.
-
-        None: some of it is left, ask again.
-        """
-        return commits.delete_topics(self.offsets, group_id, topics)
+    def forget_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition], *, topic_id: UUID
+    ) -> Decision[ErrorCode | list[None]]:
+        """Delete what a group has committed for partitions of a topic that is gone."""
+        return commits.forget_offsets(self.offsets, group_id, partitions, topic_id=topic_id)
 
     def expect(self, group: ClassicGroup, rebalance_reason: str | None) -> None:
         """Take over a group that was one of the consumer protocol, when its record is stored.

@@ -342,9 +342,9 @@ async def test_to_delete_an_offset_drops_the_pending_one_too(broker: Broker) -> 
     assert await broker.offset() is None
 
 
-async def delete_topic(broker: Broker, group_id: str) -> ErrorCode | None:
+async def forget_flights(broker: Broker, group_id: str) -> None:
     """Delete what a group has committed for the topic."""
-    return await broker.run(lambda machine, _: machine.delete_topics(group_id, {"flights": NEW}))
+    await broker.run(lambda machine, _: machine.forget_offsets(group_id, [FLIGHTS], topic_id=NEW))
 
 
 async def delete_group(broker: Broker, group_id: str = GROUP) -> ErrorCode | None:
@@ -404,7 +404,7 @@ async def test_offsets_go_with_their_topic(broker: Broker) -> None:
         await commit(broker, 5, PLANES, group_id=group_id, topic_id=topic_id)
     await commit(broker, 6, group_id="pending", producer=PRODUCER)
     for group_id in broker.machine.offsets.groups():
-        await delete_topic(broker, group_id)
+        await forget_flights(broker, group_id)
     await broker.end_transaction(PRODUCER, is_commit=True)
     for _ in range(2):
         assert [await broker.offset(group_id=each) for each in (*ids, "pending")] == [

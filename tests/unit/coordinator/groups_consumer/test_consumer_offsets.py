@@ -5,21 +5,24 @@ from uuid import UUID
 
 import pytest
 
+from tailrace.coordinator.groups.consumer_expiry import ConsumerRules
 from tailrace.coordinator.groups.consumer_group import (
     ConsumerGroup,
     ConsumerMember,
     CurrentAssignment,
 )
+from tailrace.coordinator.groups.consumer_groups import ConsumerGroups
 from tailrace.coordinator.groups.consumer_offsets import (
     MemberAtEpoch,
     commit_codes,
     delete_code,
     delete_group,
-    expired_records,
     fetch_code,
 )
+from tailrace.coordinator.groups.expiry import Walk
 from tailrace.coordinator.groups.offsets import CommittedOffset, Offsets, offset_record
-from tailrace.coordinator.machine import Origin
+from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.machine import CoordinatorRecord, Origin
 from tailrace.model import ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.records.consumer_group_member_metadata import ClassicMemberMetadata
@@ -143,6 +146,14 @@ def stored(**commits: tuple[int, int]) -> Offsets:
     return offsets
 
 
+def expired(offsets: Offsets, found: ConsumerGroup) -> tuple[CoordinatorRecord, ...]:
+    """The tombstones of a walk at 1,000 ms that keeps offsets for 500 ms."""
+    groups = ConsumerGroups(replaces=lambda _: None)
+    groups.by_id[found.group_id] = found
+    rules = ConsumerRules(GroupSettings(retention_ms=500), groups)
+    return Walk(offsets, rules).look(1_000)
+
+
 def test_a_group_with_members_is_not_deleted() -> None:
     """An empty one is, with its offsets."""
     offsets = stored(a=(0, -1))
@@ -158,7 +169,7 @@ def test_offsets_expire_when_nobody_subscribes_to_their_topic(*, has_members: bo
     """After the retention, or at the time that an old client has given."""
     offsets = stored(a=(0, -1), c=(0, -1), d=(900, -1), e=(0, 2_000), f=(0, 900))
     found = group() if has_members else ConsumerGroup("g")
-    records = expired_records(offsets, found, retention_ms=500, now_ms=1_000)
+    records = expired(offsets, found)
     gone = [each.key.topic for each in records if isinstance(each.key, OffsetCommitKey)]
     assert gone == (["c", "f"] if has_members else ["a", "c", "f"])
     assert len(gone) == len(records)
@@ -167,14 +178,14 @@ def test_offsets_expire_when_nobody_subscribes_to_their_topic(*, has_members: bo
 def test_a_group_without_members_and_offsets_goes() -> None:
     """Together with its last offsets; not while a transaction has one for it."""
     empty = ConsumerGroup("g")
-    records = expired_records(stored(c=(0, -1)), empty, retention_ms=500, now_ms=1_000)
+    records = expired(stored(c=(0, -1)), empty)
     assert [type_of(each) for each in records] == [-1, -6, -3]
-    assert expired_records(Offsets(), group(), retention_ms=500, now_ms=1_000) == ()
+    assert expired(Offsets(), group()) == ()
     pending = Offsets()
     key, value = offset_record(
         "g", TopicPartition("c", 0), stored(c=(0, -1)).of_group("g").popitem()[1]
     )
     assert isinstance(key, OffsetCommitKey)
     assert isinstance(value, OffsetCommitValue)
-    pending.replay(key, value, Origin(0, producer_id=ProducerId(7)))
-    assert expired_records(pending, empty, retention_ms=500, now_ms=1_000) == ()
+    pending.replay(key, value, Origin(0, producer_id=7))
+    assert expired(pending, empty) == ()
