@@ -153,7 +153,7 @@ class Coordinators:
         settings, clock = self._config.transactions, self._runtime.clock
         writer = LeaderMarkers(
             LocalMarkers(self.log_of, self.groups, clock),
-            has_topic=lambda name: name in self._controller.image.topics,
+            has_partition=self._controller.image_has,
         )
         epoch = self._replicas.find(log.partition).leader_epoch
         return Shard(

@@ -113,6 +113,11 @@ class Controller:
         """A random id (version 4), never zero."""
         return uuid.UUID(int=self._chance.getrandbits(128), version=4)
 
+    def image_has(self, partition: TopicPartition) -> bool:
+        """Whether the partition is in the cluster."""
+        topic = self.image.topics.get(partition.topic)
+        return topic is not None and partition.partition in topic.partitions
+
     def plan_topic(
         self,
         name: str,

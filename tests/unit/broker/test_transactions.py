@@ -15,7 +15,7 @@ from tailrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from tailrace.testing import MemoryFiles, Outside, virtual_runtime
+from tailrace.testing import DiskFault, MemoryFiles, Outside, virtual_runtime
 from tests.unit.broker.brokers import connect, create_topic, fetch, running
 from tests.unit.broker.transactional import (
     Client,
@@ -289,6 +289,56 @@ async def test_a_topic_that_is_deleted_holds_up_no_transaction(outside: Outside)
         assert await client.end() is ErrorCode.NONE
         await outside.pass_time(1)
         assert await committed_values(client.peer) == [b"a"]
+        assert await client.add(0) == [ErrorCode.NONE]
+
+
+def test_a_transaction_waits_for_a_failed_directory_until_it_is_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The other partitions have their markers, the operator is told once, and a restart ends it."""
+    one = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+    settings = {**one, "log.dirs": "a,b"}
+
+    async def fail(outside: Outside) -> None:
+        async with running(outside, settings) as broker:
+            client = await begin(outside, broker)
+            assert outside.files.exists("b/__consumer_offsets-0")
+            await client.add(0)
+            await client.send(b"x")
+            await client.add_offsets()
+            assert await client.commit_offset(5) is ErrorCode.NONE
+            outside.files.faults.append(DiskFault(operation="write", path_part="b/"))
+            assert await client.end() is ErrorCode.NONE
+            await outside.pass_time(200)
+            assert await committed_values(client.peer) == [b"x"]
+            assert await client.add(0) == [ErrorCode.CONCURRENT_TRANSACTIONS]
+
+    async def look(outside: Outside) -> None:
+        async with running(outside, settings) as broker:
+            await outside.pass_time(1)
+            assert await group_offset(connect(outside, broker)) == 5
+
+    with virtual_runtime() as outside:
+        outside.run(fail(outside))
+        disk = outside.files.crash(keep_unsynced=True)
+    assert caplog.text.count("transaction_markers_delayed") == 1
+    with virtual_runtime(files=disk) as outside:
+        outside.run(look(outside))
+
+
+async def test_a_partition_that_is_deleted_holds_up_no_transaction(outside: Outside) -> None:
+    """Its topic has been created again with fewer partitions."""
+    async with running(outside, FEW) as broker:
+        client = await begin(outside, broker)
+        await create_topic(client.peer, "gone", partitions=2)
+        await client.add(1, topic="gone")
+        await client.add(0)
+        await client.send(b"a")
+        asked = DeleteTopicsRequest(topic_names=("gone",))
+        await client.peer.ask(ApiKey.DELETE_TOPICS, asked, DeleteTopicsResponse, version=5)
+        await create_topic(client.peer, "gone")
+        assert await client.end() is ErrorCode.NONE
+        await outside.pass_time(1)
         assert await client.add(0) == [ErrorCode.NONE]
 
 

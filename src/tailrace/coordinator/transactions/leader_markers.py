@@ -90,16 +90,18 @@ class LocalMarkers:
 
 
 class LeaderMarkers:
-    """See `markers.MarkerWriter`; `has_topic` says whether a topic exists in the cluster."""
+    """See `markers.MarkerWriter`; `has_partition`: whether the cluster has a partition."""
 
-    def __init__(self, local: LocalMarkers, *, has_topic: Callable[[str], bool]) -> None:
+    def __init__(
+        self, local: LocalMarkers, *, has_partition: Callable[[TopicPartition], bool]
+    ) -> None:
         self._local = local
-        self._has_topic = has_topic
+        self._has_partition = has_partition
 
     async def write(self, partition: TopicPartition, marker: Marker) -> None:
         """Return when the marker is committed; raises as `MarkerWriter`."""
-        if not self._has_topic(partition.topic):
-            raise MarkerNotNeededError(f"topic {partition.topic} is deleted")
+        if not self._has_partition(partition):
+            raise MarkerNotNeededError(f"{partition} is deleted")
         try:
             await self._local.write(partition, marker)
         except (InvalidProducerEpochError, CoordinatorFencedError) as error:

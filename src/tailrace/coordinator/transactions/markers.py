@@ -5,7 +5,9 @@
                                '----' again later       '---' again later
 
 The task of a transaction runs as long as it takes, or until the shard stops; the next leader begins
-anew with all markers, which partitions take twice.
+anew with all markers, which partitions take twice. As in Kafka it waits for a partition until that
+is back or deleted, whatever the partition answers, for only then the transaction has ended for its
+readers. The operator is told once of each partition that takes no markers.
 """
 
 import asyncio
@@ -23,6 +25,8 @@ from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartitio
 BACKOFF_S = 0.1
 """Time before a marker or a completion is tried again; it doubles each time."""
 BACKOFF_S_MAX = 5.0
+DELAYS_SILENT = 6
+"""Delays of a marker, 6 seconds together, after which the operator is told."""
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +84,8 @@ class Completions:
         self._complete = complete
         self._coordinator_epoch = coordinator_epoch
         self._tasks: set[asyncio.Task[None]] = set()
+        self._late: set[TopicPartition] = set()
+        """Partitions that take no markers, as the operator was told."""
 
     def begin(self, transaction: Transaction, propose: Propose) -> None:
         """Bring a prepared transaction to its end, as soon as its record is committed."""
@@ -129,15 +135,25 @@ class Completions:
                 write.cancel()  # If one was refused, the others must not go on by themselves.
 
     async def _write(self, partition: TopicPartition, marker: Marker) -> None:
-        for delay_s in _delays():
+        for count, delay_s in enumerate(_delays(), 1):
             try:
                 await self._writer.write(partition, marker)
             except MarkerNotNeededError as error:
                 logger.info("transaction_marker_skipped partition=%s reason=%s", partition, error)
             except RetriableError as error:
-                logger.debug("transaction_marker_delayed partition=%s reason=%s", partition, error)
+                if count > DELAYS_SILENT and partition not in self._late:
+                    self._late.add(partition)
+                    logger.warning(
+                        "transaction_markers_delayed partition=%s reason=%s action=%s",
+                        partition,
+                        error,
+                        "tried again until the partition is back or deleted",
+                    )
                 await asyncio.sleep(delay_s)
                 continue
+            if partition in self._late:
+                self._late.discard(partition)
+                logger.info("transaction_markers_go_on partition=%s", partition)
             return
 
 

@@ -79,6 +79,29 @@ def test_a_marker_is_tried_again_less_and_less_often() -> None:
     play(scenario, stored(TransactionStatus.ONGOING))
 
 
+def test_a_partition_that_takes_no_markers_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not at each attempt, nor for each transaction; and again when it is lost once more."""
+
+    def told() -> int:
+        return caplog.text.count("transaction_markers_delayed partition=flights-0")
+
+    async def scenario(stage: Stage) -> None:
+        faults = stage.partitions.faults[A] = [RetriableError("the directory has failed")] * 40
+        await stage.end()
+        await stage.outside.pass_time(5)
+        assert told() == 0
+        await stage.outside.pass_time(100)
+        assert faults
+        assert told() == 1
+        faults.clear()
+        await stage.outside.pass_time(5)
+        assert stage.transaction().status is TransactionStatus.COMPLETE_COMMIT
+        assert told() == 1
+
+    other = stored(TransactionStatus.PREPARE_COMMIT, transactional_id="u")
+    play(scenario, stored(TransactionStatus.ONGOING), other)
+
+
 def test_a_partition_that_needs_no_marker_is_done() -> None:
     """Its topic is deleted, or its leader too old to have had the transaction's records."""
 
@@ -208,7 +231,6 @@ def test_transactions_of_many_ids_end_side_by_side() -> None:
             await stage.end(transactional_id=name)
         await stage.outside.pass_time(1)
         assert stage.transaction("t").is_prepared
-        assert stage.transaction("u").status is TransactionStatus.COMPLETE_COMMIT
 
     play(
         scenario,
