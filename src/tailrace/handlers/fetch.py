@@ -138,7 +138,10 @@ async def _read_later(
         for part in reading.parts():
             await reading.read_or_wait(part)
             await slices.turn()
-        while not reading.is_enough and await signal.wait_until(deadline):
+        is_in_time = True
+        while is_in_time and not reading.is_enough:
+            is_in_time = await signal.wait_until(deadline)
+            # Also when the time is over: records may have come in the same turn of the loop.
             for part in reading.changed():
                 await reading.read_or_wait(part)
                 await slices.turn()

@@ -2,11 +2,12 @@
 
 import asyncio
 
-from tailrace.model import Offset
+from tailrace.model import Offset, TopicPartition
 from tailrace.replication.partition import Partition
 from tailrace.replication.waiting import Signal, Watched
 from tailrace.storage.shrink import raise_log_start
-from tailrace.testing import MemoryFiles, virtual_runtime
+from tailrace.testing import MemoryFiles, Outside, virtual_runtime
+from tests.unit.broker.brokers import connect, create_topic, fetch, fetch_request, running
 from tests.unit.storage.builders import NOW, batch, open_at
 
 
@@ -27,6 +28,20 @@ def send(to: Partition) -> None:
 async def was_fired(signal: Signal) -> bool:
     """Whether a signal has fired since it was asked last; waits for nothing."""
     return await signal.wait_until(asyncio.get_running_loop().time())
+
+
+async def test_records_that_come_at_the_deadline_are_in_the_answer(outside: Outside) -> None:
+    """A fetch whose time is over in the turn of the loop in which they are appended has them."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        served = broker.replicas.find(TopicPartition("t", 0))
+        deadline = outside.loop.time() + 1
+        outside.loop.call_at(deadline, send, served)
+        answer = await fetch(peer, fetch_request("t", 0, max_wait_ms=1000))
+        assert outside.loop.time() == deadline
+        assert answer.records
+        assert answer.high_watermark == 3
 
 
 def test_a_signal_fires_at_each_change() -> None:
