@@ -239,6 +239,16 @@ class Connection:
     async def _answer(self, answer: Awaitable[list[Records]]) -> None:
         try:
             buffers = await answer
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not this task was cancelled, but what it waits for: the client must not wait for ever.
+            self._answering = None
+            failure = RuntimeError("what the request waits for was cancelled")
+            failure.__cause__ = error
+            self._fail(failure)
+            return
         except Exception as error:  # noqa: BLE001 - as in _guard
             self._answering = None
             self._fail(error)
