@@ -13,6 +13,7 @@ import pytest
 
 from tailrace.errors import CorruptionError
 from tailrace.testing import MemoryFiles
+from tailrace.testing.files import move_content
 from tests.crash import workloads
 from tests.crash.workloads import WORKLOADS, Broker
 from tests.steps import Steps
@@ -39,7 +40,7 @@ class FailsOnce(MemoryFiles):
 def failing(disk: MemoryFiles, number: int, *, is_short: bool) -> FailsOnce:
     """The disk that a killed process has left, with a bad look to come."""
     after = FailsOnce(number, is_short=is_short)
-    after.take_over(disk)
+    move_content(disk, after)
     return after
 
 

@@ -3,13 +3,15 @@
 Versions: 1 to 5.
 Behaviour: each directory with the bytes of its logs, and of the copies that move into it, with the
     offsets that they are behind. A directory out of service has KAFKA_STORAGE_ERROR.
-Version notes: v4 has the size and the free bytes of the volume, v5 whether it is cordoned.
-Not done: size and free bytes of volumes (-1); no directory can be cordoned.
+Version notes: v4 has the size and the usable bytes of the volume (-1 where the device does not tell
+    them), v5 whether the directory is cordoned.
+Not done: no directory can be cordoned.
 """
 
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tailrace.handlers.services import Services
 from tailrace.protocol.answers import LongAnswer
@@ -22,10 +24,15 @@ from tailrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from tailrace.runtime.slices import Slices, each_in_slices
+from tailrace.runtime.files import VolumeSpace
+from tailrace.runtime.slices import Slices, each_in_slices, gather_in_parts
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.storage.moving import PartitionMove
+
+SPACE_SINCE: Final = 4
+"""The first version with the sizes of volumes."""
+UNKNOWN_SPACE: Final = VolumeSpace(-1, -1)
 
 
 class _DirectoryContent(NamedTuple):
@@ -38,15 +45,19 @@ class _DirectoryContent(NamedTuple):
 
 
 def handle_describe_log_dirs(
-    services: Services, _: RequestHeader, request: DescribeLogDirsRequest
+    services: Services, header: RequestHeader, request: DescribeLogDirsRequest
 ) -> Awaitable[DescribeLogDirsResponse] | LongAnswer:
     """Every directory, with the partitions that were asked about."""
-    make = partial(_describe_all, services, request)
+    has_space = header.api_version >= SPACE_SINCE
+    make = partial(_describe_all, services, request, has_space=has_space)
+    # A device that hangs holds up other answers only if these have no places of their own.
+    if has_space:
+        return LongAnswer(make, waits_for_device=True)
     return LongAnswer(make) if request.topics is None else make()
 
 
 async def _describe_all(
-    services: Services, request: DescribeLogDirsRequest
+    services: Services, request: DescribeLogDirsRequest, *, has_space: bool
 ) -> DescribeLogDirsResponse:
     slices = Slices()
     wanted = await _wanted(services, request, slices)
@@ -59,9 +70,23 @@ async def _describe_all(
         DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
         for path in services.moves.left_out
     )
-    return DescribeLogDirsResponse(
-        results=(*[await _describe(each, wanted, slices) for each in held], *left_out)
-    )
+    described = [await _describe(each, wanted, slices) for each in held]
+    if has_space:
+        spaces = await gather_in_parts(_space(services, each.directory) for each in held)
+        described = [
+            replace(each, total_bytes=space.total, usable_bytes=space.usable)
+            for each, space in zip(described, spaces, strict=True)
+        ]
+    return DescribeLogDirsResponse(results=(*described, *left_out))
+
+
+async def _space(services: Services, directory: DirectoryLogs) -> VolumeSpace:
+    if directory.failure is not None:
+        return UNKNOWN_SPACE
+    try:
+        return await services.threads.run(lambda: directory.files.space(directory.path))
+    except OSError:
+        return UNKNOWN_SPACE
 
 
 async def _wanted(

@@ -136,6 +136,10 @@ class ArrowFiles:
     def sync_directory(self, path: str) -> None:
         """Do nothing: these directories are never changed."""
 
+    def space(self, path: str) -> NoReturn:
+        """Refused."""
+        _refuse(path)
+
     def lock(self, path: str) -> NoReturn:
         """Refused."""
         _refuse(path)

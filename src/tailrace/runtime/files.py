@@ -19,7 +19,7 @@ import resource
 import stat
 import threading
 import weakref
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from tailrace.errors import RetriableError
 
@@ -192,6 +192,14 @@ class Lock(Protocol):
         ...
 
 
+class VolumeSpace(NamedTuple):
+    """The size of a file system, in bytes."""
+
+    total: int
+    usable: int
+    """Free bytes that this process may use, without those kept for the system's administrator."""
+
+
 class Files(Protocol):
     """The file system, by absolute or relative path."""
 
@@ -237,6 +245,10 @@ class Files(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Return when the names in the directory are on the device."""
+        ...
+
+    def space(self, path: str) -> VolumeSpace:
+        """The size of the file system that a path is on; waits for the device."""
         ...
 
     def lock(self, path: str) -> Lock:
@@ -427,6 +439,11 @@ class DiskFiles:
     def remove(self, path: str) -> None:
         """Delete a file."""
         os.unlink(path)
+
+    def space(self, path: str) -> VolumeSpace:
+        """The size of the file system that a path is on."""
+        found = os.statvfs(path)
+        return VolumeSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def remove_tree(self, path: str) -> None:
         """Delete a directory with all that is in it."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Union
 
-from tailrace.runtime.files import Buffer, may_wait
+from tailrace.runtime.files import Buffer, VolumeSpace, may_wait
 
 if TYPE_CHECKING:
     from tailrace.testing.hanging import HangingDevice
@@ -267,6 +267,8 @@ class MemoryFiles:
         """Index in `operations` of the call at which the process is killed; later ones fail too."""
         self.hanging: HangingDevice | None = None
         """The part of the disk that hangs; see `Outside.hang`."""
+        self.volume = VolumeSpace(total=2**40, usable=2**39)
+        """The size that the disk says it has."""
         self.stop_partial_bytes = 0
         """Bytes that reach the page cache if the process is killed in a write."""
         self._tree = _Tree(_Directory())
@@ -284,10 +286,6 @@ class MemoryFiles:
         after = MemoryFiles(capacity_bytes=self.capacity_bytes)
         after._tree = _Tree(self._tree.root.after_crash(keep_unsynced=keep_unsynced, chance=chance))
         return after
-
-    def take_over(self, disk: "MemoryFiles") -> None:
-        """Take the content of another disk, which must not be used any more."""
-        self._tree = disk._tree
 
     def content(self, path: str) -> bytes:
         """The content of a file as a process reads it."""
@@ -360,6 +358,11 @@ class MemoryFiles:
         """Whether the path exists."""
         self.look("exists", posixpath.normpath(path))
         return self._tree.find(path) is not None
+
+    def space(self, path: str) -> VolumeSpace:
+        """The size in `volume`, whatever has been written."""
+        self.look("space", posixpath.normpath(path))
+        return self.volume
 
     def modified_ms(self, path: str) -> int:
         """The time from `set_modified_ms`, or 0, because this disk has no clock."""
@@ -497,3 +500,8 @@ def _bytes_in(directory: _Directory) -> int:
 
 def _error(kind: type[OSError], number: int, path: str) -> OSError:
     return kind(number, os.strerror(number), path)
+
+
+def move_content(source: MemoryFiles, target: MemoryFiles) -> None:
+    """Give the content of a disk, which must not be used any more, to another one."""
+    target._tree = source._tree

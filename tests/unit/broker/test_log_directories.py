@@ -26,6 +26,7 @@ from tailrace.protocol.messages.metadata import (
 )
 from tailrace.replication.replicas import Replicas, ReplicaStatistics
 from tailrace.testing import DiskFault, MemoryFiles, Outside, Peer, virtual_runtime
+from tailrace.testing.files import move_content
 from tests.unit.broker.brokers import (
     batch,
     connect,
@@ -278,7 +279,7 @@ def test_a_directory_that_is_unusable_at_the_start_is_left_out(
 
     disk = filled_disk()
     refusing = Refusing()
-    refusing.take_over(disk)
+    move_content(disk, refusing)
     with virtual_runtime(files=refusing) as outside:
         outside.run(without(outside))
         disk = outside.files.crash()

@@ -30,6 +30,7 @@ from tailrace.protocol.messages.describe_log_dirs import (
 )
 from tailrace.records.builder import records_of
 from tailrace.records.control import build_end_marker
+from tailrace.runtime.files import VolumeSpace
 from tailrace.storage.producers import InvalidTransactionStateError
 from tailrace.testing import DiskFault, Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import (
@@ -90,6 +91,29 @@ async def test_no_directory_is_cordoned(outside: Outside) -> None:
         response = await peer.ask(key, request, DescribeLogDirsResponse, version=5)
         assert response.results
         assert not any(result.is_cordoned for result in response.results)
+
+
+async def test_the_sizes_of_volumes_are_told(outside: Outside) -> None:
+    """From version 4 on; -1 where the device does not tell them, or has failed."""
+    outside.files.volume = VolumeSpace(total=4_000, usable=1_500)
+
+    async def ask(peer: Peer, version: int) -> list[tuple[int, int]]:
+        request = DescribeLogDirsRequest(topics=None)
+        key = ApiKey.DESCRIBE_LOG_DIRS
+        answer = await peer.ask(key, request, DescribeLogDirsResponse, version=version)
+        return [(each.total_bytes, each.usable_bytes) for each in answer.results]
+
+    async with running(outside, {"log.dirs": "a,b"}) as broker:
+        peer = connect(outside, broker)
+        for version in (4, 5):
+            assert await ask(peer, version) == [(4_000, 1_500)] * 2
+        assert await ask(peer, 3) == [(-1, -1)] * 2
+        outside.files.faults.append(DiskFault(operation="space", path_part="b"))
+        assert await ask(peer, 5) == [(4_000, 1_500), (-1, -1)]
+        assert broker.logs.is_complete
+        outside.files.faults.clear()
+        broker.logs.fail(broker.logs.directories[1], OSError("the device is away"))
+        assert await ask(peer, 5) == [(4_000, 1_500), (-1, -1)]
 
 
 @asynccontextmanager

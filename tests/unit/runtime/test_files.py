@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +22,15 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
     files = MemoryFiles()
     files.make_directory("/room")
     return files, "/room"
+
+
+def test_a_file_system_tells_its_size(place: tuple[Files, str]) -> None:
+    """The size is the system's, and no more bytes are usable than there are."""
+    files, root = place
+    found = files.space(root)
+    assert 0 <= found.usable <= found.total
+    if isinstance(files, DiskFiles):
+        assert found.total == shutil.disk_usage(root).total
 
 
 def test_writes_are_seen_by_reads(place: tuple[Files, str]) -> None:
