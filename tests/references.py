@@ -29,6 +29,7 @@ from tailrace.cli import commands
 from tailrace.client.producer.config import PRODUCER_SETTINGS
 from tailrace.client.producer.metrics import describe_metrics
 from tailrace.config import describe_settings
+from tailrace.coordinator.groups.group_config import GROUP_CONFIGS
 from tailrace.records.schema import describe_columns
 from tailrace.spark.options.values import OPTIONS as SOURCE_OPTIONS
 from tailrace.storage.config import TOPIC_SETTINGS
@@ -59,6 +60,11 @@ def configuration() -> str:
         + "\n## Topics\n\nGiven in CreateTopics, changed by IncrementalAlterConfigs while the "
         "broker runs; kept with the topic.\n\n"
         + describe_settings(TOPIC_SETTINGS)
+        + "\n## Groups\n\nOf single consumer groups, set and changed by IncrementalAlterConfigs "
+        "while the broker runs (resource type GROUP), and kept with the cluster's state. They have "
+        "to lie between the limits `group.consumer.min.*` and `group.consumer.max.*` of the "
+        "broker.\n\n"
+        + describe_settings(GROUP_CONFIGS)
         + "\n## Defaults for topics\n\nBroker settings that a topic without its own value gets.\n\n"
         + describe_settings(TOPIC_DEFAULT_SETTINGS)
         + "\n## Settings of Apache Kafka without effect\n\nA `server.properties` may have them: "

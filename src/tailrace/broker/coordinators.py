@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.image_topics import ImageTopics
 from tailrace.cluster.controller import Controller
+from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.coordinator.shard import PartitionLog, Shard
 from tailrace.coordinator.shards import Shards
 from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
@@ -125,15 +126,22 @@ class Coordinators:
         )
 
     def _group_shard(self, log: PartitionLog) -> "Shard[AllGroupsMachine]":
+        from tailrace.coordinator.groups.group_config import settings_of_group
         from tailrace.coordinator.groups.modules import AllGroupsMachine, GroupRecordCodec
 
         config = self._config
+
+        def settings_of(group_id: str) -> ConsumerSettings:
+            own = self._controller.image.group_configs.get(group_id)
+            broker = config.consumer_groups
+            return broker if own is None else settings_of_group(own, broker)
+
         return Shard(
             log,
             lambda: AllGroupsMachine(
                 config.groups,
                 self._topics,
-                consumer_settings=lambda _: config.consumer_groups,
+                consumer_settings=settings_of,
                 threads=self._runtime.threads,
                 chance=self._runtime.chance,
             ),

@@ -1,4 +1,4 @@
-"""Apply single changes to the settings of a topic. Pure; reports all faults at once.
+"""Apply single changes to the settings of a topic or a group. Pure; reports all faults at once.
 
     topic has                 change                           topic has then
     cleanup.policy=delete     APPEND cleanup.policy=compact    cleanup.policy=delete,compact
@@ -41,9 +41,30 @@ def plan_configs(
         ConfigError: all unknown names, values out of range, and list operations on settings that
             are no lists; or, without such faults, two settings that contradict each other.
     """
+    planned, faults = changed_configs(current, changes, declared=_DECLARED, defaults=defaults)
+    try:
+        log_config(planned, defaults)
+    except ConfigError as error:
+        raise ConfigError(faults + error.faults) from None
+    if faults:
+        raise ConfigError(faults)
+    return planned
+
+
+def changed_configs(
+    current: Mapping[str, str],
+    changes: Iterable[ConfigChange],
+    *,
+    declared: Mapping[str, Setting],
+    defaults: Mapping[str, str],
+) -> tuple[dict[str, str], list[str]]:
+    """The settings of a resource after changes, and the faults of list operations.
+
+    `declared` are all settings of such resources, by name; the values are not checked.
+    """
     planned, faults = dict(current), []
     for change in changes:
-        setting = _DECLARED.get(change.name)
+        setting = declared.get(change.name)
         if change.operation is ConfigOperation.DELETE:
             planned.pop(change.name, None)
         elif change.operation is ConfigOperation.SET or setting is None:
@@ -54,13 +75,7 @@ def plan_configs(
         else:
             before = planned.get(change.name, defaults.get(change.name))
             planned[change.name] = _changed_list(setting, before, change)
-    try:
-        log_config(planned, defaults)
-    except ConfigError as error:
-        raise ConfigError(faults + error.faults) from None
-    if faults:
-        raise ConfigError(faults)
-    return planned
+    return planned, faults
 
 
 def _changed_list(setting: Setting, before: str | None, change: ConfigChange) -> str:

@@ -33,6 +33,9 @@ TOPIC_NAME_BYTES_MAX = 249
 PARTITIONS_MAX = 10_000
 """Most partitions of a new topic, so that one request cannot fill a disk."""
 
+GROUPS_MAX = 1_000
+"""Most groups with settings of their own: they are saved together, and need not exist."""
+
 PRODUCER_ID_BLOCK = 1000
 """Ids reserved at a time (KIP-730): after a crash at most this many are skipped."""
 
@@ -73,6 +76,10 @@ class InvalidPartitionsError(FatalError, ValueError):
 
 class TooManyPartitionsError(FatalError, ValueError):
     """More partitions than a topic may have, so that one request cannot fill a disk."""
+
+
+class TooManyGroupsError(FatalError, ValueError):
+    """More groups with settings of their own than there may be."""
 
 
 class InvalidReplicationError(FatalError, ValueError):
@@ -227,6 +234,33 @@ class Controller:
         with self._changing:
             assert self.image.topics[topic.name].topic_id == topic.topic_id
             self._become(replace(self.image, topics=_with(self.image.topics, topic)))
+
+    def check_group_limit(self, group_id: str) -> None:
+        """Check that a group may have settings of its own.
+
+        Raises:
+            TooManyGroupsError: `GROUPS_MAX` other groups have some.
+        """
+        known = self.image.group_configs
+        if group_id not in known and len(known) >= GROUPS_MAX:
+            raise TooManyGroupsError(
+                f"{len(known)} groups have settings of their own, {GROUPS_MAX} may; remove those "
+                "of groups that are not used any more"
+            )
+
+    def configure_group(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Replace the settings of a group; after a crash it has the old ones or the new ones.
+
+        Raises:
+            TooManyGroupsError: as `check_group_limit`.
+            StorageError: the image could not be saved; the settings are unchanged.
+        """
+        with self._changing:
+            self.check_group_limit(group_id)
+            groups = {**self.image.group_configs, group_id: MappingProxyType(dict(configs))}
+            if not configs:
+                del groups[group_id]
+            self._become(replace(self.image, group_configs=MappingProxyType(groups)))
 
     def remove(self, topic: Topic) -> None:
         """Remove a topic from the cluster; the caller removes its logs.

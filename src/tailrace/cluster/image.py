@@ -1,4 +1,4 @@
-"""The cluster image: all topics and the next producer id, as an immutable value."""
+"""The cluster image: topics, settings of groups and the next producer id; an immutable value."""
 
 import uuid
 from collections.abc import Mapping
@@ -33,12 +33,16 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
-    """All topics, and the next free producer id."""
+    """All topics, the settings of groups, and the next free producer id."""
 
     topics: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
     """By name."""
     next_producer_id: int = 0
     """Ids below it may be in use."""
+    group_configs: Mapping[str, Mapping[str, str]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """The own settings of consumer groups that have some, as text, by group id."""
     deleted_topic_ids: frozenset[uuid.UUID] = frozenset()
     """Ids of deleted topics whose folders may still exist, so that these are not adopted."""
 

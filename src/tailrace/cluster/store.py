@@ -3,13 +3,15 @@
     {"version": 1, "next_producer_id": 1000,
      "deleted_topics": ["Xk…"],
      "topics": [{"name": "planes", "id": "b1…", "partitions": [0],
-                 "configs": {"cleanup.policy": "compact"}}]}
+                 "configs": {"cleanup.policy": "compact"}}],
+     "groups": [{"name": "g", "configs": {"consumer.session.timeout.ms": "60000"}}]}
 
 Apache Kafka ignores unknown files in a log directory. The file is replaced atomically, and is on
 the device before a change is answered.
 """
 
 import json
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -64,6 +66,9 @@ class LocalStore:
             return ClusterImage(
                 topics=MappingProxyType(by_name),
                 next_producer_id=_whole(content["next_producer_id"], INT64_MAX),
+                group_configs=MappingProxyType(
+                    {each["name"]: _read_configs(each) for each in content.get("groups", ())}
+                ),
                 deleted_topic_ids=frozenset(map(parse_topic_id, content["deleted_topics"])),
             )
         except DirectoryError:
@@ -95,6 +100,10 @@ class LocalStore:
                 }
                 for topic in image.topics.values()
             ],
+            "groups": [
+                {"name": name, "configs": dict(configs)}
+                for name, configs in image.group_configs.items()
+            ],
         }
         write_atomically(
             self._files, self._directory, FILE, text=json.dumps(content, indent=1) + "\n"
@@ -102,21 +111,27 @@ class LocalStore:
 
 
 def _read_topic(content: dict[str, Any]) -> Topic:
-    name, configs = content["name"], content["configs"]
+    name = content["name"]
     partitions = tuple(_whole(number, INT32_MAX) for number in content["partitions"])
     # The name becomes part of a path, so a folder of this name must be this topic's.
     if parse_partition_directory_name(f"{name}-0") != TopicPartition(name, 0):
         raise ValueError(f"{str(name)[:40]!r} is no topic name")
     if len(set(partitions)) < len(partitions):
         raise ValueError(f"topic {name} has a partition twice")
-    if not all(isinstance(word, str) for pair in configs.items() for word in pair):
-        raise ValueError(f"topic {name} has a setting that is no text")
     return Topic(
         name=name,
         topic_id=parse_topic_id(content["id"]),
         partitions=partitions,
-        configs=MappingProxyType(configs),
+        configs=_read_configs(content),
     )
+
+
+def _read_configs(content: dict[str, Any]) -> Mapping[str, str]:
+    """The settings of a topic or a group."""
+    name, configs = content["name"], content["configs"]
+    if not all(isinstance(word, str) for pair in configs.items() for word in (name, *pair)):
+        raise ValueError(f"{str(name)[:40]} or one of its settings is no text")
+    return MappingProxyType(configs)
 
 
 def _whole(number: object, limit: int) -> int:

@@ -1,4 +1,4 @@
-"""AlterConfigs (33): replace all settings of topics.
+"""AlterConfigs (33): replace all settings of topics and groups.
 
 Versions: 0 to 2.
 Behaviour: each resource is changed or refused on its own. A setting that the request does not name
@@ -23,7 +23,7 @@ from tailrace.protocol.messages.alter_configs import (
 async def handle_alter_configs(
     services: Services, _: RequestHeader, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
-    """Replace the settings of every topic that allows it."""
+    """Replace the settings of every topic and group that allows it."""
     wanted = (_alteration(resource) for resource in request.resources)
     return AlterConfigsResponse(
         responses=await alter(

@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from tailrace.cluster.config_changes import ConfigChange
 from tailrace.cluster.controller import check_topic_name
 from tailrace.cluster.image import Topic
 from tailrace.config.settings import Setting
 from tailrace.errors import TailraceError
+from tailrace.handlers.config_entries import ConfigEntry, ConfigValue
+from tailrace.handlers.group_configs import alter_group
 from tailrace.handlers.services import InvalidRequestError, Services, error_code, error_message
 from tailrace.handlers.topics import configure_topic
 from tailrace.protocol.config_resources import (
@@ -32,29 +34,6 @@ R = TypeVar("R")
 CONFIGS_MAX = 256
 """Most settings of one resource in a request. There are a few dozen, and each unknown name costs a
 search for a similar one."""
-
-
-class ConfigValue(NamedTuple):
-    """A value of a setting; values before it in the list take precedence."""
-
-    name: str
-    """The setting with this value: the topic's, or the broker's default for it."""
-    text: str
-    source: ConfigSource
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigEntry:
-    """One setting of a resource."""
-
-    setting: Setting
-    values: tuple[ConfigValue, ...]
-    """In order of precedence, the default last."""
-
-    @property
-    def value(self) -> ConfigValue:
-        """The effective value."""
-        return self.values[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +138,8 @@ def check_types(types: frozenset[int]) -> None:
 def unknown_resource(resource_type: int) -> InvalidRequestError:
     """The error for a kind of resource that has no settings here."""
     return InvalidRequestError(
-        f"resources of type {resource_type} have no settings here; topics (2) and brokers (4) do"
+        f"resources of type {resource_type} have no settings here; "
+        "topics (2), brokers (4) and groups (32) do"
     )
 
 
@@ -217,6 +197,14 @@ async def _alter(
                 await configure_topic(
                     services.changes, services.controller, services.replicas, topic=planned
                 )
+        case ResourceType.GROUP:
+            await alter_group(
+                services,
+                one.resource_name,
+                changes,
+                is_replaced=is_replaced,
+                is_dry_run=is_dry_run,
+            )
         case ResourceType.BROKER:
             if one.resource_name:
                 check_is_this_broker(services, one.resource_name)

@@ -1,15 +1,17 @@
-"""DescribeConfigs (32): the settings of topics and of this broker.
+"""DescribeConfigs (32): the settings of topics, of groups and of this broker.
 
 Versions: 1 to 4.
 Behaviour: every setting, or the named ones; unknown names are ignored, and an empty list means all,
     as in Kafka. A topic's values are its own, those that this broker was started with, or Kafka's
     defaults. A broker's values are one of the last two, and all are read-only. The broker with an
-    empty name means settings for all brokers together, of which there are none. No value is secret.
+    empty name means settings for all brokers together, of which there are none. A group need not
+    exist; its values are its own or the broker's. No value is secret.
     Refused: unknown topics (UNKNOWN_TOPIC_OR_PARTITION), invalid topic names
-    (INVALID_TOPIC_EXCEPTION), other brokers and other resources (INVALID_REQUEST). A type of
+    (INVALID_TOPIC_EXCEPTION), other brokers, a group without an id and other resources
+    (INVALID_REQUEST). A type of
     resources that Kafka does not have is INVALID_REQUEST for every resource of the request.
 Version notes: from v3 on the types of settings, and documentation if the request asks for it.
-Not done: loggers, client metrics and groups.
+Not done: loggers and client metrics; settings of share and streams groups.
 """
 
 from collections.abc import Awaitable, Iterable
@@ -19,9 +21,8 @@ from typing import Final
 from tailrace.cluster.controller import check_topic_name
 from tailrace.config.settings import INT32_MAX, Setting
 from tailrace.errors import TailraceError
+from tailrace.handlers.config_entries import ConfigEntry, ConfigValue
 from tailrace.handlers.configs import (
-    ConfigEntry,
-    ConfigValue,
     broker_entries,
     check_is_this_broker,
     check_types,
@@ -29,6 +30,7 @@ from tailrace.handlers.configs import (
     topic_entries,
     unknown_resource,
 )
+from tailrace.handlers.group_configs import group_entries
 from tailrace.handlers.services import Services, error_code, error_message
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
 from tailrace.protocol.config_resources import ConfigSource, ResourceType
@@ -114,6 +116,9 @@ def _entries(services: Services, resource: DescribeConfigsResource) -> Iterable[
                 return ()
             check_is_this_broker(services, resource.resource_name)
             return broker_entries(services)
+        case ResourceType.GROUP:
+            # A list, so that an empty id is refused here.
+            return list(group_entries(services, resource.resource_name))
         case _:
             raise unknown_resource(resource.resource_type)
 

@@ -130,7 +130,7 @@ async def forget_topic(services: Services, topic: Topic) -> None:
                 if each.topic == topic.name:
                     gone.append(each)
                 await slices.turn()
-            code = await _forget(services, topic, group_id, gone)
+            code = await _forget(services, topic, group_id, partitions=gone)
             if code is not ErrorCode.NONE:
                 logger.warning(
                     "offsets_not_deleted group=%s topic=%s error=%s",
@@ -143,7 +143,7 @@ async def forget_topic(services: Services, topic: Topic) -> None:
 
 
 async def _forget(
-    services: Services, topic: Topic, group_id: str, partitions: Sequence[TopicPartition]
+    services: Services, topic: Topic, group_id: str, *, partitions: Sequence[TopicPartition]
 ) -> ErrorCode:
     def decide_part(
         groups: AllGroupsMachine, part: Sequence[TopicPartition]

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): change single settings of topics while the broker runs.
+"""IncrementalAlterConfigs (44): change single settings of topics and groups at runtime.
 
 Versions: 0 to 1.
 Behaviour: each resource is changed or refused on its own; a refused one is unchanged. SET sets a
@@ -11,9 +11,15 @@ Behaviour: each resource is changed or refused on its own; a refused one is unch
     sizes, preallocation and the jitter of segment.ms apply from the next segment on. If `compact`
     is removed from `cleanup.policy`, a running compaction is aborted; segments that it has
     exchanged stay.
-After a crash: the topic has its new settings if the request was answered; else all of its old ones,
-    or all of the new ones.
-Not done: settings of brokers (INVALID_REQUEST); loggers, client metrics and groups; policies.
+    A group of the consumer protocol has consumer.session.timeout.ms, consumer.heartbeat.interval.ms
+    and consumer.assignment.interval.ms, between the limits of group.consumer.min.* and
+    group.consumer.max.* (else INVALID_CONFIG). They count from the next heartbeat on. The group
+    need not exist, and keeps them when it is deleted; at most 1,000 groups have settings
+    (POLICY_VIOLATION).
+After a crash: the resource has its new settings if the request was answered; else all of its old
+    ones, or all of the new ones.
+Not done: settings of brokers (INVALID_REQUEST); loggers and client metrics; settings of share
+    and streams groups (INVALID_CONFIG); policies.
 """
 
 from tailrace.handlers.configs import Alteration, WantedChange, alter
@@ -30,7 +36,7 @@ from tailrace.protocol.messages.incremental_alter_configs import (
 async def handle_incremental_alter_configs(
     services: Services, _: RequestHeader, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Change the settings of every topic that allows it."""
+    """Change the settings of every topic and group that allows it."""
     wanted = (_alteration(resource) for resource in request.resources)
     return IncrementalAlterConfigsResponse(
         responses=await alter(

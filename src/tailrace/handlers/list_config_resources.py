@@ -1,10 +1,11 @@
 """ListConfigResources (74): the names of resources that have settings (KIP-1142).
 
 Versions: 0 to 1.
-Behaviour: the topics, and this broker. Groups, loggers of brokers and client metrics have no
-    settings here, so none are listed. A type that Kafka does not have is UNSUPPORTED_VERSION.
+Behaviour: the topics, this broker, and the groups that have settings of their own. Loggers of
+    brokers and client metrics have no settings here, so none are listed. A type that Kafka does not
+    have is UNSUPPORTED_VERSION.
 Version notes: v0 asks for client metrics only; v1 names types of resources, and none means all.
-Not done: groups, loggers and client metrics.
+Not done: loggers and client metrics.
 """
 
 from collections.abc import Awaitable
@@ -33,7 +34,8 @@ def handle_list_config_resources(
     if not wanted <= RESOURCE_TYPES:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     make = partial(_list, services, wanted)
-    is_long = len(services.controller.image.topics) > PARTS_INLINE_MAX
+    image = services.controller.image
+    is_long = len(image.topics) + len(image.group_configs) > PARTS_INLINE_MAX
     return LongAnswer(make) if is_long else make()
 
 
@@ -41,6 +43,7 @@ async def _list(services: Services, wanted: frozenset[int]) -> ListConfigResourc
     names: dict[ResourceType, list[str]] = {
         ResourceType.TOPIC: list(services.controller.image.topics),
         ResourceType.BROKER: [str(services.node_id)],
+        ResourceType.GROUP: list(services.controller.image.group_configs),
     }
     slices = Slices()
     resources: list[ConfigResource] = []

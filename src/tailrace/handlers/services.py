@@ -12,6 +12,7 @@ from tailrace.cluster.controller import (
     InvalidReplicationError,
     InvalidTopicNameError,
     ReservedTopicError,
+    TooManyGroupsError,
     TooManyPartitionsError,
     TopicExistsError,
 )
@@ -93,6 +94,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     ReservedTopicError: ErrorCode.INVALID_REQUEST,
     TopicExistsError: ErrorCode.TOPIC_ALREADY_EXISTS,
     InvalidPartitionsError: ErrorCode.INVALID_PARTITIONS,
+    TooManyGroupsError: ErrorCode.POLICY_VIOLATION,
     TooManyPartitionsError: ErrorCode.POLICY_VIOLATION,
     InvalidReplicationError: ErrorCode.INVALID_REPLICATION_FACTOR,
     ConfigError: ErrorCode.INVALID_CONFIG,

@@ -8,12 +8,13 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
-BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
+BROKER_LOGGER, CLIENT_METRICS = 8, 16
 """Kinds of resources that have settings in Kafka and none here."""
 
-RESOURCE_TYPES = frozenset({*ResourceType, BROKER_LOGGER, CLIENT_METRICS, GROUP})
+RESOURCE_TYPES = frozenset({*ResourceType, BROKER_LOGGER, CLIENT_METRICS})
 """Every kind of resources of Kafka."""
 
 
@@ -28,6 +29,7 @@ class ConfigSource(IntEnum):
     BROKER = 4
     """A setting that the broker was started with."""
     DEFAULT = 5
+    GROUP = 8
 
 
 class ConfigOperation(IntEnum):
@@ -35,6 +37,6 @@ class ConfigOperation(IntEnum):
 
     SET = 0
     DELETE = 1
-    """Removes the topic's value, so that the broker's default applies."""
+    """Removes the resource's value, so that the broker's default applies."""
     APPEND = 2
     SUBTRACT = 3

@@ -233,7 +233,7 @@ REFUSED = [
     (BROKER, "one", ErrorCode.INVALID_REQUEST),
     (8, "1", ErrorCode.INVALID_REQUEST),
     (16, "metrics", ErrorCode.INVALID_REQUEST),
-    (32, "group", ErrorCode.INVALID_REQUEST),
+    (32, "", ErrorCode.INVALID_REQUEST),
     (0, "t", ErrorCode.INVALID_REQUEST),
 ]
 """Resources that are not here, and what is said of them."""
