@@ -27,7 +27,7 @@ class ClassicRules:
         return self._groups
 
     def is_expired(
-        self, group_id: str, partition: TopicPartition, committed: CommittedOffset, now_ms: int
+        self, group_id: str, partition: TopicPartition, committed: CommittedOffset, *, now_ms: int
     ) -> bool:
         """Whether an offset of a group has expired; not, if there is no such group."""
         group = self._groups.get(group_id)

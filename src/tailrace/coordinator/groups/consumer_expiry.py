@@ -27,7 +27,7 @@ class ConsumerRules:
         return self._groups.by_id
 
     def is_expired(
-        self, group_id: str, partition: TopicPartition, committed: CommittedOffset, now_ms: int
+        self, group_id: str, partition: TopicPartition, committed: CommittedOffset, *, now_ms: int
     ) -> bool:
         """Whether an offset of a group has expired; not, if there is no such group."""
         group = self._groups.by_id.get(group_id)

@@ -35,7 +35,7 @@ class GroupRules(Protocol):
         ...
 
     def is_expired(
-        self, group_id: str, partition: TopicPartition, committed: CommittedOffset, now_ms: int
+        self, group_id: str, partition: TopicPartition, committed: CommittedOffset, *, now_ms: int
     ) -> bool:
         """Whether an offset of a group has expired; not, if there is no such group."""
         ...
@@ -82,7 +82,7 @@ class Walk:
         committed = self._offsets.of_group(group_id).get(partition)
         return (
             committed is not None
-            and self._rules.is_expired(group_id, partition, committed, now_ms)
+            and self._rules.is_expired(group_id, partition, committed, now_ms=now_ms)
             and not self._offsets.is_pending(group_id, partition)
         )
 
