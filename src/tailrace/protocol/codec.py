@@ -73,6 +73,12 @@ def gather(message: Message, version: int, head: bytearray) -> list[Records]:
     return buffers
 
 
+def prepare(message: type[Message], version: int) -> None:
+    """Make the decoder and the encoder of a version now, on the caller's thread: a few ms."""
+    _decoder(message, version)
+    _encoder(message, version)
+
+
 @cache
 def _decoder(message: type[Message], version: int) -> MessageDecoder:
     from tailrace.protocol.decoders import DecoderSource

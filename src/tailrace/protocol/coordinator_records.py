@@ -107,6 +107,12 @@ def record_type(kinds: type[T], key: Buffer | None) -> T:
         raise UnknownRecordError(what="key type", number=number) from None
 
 
+def prepare_records(kind: RecordType, value_version: int) -> None:
+    """Import a type of records, and make what encodes and decodes them, on the caller's thread."""
+    codec.prepare(key_class(kind), 0)
+    codec.prepare(value_class(kind), value_version)
+
+
 def decode_key(message: type[R], key: Buffer) -> R:
     """A key of the class for its type.
 

@@ -40,6 +40,31 @@ for key, api in APIS.items():
     print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
+FIRST_USE = """
+import json, sys
+from importlib import import_module
+
+import_module(sys.argv[1])
+from tailrace.coordinator.groups.topic_patterns import compile_pattern
+from tailrace.protocol import coordinator_records
+from tailrace.protocol.coordinator_records import decode_key, decode_value, encode_key, encode_value
+
+late = []
+kinds = getattr(coordinator_records, sys.argv[2])
+watched = {"compile", "import"}
+sys.addaudithook(lambda event, _: late.append(event) if event in watched else None)
+for kind in kinds:
+    if kind.name == "LEGACY_OFFSET_COMMIT":
+        continue
+    key, value = coordinator_records.key_class(kind), coordinator_records.value_class(kind)
+    version = {"OFFSET_COMMIT": 4, "GROUP_METADATA": 3, "TRANSACTION_LOG": 1}.get(kind.name, 0)
+    decode_key(key, encode_key(key()))
+    decode_value(value, encode_value(value(), version))
+if kinds.__name__.startswith("Group"):
+    compile_pattern("flights-.*")
+print(json.dumps(late))
+"""
+
 MESSAGES, HANDLERS = "tailrace.protocol.messages.", "tailrace.handlers."
 STATEFUL = {f"{HANDLERS}fetch_sessions", f"{HANDLERS}services"}
 """The modules of handlers that are no API, and have what lives longer than a request."""
@@ -102,3 +127,16 @@ def test_the_first_request_of_an_api_imports_its_messages() -> None:
 def test_every_served_api_has_a_handler(api: Api) -> None:
     """The handler takes the services, the header and the request, under the API's name."""
     assert len(signature(load_handler(api.key)).parameters) == 3
+
+
+@pytest.mark.parametrize(
+    ("modules", "kinds"),
+    [
+        ("tailrace.coordinator.groups.modules", "GroupRecordType"),
+        ("tailrace.coordinator.transactions.modules", "TransactionRecordType"),
+    ],
+)
+def test_a_coordinator_is_ready_for_its_first_record(modules: str, kinds: str) -> None:
+    """Nothing is imported or compiled on the loop when it writes one, or matches an expression."""
+    [late] = printed(FIRST_USE, modules, kinds)
+    assert late == []

@@ -1,6 +1,13 @@
-"""The modules that a partition of groups needs, imported together on a worker thread."""
+"""What a partition of groups needs, made ready together on a worker thread by importing this.
+
+So the first record of a type and the first regular expression do not hold up the event loop.
+"""
 
 from tailrace.coordinator.groups.all_groups import AllGroupsMachine
-from tailrace.coordinator.groups.record_codec import GroupRecordCodec
+from tailrace.coordinator.groups.record_codec import GroupRecordCodec, prepare_codec
+from tailrace.coordinator.groups.topic_patterns import compile_pattern
 
 __all__ = ["AllGroupsMachine", "GroupRecordCodec"]
+
+prepare_codec()
+compile_pattern("")

