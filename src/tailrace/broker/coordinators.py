@@ -90,14 +90,14 @@ class Coordinators:
         await self._runtime.threads.run(lambda: import_module(modules))
         for number in range(self._partition_count(topic)):
             name = TopicPartition(topic, number)
-            if self._replicas.get(name) is not None:
+            if self._replicas.is_led(name):
                 self._led(name)
 
     def _led(self, partition: TopicPartition) -> None:
-        if partition.topic == OFFSETS_TOPIC:
-            self.groups.lead(self.log_of(partition))
-        elif partition.topic == TRANSACTIONS_TOPIC:
-            self.transactions.lead(self.log_of(partition))
+        leads = {OFFSETS_TOPIC: self.groups.lead, TRANSACTIONS_TOPIC: self.transactions.lead}
+        lead = leads.get(partition.topic)
+        if lead is not None:
+            lead(self.log_of(partition), leader_epoch=self._replicas.find(partition).leader_epoch)
 
     def _gone(self, partition: TopicPartition) -> None:
         if partition.topic == OFFSETS_TOPIC:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from tailrace.coordinator.errors import NotCoordinatorError
 from tailrace.coordinator.machine import Machine, TransactionalProducer
@@ -16,8 +16,18 @@ M = TypeVar("M", bound=Machine)
 logger = logging.getLogger(__name__)
 
 
+class _Led(NamedTuple, Generic[M]):
+    """The shard of a partition, and the leader epoch in which this broker leads it."""
+
+    shard: Shard[M]
+    leader_epoch: LeaderEpoch
+
+
 class Shards(Generic[M]):
-    """Loads a shard when this broker begins to lead its partition, and stops it afterwards."""
+    """Loads a shard when this broker begins to lead its partition, and stops it afterwards.
+
+    Changes of leaders may be told late and in any order; the newest leader epoch counts.
+    """
 
     def __init__(
         self, make: Callable[[PartitionLog], Shard[M]], *, partition_count: Callable[[], int]
@@ -25,23 +35,36 @@ class Shards(Generic[M]):
         """`partition_count` tells the number of the topic's partitions; 0 until it exists."""
         self._make = make
         self._partition_count = partition_count
-        self._shards: dict[int, Shard[M]] = {}
+        self._led: dict[int, _Led[M]] = {}
         self._loading: set[asyncio.Task[None]] = set()
 
-    def lead(self, log: PartitionLog) -> None:
-        """Begin to load a partition; requests for its keys are refused until it is loaded."""
+    def lead(self, log: PartitionLog, *, leader_epoch: LeaderEpoch) -> None:
+        """Begin to load a partition; requests for its keys are refused until it is loaded.
+
+        Does nothing if the partition is led in this epoch or a newer one already.
+        """
         number = log.partition.partition
+        led = self._led.get(number)
+        if led is not None and led.leader_epoch >= leader_epoch:
+            return
         self.resign(number)
-        shard = self._shards[number] = self._make(log)
+        shard = self._make(log)
+        self._led[number] = _Led(shard, leader_epoch)
         task = asyncio.ensure_future(shard.load())
         self._loading.add(task)
         task.add_done_callback(self._loading.discard)
 
-    def resign(self, number: int) -> None:
-        """Stop the shard of a partition that has another leader, or is deleted."""
-        shard = self._shards.pop(number, None)
-        if shard is not None:
-            shard.stop()
+    def resign(self, number: int, *, leader_epoch: LeaderEpoch | None = None) -> None:
+        """Stop the shard of a partition that another broker leads since `leader_epoch`.
+
+        Does nothing if this broker leads it in that epoch or a newer one. None: the partition is
+        not here any more, whoever leads it.
+        """
+        led = self._led.get(number)
+        if led is None or (leader_epoch is not None and led.leader_epoch >= leader_epoch):
+            return
+        del self._led[number]
+        led.shard.stop()
 
     def shard_of(self, key: str) -> Shard[M]:
         """The shard that has a group id or transactional id.
@@ -50,10 +73,10 @@ class Shards(Generic[M]):
             NotCoordinatorError: its partition does not exist, or another broker leads it.
         """
         count = self._partition_count()
-        shard = self._shards.get(partition_of(key, count)) if count else None
-        if shard is None:
+        led = self._led.get(partition_of(key, count)) if count else None
+        if led is None:
             raise NotCoordinatorError(f"this broker does not coordinate {key!r}")
-        return shard
+        return led.shard
 
     async def end_transaction(
         self,
@@ -69,10 +92,10 @@ class Shards(Generic[M]):
         Raises:
             NotCoordinatorError: the partition does not exist, or another broker leads it.
         """
-        shard = self._shards.get(number)
-        if shard is None:
+        led = self._led.get(number)
+        if led is None:
             raise NotCoordinatorError(f"this broker does not lead partition {number}")
-        await shard.end_transaction(
+        await led.shard.end_transaction(
             producer,
             is_commit=is_commit,
             coordinator_epoch=coordinator_epoch,
@@ -81,10 +104,10 @@ class Shards(Generic[M]):
 
     def __iter__(self) -> Iterator[Shard[M]]:
         """All shards, by partition."""
-        return iter([shard for _, shard in sorted(self._shards.items())])
+        return iter([self._led[number].shard for number in sorted(self._led)])
 
     async def stop(self) -> None:
         """Stop all shards, and wait for those that are loading."""
-        for number in tuple(self._shards):
+        for number in tuple(self._led):
             self.resign(number)
         await asyncio.gather(*self._loading)

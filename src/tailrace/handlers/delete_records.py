@@ -5,8 +5,8 @@ Behaviour: when the response is sent, readers see the new log start, and get OFF
     below it. Retention later deletes segments that lie completely below it. -1 means the high
     watermark; an offset above it is OFFSET_OUT_OF_RANGE, one below the log start changes nothing.
     The low watermark in the response is the log start.
-    Refused: internal topics (INVALID_TOPIC_EXCEPTION), and topics whose `cleanup.policy` does not
-    contain `delete` (POLICY_VIOLATION).
+    Refused: internal topics (INVALID_TOPIC_EXCEPTION), and topics whose `cleanup.policy` is
+    `compact` alone (POLICY_VIOLATION).
 After a crash: the new log start is kept from the next checkpoint on (at most
     `log.flush.start.offset.checkpoint.interval.ms` later), as in Kafka; after an earlier crash the
     records may be there again.

@@ -57,7 +57,7 @@ class UnknownPartitionError(RetriableError, LookupError):
 
 
 class DeletionPolicyError(FatalError, ValueError):
-    """DeleteRecords for a topic whose `cleanup.policy` does not contain `delete`."""
+    """DeleteRecords for a topic whose `cleanup.policy` is `compact` alone."""
 
 
 class Partition:
@@ -225,15 +225,16 @@ class Partition:
         Retention deletes the files later. On the device with the next checkpoint of log starts.
 
         Raises:
-            DeletionPolicyError: the topic's `cleanup.policy` does not contain `delete`.
+            DeletionPolicyError: the topic's `cleanup.policy` is `compact` alone.
             OffsetOutOfRangeError: below -1, or above the high watermark.
             StorageError: the log has failed.
         """
         self.log.check_usable()
-        if not self.log.config.is_deleted_from:
+        config = self.log.config
+        if config.is_compacted and not config.is_deleted_from:
             raise DeletionPolicyError(
-                f"records of {self.name} cannot be deleted: its cleanup.policy does not contain "
-                "delete"
+                f"records of {self.name} cannot be deleted: its cleanup.policy is compact; add "
+                "delete to it"
             )
         high_watermark = self.log.positions.high_watermark
         offset = high_watermark if before_offset == UP_TO_HIGH_WATERMARK else before_offset

@@ -1,6 +1,7 @@
 """A whole broker on memory disk, memory network and the jumping clock: no socket, no file."""
 
 import asyncio
+import uuid
 from contextlib import suppress
 
 import pytest
@@ -9,6 +10,7 @@ from tailrace.broker.broker import start_broker
 from tailrace.broker.config import broker_config
 from tailrace.cluster.controller import FIRST_PRODUCER_ID
 from tailrace.errors import DirectoryError
+from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_topics import (
@@ -40,6 +42,7 @@ from tailrace.protocol.messages.metadata import (
 from tailrace.protocol.messages.produce import ProduceResponse
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import BatchBuilder, records_of
+from tailrace.storage import checkpoints
 from tailrace.testing import (
     DiskFault,
     MemoryFiles,
@@ -529,3 +532,44 @@ def test_sequences_are_known_after_a_restart(is_kill: bool) -> None:  # noqa: FB
         stopped = outside.files.crash()
     with virtual_runtime(files=disks[0] if is_kill else stopped) as outside:
         outside.run(go_on(outside))
+
+
+async def test_a_waiting_fetch_is_told_that_its_topic_is_deleted(outside: Outside) -> None:
+    """It is answered at once, not at its deadline; and so is one that comes later."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        request = fetch_request("t", 0, max_wait_ms=60_000)
+        waiting = asyncio.ensure_future(fetch(connect(outside, broker), request))
+        await outside.pass_time(1)
+        assert not waiting.done()
+        deletion = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
+        await peer.ask(ApiKey.DELETE_TOPICS, deletion, DeleteTopicsResponse)
+        assert (await waiting).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await fetch(peer, request)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert outside.loop.time() < 3
+
+
+def test_a_partition_has_the_id_of_its_topic_in_a_file() -> None:
+    """By it a start tells the topic's folder from one of a deleted topic of the same name."""
+
+    def read(outside: Outside) -> uuid.UUID | None:
+        return checkpoints.read_partition_metadata(outside.files, "data/t-0/partition.metadata")
+
+    async def create(outside: Outside) -> uuid.UUID:
+        async with running(outside) as broker:
+            await create_topic(connect(outside, broker), "t")
+            topic_id = broker.controller.image.topics["t"].topic_id
+            assert read(outside) == topic_id
+            return topic_id
+
+    async def look(outside: Outside) -> uuid.UUID:
+        async with running(outside) as broker:
+            assert broker.replicas.find(TopicPartition("t", 0)).log.end_offset == 0
+            return broker.controller.image.topics["t"].topic_id
+
+    with virtual_runtime() as outside:
+        topic_id = outside.run(create(outside))
+        disk = outside.files.crash()
+    with virtual_runtime(files=disk) as outside:
+        assert outside.run(look(outside)) == topic_id == read(outside)

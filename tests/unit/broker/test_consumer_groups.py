@@ -28,6 +28,12 @@ from tailrace.protocol.messages.delete_topics import (
 )
 from tailrace.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from tailrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from tailrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from tailrace.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -35,7 +41,8 @@ from tailrace.protocol.messages.offset_fetch import (
 )
 from tailrace.testing import Outside, Peer
 from tests.unit.broker.brokers import connect, create_topic, running
-from tests.unit.broker.test_groups import commit, find, join
+from tests.unit.broker.test_groups import NAMED, commit, find, join
+from tests.unit.broker.transactional import begin
 
 
 def joining(member_id: str = "m1", *topics: str, **fields: Any) -> ConsumerGroupHeartbeatRequest:
@@ -170,6 +177,52 @@ async def test_members_commit_and_fetch_at_their_epoch(outside: Outside) -> None
         await beat(peer, beating("m1", -1))
         assert await delete_group(peer) is ErrorCode.NONE
         assert await list_groups(peer) == {}
+
+
+async def at_epoch_3(outside: Outside, peer: Peer) -> None:
+    """A member that has had `t-0` since epoch 2, and `later-0` since epoch 3."""
+    await beat(peer, joining("m1", "t", "later"))
+    await create_topic(peer, "later")
+    await outside.pass_time(2)
+    assert (await beat(peer, beating("m1", 2))).member_epoch == 3
+
+
+async def test_an_older_epoch_commits_by_name_what_the_member_had_then(outside: Outside) -> None:
+    """The request has no topic id; that of the topic tells since when the member has had it."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await find(peer)
+        await create_topic(peer, "t")
+        await at_epoch_3(outside, peer)
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+        request = OffsetCommitRequest(
+            group_id="g",
+            generation_id_or_member_epoch=2,
+            member_id="m1",
+            topics=tuple(
+                OffsetCommitRequestTopic(name=each, partitions=(partition,))
+                for each in ("t", "later")
+            ),
+        )
+        answer = await peer.ask(ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, version=NAMED)
+        codes = {each.name: each.partitions[0].error_code for each in answer.topics}
+        assert codes == {"t": ErrorCode.NONE, "later": ErrorCode.STALE_MEMBER_EPOCH}
+
+
+async def test_a_transaction_commits_by_name_what_the_member_had_at_an_older_epoch(
+    outside: Outside,
+) -> None:
+    """As without a transaction; TxnOffsetCommit names topics in all of its versions."""
+    async with running(outside) as broker:
+        client = await begin(outside, broker)
+        await create_topic(client.peer, "t")
+        await at_epoch_3(outside, client.peer)
+        await client.add_offsets()
+        codes = [
+            await client.commit_offset(5, generation=2, member_id="m1", topic=each)
+            for each in ("t", "later")
+        ]
+        assert codes == [ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION]
 
 
 async def test_operators_can_do_without_the_protocol(outside: Outside) -> None:

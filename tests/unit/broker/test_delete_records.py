@@ -85,14 +85,15 @@ async def test_a_start_never_goes_back(outside: Outside) -> None:
     ("policy", "code"),
     [
         ("compact", ErrorCode.POLICY_VIOLATION),
+        ("", ErrorCode.NONE),
         ("compact,delete", ErrorCode.NONE),
         ("delete", ErrorCode.NONE),
     ],
 )
-async def test_the_policy_must_contain_delete(
+async def test_a_compacted_topic_keeps_its_records(
     outside: Outside, policy: str, code: ErrorCode
 ) -> None:
-    """A topic that is only compacted keeps what it has."""
+    """Unless its policy is delete too; without any policy they can be deleted."""
     async with running(outside) as broker:
         peer = connect(outside, broker)
         await filled(peer, cleanup_policy=policy)

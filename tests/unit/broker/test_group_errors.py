@@ -1,43 +1,77 @@
 """Requests of groups and the log of their shard: refusals, and batches that have to fit."""
 
+import logging
 import random
+from collections.abc import Awaitable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tailrace.cluster.image import Topic
+from tailrace.coordinator.groups.all_groups import AllGroupsMachine
 from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
-from tailrace.coordinator.groups.machine import GroupMachine
+from tailrace.coordinator.groups.consumer_offsets import MemberAtEpoch
+from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.coordinator.groups.record_codec import GroupRecordCodec
 from tailrace.coordinator.groups.records import group_tombstone
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.machine import Decision
-from tailrace.coordinator.shard import Shard
+from tailrace.coordinator.placement import partition_of
+from tailrace.coordinator.shard import PartitionLog, Shard
 from tailrace.coordinator.shards import Shards
 from tailrace.errors import RecordTooLargeError, StorageError
-from tailrace.handlers.groups import commit_offsets, decide
-from tailrace.model import OFFSETS_TOPIC, TopicPartition
+from tailrace.handlers.groups import commit_offsets, decide, forget_topic
+from tailrace.handlers.heartbeat import handle_heartbeat
+from tailrace.handlers.list_groups import handle_list_groups
+from tailrace.model import OFFSETS_TOPIC, LeaderEpoch, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
+from tailrace.protocol.frames import RequestHeader
+from tailrace.protocol.messages.heartbeat import HeartbeatRequest
+from tailrace.protocol.messages.list_groups import ListGroupsRequest
 from tailrace.records.batch import Batch
 from tailrace.replication.partition import UnknownPartitionError
 from tailrace.testing import Outside
 from tailrace.testing.coordinator_log import MemoryPartitionLog
+from tests.unit.coordinator.groups_consumer.group_shard import MemoryTopics
+
+DELETED = Topic(name="t", topic_id=NO_UUID, partitions=(0,), configs={})
+HEADER = RequestHeader(api_key=0, api_version=0, correlation_id=0, client_id="c")
 
 
-async def loaded(outside: Outside, log: MemoryPartitionLog) -> Any:
+async def loaded(outside: Outside, *logs: MemoryPartitionLog) -> Any:
     """The part of a broker's services that such requests need."""
-    shards = Shards(lambda _: shard, partition_count=lambda: 1)
-    shard: Shard[Any] = Shard(
-        log,
-        lambda: GroupMachine(GroupSettings(), chance=random.Random(0)),
-        GroupRecordCodec(),
-        clock=outside.runtime.clock,
-    )
-    shards.lead(log)
+
+    def shard(log: PartitionLog) -> Shard[Any]:
+        return Shard(
+            log,
+            lambda: AllGroupsMachine(
+                GroupSettings(),
+                MemoryTopics(),
+                consumer_settings=lambda _: ConsumerSettings(),
+                threads=outside.runtime.threads,
+                chance=random.Random(0),
+            ),
+            GroupRecordCodec(),
+            clock=outside.runtime.clock,
+        )
+
+    shards = Shards(shard, partition_count=lambda: len(logs))
+    for log in logs:
+        shards.lead(log, leader_epoch=LeaderEpoch(0))
     await outside.pass_time(1)
     return SimpleNamespace(groups=shards)
+
+
+def committing(group_id: str, count: int, *, metadata: str = "") -> Commit:
+    """A commit of an operator for this number of partitions."""
+    offsets = [
+        OffsetToCommit(TopicPartition("t", each), NO_UUID, each, -1, metadata)
+        for each in range(count)
+    ]
+    return Commit(group_id=group_id, committer=Committer(-1, "", None), offsets=offsets, version=9)
 
 
 @pytest.mark.parametrize(
@@ -86,13 +120,117 @@ async def test_metadata_makes_batches_smaller(outside: Outside) -> None:
     """A commit whose metadata fits into no single batch is committed all the same."""
     log = MemoryPartitionLog(TopicPartition(OFFSETS_TOPIC, 0))
     services = await loaded(outside, log)
-    offsets = [
-        OffsetToCommit(TopicPartition("t", each), NO_UUID, each, -1, "\u20ac" * 4096)
-        for each in range(200)
-    ]
-    commit = Commit(group_id="g", committer=Committer(-1, "", None), offsets=offsets, version=9)
+    commit = committing("g", 200, metadata="\u20ac" * 4096)
     assert await commit_offsets(services, commit) == [ErrorCode.NONE] * 200
     assert max(map(len, log.content)) < 1_000_000
     assert sum(Batch(memoryview(each)).record_count for each in log.content) == 200
     assert await commit_offsets(services, replace(commit, offsets=[])) == []
     await services.groups.stop()
+
+
+async def test_offsets_behind_a_batch_that_fails_are_refused(outside: Outside) -> None:
+    """Those of the batches before it are committed; each has the code of its own batch."""
+
+    class Log(MemoryPartitionLog):
+        def append(self, batch: bytearray, **options: Any) -> int:
+            offset = super().append(batch, **options)
+            self.refusal = OSError(28, "no space left on device")
+            return offset
+
+    log = Log(TopicPartition(OFFSETS_TOPIC, 0))
+    services = await loaded(outside, log)
+    codes = await commit_offsets(services, committing("g", 250))
+    assert codes == [ErrorCode.NONE] * 100 + [ErrorCode.NOT_COORDINATOR] * 150
+    assert sum(Batch(memoryview(each)).record_count for each in log.content) == 100
+    await services.groups.stop()
+
+
+async def test_a_heartbeat_to_a_group_that_loads_succeeds(outside: Outside) -> None:
+    """Its member would otherwise join again, and a rebalance would follow each restart."""
+    log = MemoryPartitionLog(TopicPartition(OFFSETS_TOPIC, 0))
+    log.seconds_per_read = 30
+    services = await loaded(outside, log)
+    request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    answering = handle_heartbeat(services, HEADER, request)
+    answer = await answering if isinstance(answering, Awaitable) else answering
+    assert answer.error_code == ErrorCode.NONE
+    await services.groups.stop()
+
+
+def logs_of(count: int) -> list[MemoryPartitionLog]:
+    """The partitions of the topic of groups."""
+    return [MemoryPartitionLog(TopicPartition(OFFSETS_TOPIC, each)) for each in range(count)]
+
+
+async def one_group_in_each(outside: Outside, logs: list[MemoryPartitionLog]) -> list[str]:
+    """Commit for one group of each partition; returns their ids, by partition."""
+    groups = {partition_of(f"g{each}", len(logs)): f"g{each}" for each in range(20)}
+    services = await loaded(outside, *logs)
+    for each in groups.values():
+        await commit_offsets(services, committing(each, 1))
+    await services.groups.stop()
+    return [groups[each] for each in range(len(logs))]
+
+
+async def test_groups_of_a_partition_that_is_not_coordinated_here_are_not_listed(
+    outside: Outside,
+) -> None:
+    """It is no error: another broker lists them, or nobody if the partition is damaged."""
+    logs = logs_of(3)
+    groups = await one_group_in_each(outside, logs)
+    logs[1].content.append(b"damage")
+    services = await loaded(outside, *logs)
+    answer = await handle_list_groups(services, HEADER, ListGroupsRequest())
+    assert answer.error_code == ErrorCode.NONE
+    assert [each.group_id for each in answer.groups] == [groups[0], groups[2]]
+    await services.groups.stop()
+
+
+async def test_groups_are_not_listed_while_one_of_their_partitions_loads(outside: Outside) -> None:
+    """A part of the groups would look like all of them: the client is told to ask again."""
+    logs = logs_of(3)
+    groups = await one_group_in_each(outside, logs)
+    logs[2].seconds_per_read = 30
+    services = await loaded(outside, *logs)
+    answer = await handle_list_groups(services, HEADER, ListGroupsRequest())
+    assert (answer.error_code, answer.groups) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ())
+    await outside.pass_time(30)
+    answer = await handle_list_groups(services, HEADER, ListGroupsRequest())
+    assert [each.group_id for each in answer.groups] == groups
+    await services.groups.stop()
+
+
+async def test_a_topic_is_forgotten_by_groups_of_all_partitions(outside: Outside) -> None:
+    """What they have committed for it is deleted in the logs of all of them."""
+    logs = logs_of(3)
+    groups = await one_group_in_each(outside, logs)
+    services = await loaded(outside, *logs)
+    await forget_topic(services, DELETED)
+    assert [len(log.content) for log in logs] == [2, 2, 2]
+    for group_id in groups:
+        assert await committed_partitions(services, group_id) == []
+    await services.groups.stop()
+
+
+async def test_a_topic_is_forgotten_where_its_groups_can_be_written(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others keep what they have committed until it expires, and the operator is told."""
+    logs = logs_of(3)
+    groups = await one_group_in_each(outside, logs)
+    logs[0].refusal = OSError(28, "no space left on device")
+    services = await loaded(outside, *logs)
+    with caplog.at_level(logging.WARNING):
+        await forget_topic(services, DELETED)
+    kept = [await committed_partitions(services, each) for each in groups]
+    assert kept == [[TopicPartition("t", 0)], [], []]
+    assert f"offsets_not_deleted group={groups[0]} topic=t" in caplog.text
+    await services.groups.stop()
+
+
+async def committed_partitions(services: Any, group_id: str) -> list[TopicPartition] | ErrorCode:
+    """The partitions for which a group has committed."""
+    nobody = MemberAtEpoch(member_id=None, epoch=-1)
+    return await decide(
+        services, group_id, lambda groups, _: groups.committed_partitions(group_id, fetcher=nobody)
+    )

@@ -10,7 +10,7 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from tailrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest
-from tailrace.protocol.messages.describe_groups import DescribeGroupsRequest
+from tailrace.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from tailrace.protocol.messages.heartbeat import HeartbeatRequest
 from tailrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tailrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -21,8 +21,14 @@ from tailrace.protocol.messages.offset_delete import (
 )
 from tailrace.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tailrace.protocol.messages.sync_group import SyncGroupRequest
+from tailrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from tailrace.testing import Outside
 from tests.unit.broker.brokers import connect, create_topic, running
+from tests.unit.broker.test_consumer_groups import delete
 from tests.unit.broker.test_groups import find, joining
 
 TOPICS = (
@@ -62,6 +68,20 @@ def requests(group_id: str) -> dict[ApiKey, Any]:
             groups=(OffsetFetchRequestGroup(group_id=group_id, topics=None),)
         ),
         ApiKey.OFFSET_DELETE: OffsetDeleteRequest(group_id=group_id, topics=TOPICS),
+        ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id=group_id,
+            producer_id=1,
+            producer_epoch=0,
+            topics=(
+                TxnOffsetCommitRequestTopic(
+                    name="t",
+                    partitions=(
+                        TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1),
+                    ),
+                ),
+            ),
+        ),
     }
 
 
@@ -102,6 +122,7 @@ async def test_no_groups_are_listed_without_a_coordinator(outside: Outside) -> N
         ApiKey.JOIN_GROUP,
         ApiKey.SYNC_GROUP,
         ApiKey.OFFSET_DELETE,
+        ApiKey.TXN_OFFSET_COMMIT,
     ],
 )
 async def test_a_group_needs_an_id(outside: Outside, key: ApiKey) -> None:
@@ -112,3 +133,30 @@ async def test_a_group_needs_an_id(outside: Outside, key: ApiKey) -> None:
         await find(peer)
         answer = await peer.ask(key, requests("")[key], object)  # type: ignore[type-var]
         assert list(codes(answer)) == [ErrorCode.INVALID_GROUP_ID]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)]
+)
+async def test_a_group_with_an_empty_id_is_described_as_dead(
+    outside: Outside, version: int, code: ErrorCode
+) -> None:
+    """Old clients could commit without a group id, so DescribeGroups does not refuse it."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await find(peer)
+        request = requests("")[ApiKey.DESCRIBE_GROUPS]
+        answer = await peer.ask(
+            ApiKey.DESCRIBE_GROUPS, request, DescribeGroupsResponse, version=version
+        )
+        [group] = answer.groups
+        assert (group.group_id, group.group_state, group.error_code) == ("", "Dead", code)
+
+
+async def test_a_topic_is_deleted_while_no_group_is_coordinated(outside: Outside) -> None:
+    """No group can have committed for it, so nothing is left to do."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        await delete(peer, "t")
+        assert list(broker.controller.image.topics) == []

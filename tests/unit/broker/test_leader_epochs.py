@@ -5,6 +5,7 @@ import pytest
 from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tailrace.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -13,7 +14,7 @@ from tailrace.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from tailrace.testing import Outside, Peer
-from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
+from tests.unit.broker.brokers import batch, connect, create_topic, fetch, produce, running
 
 NOW = 1_700_000_000_000
 CURRENT = 4
@@ -111,3 +112,30 @@ async def test_an_offline_partition_has_no_epochs(outside: Outside) -> None:
         broker.replicas.set_offline(TopicPartition("t", 0), "broken")
         found = await ask(peer, 0)
         assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("current", "code"),
+    [
+        (CURRENT - 1, ErrorCode.FENCED_LEADER_EPOCH),
+        (CURRENT, ErrorCode.NONE),
+        (CURRENT + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (-1, ErrorCode.NONE),
+    ],
+)
+async def test_a_fetch_needs_the_leader_epoch_of_the_broker(
+    outside: Outside, current: int, code: ErrorCode
+) -> None:
+    """It gets no records under another one, since the logs may differ; -1 is not checked."""
+    await write_epochs(outside)
+    async with running(outside) as broker:
+        wanted = FetchPartition(
+            partition=0, current_leader_epoch=current, fetch_offset=0, partition_max_bytes=2**20
+        )
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=1, topics=(FetchTopic(topic="t", partitions=(wanted,)),)
+        )
+        found = await fetch(connect(outside, broker), request)
+        assert found.error_code == code
+        assert bool(found.records) is (code is ErrorCode.NONE)
+        assert found.high_watermark == (CURRENT if code is ErrorCode.NONE else -1)

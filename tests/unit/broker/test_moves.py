@@ -4,6 +4,7 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -168,6 +169,20 @@ def test_a_partition_moves_with_all_its_records() -> None:
         disk = outside.files.crash()
     with virtual_runtime(files=disk) as outside:
         outside.run(look(outside))
+
+
+async def test_a_copy_may_have_other_segments(outside: Outside) -> None:
+    """The topic's settings have changed, or it was compacted: offsets count, not base offsets."""
+    async with filled(outside) as (broker, peer):
+        log = broker.replicas.find(T).log
+        before = len(log.segments)
+        broker.replicas.configure("t", replace(log.config, segment_bytes=2**20))
+        assert await alter(peer, "two") == ErrorCode.NONE
+        await outside.pass_time(1)
+        assert outside.files.is_directory("two/t-0")
+        assert (before, len(broker.replicas.find(T).log.segments)) == (COUNT // 5, 1)
+        assert stored(broker) == values(COUNT)
+        assert (await produce(peer, "t", batch(b"20"))).base_offset == COUNT
 
 
 async def test_producers_and_readers_go_on_meanwhile(outside: Outside) -> None:

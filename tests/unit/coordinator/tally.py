@@ -104,7 +104,8 @@ class Tally:
     def stop(self, error: Exception) -> None:
         """Answer everyone who waits."""
         for each in self.parked:
-            each.set_exception(error)
+            if not each.done():
+                each.set_exception(error)
 
 
 def tally_on(

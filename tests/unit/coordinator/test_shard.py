@@ -17,7 +17,7 @@ from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId
 from tailrace.records.builder import BatchBuilder
 from tailrace.testing.coordinator_log import MemoryPartitionLog
 from tailrace.testing.outside import Outside, virtual_runtime
-from tests.unit.coordinator.tally import PARTITION, Tally, tally_on
+from tests.unit.coordinator.tally import PARTITION, Tally, TallyCodec, tally_on
 
 PRODUCER = TransactionalProducer(ProducerId(7), ProducerEpoch(0))
 
@@ -151,6 +151,28 @@ def test_a_marker_does_not_wait_for_ever() -> None:
             await ending
         log.commit()
         assert await count(shard, "a") == 4
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_marker_that_cannot_be_replayed_stops_the_shard() -> None:
+    """It is in the log, and the state does not follow it: no request is answered from that."""
+
+    class Broken(Tally):
+        def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
+            raise RuntimeError(f"a bug in the machine: {producer_id=} {is_commit=}")
+
+    async def scenario(outside: Outside) -> None:
+        log = MemoryPartitionLog(PARTITION)
+        shard = Shard[Tally](log, Broken, TallyCodec(), clock=outside.runtime.clock)
+        await shard.load()
+        await shard.run(lambda tally, _: tally.add("a", 4, producer=PRODUCER))
+        with pytest.raises(RuntimeError, match="a bug"):
+            await shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+        assert shard.state is ShardState.FAILED
+        with pytest.raises(NotCoordinatorError):
+            await count(shard, "a")
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
@@ -389,6 +411,54 @@ def test_a_log_that_cannot_say_what_is_committed_is_not_available() -> None:
         with pytest.raises(CoordinatorNotAvailableError, match="is gone") as refused:
             await shard.run(lambda tally, _: tally.add("a", 2))
         assert refused.value.__cause__ is error
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_no_reply_rests_on_what_a_load_has_found_uncommitted() -> None:
+    """The log's end was not committed when it was loaded; a reply comes when it is."""
+    before = MemoryPartitionLog(PARTITION)
+
+    async def scenario(outside: Outside) -> None:
+        await (await loaded(outside, before)).run(lambda tally, _: tally.add("a", 2))
+        log = MemoryPartitionLog(PARTITION, tuple(before.content))
+        log.hold_commits()
+        shard = await loaded(outside, log)
+        reading = asyncio.ensure_future(count(shard, "a"))
+        await outside.pass_time(60)
+        assert not reading.done()
+        log.commit()
+        assert await reading == 2
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_reply_leaves_no_timer_behind() -> None:
+    """Nor does a marker; otherwise each request would cost memory until its timeout."""
+    log = MemoryPartitionLog(PARTITION)
+
+    def timers(outside: Outside) -> int:
+        scheduled = outside.loop._scheduled  # type: ignore[attr-defined]
+        return sum(not each.cancelled() for each in scheduled)
+
+    async def scenario(outside: Outside) -> None:
+        shard = tally_on(outside, log, commit_timeout_ms=5_000)
+        await shard.load()
+        before = timers(outside)
+        log.hold_commits()
+        waiting = [
+            asyncio.ensure_future(shard.run(lambda tally, _: tally.add("a", 2))),
+            asyncio.ensure_future(
+                shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+            ),
+        ]
+        await outside.pass_time(1)
+        assert timers(outside) == before + 2
+        log.commit()
+        await asyncio.gather(*waiting)
+        assert timers(outside) == before
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))

@@ -1,14 +1,19 @@
 """Keys, their partitions, and the shards that have them."""
 
+import asyncio
+
 import pytest
 
 from tailrace.coordinator.errors import NotCoordinatorError
 from tailrace.coordinator.placement import partition_of
 from tailrace.coordinator.shards import Shards
-from tailrace.model import TopicPartition
+from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.testing.coordinator_log import MemoryPartitionLog
 from tailrace.testing.outside import Outside, virtual_runtime
-from tests.unit.coordinator.tally import Tally, tally_on
+from tests.unit.coordinator.tally import PARTITION, Tally, tally_on
+
+FIRST = LeaderEpoch(10)
+"""The epoch in which this broker begins to lead a partition."""
 
 
 @pytest.mark.parametrize(
@@ -30,7 +35,7 @@ def test_a_key_is_answered_by_the_leader_of_its_partition_alone() -> None:
         with pytest.raises(NotCoordinatorError):
             shards.shard_of("g1")
         count = 50
-        shards.lead(MemoryPartitionLog(TopicPartition("__tally", 42)))
+        shards.lead(MemoryPartitionLog(TopicPartition("__tally", 42)), leader_epoch=FIRST)
         await outside.pass_time(1)
         found = shards.shard_of("g1")
         assert await found.run(lambda tally, _: tally.add("g1", 1)) == 1
@@ -54,7 +59,7 @@ def test_a_stop_waits_for_shards_that_are_loading() -> None:
         shards = Shards[Tally](lambda log: tally_on(outside, log), partition_count=lambda: 1)
         log = MemoryPartitionLog(TopicPartition("__tally", 0))
         log.seconds_per_read = 30
-        shards.lead(log)
+        shards.lead(log, leader_epoch=FIRST)
         before = outside.loop.time()
         await shards.stop()
         assert outside.loop.time() - before >= 30
@@ -71,13 +76,80 @@ def test_a_partition_that_could_not_be_loaded_can_be_led_again() -> None:
         shards = Shards[Tally](lambda log: tally_on(outside, log), partition_count=lambda: 1)
         shards.resign(0)
         partition = TopicPartition("__tally", 0)
-        shards.lead(MemoryPartitionLog(partition, (b"damage",)))
+        shards.lead(MemoryPartitionLog(partition, (b"damage",)), leader_epoch=FIRST)
         await outside.pass_time(1)
         with pytest.raises(NotCoordinatorError):
             await shards.shard_of("a").run(lambda tally, _: tally.get("a"))
-        shards.lead(MemoryPartitionLog(partition))
+        shards.lead(MemoryPartitionLog(partition), leader_epoch=LeaderEpoch(FIRST + 1))
         await outside.pass_time(1)
         assert await shards.shard_of("a").run(lambda tally, _: tally.add("a", 1)) == 1
+        await shards.stop()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+@pytest.mark.parametrize("late", [FIRST, LeaderEpoch(FIRST - 1)])
+def test_a_late_word_of_an_older_leadership_does_not_load_again(late: LeaderEpoch) -> None:
+    """The shard of the newest epoch stays, with the replies that are parked in it."""
+
+    async def scenario(outside: Outside) -> None:
+        shards = Shards[Tally](lambda log: tally_on(outside, log), partition_count=lambda: 1)
+        log = MemoryPartitionLog(PARTITION)
+        shards.lead(log, leader_epoch=FIRST)
+        await outside.pass_time(1)
+        led = shards.shard_of("a")
+        parked = asyncio.ensure_future(led.run(lambda tally, _: tally.park()))
+        await outside.pass_time(1)
+        shards.lead(log, leader_epoch=late)
+        assert shards.shard_of("a") is led
+        assert not parked.done()
+        led.machine.parked[0].set_result(1)
+        assert await parked == 1
+        await shards.stop()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_newer_leadership_loads_what_others_have_written_meanwhile() -> None:
+    """Another broker has led the partition, although this one has not heard of it."""
+
+    async def scenario(outside: Outside) -> None:
+        shards = Shards[Tally](lambda log: tally_on(outside, log), partition_count=lambda: 1)
+        mine = MemoryPartitionLog(PARTITION)
+        shards.lead(mine, leader_epoch=FIRST)
+        await outside.pass_time(1)
+        before = shards.shard_of("a")
+        await before.run(lambda tally, _: tally.add("a", 1))
+        elsewhere_log = MemoryPartitionLog(PARTITION, tuple(mine.content))
+        elsewhere = tally_on(outside, elsewhere_log)
+        await elsewhere.load()
+        await elsewhere.run(lambda tally, _: tally.add("a", 2))
+        shards.lead(elsewhere_log, leader_epoch=LeaderEpoch(FIRST + 2))
+        await outside.pass_time(1)
+        assert await shards.shard_of("a").run(lambda tally, _: tally.get("a")) == 3
+        with pytest.raises(NotCoordinatorError):
+            await before.run(lambda tally, _: tally.get("a"))
+        await shards.stop()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_late_word_of_an_older_leader_does_not_stop_a_shard() -> None:
+    """Another broker led the partition before; one that leads it since a newer epoch does."""
+
+    async def scenario(outside: Outside) -> None:
+        shards = Shards[Tally](lambda log: tally_on(outside, log), partition_count=lambda: 1)
+        shards.lead(MemoryPartitionLog(PARTITION), leader_epoch=FIRST)
+        await outside.pass_time(1)
+        for late in (LeaderEpoch(FIRST - 1), FIRST):
+            shards.resign(0, leader_epoch=late)
+            assert await shards.shard_of("a").run(lambda tally, _: tally.get("a")) == 0
+        shards.resign(0, leader_epoch=LeaderEpoch(FIRST + 1))
+        with pytest.raises(NotCoordinatorError):
+            shards.shard_of("a")
         await shards.stop()
 
     with virtual_runtime() as outside:

@@ -36,7 +36,11 @@ def commit_codes(
     version: int,
     is_transactional: bool,
 ) -> list[ErrorCode]:
-    """A code for each partition, by topic id and number; NONE: its offset may be committed."""
+    """A code for each partition, by topic id and number; NONE: its offset may be committed.
+
+    As in Kafka, a transaction commits all of its offsets or none when the epoch is not the
+    member's, and gets ILLEGAL_GENERATION, which producers know and abort for.
+    """
     if committer.epoch < 0 and not group.members:
         return [ErrorCode.NONE] * len(partitions)
     member = group.members.get(committer.member_id or "")
@@ -46,13 +50,14 @@ def commit_codes(
         return [ErrorCode.UNSUPPORTED_VERSION] * len(partitions)
     if committer.epoch == member.epoch:
         return [ErrorCode.NONE] * len(partitions)
-    stale = _stale(member)
-    if committer.epoch > member.epoch:
-        return [stale] * len(partitions)
-    return [
-        ErrorCode.NONE if _has_had(member, partition, committer.epoch) else stale
+    stale = ErrorCode.ILLEGAL_GENERATION if is_transactional else _stale(member)
+    codes = [
+        ErrorCode.NONE
+        if committer.epoch < member.epoch and _has_had(member, partition, committer.epoch)
+        else stale
         for partition in partitions
     ]
+    return [stale] * len(codes) if is_transactional and stale in codes else codes
 
 
 def fetch_code(group: ConsumerGroup, fetcher: MemberAtEpoch) -> ErrorCode:

@@ -175,13 +175,14 @@ def test_a_member_commits_and_the_offsets_are_there_after_a_restart() -> None:
 
 
 def test_offsets_of_a_members_transaction_count_from_its_marker_on() -> None:
-    """A member of an older epoch, and one that is not known, cannot commit in it."""
+    """A member of another epoch, and one that is not known, cannot commit in it."""
 
     async def scenario(broker: Broker) -> None:
         await broker.beat(joining("m1"))
         for member, code in (
             (MemberAtEpoch("m2", 2), ErrorCode.UNKNOWN_MEMBER_ID),
-            (MemberAtEpoch("m1", 1), ErrorCode.STALE_MEMBER_EPOCH),
+            (MemberAtEpoch("m1", 1), ErrorCode.ILLEGAL_GENERATION),
+            (MemberAtEpoch("m1", 3), ErrorCode.ILLEGAL_GENERATION),
             (MemberAtEpoch("m1", 2), ErrorCode.NONE),
         ):
             assert await broker.commit(member, A0, producer=PRODUCER) == [code]

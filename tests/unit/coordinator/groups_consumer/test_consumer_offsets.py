@@ -80,7 +80,16 @@ def test_a_commit_of_an_older_epoch_counts_for_partitions_that_the_member_has_ha
     """Also for those that it is giving up (KIP-1251)."""
     assert codes(4) == [NONE, STALE, NONE, STALE]
     assert codes(2) == [STALE, STALE, NONE, STALE]
-    assert codes(4, is_transactional=True) == [NONE, STALE, NONE, STALE]
+
+
+def test_a_transaction_at_an_older_epoch_commits_all_of_its_offsets_or_none() -> None:
+    """ILLEGAL_GENERATION is the code that producers know: they abort the transaction for it."""
+    found = commit_codes(
+        group(), MemberAtEpoch("m1", 4), PARTITIONS[::2], version=5, is_transactional=True
+    )
+    assert found == [NONE] * 2
+    assert codes(4, is_transactional=True) == [ErrorCode.ILLEGAL_GENERATION] * 4
+    assert codes(6, is_transactional=True) == [ErrorCode.ILLEGAL_GENERATION] * 4
 
 
 def test_a_commit_of_a_newer_epoch_is_stale() -> None:

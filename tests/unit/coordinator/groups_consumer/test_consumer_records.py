@@ -190,6 +190,35 @@ def test_a_partition_has_the_owner_that_was_written_last() -> None:
     assert not group.is_owned(A, 1)
 
 
+def test_a_member_gets_back_what_it_was_to_give_up() -> None:
+    """It is the owner all the time, and has the partition in its new epoch."""
+    asked = CurrentAssignment(
+        epoch=3, previous_epoch=2, state=MemberState.UNREVOKED_PARTITIONS, revoking={A: {0: 2}}
+    )
+    kept = CurrentAssignment(epoch=4, previous_epoch=3, assigned={A: {0: 4}})
+    group = whole(current_record("g", "m1", asked))
+    assert group.owners == {A: {0: "m1"}}
+    group = whole(current_record("g", "m1", asked), current_record("g", "m1", kept))
+    assert group.owners == {A: {0: "m1"}}
+    assert group.members["m1"].current.assigned == {A: {0: 4}}
+
+
+def test_members_have_equal_or_mixed_subscriptions() -> None:
+    """One that comes, changes or leaves is counted; the assignor has the easy case with one."""
+    group = ConsumerGroup("g")
+
+    def put(member_id: str, *names: str, regex: str = "") -> int:
+        metadata = replace(METADATA, instance_id=None, subscribed_topic_names=names)
+        group.put(ConsumerMember(member_id, replace(metadata, subscribed_topic_regex=regex)))
+        return len(group.subscriptions)
+
+    assert [put("m1", "a"), put("m2", "a", "b"), put("m3", "a", "b")] == [1, 2, 2]
+    group.remove("m1")
+    assert group.subscriptions == {Subscription(("a", "b")): 2}
+    assert [put("m2", "a", "b", "c"), put("m3", "a", "b", "c")] == [2, 1]
+    assert [put("m2", "a", regex="b.*"), put("m3", "a", regex="b.*")] == [2, 1]
+
+
 def test_the_state_of_a_group_follows_from_its_epochs_and_members() -> None:
     """Empty, assigning, reconciling and stable, by Kafka's names."""
     stable = CurrentAssignment(epoch=3, previous_epoch=2)

@@ -112,6 +112,14 @@ def test_a_stable_member_waits_for_what_others_have() -> None:
     assert (found.epoch, found.state, found.assigned) == (11, UNRELEASED, assigned("a1"))
 
 
+def test_a_stable_member_that_has_given_up_already_may_have_to_wait() -> None:
+    """It reports that it has nothing, and another member has what it is to get."""
+    found = reconcile(member(STABLE, "a1 b4"), goal("a1 b5", taken="b5", reported=reporting("")))
+    assert found == CurrentAssignment(
+        epoch=11, previous_epoch=10, state=UNRELEASED, assigned=assigned("a1")
+    )
+
+
 @pytest.mark.parametrize("reported", [None, "a1", "a1 a2", "a1 b9"])
 def test_a_member_that_still_has_what_it_was_asked_for_stays(reported: str | None) -> None:
     """Also if it does not say."""

@@ -129,7 +129,7 @@ class Stage:
 
     async def load(self) -> None:
         """Lead the partition, and take requests."""
-        self.shards.lead(self.log)
+        self.shards.lead(self.log, leader_epoch=LeaderEpoch(0))
         await self.outside.pass_time(0.001)
 
     async def restart(self) -> None:
