@@ -23,7 +23,9 @@ def handle_heartbeat(
 
 
 async def _answer(services: Services, request: HeartbeatRequest) -> HeartbeatResponse:
-    answer = await decide(services, request.group_id, lambda groups, _: groups.heartbeat(request))
+    answer = await decide(
+        services, request.group_id, lambda groups, now_ms: groups.heartbeat(request, now_ms)
+    )
     if answer is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         return HeartbeatResponse(error_code=ErrorCode.NONE)
     return HeartbeatResponse(error_code=answer) if isinstance(answer, ErrorCode) else answer

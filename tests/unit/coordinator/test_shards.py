@@ -1,6 +1,7 @@
 """Keys, their partitions, and the shards that have them."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -150,6 +151,39 @@ def test_a_late_word_of_an_older_leader_does_not_stop_a_shard() -> None:
         shards.resign(0, leader_epoch=LeaderEpoch(FIRST + 1))
         with pytest.raises(NotCoordinatorError):
             shards.shard_of("a")
+        await shards.stop()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_partitions_come_and_go_at_the_same_time() -> None:
+    """Each that is led in the end answers from its whole log, and each other not at all."""
+
+    async def scenario(outside: Outside) -> None:
+        shards = Shards[Tally](lambda log: tally_on(outside, log), partition_count=lambda: 20)
+        keys = {partition_of(f"k{each}", 20): f"k{each}" for each in range(200)}
+        logs = [MemoryPartitionLog(TopicPartition("__tally", each)) for each in range(20)]
+        for log in logs[10:]:
+            shards.lead(log, leader_epoch=FIRST)
+        await outside.pass_time(1)
+        for number in range(10, 20):
+            add = partial(Tally.add, name=keys[number], count=number)
+            await shards.shard_of(keys[number]).run(lambda tally, _: add(tally))  # noqa: B023
+        for coming, going in zip(logs[:10], range(10, 20), strict=True):
+            coming.content += logs[going].content
+            coming.seconds_per_read = going / 10
+            shards.lead(coming, leader_epoch=FIRST)
+            await outside.pass_time(0.1)
+            shards.resign(going, leader_epoch=LeaderEpoch(FIRST + 1))
+        await outside.pass_time(2)
+        for number in range(10):
+            found = shards.shard_of(keys[number])
+            key = keys[number + 10]
+            get = partial(Tally.get, name=key)
+            assert await found.run(lambda tally, _: get(tally)) == number + 10  # noqa: B023
+            with pytest.raises(NotCoordinatorError):
+                shards.shard_of(key)
         await shards.stop()
 
     with virtual_runtime() as outside:

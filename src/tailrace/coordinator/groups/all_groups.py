@@ -145,11 +145,11 @@ class AllGroupsMachine:
             return self._classic_members.sync(group, request)
         return self.classic.sync(request, now_ms)
 
-    def heartbeat(self, request: HeartbeatRequest) -> Decision[HeartbeatResponse]:
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Decision[HeartbeatResponse]:
         """Begin the session of a member of the classic protocol anew."""
         group = self.consumers.by_id.get(request.group_id)
         if group is not None:
-            return self._classic_members.heartbeat(group, request)
+            return self._classic_members.heartbeat(group, request, now_ms)
         return self.classic.heartbeat(request)
 
     def commit(self, commit: Commit, now_ms: int) -> Decision[list[ErrorCode]]:

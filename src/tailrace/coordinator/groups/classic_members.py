@@ -27,6 +27,7 @@ from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.coordinator.groups.heartbeat_plan import (
     Heartbeat,
     PlannedHeartbeat,
+    is_target_due,
     plan_heartbeat,
 )
 from tailrace.coordinator.groups.joining import KNOWN_ID_SINCE
@@ -101,7 +102,7 @@ class ClassicMembers:
             code = ErrorCode.ILLEGAL_GENERATION
         elif not _is_of_member(member, request):
             code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        elif group.epoch > member.epoch and not _has_to_revoke(member):
+        elif group.target_epoch > member.epoch and not _has_to_revoke(member):
             self._sessions.expect_join(group.group_id, member)
             code = ErrorCode.REBALANCE_IN_PROGRESS
         if code is not ErrorCode.NONE:
@@ -116,16 +117,25 @@ class ClassicMembers:
         )
 
     def heartbeat(
-        self, group: ConsumerGroup, request: HeartbeatRequest
+        self, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int
     ) -> Decision[HeartbeatResponse]:
-        """Begin the session of a member anew, and tell it to join again if there is a next step."""
+        """Begin the session of a member anew, and tell it to join again if there is a next step.
+
+        A target that is due is one too: in a group of classic members nobody else computes it.
+        """
         member = _find(group, request.member_id, request.group_instance_id)
         if isinstance(member, ErrorCode):
             return Decision(reply=HeartbeatResponse(error_code=member))
         if request.generation_id != member.epoch:
             return Decision(reply=HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION))
         self._sessions.renew(group.group_id, member)
-        if not (member.epoch < group.epoch or _has_to_revoke(member) or _can_go_on(group, member)):
+        settings = self._consumer_settings(group.group_id)
+        if not (
+            member.epoch < group.target_epoch
+            or is_target_due(group, group.epoch, settings=settings, now_ms=now_ms)
+            or _has_to_revoke(member)
+            or _can_go_on(group, member)
+        ):
             return Decision(reply=HeartbeatResponse())
         self._sessions.expect_join(group.group_id, member)
         return Decision(reply=HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))

@@ -61,6 +61,15 @@ class PlannedHeartbeat:
     """Whether a new target is due that takes longer than a turn of the event loop may."""
 
 
+def is_target_due(
+    group: ConsumerGroup, epoch: int, *, settings: ConsumerSettings, now_ms: int
+) -> bool:
+    """Whether a group epoch is ahead of the target, which is old enough for another one."""
+    age_ms = now_ms - group.target_timestamp_ms
+    has_waited = not 0 <= age_ms < settings.assignment_interval_ms
+    return epoch > group.target_epoch and has_waited
+
+
 def plan_heartbeat(beat: Heartbeat) -> PlannedHeartbeat:
     """The records of a heartbeat.
 
@@ -86,10 +95,10 @@ def plan_heartbeat(beat: Heartbeat) -> PlannedHeartbeat:
     update = GroupUpdate(
         group=group, epoch=epoch, updated=updated, replaced_id=beat.beating.replaced_id
     )
-    is_due = _is_target_due(beat, epoch)
-    is_target_due = is_due and is_large(update, beat.topics)
+    is_due = is_target_due(group, epoch, settings=beat.settings, now_ms=beat.now_ms)
+    is_long = is_due and is_large(update, beat.topics)
     target_epoch, target = group.target_epoch, group.target_of(updated)
-    if is_due and not is_target_due:
+    if is_due and not is_long:
         found = compute_target(update, beat.topics, settings=beat.settings, now_ms=beat.now_ms)
         records += found.records
         target_epoch, target = epoch, found.targets[updated.member_id]
@@ -111,7 +120,7 @@ def plan_heartbeat(beat: Heartbeat) -> PlannedHeartbeat:
         epoch=epoch,
         subscriptions=subscriptions,
         records=tuple(records),
-        is_target_due=is_target_due,
+        is_target_due=is_long,
     )
 
 
@@ -129,10 +138,3 @@ def _changes_topics(group: ConsumerGroup, before: ConsumerMember, updated: Consu
     """Whether a member asks for other topics than before, as far as they are known."""
     old, new = before.subscription, updated.subscription
     return old.names != new.names or group.topics_of(old) != group.topics_of(new)
-
-
-def _is_target_due(beat: Heartbeat, epoch: int) -> bool:
-    """Whether the group epoch is ahead of its target, which is old enough for another one."""
-    age_ms = beat.now_ms - beat.group.target_timestamp_ms
-    has_waited = not 0 <= age_ms < beat.settings.assignment_interval_ms
-    return epoch > beat.group.target_epoch and has_waited

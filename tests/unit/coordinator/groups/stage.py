@@ -31,7 +31,7 @@ from tailrace.protocol.codec import encode
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-from tailrace.protocol.messages.heartbeat import HeartbeatRequest
+from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tailrace.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -101,6 +101,10 @@ class Broker:
         self.log = MemoryPartitionLog(PARTITION, tuple(self.log.content[:records]))
         self._shard = self._new_shard()
         await self.start()
+
+    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """The answer to a Heartbeat."""
+        return await self.run(lambda machine, _: machine.heartbeat(request))
 
     def stop(self) -> None:
         """Answer all parked requests."""
@@ -273,7 +277,7 @@ class Member:
             member_id=self.member_id,
             group_instance_id=self.instance_id,
         )
-        return (await self.broker.run(lambda machine, _: machine.heartbeat(request))).error_code
+        return (await self.broker.heartbeat(request)).error_code
 
     async def heartbeats(self, seconds: float) -> None:
         """Send heartbeats for some time."""

@@ -30,7 +30,7 @@ from tailrace.protocol.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from tailrace.records.batch import Batch
-from tailrace.records.builder import records_of
+from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.testing.coordinator_log import MemoryPartitionLog
 from tailrace.testing.outside import InlineThreads, Outside
 from tests.unit.coordinator.groups_consumer.assigning import partitions, text, topic_id
@@ -49,10 +49,13 @@ class MemoryTopics:
         for letter, count in counts.items():
             self.put(letter, count)
 
-    def put(self, letter: str, count: int, *, name: str | None = None) -> None:
-        """Create a topic, or give it more partitions."""
+    def put(
+        self, letter: str, count: int, *, name: str | None = None, rack: str | None = None
+    ) -> None:
+        """Create a topic, give it more partitions, or move all of its replicas to a rack."""
         self.version += 1
-        self._topics[name or letter] = Topic(name or letter, topic_id(letter), count)
+        racks = () if rack is None else ((rack,),) * count
+        self._topics[name or letter] = Topic(name or letter, topic_id(letter), count, racks)
 
     def remove(self, name: str) -> None:
         """Delete a topic."""
@@ -187,6 +190,14 @@ class Coordinator:
                 decoded.append(record)
             found.append(decoded)
         return found
+
+    def store(self, *records: CoordinatorRecord) -> None:
+        """Append records that this coordinator has not decided; `restart` replays them."""
+        builder = BatchBuilder()
+        for record in records:
+            key, value = GroupCodec().encode(record)
+            builder.append(key, value, timestamp=1)
+        self.log.append(bytearray(builder.build()))
 
     def new_types(self) -> list[list[int]]:
         """The types of the records of each batch since the last call; below 0: tombstones."""

@@ -23,6 +23,7 @@ from tailrace.protocol.messages.consumer_protocol_subscription import (
     ConsumerProtocolSubscription,
     TopicPartition,
 )
+from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tailrace.protocol.messages.join_group import JoinGroupResponse
 from tailrace.testing.outside import Outside, virtual_runtime
 from tests.unit.coordinator.groups.stage import CODEC, GROUP, MOMENT, Broker, Member
@@ -57,6 +58,10 @@ class MixedBroker(Broker):
             CODEC,
             clock=self._outside.runtime.clock,
         )
+
+    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """The answer to a Heartbeat."""
+        return await self.run(lambda machine, now: machine.heartbeat(request, now))  # type: ignore[call-arg]
 
     @property
     def consumers(self) -> ConsumerGroup:

@@ -8,8 +8,14 @@ import pytest
 
 from tailrace.coordinator.errors import CoordinatorNotAvailableError
 from tailrace.coordinator.groups.consumer_group import ConsumerState, MemberState
+from tailrace.coordinator.groups.consumer_records import epoch_record
+from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from tailrace.protocol.records.consumer_group_partition_metadata import (
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+)
 from tailrace.testing.outside import virtual_runtime
 from tests.unit.coordinator.groups_consumer.assigning import text
 from tests.unit.coordinator.groups_consumer.group_shard import (
@@ -237,6 +243,46 @@ def test_topics_that_grow_or_appear_are_assigned_at_the_next_heartbeat() -> None
         topics.put("a", 9)
         assert told(await coordinator.send(beating("m1", 5))) is None
         assert coordinator.group.epoch == 5
+
+    run(scenario)
+
+
+def test_replicas_in_other_racks_change_the_group_epoch() -> None:
+    """An assignor may go by racks, so that there is a new target, if only an equal one."""
+
+    async def scenario(coordinator: Coordinator) -> None:
+        await coordinator.send(joining("m1"))
+        await coordinator.outside.pass_time(1)
+        coordinator.topics.put("a", 6, rack="east")
+        response = await coordinator.send(beating("m1", 2))
+        assert (response.member_epoch, coordinator.group.epoch) == (3, 3)
+        coordinator.topics.put("b", 3, rack="east")
+        assert (await coordinator.send(beating("m1", 3))).member_epoch == 3
+
+    run(scenario)
+
+
+def test_topics_that_an_older_kafka_has_stored_give_way_to_their_hash() -> None:
+    """The next heartbeat deletes the record, and writes an epoch with the hash, once."""
+
+    async def scenario(coordinator: Coordinator) -> None:
+        await coordinator.send(joining("m1"))
+        await coordinator.outside.pass_time(1)
+        coordinator.store(
+            CoordinatorRecord(
+                ConsumerGroupPartitionMetadataKey(group_id=GROUP),
+                ConsumerGroupPartitionMetadataValue(),
+            ),
+            epoch_record(GROUP, 2, 0),
+        )
+        await coordinator.restart()
+        coordinator.new_types()
+        await coordinator.send(beating("m1", 2))
+        assert coordinator.new_types()[0][:2] == [-4, 3]
+        assert coordinator.group.metadata_hash != 0
+        assert not coordinator.group.has_topic_records
+        await coordinator.send(beating("m1", 3))
+        assert coordinator.new_types() == []
 
     run(scenario)
 

@@ -483,3 +483,97 @@ async def test_a_sync_is_refused_when_the_group_has_moved_on(broker: MixedBroker
     await ConsumerClient(broker, "four").beat()
     assert await one.take(joined) == REBALANCE
     await settle(broker, three, one)
+
+
+@on_mixed_stage()
+async def test_the_group_is_classic_again_when_an_operator_removes_the_last_consumer(
+    broker: MixedBroker,
+) -> None:
+    """By its instance id; the members that are left rebalance among themselves."""
+    one, two = await classic_group(broker, "one", "two")
+    three = ConsumerClient(broker, "three", instance_id="i")
+    await settle(broker, three, one, two)
+    assert await remove(broker, MemberIdentity(member_id="", group_instance_id="i")) == [0]
+    assert broker.type == "classic"
+    assert broker.group().state.value == "PreparingRebalance"
+    assert sorted(broker.group().members) == sorted((one.member_id, two.member_id))
+
+
+@on_mixed_stage()
+async def test_a_member_that_had_no_assignment_yet_is_upgraded_with_its_group(
+    broker: MixedBroker,
+) -> None:
+    """It has joined and not synced: it is a member without partitions, and joins again."""
+    one = ClassicClient(broker, "one")
+    joining = one.join()
+    await broker.passes(7)
+    assert (await joining).error_code == ErrorCode.NONE
+    three = ConsumerClient(broker, "three")
+    assert (await three.beat()).error_code == ErrorCode.NONE
+    assert broker.type == "consumer"
+    member = broker.consumers.members[one.member_id]
+    assert (member.is_classic, member.current.assigned) == (True, {})
+    await settle(broker, one, three)
+    assert shares(one, three) == [2, 2]
+
+
+@on_mixed_stage(assignment_interval_ms=5_000)
+async def test_classic_members_go_on_during_the_assignment_interval(broker: MixedBroker) -> None:
+    """A sync and a heartbeat are answered by what there is; a new target has them join again."""
+    three = ConsumerClient(broker, "three")
+    await three.beat()
+    one = ClassicClient(broker, "one")
+    assert await one.follow() == ErrorCode.NONE
+    assert broker.consumers.epoch > broker.consumers.target_epoch
+    assert await one.heartbeat() == ErrorCode.NONE
+    await broker.passes(6)
+    await three.beat()
+    assert broker.consumers.epoch == broker.consumers.target_epoch
+    await three.beat()
+    assert await one.heartbeat() == REBALANCE
+    assert (await one._sync({}, {})).error_code == REBALANCE
+    await settle(broker, one, three)
+    assert shares(one, three) == [2, 2]
+
+
+@pytest.mark.parametrize("topics", [("a",), ("a", "b")])
+def test_a_classic_member_replaces_a_static_one_with_an_expression(topics: tuple[str, ...]) -> None:
+    """It names its topics; the expression is deleted, and what it still wants stays with it."""
+
+    @on_mixed_stage()
+    async def scenario(broker: MixedBroker) -> None:
+        other = ConsumerClient(broker, "other")
+        await other.beat()
+        old = ConsumerClient(broker, "old", instance_id="i", topics=(), regex="a+")
+        for _ in range(3):
+            await settle(broker, other, old)
+            await broker.passes(11)
+        assert shares(other, old) == [2, 2]
+        assert list(broker.consumers.regexes) == ["a+"]
+        new = ClassicClient(broker, "new", instance_id="i")
+        new.protocols = {"range": subscription(*topics)}
+        joined = await new.join()
+        assert joined.error_code == ErrorCode.NONE
+        assert await new.take(joined) == ErrorCode.NONE
+        assert broker.consumers.regexes == {}
+        assert new.owned == old.owned
+
+    scenario()
+
+
+@on_mixed_stage()
+async def test_an_operator_who_removes_members_removes_their_expressions(
+    broker: MixedBroker,
+) -> None:
+    """Not while another member has the same one."""
+    clients = [
+        ConsumerClient(broker, name, instance_id=name, topics=(), regex="a+")
+        for name in ("one", "two")
+    ]
+    for _ in range(3):
+        await settle(broker, *clients)
+        await broker.passes(11)
+    assert await remove(broker, MemberIdentity(member_id="", group_instance_id="one")) == [0]
+    assert list(broker.consumers.regexes) == ["a+"]
+    assert await remove(broker, MemberIdentity(member_id="", group_instance_id="two")) == [0]
+    assert broker.consumers.regexes == {}

@@ -166,6 +166,48 @@ def test_an_empty_expression_clears_it() -> None:
     run(scenario, named())
 
 
+def test_an_expression_may_change_before_it_is_resolved() -> None:
+    """What was found for the old one is dropped, and a heartbeat has the new one resolved."""
+
+    async def scenario(coordinator: Coordinator) -> None:
+        await coordinator.send(joining("m1", "", subscribed_topic_regex="a.*"))
+        response = await coordinator.send(beating("m1", 2, subscribed_topic_regex="a.*|b.*"))
+        assert response.member_epoch == 2
+        await coordinator.outside.pass_time(2)
+        assert "a.*" not in coordinator.group.regexes
+        for _ in range(3):
+            epoch = coordinator.group.members["m1"].epoch
+            await coordinator.send(beating("m1", epoch))
+            await coordinator.outside.pass_time(REFRESH_MIN_MS / 1000)
+        assert coordinator.group.regexes["a.*|b.*"].topics == {"apple", "berry"}
+        assert coordinator.has("m1") == "a0 a1 a2 b0 b1"
+
+    run(scenario, named())
+
+
+def test_a_static_member_comes_back_with_another_expression() -> None:
+    """It gets nothing of what it had until that is resolved, and the old one is deleted."""
+
+    async def scenario(coordinator: Coordinator) -> None:
+        fields = {"instance_id": "i", "subscribed_topic_regex": "a.*|b.*"}
+        await coordinator.send(joining("m1", "", **fields))
+        await coordinator.outside.pass_time(2)
+        await coordinator.send(beating("m1", 2, instance_id="i"))
+        assert coordinator.has("m1") == "a0 a1 a2 b0 b1"
+        await coordinator.send(beating("m1", -2, instance_id="i"))
+        await coordinator.outside.pass_time(REFRESH_MIN_MS / 1000)
+        response = await coordinator.send(
+            joining("m2", "", **{**fields, "subscribed_topic_regex": "a.*"})
+        )
+        assert (response.error_code, told(response)) == (0, "")
+        assert "a.*|b.*" not in coordinator.group.regexes
+        await coordinator.outside.pass_time(2)
+        await coordinator.send(beating("m2", response.member_epoch, instance_id="i"))
+        assert coordinator.has("m2") == "a0 a1 a2"
+
+    run(scenario, named())
+
+
 @pytest.mark.parametrize(
     ("regex", "expected"),
     [
