@@ -85,7 +85,9 @@ def _next(current: CurrentAssignment, goal: Goal, epoch: int) -> CurrentAssignme
     is_waiting = False
     for topic_id in goal.target:
         missing = _target(goal, topic_id) - assigned.get(topic_id, {}).keys()
-        free = [each for each in missing if not goal.is_owned(topic_id, each)]
+        # What the member has just given up is still its own, so nobody else has it.
+        own = current.revoking.get(topic_id, {})
+        free = [each for each in missing if each in own or not goal.is_owned(topic_id, each)]
         is_waiting |= len(free) < len(missing)
         if free:
             assigned.setdefault(topic_id, {}).update(dict.fromkeys(free, goal.epoch))

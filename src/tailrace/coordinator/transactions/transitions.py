@@ -121,8 +121,8 @@ def prepared(
     is_open = current.status is TransactionStatus.ONGOING
     assert is_open or (current.status in IDLE and not is_commit)
     raises_epoch = client_version >= EPOCH_PER_TRANSACTION
-    epoch = ProducerEpoch(current.producer_epoch + raises_epoch)
-    assert epoch <= EPOCH_MAX
+    # There is none behind the last one; the client goes on with the next producer id.
+    epoch = ProducerEpoch(min(current.producer_epoch + raises_epoch, EPOCH_MAX))
     status = TransactionStatus.PREPARE_COMMIT if is_commit else TransactionStatus.PREPARE_ABORT
     return replace(
         current,

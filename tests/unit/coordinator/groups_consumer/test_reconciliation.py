@@ -148,6 +148,15 @@ def test_a_member_that_has_given_up_may_be_asked_for_more() -> None:
     )  # fmt: skip
 
 
+def test_a_member_gets_back_what_it_has_given_up() -> None:
+    """Its target has changed meanwhile; nobody else has the partition, so it need not wait."""
+    current = member(UNREVOKED, "a2 b5", revoking="a4")
+    back = goal("a2 a4 b5 b7", epoch=12, taken="a2 a4 b5", reported=reporting("a2 b5"))
+    found = reconcile(current, back)
+    assert (found.epoch, found.state, found.revoking) == (12, STABLE, {})
+    assert found.assigned == merged(assigned("a2 b5"), assigned("a4 b7", 12))
+
+
 def test_a_waiting_member_gets_what_becomes_free() -> None:
     """Part of it, then all of it; the epoch is that of the target."""
     current = member(UNRELEASED, "a1", epoch=11)

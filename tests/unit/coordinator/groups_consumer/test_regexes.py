@@ -185,6 +185,22 @@ def test_an_expression_may_change_before_it_is_resolved() -> None:
     run(scenario, named())
 
 
+def test_another_expression_keeps_the_topics_that_the_member_names() -> None:
+    """What only the old one has matched is given up at once, before the new one is resolved."""
+
+    async def scenario(coordinator: Coordinator) -> None:
+        fields = {"subscribed_topic_names": ("apple",), "subscribed_topic_regex": "b.*"}
+        await coordinator.send(joining("m1", "", **fields))
+        await coordinator.outside.pass_time(2)
+        await coordinator.send(beating("m1", 2))
+        assert coordinator.has("m1") == "a0 a1 a2 b0 b1"
+        epoch = coordinator.group.members["m1"].epoch
+        changed = beating("m1", epoch, coordinator.has("m1"), subscribed_topic_regex="be.*")
+        assert told(await coordinator.send(changed)) == "a0 a1 a2"
+
+    run(scenario, named())
+
+
 def test_a_static_member_comes_back_with_another_expression() -> None:
     """It gets nothing of what it had until that is resolved, and the old one is deleted."""
 

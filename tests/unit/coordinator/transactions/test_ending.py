@@ -307,6 +307,26 @@ def test_an_end_waits_for_the_producer_id_that_it_needs() -> None:
     play(scenario, stored(ONGOING, epoch=32_766))
 
 
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_a_late_abort_of_a_used_up_epoch_gets_a_new_producer_id(is_fenced: bool) -> None:  # noqa: FBT001 - a case
+    """The coordinator has aborted before with epoch 32767, which no client may have."""
+    new = TransactionalProducer(1000, 0)
+
+    async def scenario(stage: Stage) -> None:
+        if is_fenced:
+            assert (await stage.init()).error is CONCURRENT
+        await stage.outside.pass_time(80)
+        assert stage.transaction().producer == at(32_767)
+        assert (await stage.end(at(32_766))).error is INVALID
+        for _ in range(2):
+            assert await stage.end(at(32_766), is_commit=False) == (NONE, new)
+            await stage.outside.pass_time(0.001)
+        assert stage.partitions.ends == [(A, 7, 32_767, False), (C, 7, 32_767, False)]
+        assert await stage.add(new) is NONE
+
+    play(scenario, stored(ONGOING, epoch=32_766))
+
+
 def test_a_client_cannot_take_the_epoch_that_only_fences() -> None:
     """Epoch 32767 could not be fenced any more; the producer id is replaced instead."""
 
