@@ -277,6 +277,10 @@ class Shard(Generic[M]):
         try:
             committed = self._log.committed()
             if committed is not None:
+                committed = asyncio.ensure_future(committed)
+                # The first step of a request may run outside of a task (`runtime.steps`), where
+                # Python has no timeouts.
+                await asyncio.sleep(0)
                 async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                     await committed
         except TimeoutError as error:

@@ -7,6 +7,17 @@ import pytest
 
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tailrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from tailrace.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -210,6 +221,33 @@ async def test_flush_messages_makes_the_batch_wait_that_reaches_it(
             waited.append(outside.loop.time() - before >= FLUSH_S)
         assert waited == [False, False, True, False, False, True, False]
         assert next(iter(broker.logs)).positions.recovery_point == 6
+
+
+@pytest.mark.parametrize("settings", [SYNC, {"log.flush.interval.messages": "1"}])
+async def test_requests_of_groups_wait_for_the_device(
+    outside: Outside, settings: dict[str, str]
+) -> None:
+    """A commit is answered once it is on the device, a heartbeat too, and both in the end."""
+    async with running(outside, settings) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        found = FindCoordinatorRequest(key="g", coordinator_keys=("g",))
+        await peer.ask(ApiKey.FIND_COORDINATOR, found, FindCoordinatorResponse)
+        await outside.pass_time(1)
+        partition = OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=5, committed_metadata=""
+        )
+        commit = OffsetCommitRequest(
+            group_id="g", topics=(OffsetCommitRequestTopic(name="t", partitions=(partition,)),)
+        )
+        for _ in range(3):
+            count = sum(name == "sync" for name, _ in outside.files.operations)
+            answer = await peer.ask(ApiKey.OFFSET_COMMIT, commit, OffsetCommitResponse, version=9)
+            assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+            assert sum(name == "sync" for name, _ in outside.files.operations) > count
+        beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        told = await peer.ask(ApiKey.HEARTBEAT, beat, HeartbeatResponse)
+        assert told.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def test_flush_messages_holds_for_acks_zero(outside: Outside) -> None:
