@@ -10,7 +10,6 @@ forget: parked requests, deadlines, members that have not joined yet.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from tailrace.model import NO_PRODUCER_ID, ProducerEpoch, ProducerId
@@ -54,8 +53,7 @@ class TransactionalProducer(NamedTuple):
     producer_epoch: ProducerEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision(Generic[T_co]):
+class Decision(NamedTuple, Generic[T_co]):
     """The result of a request: records to append, all or none, and a reply once they are committed.
 
     Without records the reply still waits until everything appended before is committed, so that no

@@ -1,7 +1,7 @@
 """Functions for all handlers of groups: they name the client, and ask the group's shard."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -61,13 +61,16 @@ async def commit_offsets(services: Services, commit: Commit) -> list[ErrorCode]:
     for offsets in _in_turns(commit.offsets):
         if codes:
             await slices.rest()
-        part = replace(commit, offsets=offsets)
-        answer = await decide(services, commit.group_id, partial(_commit, part))
+        part = commit._replace(offsets=offsets)
+        answer = await decide(services, commit.group_id, partial(decide_commit, part))
         codes += [answer] * len(offsets) if isinstance(answer, ErrorCode) else answer
     return codes
 
 
-def _commit(commit: Commit, groups: AllGroupsMachine, now_ms: int) -> Decision[list[ErrorCode]]:
+def decide_commit(
+    commit: Commit, groups: AllGroupsMachine, now_ms: int
+) -> Decision[list[ErrorCode]]:
+    """The decision on offsets that make one batch."""
     return groups.commit(commit, now_ms)
 
 

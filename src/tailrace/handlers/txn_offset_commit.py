@@ -9,8 +9,6 @@ Version notes: below v2 a coordinator that loads is COORDINATOR_NOT_AVAILABLE; v
     INVALID_TXN_STATE, in v4 TRANSACTION_ABORTABLE; in v5 the group is added to it (KIP-890).
 """
 
-from dataclasses import replace
-
 from tailrace.coordinator.errors import CoordinatorNotAvailableError
 from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
 from tailrace.coordinator.machine import TransactionalProducer
@@ -104,7 +102,7 @@ async def _commit(
             if error is not ErrorCode.NONE:
                 return error
         return await shard.run(
-            lambda groups, now_ms: replace(groups.commit(commit, now_ms), guard=guard)
+            lambda groups, now_ms: groups.commit(commit, now_ms)._replace(guard=guard)
         )
     except TailraceError as error:
         return _code_of(error, version)

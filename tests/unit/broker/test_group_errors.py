@@ -124,7 +124,7 @@ async def test_metadata_makes_batches_smaller(outside: Outside) -> None:
     assert await commit_offsets(services, commit) == [ErrorCode.NONE] * 200
     assert max(map(len, log.content)) < 1_000_000
     assert sum(Batch(memoryview(each)).record_count for each in log.content) == 200
-    assert await commit_offsets(services, replace(commit, offsets=[])) == []
+    assert await commit_offsets(services, commit._replace(offsets=[])) == []
     await services.groups.stop()
 
 

@@ -12,7 +12,6 @@ Invariant: no id is in both.
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from uuid import UUID
 
 from tailrace.coordinator.groups.assigning import Assigning
@@ -129,7 +128,7 @@ class AllGroupsMachine:
         decision = self.classic.join(client, request, now_ms)
         if group is None or not decision.records:
             return decision
-        return replace(decision, records=(*consumer_group_tombstones(group), *decision.records))
+        return decision._replace(records=(*consumer_group_tombstones(group), *decision.records))
 
     def leave(self, request: LeaveGroupRequest, now_ms: int) -> Decision[LeaveGroupResponse]:
         """Remove members that go, or that an operator removes by their instance ids."""
@@ -169,12 +168,12 @@ class AllGroupsMachine:
         ]
         # The classic machine has no group of this id, and takes them as those of no member.
         decision = self.classic.commit(
-            replace(commit, offsets=allowed, committer=_NO_MEMBER), now_ms
+            commit._replace(offsets=allowed, committer=_NO_MEMBER), now_ms
         )
         assert isinstance(decision.reply, list)
         checked = iter(decision.reply)
         reply = [next(checked) if code is ErrorCode.NONE else code for code in codes]
-        return replace(decision, reply=reply)
+        return decision._replace(reply=reply)
 
     def fetch_offsets(
         self,

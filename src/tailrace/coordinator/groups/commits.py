@@ -4,7 +4,6 @@ Topics are names here; `handlers` has checked that they exist, and turns ids int
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
@@ -49,8 +48,7 @@ class OffsetToCommit(NamedTuple):
     metadata: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class Commit(NamedTuple):
     """A request to commit."""
 
     group_id: str

@@ -10,6 +10,7 @@ Invariant: `committed` has what the records in the log say, in their order, and 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 from uuid import UUID
 
 from tailrace.coordinator.machine import CoordinatorRecord, Origin
@@ -18,8 +19,7 @@ from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     """The offset up to which a group has consumed a partition."""
 
     offset: int
