@@ -13,12 +13,13 @@ from tailrace.coordinator.groups.record_codec import GroupRecordCodec
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.machine import Client, Decision, TransactionalProducer
 from tailrace.coordinator.shard import Shard, ShardState
-from tailrace.model import AppendOrigin, LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
+from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from tailrace.records.batch import Batch
+from tailrace.storage.log import append_built
 from tailrace.storage.verification import VerificationGuard
 from tailrace.testing import MemoryFiles, Outside, ProcessKilledError, virtual_runtime
 from tests.crash.workloads import ONE, Broker, Oracle, crash_all_ways
@@ -40,7 +41,9 @@ class DiskLog:
         self._broker = broker
         broker.create(ONE)
 
-    async def wait_until_free(self) -> None:
+    commits_at_once = False
+
+    def wait_until_free(self) -> None:
         """No directory is moved."""
 
     def begin_verification(
@@ -65,11 +68,11 @@ class DiskLog:
         """Append a batch; returns its base offset."""
         log = self._broker.log(ONE)
         offset = log.end_offset
-        log.append(
+        append_built(
+            log,
             memoryview(batch),
             leader_epoch=LeaderEpoch(0),
             now_ms=NOW,
-            origin=AppendOrigin.COORDINATOR,
             guard=guard,
             raises_epoch=raises_epoch,
         )

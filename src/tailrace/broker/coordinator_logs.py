@@ -1,16 +1,18 @@
 """The logs of coordinators: partitions of internal topics that this broker leads.
 
-Records of a coordinator take the same door as produced ones: the same append, the same durability,
-the same handling of a device that fails.
+Records of a coordinator take the same door as produced ones: the same write, the same durability,
+the same handling of a device that fails. Only their bytes are not checked, because this process has
+just made them.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
+from tailrace.config.settings import INT64_MAX
 from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.errors import CorruptionError
-from tailrace.model import AppendOrigin, Offset, ProducerEpoch, ProducerId, TopicPartition
+from tailrace.model import Offset, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.records.batch import Batch
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
@@ -42,9 +44,22 @@ class CoordinatorLog:
         self._clock = clock
         self._is_durable = is_durable
 
-    async def wait_until_free(self) -> None:
-        """Wait until a move to another directory is complete."""
-        await self._replicas.wait_until_free(self.partition)
+    @property
+    def commits_at_once(self) -> bool:
+        """Whether an append needs no flush, and no move to another directory is in its way."""
+        found = self._replicas.get(self.partition)
+        return (
+            found is not None
+            and not self._is_durable
+            and self.partition not in self._replicas.held
+            and found.log.config.flush_messages == INT64_MAX
+        )
+
+    def wait_until_free(self) -> Awaitable[None] | None:
+        """An awaitable for the end of a move to another directory; None: there is no move."""
+        if self.partition not in self._replicas.held:
+            return None
+        return self._replicas.wait_until_free(self.partition)
 
     def begin_verification(
         self, producer: TransactionalProducer, *, begins_at_zero: bool
@@ -73,13 +88,12 @@ class CoordinatorLog:
 
         Raises:
             UnknownPartitionError, StorageError: the partition is not here, or its directory failed.
-            TailraceError, OSError: as `Log.append`.
+            TailraceError, OSError: as `storage.log.append_built`.
         """
         found = self._replicas.find(self.partition)
-        appended = found.append(
+        appended = found.append_built(
             memoryview(batch),
             now_ms=self._clock.now_ms(),
-            origin=AppendOrigin.COORDINATOR,
             guard=guard,
             raises_epoch=raises_epoch,
         )

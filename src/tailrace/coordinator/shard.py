@@ -58,8 +58,16 @@ class PartitionLog(Protocol):
         """Topic and number."""
         ...
 
-    async def wait_until_free(self) -> None:
-        """Wait until appends are possible; they are not while a move to a directory completes."""
+    @property
+    def commits_at_once(self) -> bool:
+        """Whether appends are possible now, and records are committed when they are appended."""
+        ...
+
+    def wait_until_free(self) -> Awaitable[object] | None:
+        """An awaitable that ends when appends are possible; None: they are.
+
+        They are not while a move to another directory completes.
+        """
         ...
 
     def begin_verification(
@@ -202,16 +210,32 @@ class Shard(Generic[M]):
             TailraceError: from `decide`, or from the parked reply.
         """
         _ = self.machine
-        await self._log.wait_until_free()
-        decision = decide(self.machine, self._clock.now_ms())
-        if decision.records:
-            self._append(decision)
+        if (waiting := self._log.wait_until_free()) is not None:
+            await waiting
+        decision = self._decided(decide)
         await self._commit()
         if not isinstance(decision.reply, Awaitable):
             return decision.reply
         # `shield`: the machine keeps a parked reply, also when its client has gone.
         reply: T = await asyncio.shield(decision.reply)
         await self._commit()
+        return reply
+
+    @property
+    def runs_at_once(self) -> bool:
+        """Whether `run_at_once` takes requests now."""
+        return self.state is ShardState.ACTIVE and self._log.commits_at_once
+
+    def run_at_once(self, decide: Callable[[M, int], Decision[T]]) -> T:
+        """The reply to a request that is never parked, as of `run`; only while `runs_at_once`.
+
+        Raises:
+            CoordinatorNotAvailableError: the records could not be written, and nothing has changed.
+            TailraceError: from `decide`.
+        """
+        assert self.runs_at_once
+        reply = self._decided(decide).reply
+        assert not isinstance(reply, Awaitable)
         return reply
 
     def begin_verification(
@@ -245,7 +269,8 @@ class Shard(Generic[M]):
             TailraceError, OSError: the log has refused the marker; nothing has changed.
         """
         _ = self.machine
-        await self._log.wait_until_free()
+        if (waiting := self._log.wait_until_free()) is not None:
+            await waiting
         marker = build_end_marker(
             producer.producer_id,
             producer.producer_epoch,
@@ -302,6 +327,12 @@ class Shard(Generic[M]):
             # It takes no more decisions, so its deadlines end, and nobody waits for a reply.
             self._machine.stop(NotCoordinatorError(f"{self._log.partition} has failed"))
             raise
+
+    def _decided(self, decide: Callable[[M, int], Decision[T]]) -> Decision[T]:
+        decision = decide(self.machine, self._clock.now_ms())
+        if decision.records:
+            self._append(decision)
+        return decision
 
     def _append(self, decision: Decision[object]) -> None:
         batch = self._batch_of(decision)

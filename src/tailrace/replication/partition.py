@@ -29,7 +29,7 @@ from tailrace.storage.appends import PlannedAppend
 from tailrace.storage.checked_appends import CheckedBatches, append_checked
 from tailrace.storage.directories import unusable
 from tailrace.storage.epochs import EpochEnd
-from tailrace.storage.log import Log, LogAppendInfo
+from tailrace.storage.log import Log, LogAppendInfo, append_built
 from tailrace.storage.manager import is_shortage
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
@@ -119,6 +119,26 @@ class Partition:
         return self._append(
             lambda: self.log.append_planned(
                 planned, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard
+            )
+        )
+
+    def append_built(
+        self,
+        built: memoryview,
+        *,
+        now_ms: int,
+        guard: VerificationGuard | None = None,
+        raises_epoch: bool = False,
+    ) -> LogAppendInfo:
+        """Append, as `append` does, what a coordinator has built; see `log.append_built`."""
+        return self._append(
+            lambda: append_built(
+                self.log,
+                built,
+                leader_epoch=self.leader_epoch,
+                now_ms=now_ms,
+                guard=guard,
+                raises_epoch=raises_epoch,
             )
         )
 

@@ -6,6 +6,8 @@ its CRC, its header against the rules for clients, its records, and the sizes ag
 codec has changed them. A kernel walks the records once; a second walk lists the refused records and
 the reasons, only if there are any.
 
+`plan_built` is for a batch that a coordinator of this broker has built: its sizes are checked.
+
 `plan_follower_append` is for a follower. It checks only checksums and offsets, and keeps the
 leader's bytes.
 
@@ -168,6 +170,40 @@ def plan_append(
         leader_epoch,
         max_timestamp,
         is_append_time,
+    )
+
+
+def plan_built(
+    built: memoryview,
+    *,
+    config: LogConfig,
+    next_offset: Offset,
+    leader_epoch: LeaderEpoch,
+    now_ms: int,
+) -> PlannedAppend:
+    """Plan the append of a batch that this process has built itself, as its leader.
+
+    The result is that of `plan_append` with the origin COORDINATOR. The records are sound by the
+    invariant of `records.builder` and have keys, so only the sizes are checked.
+
+    Raises:
+        RecordTooLargeError: as `plan_append`.
+    """
+    if config.codec is not None or config.timestamp_type is _LOG_APPEND_TIME:
+        return plan_append(
+            built,
+            config=config,
+            next_offset=next_offset,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+            origin=AppendOrigin.COORDINATOR,
+        )
+    batch = Batch(built)
+    _check_size(batch.size, config.max_message_bytes, "max.message.bytes")
+    _check_size(batch.size, config.segment_bytes, "segment.bytes")
+    last_offset = Offset(next_offset + batch.last_offset_delta)
+    return PlannedAppend(
+        batch, next_offset, last_offset, leader_epoch, batch.max_timestamp, is_append_time=False
     )
 
 

@@ -33,6 +33,7 @@ from tailrace.storage.appends import (
     apply_stamps,
     placed,
     plan_append,
+    plan_built,
     plan_follower_append,
 )
 from tailrace.storage.config import LogConfig
@@ -536,6 +537,38 @@ class Log:
             self.producers.complete(completed)
         if batch.is_transactional:
             self.positions.settle_last_stable(self.producers.first_unstable_offset)
+
+
+def append_built(
+    log: Log,
+    built: memoryview,
+    *,
+    leader_epoch: LeaderEpoch,
+    now_ms: int,
+    guard: VerificationGuard | None = None,
+    raises_epoch: bool = False,
+) -> LogAppendInfo:
+    """Append a batch that a coordinator of this process has built; see `appends.plan_built`.
+
+    The log and its files are then as after `Log.append` with the origin COORDINATOR, and it raises
+    the same errors.
+    """
+    log.check_usable()
+    planned = plan_built(
+        built,
+        config=log.config,
+        next_offset=log.end_offset,
+        leader_epoch=leader_epoch,
+        now_ms=now_ms,
+    )
+    return log.append_planned(
+        planned,
+        leader_epoch=leader_epoch,
+        now_ms=now_ms,
+        origin=AppendOrigin.COORDINATOR,
+        guard=guard,
+        raises_epoch=raises_epoch,
+    )
 
 
 def is_flush_due(log: Log) -> bool:

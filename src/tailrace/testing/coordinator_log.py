@@ -1,7 +1,7 @@
 """`MemoryPartitionLog`: a coordinator's partition in memory, whose commits can be late."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from tailrace.coordinator.machine import TransactionalProducer
@@ -33,9 +33,14 @@ class MemoryPartitionLog:
         """The offset that the next record gets."""
         return Batch(memoryview(self.content[-1])).last_offset + 1 if self.content else 0
 
-    async def wait_until_free(self) -> None:
-        """Wait for `is_free`."""
-        await self.is_free.wait()
+    @property
+    def commits_at_once(self) -> bool:
+        """Whether it is free, and no commit is held."""
+        return self.is_free.is_set() and self._held is None
+
+    def wait_until_free(self) -> Awaitable[object] | None:
+        """An awaitable for `is_free`; None: it is set."""
+        return None if self.is_free.is_set() else self.is_free.wait()
 
     def begin_verification(
         self, producer: TransactionalProducer, *, begins_at_zero: bool

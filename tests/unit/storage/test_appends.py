@@ -1,5 +1,7 @@
 """Tests of planning an append: the order of refusals, and the fields written into a batch."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tailrace.errors import (
@@ -9,11 +11,11 @@ from tailrace.errors import (
     RecordTooLargeError,
     UnsupportedCodecError,
 )
-from tailrace.model import AppendOrigin, Codec, TimestampType
+from tailrace.model import AppendOrigin, Codec, LeaderEpoch, Offset, TimestampType
 from tailrace.records import layout
 from tailrace.records.batch import read_batches, stamp_max_timestamp
 from tailrace.records.builder import records_of
-from tailrace.storage.appends import apply_stamps
+from tailrace.storage.appends import PlannedAppend, apply_stamps, plan_built
 from tailrace.storage.config import LogConfig
 from tests.naive import LegacyMessage, write_legacy
 from tests.unit.storage.builders import NOW, batch, settings
@@ -208,6 +210,48 @@ def test_a_coordinators_batch_has_a_largest_size_too() -> None:
         plan(batch(b"x" * 200), settings(max_message_bytes=150), origin=COORDINATOR)
     with pytest.raises(InvalidRecordError, match="no key"):
         plan(batch(b"x", key=None), COMPACTED, origin=COORDINATOR)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        BOUNDED, APPEND_TIME, COMPACTED, settings(compression_type="gzip"),
+        settings(compression_type="uncompressed"), settings(max_message_bytes=90),
+        settings(max_message_bytes=180, compression_type="gzip"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "data",
+    [batch(b"a"), batch(b"a", b"b", timestamps=[NOW, NOW - 5]), marker_batch(), batch(b"x" * 200)],
+    ids=["one", "two", "marker", "large"],
+)
+def test_a_batch_that_was_built_here_is_planned_as_if_it_was_read(
+    data: bytearray, config: LogConfig
+) -> None:
+    """The bytes to write and the values for the indexes are those of a coordinator's batch."""
+    due, found = bytearray(data), bytearray(data)
+    expected = outcome(lambda: plan(due, config, origin=COORDINATOR))
+    assert outcome(lambda: plan_own(found, config)) == expected
+
+
+def outcome(make: Callable[[], PlannedAppend]) -> tuple[object, ...]:
+    """The values of a plan and the bytes to write, or the message of its error."""
+    try:
+        planned = make()
+    except RecordTooLargeError as error:
+        return (str(error),)
+    return (*planned[1:], bytes(apply_stamps(planned)))
+
+
+def plan_own(data: bytearray, config: LogConfig) -> PlannedAppend:
+    """The plan for a batch that this process has built."""
+    return plan_built(
+        memoryview(data),
+        config=config,
+        next_offset=Offset(100),
+        leader_epoch=LeaderEpoch(7),
+        now_ms=NOW,
+    )
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -75,7 +75,8 @@ class LocalMarkers:
             )
             return
         log = self._log_of(partition)
-        await log.wait_until_free()
+        if (waiting := log.wait_until_free()) is not None:
+            await waiting
         batch = build_end_marker(
             marker.producer_id,
             marker.producer_epoch,
