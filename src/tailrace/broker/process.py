@@ -31,8 +31,9 @@ IMPORTED_AHEAD = (
     "tailrace.protocol.decoders",
     "tailrace.protocol.encoders",
     "tailrace.handlers.repeated_produce",
+    "tailrace.handlers.repeated_commit",
 )
-"""Modules that every request or every batch needs, or every producer."""
+"""Modules that every request or every batch needs, or every producer or consumer."""
 ASKED_FIRST = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH)
 """APIs that every client uses. They are loaded before the others: a request that comes before its
 API is loaded imports it on the loop, which takes 3 to 13 ms."""

@@ -28,16 +28,20 @@ def find_handlers(services: Services) -> Callable[[int], Handler]:
     return find
 
 
-def find_repeats(services: Services) -> Callable[[], Repeats]:
-    """A function that returns what remembers the produce requests of one connection."""
+def find_repeats(services: Services) -> Callable[[int], Repeats]:
+    """A function that returns what remembers the requests of one connection for an API key."""
 
     @cache
-    def connections() -> Callable[[], Repeats]:
-        from tailrace.handlers.repeated_produce import ProduceBuffers, RepeatedProduce
+    def connections(key: int) -> Callable[[], Repeats]:
+        if key == ApiKey.PRODUCE:
+            from tailrace.handlers.repeated_produce import ProduceBuffers, RepeatedProduce
 
-        return partial(RepeatedProduce, services, ProduceBuffers())
+            return partial(RepeatedProduce, services, ProduceBuffers())
+        from tailrace.handlers.repeated_commit import RepeatedCommit
 
-    def open_repeats() -> Repeats:
-        return connections()()
+        return partial(RepeatedCommit, services)
+
+    def open_repeats(key: int) -> Repeats:
+        return connections(key)()
 
     return open_repeats

@@ -7,9 +7,9 @@ Version notes: up to v4 the client may say how long the offsets stay; v6 has lea
     static members; v9 serves members of both protocols; v10 names topics by id.
 """
 
-from collections.abc import Awaitable
-from uuid import UUID
+from collections.abc import Awaitable, Sequence
 
+from tailrace.cluster.image import Topic
 from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
 from tailrace.handlers.groups import commit_offsets
 from tailrace.handlers.services import Services
@@ -19,6 +19,7 @@ from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -46,60 +47,73 @@ async def _commit(
     found: list[OffsetToCommit] = []
     places: list[tuple[int, int]] = []
     for number, topic in enumerate(request.topics):
-        name, topic_id, known = _find(services, topic, has_ids=has_ids)
+        known = _find(services, topic, has_ids=has_ids)
+        partitions = frozenset(() if known is None else known.partitions)
         codes.append([])
         for each in topic.partitions:
-            if each.partition_index not in known:
+            if known is None or each.partition_index not in partitions:
                 codes[-1].append(
                     ErrorCode.UNKNOWN_TOPIC_ID
-                    if has_ids and not known
+                    if has_ids and known is None
                     else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 )
             else:
                 places.append((number, len(codes[-1])))
                 codes[-1].append(ErrorCode.NONE)
-                found.append(
-                    OffsetToCommit(
-                        TopicPartition(name, each.partition_index),
-                        topic_id,
-                        each.committed_offset,
-                        each.committed_leader_epoch,
-                        each.committed_metadata or "",
-                    )
-                )
+                found.append(offset_to_commit(known, each))
             await slices.turn()
-    commit = Commit(
+    told = await commit_offsets(services, commit_of(header, request, found))
+    for (number, place), code in zip(places, told, strict=True):
+        codes[number][place] = code
+    return response_with(request, codes)
+
+
+def offset_to_commit(topic: Topic, asked: OffsetCommitRequestPartition) -> OffsetToCommit:
+    """The offset that a request has for a partition of a topic."""
+    return OffsetToCommit(
+        TopicPartition(topic.name, asked.partition_index),
+        topic.topic_id,
+        asked.committed_offset,
+        asked.committed_leader_epoch,
+        asked.committed_metadata or "",
+    )
+
+
+def commit_of(
+    header: RequestHeader, request: OffsetCommitRequest, offsets: Sequence[OffsetToCommit]
+) -> Commit:
+    """The commit of these offsets that a request asks for."""
+    return Commit(
         group_id=request.group_id,
         committer=Committer(
             request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
         ),
-        offsets=found,
+        offsets=offsets,
         version=header.api_version,
         retention_ms=request.retention_time_ms,
     )
-    told = await commit_offsets(services, commit)
-    for (number, place), code in zip(places, told, strict=True):
-        codes[number][place] = code
+
+
+def response_with(
+    request: OffsetCommitRequest, codes: Sequence[Sequence[ErrorCode]]
+) -> OffsetCommitResponse:
+    """The response to a request, with a code for each partition of each topic."""
     return OffsetCommitResponse(
         topics=tuple(
-            [_answered(topic, code) for topic, code in zip(request.topics, codes, strict=True)]
+            [_answered(topic, each) for topic, each in zip(request.topics, codes, strict=True)]
         )
     )
 
 
-def _find(
-    services: Services, topic: OffsetCommitRequestTopic, *, has_ids: bool
-) -> tuple[str, UUID, frozenset[int]]:
-    """Name, id and partitions of a topic; without partitions if it does not exist."""
+def _find(services: Services, topic: OffsetCommitRequestTopic, *, has_ids: bool) -> Topic | None:
     if has_ids and topic.topic_id == NO_UUID:
-        return "", NO_UUID, frozenset()
-    found = services.find_topic(topic.name, topic.topic_id if has_ids else NO_UUID)
-    if found is None:
-        return "", NO_UUID, frozenset()
-    return found.name, found.topic_id, frozenset(found.partitions)
+        return None
+    return services.find_topic(topic.name, topic.topic_id if has_ids else NO_UUID)
 
 
-def _answered(topic: OffsetCommitRequestTopic, codes: list[ErrorCode]) -> OffsetCommitResponseTopic:
+def _answered(
+    topic: OffsetCommitRequestTopic, codes: Sequence[ErrorCode]
+) -> OffsetCommitResponseTopic:
     return OffsetCommitResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,

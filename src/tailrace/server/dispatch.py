@@ -36,8 +36,8 @@ from tailrace.runtime.threads import BoundedThreads, Threads
 LONG_ANSWERS_MAX: Final = 2
 """Most long responses that are made at a time: for 10,000 partitions one takes about 2 MB."""
 
-# A member of an enum takes 0.1 us to look up in Python 3.11.
-_PRODUCE: Final = int(ApiKey.PRODUCE)
+REPEATED: Final = frozenset({int(ApiKey.PRODUCE), int(ApiKey.OFFSET_COMMIT)})
+"""The APIs whose requests a connection repeats."""
 
 
 class UnservedRequestError(FatalError):
@@ -45,31 +45,37 @@ class UnservedRequestError(FatalError):
 
 
 class ConnectionRepeats:
-    """The requests that a connection repeats; most connections never produce, and have none."""
+    """The requests that a connection repeats, by API; many connections have none."""
 
     __slots__ = ("_known", "_open")
 
-    def __init__(self, open_repeats: Callable[[], Repeats] | None) -> None:
-        """`open_repeats` gives what remembers one connection's requests; None: nothing does."""
+    def __init__(self, open_repeats: Callable[[int], Repeats] | None) -> None:
+        """`open_repeats` gives what remembers requests of one connection and one API key.
+
+        None: nothing does.
+        """
         self._open = open_repeats
-        self._known: Repeats | None = None
+        self._known: dict[int, Repeats] = {}
 
     def learn(
         self, header: RequestHeader, request: Message, *, answer: Answer, frame: memoryview
     ) -> None:
         """Remember a request that was answered; see `Repeats.learn`."""
-        if self._known is None and self._open is not None:
-            self._known = self._open()
-        if self._known is not None:
-            self._known.learn(header, request, answer=answer, frame=frame)
+        if self._open is None:
+            return
+        if header.api_key not in self._known:
+            self._known[header.api_key] = self._open(header.api_key)
+        self._known[header.api_key].learn(header, request, answer=answer, frame=frame)
 
     def take(
         self, received: bytearray, start: int, limit: int, *, frame_bytes_max: int
     ) -> tuple[int, bytes] | None:
         """Answer the requests at `start` that repeat one; see `Repeats.take`."""
-        if self._known is None:
-            return None
-        return self._known.take(received, start, limit, frame_bytes_max=frame_bytes_max)
+        for known in self._known.values():
+            taken = known.take(received, start, limit, frame_bytes_max=frame_bytes_max)
+            if taken is not None:
+                return taken
+        return None
 
 
 Dispatch = Callable[
@@ -82,8 +88,11 @@ class RequestAnswers(NamedTuple):
     """The way in which a server answers its connections."""
 
     dispatch: Dispatch
-    open_repeats: Callable[[], Repeats] | None = None
-    """Gives what remembers the requests of one connection; None: every request is decoded."""
+    open_repeats: Callable[[int], Repeats] | None = None
+    """Gives what remembers the requests of one connection, for one of the APIs in `REPEATED`.
+
+    None: every request is decoded.
+    """
 
 
 class Dispatcher:
@@ -134,7 +143,7 @@ class Dispatcher:
         if isinstance(answer, Awaitable):
             return self._encode_later(header, answer)
         buffers = _encode(header, answer)
-        if header.api_key == _PRODUCE and repeats is not None and request is not None:
+        if header.api_key in REPEATED and repeats is not None and request is not None:
             repeats.learn(header, request, answer=answer, frame=frame)
         return buffers
 
