@@ -1,8 +1,7 @@
 """Functions for all handlers of groups: they name the client, and ask the group's shard."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 

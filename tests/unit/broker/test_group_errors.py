@@ -3,7 +3,6 @@
 import logging
 import random
 from collections.abc import Awaitable
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 

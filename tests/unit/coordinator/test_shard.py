@@ -169,7 +169,7 @@ def test_a_marker_that_cannot_be_replayed_stops_the_shard() -> None:
         await shard.load()
         await shard.run(lambda tally, _: tally.add("a", 4, producer=PRODUCER))
         with pytest.raises(RuntimeError, match="a bug"):
-            await shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+            await shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=LeaderEpoch(0))
         assert shard.state is ShardState.FAILED
         with pytest.raises(NotCoordinatorError):
             await count(shard, "a")
@@ -451,7 +451,7 @@ def test_a_reply_leaves_no_timer_behind() -> None:
         waiting = [
             asyncio.ensure_future(shard.run(lambda tally, _: tally.add("a", 2))),
             asyncio.ensure_future(
-                shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+                shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=LeaderEpoch(0))
             ),
         ]
         await outside.pass_time(1)

@@ -16,7 +16,7 @@ from tailrace.coordinator.shard import Shard
 from tailrace.coordinator.shards import Shards
 from tailrace.handlers.offset_commit import handle_offset_commit
 from tailrace.handlers.repeated_commit import RepeatedCommit
-from tailrace.model import OFFSETS_TOPIC, TopicPartition
+from tailrace.model import OFFSETS_TOPIC, LeaderEpoch, TopicPartition
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.frames import (
     decode_request,
@@ -80,7 +80,7 @@ async def started(outside: Outside) -> Broker:
         GroupRecordCodec(),
         clock=outside.runtime.clock,
     )
-    shards.lead(log)
+    shards.lead(log, leader_epoch=LeaderEpoch(0))
     await outside.pass_time(1)
     return Broker(SimpleNamespace(groups=shards, find_topic=lambda *_: TOPIC), log)
 

@@ -196,5 +196,5 @@ def test_a_group_without_members_and_offsets_goes() -> None:
     )
     assert isinstance(key, OffsetCommitKey)
     assert isinstance(value, OffsetCommitValue)
-    pending.replay(key, value, Origin(0, producer_id=7))
+    pending.replay(key, value, Origin(0, producer_id=ProducerId(7)))
     assert expired(pending, empty) == ()

@@ -16,15 +16,16 @@ from tests.unit.coordinator.transactions.stage import (
     Answer,
     Stage,
     play,
+    producer_at,
     stored,
 )
 
-NEXT = TransactionalProducer(PRODUCER.producer_id, PRODUCER.producer_epoch + 1)
-OVER_NEXT = TransactionalProducer(PRODUCER.producer_id, PRODUCER.producer_epoch + 2)
-LAST = TransactionalProducer(PRODUCER.producer_id, 32_766)
+NEXT = producer_at(PRODUCER.producer_id, PRODUCER.producer_epoch + 1)
+OVER_NEXT = producer_at(PRODUCER.producer_id, PRODUCER.producer_epoch + 2)
+LAST = producer_at(PRODUCER.producer_id, 32_766)
 """The last epoch of a producer id; the next client gets another id."""
-NEW = TransactionalProducer(1000, 0)
-NEWER = TransactionalProducer(1000, 1)
+NEW = producer_at(1000, 0)
+NEWER = producer_at(1000, 1)
 FENCED = Answer(ErrorCode.PRODUCER_FENCED, NOBODY)
 
 
@@ -66,7 +67,7 @@ def test_a_new_client_fences_one_that_goes_on_at_the_same_time() -> None:
 
 def test_one_of_two_clients_of_an_expired_id_goes_on() -> None:
     """Both have a producer that nobody knows any more; the second is not the newest client."""
-    unknown = TransactionalProducer(55, 10)
+    unknown = producer_at(55, 10)
     assert at_once(unknown, unknown) == (granted(NEW), FENCED)
 
 

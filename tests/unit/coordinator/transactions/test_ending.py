@@ -310,7 +310,7 @@ def test_an_end_waits_for_the_producer_id_that_it_needs() -> None:
 @pytest.mark.parametrize("is_fenced", [False, True])
 def test_a_late_abort_of_a_used_up_epoch_gets_a_new_producer_id(is_fenced: bool) -> None:  # noqa: FBT001 - a case
     """The coordinator has aborted before with epoch 32767, which no client may have."""
-    new = TransactionalProducer(1000, 0)
+    new = producer_at(1000, 0)
 
     async def scenario(stage: Stage) -> None:
         if is_fenced:
