@@ -128,7 +128,7 @@ async def test_metadata_makes_batches_smaller(outside: Outside) -> None:
 
 
 async def test_offsets_behind_a_batch_that_fails_are_refused(outside: Outside) -> None:
-    """Those of the batches before it are committed; each has the code of its own batch."""
+    """The batches before it are committed; each offset has the code of its own batch."""
 
     class Log(MemoryPartitionLog):
         def append(self, batch: bytearray, **options: Any) -> int:
@@ -200,7 +200,7 @@ async def test_groups_are_not_listed_while_one_of_their_partitions_loads(outside
 
 
 async def test_a_topic_is_forgotten_by_groups_of_all_partitions(outside: Outside) -> None:
-    """What they have committed for it is deleted in the logs of all of them."""
+    """Their offsets of it are deleted in the logs of all of them."""
     logs = logs_of(3)
     groups = await one_group_in_each(outside, logs)
     services = await loaded(outside, *logs)

@@ -1,4 +1,4 @@
-"""What a partition of groups needs, made ready together on a worker thread by importing this.
+"""Makes ready what a partition of groups needs; a worker thread imports it.
 
 So the first record of a type and the first regular expression do not hold up the event loop.
 """

@@ -1,4 +1,4 @@
-"""What a partition of transactions needs, made ready on a worker thread by importing this."""
+"""Makes ready what a partition of transactions needs; a worker thread imports it."""
 
 from tailrace.coordinator.transactions.coordinator import TransactionCoordinator
 from tailrace.coordinator.transactions.leader_markers import LeaderMarkers, LocalMarkers

@@ -167,7 +167,7 @@ def test_an_empty_expression_clears_it() -> None:
 
 
 def test_an_expression_may_change_before_it_is_resolved() -> None:
-    """What was found for the old one is dropped, and a heartbeat has the new one resolved."""
+    """The topics of the old one are dropped, and a heartbeat has the new one resolved."""
 
     async def scenario(coordinator: Coordinator) -> None:
         await coordinator.send(joining("m1", "", subscribed_topic_regex="a.*"))
@@ -186,7 +186,7 @@ def test_an_expression_may_change_before_it_is_resolved() -> None:
 
 
 def test_another_expression_keeps_the_topics_that_the_member_names() -> None:
-    """What only the old one has matched is given up at once, before the new one is resolved."""
+    """Topics that only the old one matched are given up at once, before the new one is resolved."""
 
     async def scenario(coordinator: Coordinator) -> None:
         fields = {"subscribed_topic_names": ("apple",), "subscribed_topic_regex": "b.*"}
