@@ -4,8 +4,9 @@
 
 Idempotent producers of four makers write a topic that groups of three makers read; where the broker
 has transactions, transactional producers write it too, and transformers write another topic from it
-exactly once. Meanwhile the broker is killed, stopped, paused and started again, its time of day
-jumps, its connections are disturbed, and clients are killed, paused, replaced and told to leave.
+exactly once. The members of one more group commit late (`zombies`). Meanwhile the broker is killed,
+stopped, paused and started again, its time of day jumps, its connections are disturbed, and clients
+are killed, paused, replaced and told to leave.
 Then all is healed, the topics are read to their ends, and each group has to come to the end too.
 
 Every client writes a history of its own; `tests/histories/anomalies` says what none of them may
@@ -113,6 +114,7 @@ def _plans(
         ),
         *((Role.CONSUMER, each, "mixed", False) for each in _MIXED),
         *((Role.CONSUMER, "confluent-cooperative", "cooperative", True) for _ in range(2)),
+        (Role.ZOMBIE, "ours", "zombies", False),
     ]
     if ApiKey.CONSUMER_GROUP_HEARTBEAT in apis:
         wanted += [(Role.CONSUMER, "confluent-consumer", "next-generation", True)] * 2
@@ -256,9 +258,10 @@ def _come_to_the_end(
     faults: list[str] = []
     try:
         ends = read_to_end(bootstrap, histories, [EVENTS], is_committed=True)
-        groups = sorted({each.plan.group for each in fleet.berths} - {""})
+        readers = {Role.CONSUMER.value, Role.TRANSFORMER.value}
+        groups = sorted({each.plan.group for each in fleet.berths if each.plan.role in readers})
         faults += [each for group in groups for each in _lagging(fleet, bootstrap, group, ends)]
-        fleet.end(Role.CONSUMER, Role.TRANSFORMER, within_s=within_s)
+        fleet.end(Role.CONSUMER, Role.TRANSFORMER, Role.ZOMBIE, within_s=within_s)
         read_to_end(bootstrap, histories, [RESULTS], is_committed=True)
         read_to_end(bootstrap, histories, [*_TOPICS], is_committed=False)
     except TimeoutError as error:

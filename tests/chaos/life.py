@@ -5,7 +5,7 @@
 Each process has the history of what it did in a file of its own, which is what remains of it when
 it is killed. On SIGTERM it comes to an orderly end: it waits for its sends and leaves its group.
 
-Not here: what the clients do (`producing`, `consuming`, `transforming`).
+Not here: what the clients do (`producing`, `consuming`, `transforming`, `zombies`).
 """
 
 import json
@@ -33,6 +33,7 @@ class Role(Enum):
     CONSUMER = "consumer"
     TRANSACTIONAL = "transactional"
     TRANSFORMER = "transformer"
+    ZOMBIE = "zombie"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +119,10 @@ def main() -> None:
             from tests.chaos import transforming
 
             transforming.transform(life)
+        case Role.ZOMBIE:
+            from tests.chaos import zombies
+
+            zombies.commit_late(life)
 
 
 if __name__ == "__main__":
