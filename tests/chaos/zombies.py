@@ -81,27 +81,31 @@ class _Member:
         return self._cluster.coordinator(CoordinatorKeyType.GROUP, self._life.plan.group)
 
     def join(self) -> None:
-        """Join, or join again; other metadata each time makes the group rebalance."""
-        for _ in range(2):
-            self._joins += 1
-            timeout_ms = self._life.plan.timeout_ms
-            metadata = f"{self._life.plan.process} {self._joins}".encode()
-            request = JoinGroupRequest(
-                group_id=self._life.plan.group,
-                session_timeout_ms=3 * timeout_ms,
-                rebalance_timeout_ms=timeout_ms,
-                member_id=self.member_id,
-                protocol_type="zombies",
-                protocols=(JoinGroupRequestProtocol(name="none", metadata=metadata),),
-            )
-            answer = self._broker.request(request, JoinGroupResponse)
-            self.member_id = answer.member_id
-            if answer.error_code != ErrorCode.MEMBER_ID_REQUIRED:
-                break
+        """Join, or join again."""
+        answer = self._ask_to_join()
+        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            answer = self._ask_to_join()
         if answer.error_code:
             self.member_id = ""
             raise _UnexpectedCodeError(answer.error_code)
         self.generation, self.leader_id = answer.generation_id, answer.leader
+
+    def _ask_to_join(self) -> JoinGroupResponse:
+        # Other metadata each time makes the group rebalance.
+        self._joins += 1
+        timeout_ms = self._life.plan.timeout_ms
+        metadata = f"{self._life.plan.process} {self._joins}".encode()
+        request = JoinGroupRequest(
+            group_id=self._life.plan.group,
+            session_timeout_ms=3 * timeout_ms,
+            rebalance_timeout_ms=timeout_ms,
+            member_id=self.member_id,
+            protocol_type="zombies",
+            protocols=(JoinGroupRequestProtocol(name="none", metadata=metadata),),
+        )
+        answer = self._broker.request(request, JoinGroupResponse)
+        self.member_id = answer.member_id
+        return answer
 
     def sync(self, members: Sequence["_Member"]) -> None:
         """Ask for the assignment; the leader gives every member the same."""
@@ -202,6 +206,7 @@ def _play(members: tuple[_Member, _Member], threads: ThreadPoolExecutor) -> None
 def _rebalance(members: tuple[_Member, _Member], threads: ThreadPoolExecutor) -> None:
     """Bring both members into a new generation of their group."""
     before = max(each.generation for each in members)
+    generations: set[int] = set()
     for _ in range(_JOINS_MAX):
         list(threads.map(_Member.join, members))
         generations = {each.generation for each in members}
