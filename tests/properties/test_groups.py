@@ -2,79 +2,38 @@
 
 import asyncio
 import json
-import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.coordinator.groups.classic_group import ClassicState
-from tailrace.coordinator.groups.machine import GroupMachine
 from tailrace.coordinator.groups.settings import GroupSettings
-from tailrace.coordinator.machine import Decision
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from tailrace.testing.outside import Outside, virtual_runtime
-from tests.unit.coordinator.groups.stage import GROUP, Broker, Member, subscription
+from tests.properties.shaky_broker import (
+    FAULTS_OF_BROKERS,
+    LostError,
+    ShakyBroker,
+    Step,
+    steps_of,
+)
+from tests.unit.coordinator.groups.stage import GROUP, Member, subscription
 
-T = TypeVar("T")
-Step = tuple[str, Any]
-"""An event, and a number: its consumer, how often it happens, or its seconds."""
 PARTITIONS = 6
 SEEDS = 50 if settings.get_current_profile_name() == "default" else settings().max_examples
 """A seed takes 0.1 s, so the tests of every change play few."""
 STATIC = (None, None, None, "one", "two")
 """The instance id of each consumer."""
-REQUEST_TIMEOUT = 40.0
 BACKOFF = 0.3
 BEAT = 3.0
 QUIET = 200.0
 """Seconds after which all is settled: sessions have 10, rebalances 20."""
-
-
-class LostError(Exception):
-    """A request or its reply did not come through."""
-
-
-class ShakyBroker(Broker):
-    """A broker behind a network that loses things."""
-
-    requests_lost = 0
-    """Number of the next requests that are lost."""
-    replies_lost = 0
-    """Number of the next replies that are lost."""
-    starts = 0
-
-    async def run(self, decide: Callable[[GroupMachine, int], Decision[T]]) -> T:
-        """The reply, if it comes.
-
-        Raises:
-            LostError: the request or its reply is lost, or takes longer than a client waits.
-            TailraceError: from the shard.
-        """
-        if self.requests_lost:
-            self.requests_lost -= 1
-            raise LostError
-        try:
-            async with asyncio.timeout(REQUEST_TIMEOUT):
-                reply = await super().run(decide)
-        except TimeoutError as error:
-            raise LostError from error
-        if self.replies_lost:
-            self.replies_lost -= 1
-            raise LostError
-        return reply
-
-    async def restart(self, *, records: int | None = None) -> None:
-        """Stop and start again."""
-        self.starts += 1
-        await super().restart(records=records)
 
 
 @dataclass
@@ -240,22 +199,8 @@ class Stage:
                 consumer.wants_to_join = True
             case ("broker", _):
                 await self.restart()
-            case ("lose requests", count):
-                self.broker.requests_lost = count
-            case ("lose replies", count):
-                self.broker.replies_lost = count
-            case ("refuse", seconds):
-                self.broker.log.refusal = OSError(28, "no space left on device")
-                await self.broker.passes(seconds)
-                self.broker.log.refusal = None
-            case ("hold", seconds):
-                self.broker.log.hold_commits()
-                await self.broker.passes(seconds)
-                self.broker.log.commit()
-            case ("pass", seconds):
-                await self.broker.passes(seconds)
             case _:
-                pass
+                await self.broker.suffer(step)
 
     async def restart(self) -> None:
         """Restart the broker: it must have every offset that was acknowledged."""
@@ -292,36 +237,7 @@ class Stage:
         assert owned == list(range(PARTITIONS))
 
 
-SECONDS = (0.001, 0.3, 1.0, 2.9, 3.1, 7.0, 12.0, 25.0)
-FAULTS = (
-    "crash",
-    "leave",
-    "again",
-    "change",
-    "refuse",
-    "hold",
-    "lose requests",
-    "lose replies",
-    "broker",
-)
-
-
-def steps_of(seed: int) -> Iterator[Step]:
-    """Events, one after the other: consumers start, time passes, and things go wrong."""
-    chance = random.Random(seed)
-    for _ in range(chance.randrange(10, 60)):
-        number = chance.randrange(len(STATIC))
-        match chance.choices(("start", "pass", "fault"), (3, 4, 3))[0]:
-            case "start":
-                yield "start", number
-            case "pass":
-                yield "pass", chance.choice(SECONDS)
-            case _:
-                fault = chance.choice(FAULTS)
-                if fault in {"refuse", "hold"}:
-                    yield fault, chance.choice(SECONDS)
-                else:
-                    yield fault, number
+FAULTS = ("crash", "leave", "again", "change", *FAULTS_OF_BROKERS)
 
 
 @settings(max_examples=SEEDS)
@@ -336,7 +252,7 @@ def test_a_group_comes_to_rest_and_nobody_was_told_anything_wrong(seed: int) -> 
     async def scenario(outside: Outside) -> None:
         stage = Stage(outside)
         await stage.broker.start()
-        for step in steps_of(seed):
+        for step in steps_of(seed, starts=["start"], clients=len(STATIC), faults=FAULTS):
             await stage.act(step)
         await stage.settle()
         await stage.restart()

@@ -1,8 +1,6 @@
 """Groups of consumers of both protocols that join, crash and come back, on a shaky broker."""
 
 import asyncio
-import random
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,16 +15,14 @@ from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.outside import Outside, virtual_runtime
-from tests.properties.test_groups import (
-    BACKOFF,
-    BEAT,
-    QUIET,
-    SECONDS,
-    FencedError,
+from tests.properties.shaky_broker import (
+    FAULTS_OF_BROKERS,
     LostError,
     ShakyBroker,
     Step,
+    steps_of,
 )
+from tests.properties.test_groups import BACKOFF, BEAT, QUIET, FencedError
 from tests.unit.coordinator.groups.stage import GROUP, commit
 from tests.unit.coordinator.groups_consumer.mixed_stage import (
     COUNT,
@@ -185,20 +181,8 @@ class Stage:
                 self.broker.topics.put("b", number + 1)
             case ("broker", _):
                 await self.restart()
-            case ("lose requests", count):
-                self.broker.requests_lost = count
-            case ("lose replies", count):
-                self.broker.replies_lost = count
-            case ("refuse", seconds):
-                self.broker.log.refusal = OSError(28, "no space left on device")
-                await self.broker.passes(seconds)
-                self.broker.log.refusal = None
-            case ("hold", seconds):
-                self.broker.log.hold_commits()
-                await self.broker.passes(seconds)
-                self.broker.log.commit()
-            case ("pass", seconds):
-                await self.broker.passes(seconds)
+            case _:
+                await self.broker.suffer(step)
         self.check_owners()
 
     async def _stop(self, number: int, *, has_left: bool) -> None:
@@ -252,25 +236,7 @@ class Stage:
         assert sorted(n for each in running for n in each.owned) == list(range(COUNT))
 
 
-FAULTS = ("crash", "leave", "topic", "refuse", "hold", "lose requests", "lose replies", "broker")
-
-
-def steps_of(seed: int, kinds: tuple[str, ...]) -> Iterator[Step]:
-    """Events, one after the other: clients start, time passes, and things go wrong."""
-    chance = random.Random(seed)
-    for _ in range(chance.randrange(10, 60)):
-        number = chance.randrange(len(STATIC))
-        match chance.choices(("start", "pass", "fault"), (3, 4, 3))[0]:
-            case "start":
-                yield chance.choice(kinds), number
-            case "pass":
-                yield "pass", chance.choice(SECONDS)
-            case _:
-                fault = chance.choice(FAULTS)
-                if fault in {"refuse", "hold"}:
-                    yield fault, chance.choice(SECONDS)
-                else:
-                    yield fault, number
+FAULTS = ("crash", "leave", "topic", *FAULTS_OF_BROKERS)
 
 
 @pytest.mark.parametrize("kinds", [(CONSUMER,), (CONSUMER, CLASSIC)], ids=["consumer", "mixed"])
@@ -296,7 +262,7 @@ def play(kinds: tuple[str, ...], seed: int) -> None:
     async def scenario(outside: Outside) -> None:
         stage = Stage(outside)
         await stage.broker.start()
-        for step in steps_of(seed, kinds):
+        for step in steps_of(seed, starts=kinds, clients=len(STATIC), faults=FAULTS):
             await stage.act(step)
         await stage.settle()
         await stage.restart()
