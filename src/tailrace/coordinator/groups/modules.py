@@ -1,4 +1,4 @@
-"""Makes ready what a partition of groups needs; a worker thread imports it.
+"""Make a partition of groups ready to be led; imported on a worker thread.
 
 So the first record of a type and the first regular expression do not hold up the event loop.
 """

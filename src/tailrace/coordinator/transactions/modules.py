@@ -1,4 +1,4 @@
-"""Makes ready what a partition of transactions needs; a worker thread imports it."""
+"""Make a partition of transactions ready to be led; imported on a worker thread."""
 
 from tailrace.coordinator.transactions.coordinator import TransactionCoordinator
 from tailrace.coordinator.transactions.leader_markers import LeaderMarkers, LocalMarkers
