@@ -44,7 +44,7 @@ async def decide(
     try:
         return await services.groups.shard_of(group_id).run(decision)
     except CoordinatorNotAvailableError as error:
-        return _unavailable(error)
+        return unavailable_code(error)
     except TailraceError as error:
         return error_code(error)
 
@@ -171,7 +171,7 @@ def _in_turns(offsets: Sequence[OffsetToCommit]) -> Iterator[Sequence[OffsetToCo
     yield offsets[start:]
 
 
-def _unavailable(error: CoordinatorNotAvailableError) -> ErrorCode:
+def unavailable_code(error: CoordinatorNotAvailableError) -> ErrorCode:
     """The code that tells a client to ask again, to ask elsewhere, or to give up; as in Kafka."""
     match error.__cause__:
         case TimeoutError():

@@ -115,7 +115,7 @@ async def _fetch(
             lambda groups, _: groups.committed_partitions(group_id, fetcher=fetcher),
         )
         if isinstance(known, ErrorCode):
-            return OffsetFetchResponseGroup(group_id=group_id, error_code=known)
+            return _refused(group_id, known)
         asked = await _of_all(services, known, version=version, slices=slices)
     wanted = [
         TopicPartition(topic.name, index)
@@ -134,10 +134,17 @@ async def _fetch(
         ),
     )
     if isinstance(answer, ErrorCode):
-        return OffsetFetchResponseGroup(group_id=group_id, error_code=answer)
+        return _refused(group_id, answer)
     found = {each.partition: each for each in answer}
     topics = [await _answered(each, found, slices=slices) for each in asked]
     return OffsetFetchResponseGroup(group_id=group_id, topics=tuple(topics))
+
+
+def _refused(group_id: str, code: ErrorCode) -> OffsetFetchResponseGroup:
+    # As in Kafka: a consumer that fetches does not expect the other code.
+    if code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        code = ErrorCode.NOT_COORDINATOR
+    return OffsetFetchResponseGroup(group_id=group_id, error_code=code)
 
 
 def _named(services: Services, topic: OffsetFetchRequestTopics, version: int) -> _Topic:

@@ -15,7 +15,8 @@ from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.coordinator.placement import partition_of
 from tailrace.coordinator.transactions.requests import AddPartitions
 from tailrace.coordinator.transactions.state import CLASSIC, EPOCH_PER_TRANSACTION
-from tailrace.errors import FatalError, TailraceError
+from tailrace.errors import TailraceError
+from tailrace.handlers.groups import unavailable_code
 from tailrace.handlers.services import Services, error_code
 from tailrace.handlers.transactions import ask_coordinator, error_of_verification
 from tailrace.model import OFFSETS_TOPIC, ProducerEpoch, ProducerId, TopicPartition
@@ -30,10 +31,18 @@ from tailrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from tailrace.runtime.slices import Slices
+from tailrace.storage.producers import (
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
+    ProducerSequenceError,
+)
 
 LOADING_SINCE = 2
 ABORTABLE_SINCE = 4
 ADDS_SINCE = 5
+
+_REFUSALS = (InvalidProducerEpochError, InvalidTransactionStateError, ProducerSequenceError)
+"""Errors of a log that refuses a producer: its epoch is old, or its transaction is over."""
 
 
 async def handle_txn_offset_commit(
@@ -133,9 +142,10 @@ async def _verified(
 
 
 def _code_of(error: TailraceError, version: int) -> ErrorCode:
-    if isinstance(error, CoordinatorNotAvailableError) and isinstance(error.__cause__, FatalError):
-        # The log has refused the producer: its epoch is old, or its transaction is over.
-        return error_code(error.__cause__)
+    if isinstance(error, CoordinatorNotAvailableError):
+        if isinstance(error.__cause__, _REFUSALS):
+            return error_code(error.__cause__)
+        return unavailable_code(error)
     return _for_version(error_code(error), version)
 
 

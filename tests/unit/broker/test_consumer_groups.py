@@ -212,7 +212,7 @@ async def test_an_older_epoch_commits_by_name_what_the_member_had_then(outside: 
 async def test_a_transaction_commits_by_name_what_the_member_had_at_an_older_epoch(
     outside: Outside,
 ) -> None:
-    """The same as without a transaction; TxnOffsetCommit names topics in all of its versions."""
+    """TxnOffsetCommit names topics in all of its versions; all of its offsets count, or none."""
     async with running(outside) as broker:
         client = await begin(outside, broker)
         await create_topic(client.peer, "t")

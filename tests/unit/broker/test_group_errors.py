@@ -1,5 +1,6 @@
 """Requests of groups and the log of their shard: refusals, and batches that have to fit."""
 
+import asyncio
 import logging
 import random
 from collections.abc import Awaitable
@@ -24,14 +25,27 @@ from tailrace.errors import RecordTooLargeError, StorageError
 from tailrace.handlers.groups import commit_offsets, decide, forget_topic
 from tailrace.handlers.heartbeat import handle_heartbeat
 from tailrace.handlers.list_groups import handle_list_groups
-from tailrace.model import OFFSETS_TOPIC, LeaderEpoch, TopicPartition
+from tailrace.handlers.offset_fetch import handle_offset_fetch
+from tailrace.handlers.txn_offset_commit import handle_txn_offset_commit
+from tailrace.model import OFFSETS_TOPIC, LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.heartbeat import HeartbeatRequest
 from tailrace.protocol.messages.list_groups import ListGroupsRequest
+from tailrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from tailrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from tailrace.records.batch import Batch
 from tailrace.replication.partition import UnknownPartitionError
+from tailrace.storage.producers import InvalidProducerEpochError
 from tailrace.testing import Outside
 from tailrace.testing.coordinator_log import MemoryPartitionLog
 from tests.unit.coordinator.groups_consumer.group_shard import MemoryTopics
@@ -55,6 +69,7 @@ async def loaded(outside: Outside, *logs: MemoryPartitionLog) -> Any:
             ),
             GroupRecordCodec(),
             clock=outside.runtime.clock,
+            commit_timeout_ms=5_000,
         )
 
     shards = Shards(shard, partition_count=lambda: len(logs))
@@ -73,18 +88,22 @@ def committing(group_id: str, count: int, *, metadata: str = "") -> Commit:
     return Commit(group_id=group_id, committer=Committer(-1, "", None), offsets=offsets, version=9)
 
 
-@pytest.mark.parametrize(
-    ("refusal", "code"),
-    [
-        (UnknownPartitionError("no such partition"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (StorageError("the directory has failed"), ErrorCode.NOT_COORDINATOR),
-        (OSError(5, "input/output error"), ErrorCode.NOT_COORDINATOR),
-        (
-            RecordTooLargeError(2_000_000, limit=1_048_588, setting="max.message.bytes"),
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-        ),
-    ],
+LOG_REFUSALS = [
+    (UnknownPartitionError("no such partition"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (StorageError("the directory has failed"), ErrorCode.NOT_COORDINATOR),
+    (OSError(5, "input/output error"), ErrorCode.NOT_COORDINATOR),
+    (
+        RecordTooLargeError(2_000_000, limit=1_048_588, setting="max.message.bytes"),
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ),
+]
+"""Errors of the log of a partition of groups, and the code that a client gets."""
+FENCED = InvalidProducerEpochError(
+    ProducerId(1), epoch=ProducerEpoch(0), known_epoch=ProducerEpoch(1)
 )
+
+
+@pytest.mark.parametrize(("refusal", "code"), LOG_REFUSALS)
 async def test_the_code_says_whether_to_ask_again_or_elsewhere(
     outside: Outside, refusal: Exception, code: ErrorCode
 ) -> None:
@@ -97,6 +116,58 @@ async def test_the_code_says_whether_to_ask_again_or_elsewhere(
         return Decision(reply=None, records=(group_tombstone("g"),))
 
     assert await decide(services, "g", write) is code
+    await services.groups.stop()
+
+
+@pytest.mark.parametrize("topics", [None, (OffsetFetchRequestTopics(name="t"),)])
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_fetch_of_what_cannot_be_committed_looks_for_another_coordinator(
+    outside: Outside,
+    is_lost: bool,  # noqa: FBT001 - a case
+    topics: tuple[OffsetFetchRequestTopics, ...] | None,
+) -> None:
+    """The commit before it is lost with its log, or takes too long."""
+    log = MemoryPartitionLog(TopicPartition(OFFSETS_TOPIC, 0))
+    services = await loaded(outside, log)
+    log.hold_commits()
+    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=topics),))
+    fetching = asyncio.ensure_future(
+        handle_offset_fetch(services, HEADER._replace(api_version=9), request)
+    )
+    await outside.pass_time(1)
+    if is_lost:
+        log.lose(UnknownPartitionError("no such partition"))
+    else:
+        await outside.pass_time(5)
+    assert (await fetching).groups[0].error_code == ErrorCode.NOT_COORDINATOR
+    await services.groups.stop()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "code"),
+    [
+        *LOG_REFUSALS,
+        (FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
+    ],
+)
+async def test_the_code_of_a_transactions_commit_says_what_to_do(
+    outside: Outside, refusal: Exception, code: ErrorCode
+) -> None:
+    """It is that of other requests; and a producer hears what the log has against it."""
+    log = MemoryPartitionLog(TopicPartition(OFFSETS_TOPIC, 0))
+    services = await loaded(outside, log)
+    services.find_topic = lambda _name, _topic_id: DELETED
+    log.refusal = refusal
+    partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=1,
+        producer_epoch=0,
+        topics=(TxnOffsetCommitRequestTopic(name="t", partitions=(partition,)),),
+    )
+    answer = await handle_txn_offset_commit(services, HEADER._replace(api_version=4), request)
+    assert answer.topics[0].partitions[0].error_code == code
     await services.groups.stop()
 
 
@@ -200,7 +271,7 @@ async def test_groups_are_not_listed_while_one_of_their_partitions_loads(outside
 
 
 async def test_a_topic_is_forgotten_by_groups_of_all_partitions(outside: Outside) -> None:
-    """Their offsets of it are deleted in the logs of all of them."""
+    """Their offsets of the topic are deleted in the logs of all of them."""
     logs = logs_of(3)
     groups = await one_group_in_each(outside, logs)
     services = await loaded(outside, *logs)
