@@ -18,7 +18,9 @@ Behaviour:
     news: records, another high watermark or log start, an error. `fetch_sessions` has the rules.
   - A read_committed consumer gets records below the last stable offset, and the list of aborted
     transactions among them; it drops their batches itself.
-Version notes: v7 has sessions; v9 checks the leader epoch (KIP-320); v13 names topics by id.
+Version notes: v7 has sessions; v9 checks the leader epoch (KIP-320); from v12 on a client may send
+    the epoch of its last record, and is told where its log has left this one, without records
+    (KIP-595); v13 names topics by id.
 Not done: followers, a nearer replica (KIP-392).
 """
 
@@ -38,6 +40,7 @@ from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -48,6 +51,7 @@ from tailrace.replication.partition import Partition
 from tailrace.replication.waiting import Signal, Watched
 from tailrace.runtime.files import without_waiting
 from tailrace.runtime.slices import Slices, each_in_slices
+from tailrace.storage.epochs import EpochEnd
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
 
@@ -182,7 +186,8 @@ class _Reading:
         self._bytes_max = min(max(request.max_bytes, 0), services.fetch_bytes_max)
         self._size = 0
         """Bytes of records in all answers together."""
-        self._has_error = False
+        self._is_urgent = False
+        """Whether an answer has an error, or a log that has to be cut."""
         self._parts: dict[Watched, _RequestedPartition] = {}
 
     @property
@@ -190,7 +195,7 @@ class _Reading:
         """Whether the response can be sent now."""
         # Never wait for more bytes than the response may have.
         bytes_min = min(self._request.min_bytes, self._bytes_max)
-        return self._has_error or self._size >= bytes_min or not self.answered
+        return self._is_urgent or self._size >= bytes_min or not self.answered
 
     def parts(self) -> Iterator[_RequestedPartition]:
         """Every partition of the request, in the order of their turns."""
@@ -231,6 +236,12 @@ class _Reading:
             if self._signal is not None:
                 partition.appended.add(self._signal)
             partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
+            end = partition.divergence(
+                Offset(wanted.fetch_offset), LeaderEpoch(wanted.last_fetched_epoch)
+            )
+            if end is not None:
+                self._put(part, _diverging(wanted, partition, end))
+                return
             bytes_max, is_first_whole = self._room_for(part)
             found = partition.read(
                 Offset(wanted.fetch_offset),
@@ -294,8 +305,8 @@ class _Reading:
         size = len(answer.records or b"")
         self._size += size - part.size
         part.size = size
-        if answer.error_code:
-            self._has_error = True
+        if answer.error_code or answer.diverging_epoch.epoch >= 0:
+            self._is_urgent = True
 
 
 def _is_long(request: FetchRequest) -> bool:
@@ -328,6 +339,19 @@ def _aborted(found: ReadSlice) -> tuple[AbortedTransaction, ...]:
 def _failed(wanted: FetchPartition, code: ErrorCode) -> PartitionData:
     return PartitionData(
         partition_index=wanted.partition, error_code=code, high_watermark=-1, records=b""
+    )
+
+
+def _diverging(wanted: FetchPartition, partition: Partition, end: EpochEnd) -> PartitionData:
+    positions = partition.log.positions
+    return PartitionData(
+        partition_index=wanted.partition,
+        error_code=ErrorCode.NONE,
+        high_watermark=positions.high_watermark,
+        last_stable_offset=positions.last_stable,
+        log_start_offset=partition.log.start_offset,
+        diverging_epoch=EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset),
+        records=b"",
     )
 
 

@@ -294,6 +294,24 @@ class Partition:
             return EpochEnd(epoch, log_end)
         return self.log.epochs.end_offset_for(epoch, log_end=log_end)
 
+    def divergence(self, offset: Offset, last_epoch: LeaderEpoch) -> EpochEnd | None:
+        """The end of the last epoch that another log has in common (KIP-595); None: both are equal.
+
+        The other log ends at `offset`, with a record of `last_epoch`; a negative one is not
+        checked.
+
+        Raises:
+            OffsetOutOfRangeError: this log does not know the epoch, or begins behind the offset.
+        """
+        if last_epoch < 0:
+            return None
+        end = self.end_of_epoch(last_epoch)
+        if end.epoch < 0 or offset < self.log.start_offset:
+            raise OffsetOutOfRangeError(
+                offset, log_start_offset=self.log.start_offset, log_end_offset=self.log.end_offset
+            )
+        return end if end.epoch < last_epoch or end.end_offset < offset else None
+
     def failed(self, error: OSError) -> None:
         """Handle a device error: log a full disk, else take the directory out of service.
 

@@ -13,6 +13,7 @@ from tailrace.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import Outside, Peer
 from tests.unit.broker.brokers import batch, connect, create_topic, fetch, produce, running
 
@@ -114,6 +115,19 @@ async def test_an_offline_partition_has_no_epochs(outside: Outside) -> None:
         assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
+def fetching(offset: int, *, current: int = -1, last: int = -1) -> FetchRequest:
+    """A Fetch of partition 0 that is answered at its deadline if there is nothing to tell."""
+    wanted = FetchPartition(
+        partition=0,
+        fetch_offset=offset,
+        partition_max_bytes=2**20,
+        current_leader_epoch=current,
+        last_fetched_epoch=last,
+    )
+    topics = (FetchTopic(topic="t", partitions=(wanted,)),)
+    return FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics)
+
+
 @pytest.mark.parametrize(
     ("current", "code"),
     [
@@ -129,13 +143,51 @@ async def test_a_fetch_needs_the_leader_epoch_of_the_broker(
     """It gets no records under another one, since the logs may differ; -1 is not checked."""
     await write_epochs(outside)
     async with running(outside) as broker:
-        wanted = FetchPartition(
-            partition=0, current_leader_epoch=current, fetch_offset=0, partition_max_bytes=2**20
-        )
-        request = FetchRequest(
-            max_wait_ms=0, min_bytes=1, topics=(FetchTopic(topic="t", partitions=(wanted,)),)
-        )
-        found = await fetch(connect(outside, broker), request)
+        found = await fetch(connect(outside, broker), fetching(0, current=current))
         assert found.error_code == code
         assert bool(found.records) is (code is ErrorCode.NONE)
         assert found.high_watermark == (CURRENT if code is ErrorCode.NONE else -1)
+
+
+@pytest.mark.parametrize(
+    ("last", "offset", "diverging"),
+    [
+        (0, 2, None),
+        (2, 3, None),
+        (4, 4, None),
+        (-1, 3, None),
+        (-7, 3, None),
+        (0, 3, (0, 2)),
+        (1, 2, (0, 2)),
+        (3, 3, (2, 3)),
+        (4, 5, (4, 4)),
+    ],
+)
+async def test_a_fetch_is_told_where_its_log_has_left_that_of_the_leader(
+    outside: Outside, last: int, offset: int, diverging: tuple[int, int] | None
+) -> None:
+    """The epoch of its last record ends before its offset, or is not known: it gets no records."""
+    await write_epochs(outside)
+    async with running(outside) as broker:
+        before = outside.loop.time()
+        request = fetching(offset, last=last, current=CURRENT)
+        found = await fetch(connect(outside, broker), request)
+        end = found.diverging_epoch
+        assert (found.error_code, found.high_watermark) == (ErrorCode.NONE, 4)
+        assert (end.epoch, end.end_offset) == ((-1, -1) if diverging is None else diverging)
+        assert bool(found.records) is (diverging is None and offset < 4)
+        has_waited = outside.loop.time() - before >= 0.5
+        assert has_waited is (diverging is None and offset == 4)
+
+
+@pytest.mark.parametrize(("last", "offset"), [(5, 4), (2, 1), (4, 1)])
+async def test_a_fetch_of_what_the_leader_cannot_compare_is_out_of_range(
+    outside: Outside, last: int, offset: int
+) -> None:
+    """An epoch that it has not seen, or an offset below its log start."""
+    await write_epochs(outside)
+    async with running(outside) as broker:
+        raise_log_start(broker.replicas.find(TopicPartition("t", 0)).log, 2)
+        found = await fetch(connect(outside, broker), fetching(offset, last=last))
+        assert found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert found.log_start_offset == 2
