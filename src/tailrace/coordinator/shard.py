@@ -182,7 +182,7 @@ class Shard(Generic[M]):
         """Take no more requests, and answer the parked ones: look the coordinator up again."""
         was_active, self.state = self.state is ShardState.ACTIVE, ShardState.STOPPED
         if was_active:
-            self._machine.stop(NotCoordinatorError(f"{self._log.partition} has another leader now"))
+            self._stop_machine(f"{self._log.partition} has another leader now")
 
     @property
     def machine(self) -> M:
@@ -233,7 +233,6 @@ class Shard(Generic[M]):
             CoordinatorNotAvailableError: the records could not be written, and nothing has changed.
             TailraceError: from `decide`.
         """
-        assert self.runs_at_once
         reply = self._decided(decide).reply
         assert not isinstance(reply, Awaitable)
         return reply
@@ -325,7 +324,7 @@ class Shard(Generic[M]):
             self.state = ShardState.FAILED
             logger.exception("coordinator_replay_failed partition=%s", self._log.partition)
             # It takes no more decisions, so its deadlines end, and nobody waits for a reply.
-            self._machine.stop(NotCoordinatorError(f"{self._log.partition} has failed"))
+            self._stop_machine(f"{self._log.partition} has failed")
             raise
 
     def _decided(self, decide: Callable[[M, int], Decision[T]]) -> Decision[T]:
@@ -333,6 +332,13 @@ class Shard(Generic[M]):
         if decision.records:
             self._append(decision)
         return decision
+
+    def _stop_machine(self, reason: str) -> None:
+        try:
+            self._machine.stop(NotCoordinatorError(reason))
+        except Exception:
+            # A bug in a machine: its partition goes all the same, and so does what comes behind it.
+            logger.exception("coordinator_stop_failed partition=%s", self._log.partition)
 
     def _append(self, decision: Decision[object]) -> None:
         batch = self._batch_of(decision)

@@ -58,8 +58,8 @@ class Shards(Generic[M]):
         """Stop the shard of a partition that another broker leads since `leader_epoch`.
 
         Does nothing if this broker leads it in that epoch or a newer one. None: the partition is
-        not here any more, with any leader.
-        """
+                not here any more.
+                """
         led = self._led.get(number)
         if led is None or (leader_epoch is not None and led.leader_epoch >= leader_epoch):
             return

@@ -14,10 +14,12 @@ from tailrace.coordinator.machine import Decision, TransactionalProducer
 from tailrace.coordinator.shard import Shard, ShardState
 from tailrace.errors import RetriableError
 from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId
+from tailrace.records import layout
 from tailrace.records.builder import BatchBuilder
 from tailrace.testing.coordinator_log import MemoryPartitionLog
 from tailrace.testing.outside import Outside, virtual_runtime
 from tests.unit.coordinator.tally import PARTITION, Tally, TallyCodec, tally_on
+from tests.unit.storage.plans import changed
 
 PRODUCER = TransactionalProducer(ProducerId(7), ProducerEpoch(0))
 
@@ -236,6 +238,10 @@ def test_requests_are_refused_while_a_shard_loads_and_after_it_has_stopped() -> 
             await parked
         with pytest.raises(NotCoordinatorError):
             await count(shard, "a")
+        with pytest.raises(NotCoordinatorError):
+            await shard.run(lambda tally, _: tally.add("a", 1, producer=PRODUCER))
+        with pytest.raises(NotCoordinatorError):
+            await shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
@@ -307,6 +313,23 @@ def test_records_of_an_unknown_type_are_skipped() -> None:
 
     async def scenario(outside: Outside) -> None:
         shard = await loaded(outside, MemoryPartitionLog(PARTITION, (builder.build(),)))
+        assert await count(shard, "a") == 5
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_batch_that_compaction_has_emptied_changes_nothing() -> None:
+    """The last batch of a segment keeps its header, though its records are gone."""
+    builder = BatchBuilder()
+    builder.append(b"a", (5).to_bytes(8, "big"), timestamp=1)
+    whole = builder.build()
+    empty = changed(bytearray(whole), layout.RECORD_COUNT_POSITION, bytes(4))[: layout.HEADER_SIZE]
+    layout.LENGTH.pack_into(empty, layout.LENGTH_POSITION, len(empty) - layout.LOG_OVERHEAD)
+    changed(empty, layout.MAGIC_POSITION, bytes([layout.MAGIC]))
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, MemoryPartitionLog(PARTITION, (whole, bytes(empty))))
         assert await count(shard, "a") == 5
 
     with virtual_runtime() as outside:

@@ -7,11 +7,12 @@ import pytest
 
 from tailrace.coordinator.errors import NotCoordinatorError
 from tailrace.coordinator.placement import partition_of
+from tailrace.coordinator.shard import Shard
 from tailrace.coordinator.shards import Shards
 from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.testing.coordinator_log import MemoryPartitionLog
 from tailrace.testing.outside import Outside, virtual_runtime
-from tests.unit.coordinator.tally import PARTITION, Tally, tally_on
+from tests.unit.coordinator.tally import PARTITION, Tally, TallyCodec, tally_on
 
 FIRST = LeaderEpoch(10)
 """The epoch in which this broker begins to lead a partition."""
@@ -152,6 +153,37 @@ def test_a_late_word_of_an_older_leader_does_not_stop_a_shard() -> None:
         with pytest.raises(NotCoordinatorError):
             shards.shard_of("a")
         await shards.stop()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_machine_that_fails_to_stop_does_not_keep_its_partition() -> None:
+    """A bug is logged; the others stop too, and the partition can be led again."""
+
+    class Broken(Tally):
+        def stop(self, error: Exception) -> None:
+            raise RuntimeError(f"a bug in the machine, told {error}")
+
+    async def scenario(outside: Outside) -> None:
+        shards = Shards[Tally](
+            lambda log: Shard(log, Broken, TallyCodec(), clock=outside.runtime.clock),
+            partition_count=lambda: 2,
+        )
+        logs = [MemoryPartitionLog(TopicPartition("__tally", each)) for each in range(2)]
+        for log in logs:
+            shards.lead(log, leader_epoch=FIRST)
+        await outside.pass_time(1)
+        stopped = list(shards)
+        shards.resign(0)
+        assert list(shards) == stopped[1:]
+        with pytest.raises(NotCoordinatorError):
+            _ = stopped[0].machine
+        shards.lead(logs[0], leader_epoch=FIRST)
+        await outside.pass_time(1)
+        assert len(list(shards)) == 2
+        await shards.stop()
+        assert list(shards) == []
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))

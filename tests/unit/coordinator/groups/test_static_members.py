@@ -7,6 +7,7 @@ from tailrace.coordinator.groups.classic_group import ClassicState
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.leave_group import MemberIdentity
 from tests.unit.coordinator.groups.stage import (
+    DELAY,
     MOMENT,
     REBALANCE,
     SESSION,
@@ -104,6 +105,35 @@ async def test_an_instance_that_is_not_known_is_a_stranger(broker: Broker) -> No
         assert await other.commit(1) == unknown
         assert await other.leave() == unknown
     assert broker.state is ClassicState.STABLE
+
+
+@on_stage()
+async def test_a_static_member_that_asks_again_with_its_id_changes_nothing(broker: Broker) -> None:
+    """Its answer was lost: before the sync, and as a follower of a stable group."""
+    leader, follower = (Member(broker, name, instance_id=name) for name in ("leader", "follower"))
+    joining = [leader.join(), follower.join()]
+    await broker.passes(DELAY * 2)
+    first, second = [await each for each in joining]
+    assert (await leader.join_once(), await follower.join_once()) == (first, second)
+    assert broker.state.value == "CompletingRebalance"
+    await synced(broker, leader, follower)
+    before = len(broker.log.content)
+    again = await follower.join_once()
+    assert (again.generation_id, again.leader, again.members) == (1, leader.member_id, ())
+    assert broker.state is ClassicState.STABLE
+    assert len(broker.log.content) == before
+
+
+@on_stage()
+async def test_a_static_member_of_an_empty_group_is_a_stranger(broker: Broker) -> None:
+    """With the id that it had; without one it can join anew."""
+    [member] = await stable_static(broker, "leader")
+    assert await member.leave() == ErrorCode.NONE
+    assert broker.state is ClassicState.EMPTY
+    assert (await member.join_once()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    joining = replace(member, member_id="").join()
+    await broker.passes(DELAY * 2)
+    assert (await joining).error_code == ErrorCode.NONE
 
 
 @on_stage()

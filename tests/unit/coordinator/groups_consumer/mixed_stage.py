@@ -82,11 +82,11 @@ class MixedBroker(Broker):
         return "classic" if GROUP in self.machine.classic.groups else None
 
 
-def subscription(*topics: str, owned: frozenset[int] = frozenset()) -> bytes:
+def subscription(*topics: str, owned: frozenset[int] = frozenset(), version: int = 1) -> bytes:
     """The metadata of a consumer that owns these partitions of the topic."""
-    out = bytearray(b"\x00\x01")
+    out = bytearray(version.to_bytes(2, "big"))
     owns = (TopicPartition(topic=TOPIC, partitions=tuple(sorted(owned))),) if owned else ()
-    encode(ConsumerProtocolSubscription(topics=topics, owned_partitions=owns), 1, out)
+    encode(ConsumerProtocolSubscription(topics=topics, owned_partitions=owns), version, out)
     return bytes(out)
 
 

@@ -387,6 +387,53 @@ def test_epochs_that_are_not_the_members_are_fenced() -> None:
     run(scenario)
 
 
+def test_epochs_that_are_not_a_static_members_are_fenced() -> None:
+    """Its instance id makes no difference."""
+
+    async def scenario(coordinator: Coordinator) -> None:
+        await coordinator.send(joining("m1", instance_id="i1"))
+        await coordinator.outside.pass_time(2)
+        coordinator.topics.put("a", 7)
+        await coordinator.send(beating("m1", 2, instance_id="i1"))
+        for epoch, has in ((4, None), (1, None), (2, None), (2, "a9")):
+            request = beating("m1", epoch, has, instance_id="i1")
+            assert await refused(coordinator, request) is ErrorCode.FENCED_MEMBER_EPOCH
+        response = await coordinator.send(beating("m1", 2, "a0 a1", instance_id="i1"))
+        assert response.member_epoch == 3
+
+    run(scenario)
+
+
+def test_a_new_static_member_changes_the_group_epoch() -> None:
+    """It joins as any other, and there is a new target."""
+
+    async def scenario(coordinator: Coordinator) -> None:
+        await coordinator.send(joining("m1", instance_id="i1"))
+        coordinator.new_types()
+        response = await coordinator.send(joining("m2", instance_id="i2"))
+        assert (response.member_epoch, told(response)) == (3, "")
+        assert coordinator.new_types() == [[5, 3, 7, 7, 6, 8]]
+        assert coordinator.group.epoch == coordinator.group.target_epoch == 3
+
+    run(scenario, assignment_interval_ms=0)
+
+
+def test_topics_that_have_changed_while_a_group_was_loaded_are_found() -> None:
+    """The first heartbeat after a restart compares them with those that the log knows."""
+
+    async def scenario(coordinator: Coordinator) -> None:
+        await coordinator.send(joining("m1"))
+        await coordinator.outside.pass_time(2)
+        await coordinator.restart()
+        assert (await coordinator.send(beating("m1", 2))).member_epoch == 2
+        coordinator.topics.put("a", 7)
+        await coordinator.restart()
+        response = await coordinator.send(beating("m1", 2))
+        assert (response.member_epoch, told(response)) == (3, "a0 a1 a2 a3 a4 a5 a6")
+
+    run(scenario)
+
+
 def test_a_member_that_begins_anew_keeps_its_place() -> None:
     """Epoch 0 of a known member is accepted at any time, and gets everything it is to have."""
 

@@ -5,7 +5,7 @@ import pytest
 from tailrace.coordinator.errors import CoordinatorNotAvailableError
 from tailrace.coordinator.groups.consumer_group import MemberState
 from tailrace.coordinator.groups.settings import GroupSettings
-from tailrace.coordinator.groups.subscriptions import write_assignment
+from tailrace.coordinator.groups.subscriptions import read_assignment, write_assignment
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.leave_group import MemberIdentity
 from tests.unit.coordinator.groups.stage import GROUP, remove
@@ -577,3 +577,146 @@ async def test_an_operator_who_removes_members_removes_their_expressions(
     assert list(broker.consumers.regexes) == ["a+"]
     assert await remove(broker, MemberIdentity(member_id="", group_instance_id="two")) == [0]
     assert broker.consumers.regexes == {}
+
+
+@on_mixed_stage(assignment_interval_ms=5_000)
+async def test_a_classic_group_rebalances_if_the_last_consumer_was_replaced_before_a_new_target(
+    broker: MixedBroker,
+) -> None:
+    """The target of the consumer group is not for the members that there are."""
+    old = ConsumerClient(broker, "old", instance_id="i")
+    await old.beat()
+    one = ClassicClient(broker, "one")
+    assert (await one.join()).error_code == ErrorCode.NONE
+    assert broker.consumers.epoch > broker.consumers.target_epoch
+    new = ClassicClient(broker, "new", instance_id="i")
+    assert (await new.join()).error_code == ErrorCode.NONE
+    assert broker.type == "classic"
+    assert broker.group().state.value == "PreparingRebalance"
+    tasks = [broker.send(each.follow()) for each in (one, new)]
+    await broker.passes(1)
+    assert [await each for each in tasks] == [0, 0]
+    assert shares(one, new) == [2, 2]
+
+
+@on_mixed_stage()
+async def test_a_classic_member_whose_join_cannot_be_stored_is_none(broker: MixedBroker) -> None:
+    """It is told to ask again, nothing waits for it, and the next try succeeds."""
+    three = ConsumerClient(broker, "three")
+    await three.beat()
+    one = ClassicClient(broker, "one")
+    assert (await one.join_once()).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    broker.log.refusal = OSError(28, "no space left on device")
+    with pytest.raises(CoordinatorNotAvailableError):
+        await one.join_once()
+    broker.log.refusal = None
+    assert list(broker.consumers.members) == ["three"]
+    for _ in range(60):
+        await broker.passes(1)
+        await three.beat()
+    assert broker.consumers.epoch == three.epoch == 2
+    await settle(broker, one, three)
+    assert shares(one, three) == [2, 2]
+
+
+@on_mixed_stage()
+async def test_a_member_with_an_eager_assignor_gives_up_all_and_joins(broker: MixedBroker) -> None:
+    """It reports nothing, so that it has its target at once, with what others do not have."""
+    one = ClassicClient(broker, "one")
+    three = ConsumerClient(broker, "three")
+    await three.beat()
+    for _ in range(4):
+        await three.beat()
+        if one.generation < 0 or await one.heartbeat() != ErrorCode.NONE:
+            one.owned = frozenset()
+            assert await one.follow() == ErrorCode.NONE
+    assert shares(one, three) == [2, 2]
+    four = ConsumerClient(broker, "four")
+    await four.beat()
+    one.owned = frozenset()
+    assert await one.follow() == ErrorCode.NONE
+    member = broker.consumers.members[one.member_id]
+    assert (member.epoch, member.current.revoking) == (broker.consumers.epoch, {})
+    await settle(broker, one, three, four)
+    assert shares(one, three, four) == [1, 1, 2]
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_an_assignment_has_the_version_of_the_subscription(version: int) -> None:
+    """A consumer of any age can read what the broker has assigned to it."""
+
+    @on_mixed_stage()
+    async def scenario(broker: MixedBroker) -> None:
+        three = ConsumerClient(broker, "three")
+        await three.beat()
+        one = ClassicClient(broker, "one")
+        one.protocols = {"range": subscription(TOPIC, version=version)}
+        assert (await one.join()).error_code == ErrorCode.NONE
+        synced = await one._sync({}, {"protocol_type": "consumer", "protocol_name": "range"})
+        assert synced.error_code == ErrorCode.NONE
+        assert synced.assignment[:2] == version.to_bytes(2, "big")
+        assert read_assignment(bytes(synced.assignment)).assigned_partitions == ()
+
+    scenario()
+
+
+@on_mixed_stage()
+async def test_classic_members_leave_a_consumer_group_together(broker: MixedBroker) -> None:
+    """Each has a result of its own; the epoch grows once, by the topics that are left."""
+    broker.topics.put("b", 2)
+    one = ClassicClient(broker, "one", instance_id="i")
+    two = ClassicClient(broker, "two", protocols={"range": subscription(TOPIC, "b")})
+    three = ConsumerClient(broker, "three")
+    await three.beat()
+    assert (await one.join()).error_code == ErrorCode.NONE
+    assert (await two.join()).error_code == ErrorCode.NONE
+    before, metadata_hash = broker.consumers.epoch, broker.consumers.metadata_hash
+    codes = await remove(
+        broker,
+        MemberIdentity(member_id="", group_instance_id="i"),
+        MemberIdentity(member_id=two.member_id),
+        MemberIdentity(member_id="three"),
+        MemberIdentity(member_id="stranger"),
+        MemberIdentity(member_id="", group_instance_id="none"),
+    )
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert codes == [ErrorCode.NONE, ErrorCode.NONE, unknown, unknown, unknown]
+    assert list(broker.consumers.members) == ["three"]
+    assert broker.consumers.epoch == before + 1
+    assert broker.consumers.metadata_hash != metadata_hash
+    await broker.passes(60)
+    assert broker.consumers.members == {}
+
+
+@on_mixed_stage()
+async def test_the_group_is_classic_again_when_the_last_consumer_gives_up_nothing(
+    broker: MixedBroker,
+) -> None:
+    """Its rebalance timeout ends, though it sends heartbeats."""
+    three = ConsumerClient(broker, "three")
+    await three.beat()
+    one = ClassicClient(broker, "one")
+    assert await one.follow() == ErrorCode.NONE
+    for _ in range(20):
+        assert broker.type == "consumer"
+        await three.beat(topic_partitions=None)
+        await one.heartbeat()
+        await broker.passes(1)
+    assert broker.type == "classic"
+    assert list(broker.group().members) == [one.member_id]
+
+
+@on_mixed_stage()
+async def test_a_static_classic_member_may_restart_with_other_topics(broker: MixedBroker) -> None:
+    """The group epoch grows, and it gets its share of the new topic."""
+    broker.topics.put("b", 2)
+    three = ConsumerClient(broker, "three")
+    await three.beat()
+    one = ClassicClient(broker, "one", instance_id="i")
+    await settle(broker, three, one)
+    before = broker.consumers.epoch
+    again = ClassicClient(broker, "one", instance_id="i")
+    again.protocols = {"range": subscription(TOPIC, "b")}
+    assert (await again.join()).error_code == ErrorCode.NONE
+    assert broker.consumers.epoch == before + 1
+    assert len(broker.consumers.target[again.member_id]) == 2

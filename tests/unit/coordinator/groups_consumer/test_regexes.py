@@ -186,7 +186,7 @@ def test_an_expression_may_change_before_it_is_resolved() -> None:
 
 
 def test_another_expression_keeps_the_topics_that_the_member_names() -> None:
-    """Topics that only the old one matched are given up at once, before the new one is resolved."""
+    """Topics that only the old one has matched are given up, before the new one is resolved."""
 
     async def scenario(coordinator: Coordinator) -> None:
         fields = {"subscribed_topic_names": ("apple",), "subscribed_topic_regex": "b.*"}

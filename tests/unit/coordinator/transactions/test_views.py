@@ -106,6 +106,20 @@ def test_only_ids_that_the_client_may_see_are_listed() -> None:
     play(scenario, stored(), stored(transactional_id="u"))
 
 
+def test_an_id_is_not_described_before_its_partition_is_loaded() -> None:
+    """The client is told to ask again."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.shards.stop()
+        stage.log.seconds_per_read = 5
+        await stage.load()
+        found = await stage.coordinator.describe("t", everybody)
+        assert found.transactional_id == "t"
+        assert found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    play(scenario, stored())
+
+
 def test_a_list_waits_until_all_partitions_are_loaded() -> None:
     """A part of the transactions would look like all of them."""
 
