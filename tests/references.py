@@ -170,9 +170,12 @@ def conformance() -> str:
     return (
         "# Apache Kafka's own tests, and ours\n\n"
         + GENERATED
-        + "Every scenario that Apache Kafka's own tests of its log and of its producer check, by "
-        "the name of the upstream test method, and the test of ours that claims the same. `never` "
-        "says why a scenario has no counterpart here. `make docs` writes this page from "
+        + "Every scenario that Apache Kafka's own tests of its log, of its producer, of partitions "
+        "and of the coordinators of groups and transactions check, by the name of the upstream "
+        "test method, and the test of ours that claims the same. Scenarios of share groups and "
+        "streams groups are left out; those of coordinators and partitions are Kafka 4.3.1's. "
+        "`never` says why a scenario has no counterpart here, `not yet` what it waits for: "
+        "most of those of a partition wait for a second replica. `make docs` writes this page from "
         "`tests/conformance`; `tests/test_conformance.py` checks that every test named "
         "exists.\n\n" + "\n".join(scenarios.document(scenarios.CONFORMANCE)) + "\n"
     )
