@@ -59,7 +59,7 @@ class Shards(Generic[M]):
 
         Does nothing if this broker leads it in that epoch or a newer one. None: the partition is
                 not here any more.
-                """
+        """
         led = self._led.get(number)
         if led is None or (leader_epoch is not None and led.leader_epoch >= leader_epoch):
             return

@@ -71,7 +71,7 @@ class RepeatedCommit:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._last: tuple[object, ...] = ()
-        """The last request that was looked at, without its offsets."""
+        """The `_kind` of the last request that was looked at."""
         self._known: _Known | None = None
 
     def learn(
@@ -83,8 +83,10 @@ class RepeatedCommit:
         """
         if not isinstance(request, OffsetCommitRequest) or len(frame) > BYTES_MAX:
             return
-        looked_at = (header.api_version, header.client_id, _with_offsets(request, 0))
-        was_last, self._last = looked_at == self._last, looked_at
+        if sum(len(topic.partitions) for topic in request.topics) > OFFSETS_PER_TURN:
+            return
+        kind = _kind(header, request)
+        was_last, self._last = kind == self._last, kind
         if was_last and isinstance(answer, OffsetCommitResponse) and _is_committed(answer):
             self._known = self._known_or_none(header, request, frame)
 
@@ -154,7 +156,7 @@ class RepeatedCommit:
             for each in asked.partitions
         ]
         is_at_once = services.groups.shard_of(request.group_id).runs_at_once
-        if None in topics or not 0 < len(offsets) <= OFFSETS_PER_TURN or not is_at_once:
+        if None in topics or not offsets or not is_at_once:
             return None
         zeros, ones = (
             encode_request(
@@ -174,6 +176,25 @@ class RepeatedCommit:
         answer = _encoded(request, version, [ErrorCode.NONE] * len(offsets))
         commit = commit_of(header, request, offsets)
         return _Known(request, commit, tuple(topics), layout, constants, answer)
+
+
+def _kind(header: RequestHeader, request: OffsetCommitRequest) -> tuple[object, ...]:
+    """The values of a request that its repetitions have too."""
+    partitions = [
+        (topic.name, topic.topic_id, each.partition_index, each.committed_metadata)
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    return (
+        request.group_id,
+        request.member_id,
+        request.generation_id_or_member_epoch,
+        request.group_instance_id,
+        request.retention_time_ms,
+        header.api_version,
+        header.client_id,
+        partitions,
+    )
 
 
 def _is_committed(answer: OffsetCommitResponse) -> bool:

@@ -4,8 +4,8 @@ A request with many elements (topics, partitions) is decoded on a worker thread,
 its response is encoded there too, so that the event loop is not blocked (decision 23). The decoder
 counts the elements, and stops before it creates objects if there are too many.
 
-A connection may repeat a request; `ConnectionRepeats` answers those that need no decoding (decision
-37).
+A connection may repeat a request; `ConnectionRepeats` answers those that need no decoding
+(decisions 37 and 39).
 
 A short request may have a long response, such as Metadata for all topics. Its handler returns a
 `LongAnswer`. Only a few of these are made and encoded at the same time, because they take memory,

@@ -241,7 +241,7 @@ def test_requests_are_refused_while_a_shard_loads_and_after_it_has_stopped() -> 
         with pytest.raises(NotCoordinatorError):
             await shard.run(lambda tally, _: tally.add("a", 1, producer=PRODUCER))
         with pytest.raises(NotCoordinatorError):
-            await shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+            await shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=LeaderEpoch(0))
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))

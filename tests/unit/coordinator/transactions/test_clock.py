@@ -4,10 +4,17 @@ import asyncio
 
 import pytest
 
-from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.coordinator.transactions.state import TransactionStatus
 from tailrace.protocol.errors import ErrorCode
-from tests.unit.coordinator.transactions.stage import NOW, PRODUCER, B, Stage, play, stored
+from tests.unit.coordinator.transactions.stage import (
+    NOW,
+    PRODUCER,
+    B,
+    Stage,
+    play,
+    producer_at,
+    stored,
+)
 
 LATER = NOW + 3_600_000
 """The time of the stored state, an hour ahead of the broker's clock."""
@@ -24,7 +31,7 @@ def test_an_epoch_is_raised_at_an_earlier_time() -> None:
     """The record has the time of the request."""
 
     async def scenario(stage: Stage) -> None:
-        expected = TransactionalProducer(PRODUCER.producer_id, PRODUCER.producer_epoch + 1)
+        expected = producer_at(PRODUCER.producer_id, PRODUCER.producer_epoch + 1)
         assert await stage.init() == (NONE, expected)
         assert is_of_now(stage)
 
@@ -35,7 +42,7 @@ def test_a_producer_id_is_replaced_at_an_earlier_time() -> None:
     """Its epochs are used up."""
 
     async def scenario(stage: Stage) -> None:
-        assert await stage.init() == (NONE, TransactionalProducer(1000, 0))
+        assert await stage.init() == (NONE, producer_at(1000, 0))
         assert is_of_now(stage)
 
     play(scenario, stored(updated_ms=LATER, epoch=32_766))
