@@ -34,7 +34,7 @@ def was_compacted(files: Files, folder: str, bases: Sequence[int]) -> bool:
     Raises:
         OSError: a file cannot be read.
     """
-    return any(_has_trace(files, log_path(folder, base)) for base in bases)
+    return any(_has_trace(files, log_path(folder, base), base=base) for base in bases)
 
 
 def epochs_of_batches(files: Files, folder: str, bases: Sequence[int]) -> list[tuple[int, int]]:
@@ -137,9 +137,11 @@ def log_path(folder: str, base_offset: int) -> str:
     return f"{folder}/{names.segment_file_name(base_offset, names.LOG_SUFFIX)}"
 
 
-def _has_trace(files: Files, path: str) -> bool:
+def _has_trace(files: Files, path: str, *, base: int) -> bool:
     due = INT64_MAX
     for _, batch in _sound_batches(files, path):
+        if batch.base_offset < base:
+            return False  # The batches of another segment, whose file has a wrong name.
         if batch.base_offset > due:
             return True
         if batch.legacy is None and (

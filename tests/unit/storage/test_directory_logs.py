@@ -310,6 +310,25 @@ def test_a_log_that_was_compacted_once_may_have_gaps_for_ever() -> None:
     assert [record.offset for record in records(again)] == [0, 50, 100]
 
 
+def test_a_segment_under_another_name_does_not_explain_a_gap() -> None:
+    """A copy of a file under a far offset is set aside at the first start, not at the second."""
+    files = MemoryFiles()
+    add(started(files), count=20)
+    files = files.crash(keep_unsynced=True)
+    copied = bytearray(files.content(f"data/flights-0/{0:020d}.log"))
+    second = len(batch(b"value"))
+    copied[second : second + 8] = (5).to_bytes(8, "big")  # No checksum covers the base offset.
+    path = f"data/flights-0/{1 << 40:020d}.log"
+    files.open(path, create=True).close()
+    files.overwrite(path, bytes(copied))
+    for _ in range(2):
+        log = started(files).get(ONE)
+        assert log is not None
+        assert log.end_offset == 20
+        files = files.crash(keep_unsynced=True)
+    assert not files.exists(path)
+
+
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "cleaner-offset-checkpoint")
 
 
