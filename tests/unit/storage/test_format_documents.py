@@ -103,6 +103,9 @@ def test_cluster_image(files: MemoryFiles) -> None:
     image = ClusterImage(
         topics=MappingProxyType({"planes": topic}),
         next_producer_id=FIRST_PRODUCER_ID + PRODUCER_ID_BLOCK,
+        group_configs=MappingProxyType(
+            {"billing": MappingProxyType({"consumer.session.timeout.ms": "60000"})}
+        ),
     )
     LocalStore(files, "data").save(image)
     assert files.content(f"data/{FILE}") == block("json")
