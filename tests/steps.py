@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-SAMPLED_STEPS = 12
+SAMPLED_STEPS = 6
 """Most steps that are tried without `--every`."""
 
 Steps = Callable[[Sequence[int]], Sequence[int]]
@@ -15,5 +15,5 @@ def every(steps: Sequence[int]) -> Sequence[int]:
 
 
 def spread(steps: Sequence[int]) -> Sequence[int]:
-    """A dozen at most, spread evenly, with the last."""
+    """Six at most, spread evenly, with the last."""
     return steps[:: -max(-(-len(steps) // SAMPLED_STEPS), 1)]

@@ -278,7 +278,7 @@ def check(steps: list[tuple[str, Any]], versions: tuple[int, int]) -> None:
     assert disk == disk_due
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(STEPS, min_size=2, max_size=8), st.tuples(st.integers(2, 10), st.integers(2, 10)))
 def test_repeated_commits_are_answered_as_others_are(
     steps: list[tuple[str, Any]], versions: tuple[int, int]

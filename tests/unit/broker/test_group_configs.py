@@ -1,6 +1,7 @@
 """Settings of single consumer groups: set, described, in effect, and there after a crash."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -155,8 +156,8 @@ async def test_too_many_groups_with_settings_are_refused(outside: Outside) -> No
     """Groups need not exist, so clients could fill the memory with them."""
     async with running(outside) as broker:
         peer = connect(outside, broker)
-        for number in range(GROUPS_MAX):
-            broker.controller.configure_group(str(number), {SESSION: "60000"})
+        many = {str(number): {SESSION: "60000"} for number in range(GROUPS_MAX)}
+        broker.controller.image = replace(broker.controller.image, group_configs=many)
         assert await alter(peer, set_to(SESSION, "60000")) == ErrorCode.POLICY_VIOLATION
         assert await alter(peer, set_to(SESSION, "50000"), name="7") == 0
         assert await alter(peer, (SESSION, ConfigOperation.DELETE, None), name="8") == 0
