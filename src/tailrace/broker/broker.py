@@ -63,6 +63,9 @@ logger = logging.getLogger(__name__)
 KERNEL_CHECK_S = 1.0
 """Interval at which a broker checks whether compiled kernels are worth loading."""
 
+LAST_ANSWERS_S = 0.05
+"""Time from the failure of the last directory until connections end: it is told in the answers."""
+
 WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
 
 
@@ -303,8 +306,7 @@ class RunningBroker:
     def _directory_failed(self, directory: DirectoryLogs) -> None:
         self.replicas.directory_failed(directory)
         if _has_ended(self.logs):
-            # In the next turn, after the current requests are answered.
-            asyncio.get_running_loop().call_soon(self._server.close)
+            asyncio.get_running_loop().call_later(LAST_ANSWERS_S, self._server.close)
             self.failed.set()
 
     async def _clean(self, backoff_ms: int) -> None:
