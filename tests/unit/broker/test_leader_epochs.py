@@ -77,7 +77,7 @@ async def test_the_current_epoch_ends_at_the_log_end(outside: Outside, version: 
             await produce(peer, "t", batch(b"x"))
 
 
-@pytest.mark.parametrize(
+epochs_of_clients = pytest.mark.parametrize(
     ("current", "code"),
     [
         (CURRENT - 1, ErrorCode.FENCED_LEADER_EPOCH),
@@ -86,6 +86,10 @@ async def test_the_current_epoch_ends_at_the_log_end(outside: Outside, version: 
         (-1, ErrorCode.NONE),
     ],
 )
+"""Leader epochs that a client names, and the code of the answer."""
+
+
+@epochs_of_clients
 async def test_the_clients_epoch_must_be_the_brokers(
     outside: Outside, current: int, code: ErrorCode
 ) -> None:
@@ -128,15 +132,7 @@ def fetching(offset: int, *, current: int = -1, last: int = -1) -> FetchRequest:
     return FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics)
 
 
-@pytest.mark.parametrize(
-    ("current", "code"),
-    [
-        (CURRENT - 1, ErrorCode.FENCED_LEADER_EPOCH),
-        (CURRENT, ErrorCode.NONE),
-        (CURRENT + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
-        (-1, ErrorCode.NONE),
-    ],
-)
+@epochs_of_clients
 async def test_a_fetch_needs_the_leader_epoch_of_the_broker(
     outside: Outside, current: int, code: ErrorCode
 ) -> None:
