@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from tailrace.errors import TailraceError
 from tailrace.protocol.answers import CloseConnectionError
@@ -27,6 +27,8 @@ from tailrace.server.dispatch import ConnectionRepeats, RequestAnswers
 from tailrace.server.memory import ConnectionMemory, ReceiveTurns, RequestMemory
 from tailrace.server.receiving import RequestInput
 from tailrace.server.sending import NotCachedError, ResponseSender, StoredBytesError
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -238,17 +240,7 @@ class Connection:
 
     async def _answer(self, answer: Awaitable[list[Records]]) -> None:
         try:
-            buffers = await answer
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # Not this task was cancelled, but what it waits for: the client must not wait for ever.
-            self._answering = None
-            failure = RuntimeError("what the request waits for was cancelled")
-            failure.__cause__ = error
-            self._fail(failure)
-            return
+            buffers = await _not_abandoned(answer)
         except Exception as error:  # noqa: BLE001 - as in _guard
             self._answering = None
             self._fail(error)
@@ -276,12 +268,12 @@ class Connection:
 
     async def _read_from_device(self) -> None:
         try:
-            self._output = await self._sending.from_device(self._output)
-        except StoredBytesError as error:
+            self._output = await _not_abandoned(self._sending.from_device(self._output))
+        except Exception as error:  # noqa: BLE001 - as in _guard
+            self._reading = None
             self._fail(error)
             return
-        finally:
-            self._reading = None
+        self._reading = None
         self._is_blocked = False
         self._guard(self._flush_and_work)
 
@@ -299,3 +291,18 @@ class Connection:
     def _flush_and_work(self) -> None:
         self._flush()
         self._work()
+
+
+async def _not_abandoned(awaited: Awaitable[T]) -> T:
+    """Wait; a client must not wait for ever if what its request waits for is cancelled.
+
+    Raises:
+        RuntimeError: it was cancelled, and not the task that waits for it.
+    """
+    try:
+        return await awaited
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError("what the request waits for was cancelled") from error

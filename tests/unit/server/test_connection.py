@@ -1,6 +1,7 @@
 """A connection whose requests fail in ways that no handler should."""
 
 import asyncio
+from typing import Self
 
 import pytest
 
@@ -12,6 +13,30 @@ from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRespons
 from tailrace.server.dispatch import ConnectionRepeats, Dispatch
 from tailrace.testing import Outside
 from tests.unit.broker.brokers import connect
+
+
+class BrokenSlice:
+    """Bytes of a file that the page cache does not have, and that no thread can read either."""
+
+    path = "data/there-0/00000000000000000000.log"
+
+    def __init__(self, failure: BaseException) -> None:
+        self._failures = [BlockingIOError(), failure]
+
+    def __len__(self) -> int:
+        return 100
+
+    def read_into(self, _: memoryview) -> int:
+        """See `FileSlice`."""
+        raise self._failures.pop(0)
+
+    def behind(self, size: int) -> Self:
+        """See `FileSlice`."""
+        raise NotImplementedError
+
+    def failed(self, error: OSError) -> None:
+        """See `FileSlice`."""
+        raise NotImplementedError
 
 
 async def test_a_request_whose_handler_is_cancelled_ends_its_connection(
@@ -45,5 +70,28 @@ async def test_a_request_whose_handler_is_cancelled_ends_its_connection(
         assert "what the request waits for was cancelled" in caplog.text
         peer = connect(outside, broker)
         assert (await peer.ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)).brokers
+    finally:
+        await broker.stop()
+
+
+@pytest.mark.parametrize("failure", [ValueError("buffer too small"), asyncio.CancelledError()])
+async def test_an_answer_whose_read_from_a_device_fails_ends_its_connection(
+    outside: Outside, caplog: pytest.LogCaptureFixture, failure: BaseException
+) -> None:
+    """A fault of any kind in that read ends the connection, and the log says why."""
+
+    def around(_: Dispatch) -> Dispatch:
+        return lambda *_: [BrokenSlice(failure)]
+
+    config = broker_config({"log.dirs": "data", "listeners": "memory:0"})
+    broker = await start_broker(config, outside.runtime, around=around)
+    try:
+        asking = asyncio.ensure_future(
+            connect(outside, broker).ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
+        )
+        await asyncio.wait([asking], timeout=1)
+        assert asking.done()
+        assert asking.exception() is not None
+        assert "request_failed" in caplog.text
     finally:
         await broker.stop()
