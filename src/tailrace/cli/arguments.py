@@ -1,6 +1,11 @@
 """Options that mean the same in every command: declared once."""
 
+from typing import Final
+
 import click
+
+BOOTSTRAP: Final = ("-b", "--bootstrap", "--bootstrap-server", "bootstrap")
+"""Flags for the address of a cluster: kcat's, ours and Kafka's, and the argument that they give."""
 
 data_directory = click.option(
     "--data",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from tailrace.cli.arguments import BOOTSTRAP
 from tailrace.config import parse_assignments, read_properties
 from tailrace.errors import ConfigError
 
@@ -92,7 +93,7 @@ def on_cluster(command: FunctionT) -> FunctionT:
             help="A client setting, as security.protocol; repeatable.",
         ),
         click.option(
-            "--bootstrap", metavar="HOST:PORT", default="localhost:9092", show_default=True,
+            *BOOTSTRAP, metavar="HOST:PORT", default="localhost:9092", show_default=True,
             help="A broker of the cluster. Several: A,B.",
         ),
     ):  # fmt: skip

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from tailrace.cli.arguments import data_directory, split_directories
+from tailrace.cli.arguments import BOOTSTRAP, data_directory, split_directories
 from tailrace.cli.flags import errors_in_flags
 from tailrace.cli.on_spark import progress_bar, say, start_spark, whole_time
 from tailrace.config import parse_assignments
@@ -50,7 +50,7 @@ def _options(*options: Callable[[FunctionT], FunctionT]) -> Callable[[FunctionT]
 
 
 _reads = _options(
-    click.option("--bootstrap", metavar="HOST:PORT", help="A broker to read from."),
+    click.option(*BOOTSTRAP, metavar="HOST:PORT", help="A broker to read from."),
     click.option("--data", metavar="DIR", help="Or a data directory. Several: A,B."),
     click.option(
         "--topic", metavar="T", multiple=True, help="A topic to read; repeatable.",

@@ -36,13 +36,14 @@ def test_a_data_directory_is_the_option_data_everywhere() -> None:
 
 
 def test_commands_that_ask_a_cluster_take_the_same_options() -> None:
-    """The address, settings of the client, and a file of these have one name each."""
+    """The address as in Kafka's tools and in kcat, settings of the client, and a file of these."""
     for name in ("topic", "group", "transaction", "produce", "consume"):
         command = commands.get_command(click.Context(commands), name)
         assert command is not None
         for each in every_command(command) if isinstance(command, click.Group) else [command]:
             options = {name for parameter in each.params for name in parameter.opts}
-            assert {"--bootstrap", "--option", "--command-config"} <= options, each.name
+            address = {"-b", "--bootstrap", "--bootstrap-server"}
+            assert address | {"--option", "--command-config"} <= options, each.name
 
 
 WITHOUT = """
