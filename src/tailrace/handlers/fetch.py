@@ -50,7 +50,8 @@ from tailrace.protocol.messages.fetch import (
 from tailrace.replication.partition import Partition
 from tailrace.replication.waiting import Signal, Watched
 from tailrace.runtime.files import without_waiting
-from tailrace.runtime.slices import Slices, each_in_slices
+from tailrace.runtime.slices import Slices
+from tailrace.runtime.steps import now_or_later
 from tailrace.storage.epochs import EpochEnd
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
@@ -92,8 +93,8 @@ def handle_fetch(
     context = services.fetch_sessions.begin(request, uses_topic_ids=uses_topic_ids, now_s=now_s)
     if isinstance(context, ErrorCode):
         return FetchResponse(error_code=context)
-    response = _read_now(services, request, context)
-    return _read_later(services, request, context) if response is None else response
+    reading = _read(services, request, context)
+    return reading if context.count() > PARTS_INLINE_MAX else now_or_later(reading)
 
 
 async def _begin_later(
@@ -105,33 +106,10 @@ async def _begin_later(
     )
     if isinstance(context, ErrorCode):
         return FetchResponse(error_code=context)
-    return await _read_later(services, request, context)
+    return await _read(services, request, context)
 
 
-def _read_now(
-    services: Services, request: FetchRequest, context: FetchContext
-) -> FetchResponse | None:
-    """The response, if it is short and needs no waiting; else None."""
-    if context.count() > PARTS_INLINE_MAX:
-        return None
-    reading = _Reading(services, request, context)
-    try:
-        with without_waiting:
-            for part in reading.parts():
-                reading.read(part)
-    except _ColdReadError:
-        return None
-    if not reading.is_enough and request.max_wait_ms > 0:
-        return None
-    taken = [part for part in reading.answered if reading.take(part)]
-    return FetchResponse(
-        session_id=context.end(asyncio.get_running_loop().time()), responses=_topics_of(taken)
-    )
-
-
-async def _read_later(
-    services: Services, request: FetchRequest, context: FetchContext
-) -> FetchResponse:
+async def _read(services: Services, request: FetchRequest, context: FetchContext) -> FetchResponse:
     """The response when it has enough bytes, or when the time is over."""
     wait_ms = min(request.max_wait_ms, services.fetch_wait_ms_max)
     loop = asyncio.get_running_loop()
@@ -142,9 +120,10 @@ async def _read_later(
         for part in reading.parts():
             await reading.read_or_wait(part)
             await slices.turn()
-        is_in_time = True
+        is_in_time = request.max_wait_ms > 0
         while is_in_time and not reading.is_enough:
             is_in_time = await signal.wait_until(deadline)
+            slices = Slices()
             # Also when the time is over: records may have come in the same turn of the loop.
             for part in reading.changed():
                 await reading.read_or_wait(part)
@@ -152,8 +131,11 @@ async def _read_later(
         code = context.check()
         if code is not ErrorCode.NONE:
             return FetchResponse(error_code=code, session_id=context.end(loop.time()))
-        are_news = await each_in_slices(reading.answered, reading.take, slices)
-        taken = list(itertools.compress(reading.answered, are_news))
+        taken = []
+        for part in reading.answered:
+            if reading.take(part):
+                taken.append(part)
+            await slices.turn()
         if len(taken) > PARTS_INLINE_MAX:
             await slices.rest()  # Making and encoding the response takes another slice.
     finally:
@@ -164,8 +146,8 @@ async def _read_later(
 class _Reading:
     """The answers of a request, by partition; a later read replaces an earlier one.
 
-    With a signal it watches every partition from before its first read on, so that `changed`
-    includes partitions that were appended to in between.
+    The signal watches every partition from before its first read on, so that `changed` includes
+    partitions that were appended to in between.
     """
 
     def __init__(
@@ -174,7 +156,7 @@ class _Reading:
         request: FetchRequest,
         context: FetchContext,
         *,
-        signal: Signal | None = None,
+        signal: Signal,
     ) -> None:
         self.answered: list[_RequestedPartition] = []
         """The partitions with an answer, in the order of their turns."""
@@ -208,12 +190,10 @@ class _Reading:
 
     def changed(self) -> list[_RequestedPartition]:
         """The partitions that have changed since the last call."""
-        assert self._signal is not None
         return [self._parts[each] for each in self._signal.take_changed()]
 
     def unwatch(self) -> None:
         """Stop watching all partitions."""
-        assert self._signal is not None
         for watched in self._parts:
             watched.remove(self._signal)
 
@@ -233,8 +213,7 @@ class _Reading:
             partition = self._services.replicas.find(TopicPartition(known.name, wanted.partition))
             if self._parts.setdefault(partition.appended, part) is not part:
                 return
-            if self._signal is not None:
-                partition.appended.add(self._signal)
+            partition.appended.add(self._signal)
             partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
             end = partition.divergence(
                 Offset(wanted.fetch_offset), LeaderEpoch(wanted.last_fetched_epoch)

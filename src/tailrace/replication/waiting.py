@@ -9,17 +9,19 @@ import asyncio
 
 
 class Signal:
-    """Fires at least once after a change, and remembers what has changed."""
+    """Fires at least once after a change, and remembers what has changed; one coroutine waits."""
 
     def __init__(self) -> None:
-        self._event = asyncio.Event()
+        self._has_fired = False
+        self._waiter: asyncio.Future[None] | None = None
         self._changed: dict[Watched, None] = {}
 
     def fire(self, changed: "Watched | None" = None) -> None:
         """Wake the waiting coroutine, and remember what has changed."""
         if changed is not None:
             self._changed[changed] = None
-        self._event.set()
+        self._has_fired = True
+        _end(self._waiter)
 
     def take_changed(self) -> list["Watched"]:
         """The objects that have changed since the last call, each once."""
@@ -28,14 +30,22 @@ class Signal:
         return taken
 
     async def wait_until(self, deadline: float) -> bool:
-        """Wait for `fire`; returns False if the loop's time reaches `deadline` first."""
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._event.wait()
-        except TimeoutError:
-            return False
-        self._event.clear()
-        return True
+        """Wait for `fire`; returns False if the loop's time reaches `deadline` first.
+
+        The first step of a request may run outside of a task (`runtime.steps`), so there is no
+        `asyncio.timeout`, which also costs more.
+        """
+        if not self._has_fired:
+            loop = asyncio.get_running_loop()
+            self._waiter = loop.create_future()
+            timer = loop.call_at(deadline, _end, self._waiter)
+            try:
+                await self._waiter
+            finally:
+                timer.cancel()
+                self._waiter = None
+        has_fired, self._has_fired = self._has_fired, False
+        return has_fired
 
 
 class Watched:
@@ -56,3 +66,8 @@ class Watched:
         """Fire every signal."""
         for signal in self._signals:
             signal.fire(self)
+
+
+def _end(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
