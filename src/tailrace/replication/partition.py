@@ -10,7 +10,6 @@ logged once and may recover, any other error takes the log directory out of serv
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -237,7 +236,7 @@ class Partition:
             if self.log is log:
                 self.failed(error)
 
-        return replace(found, records=found.records.owned(failed))
+        return found._replace(records=found.records.owned(failed))
 
     def delete_records(self, before_offset: Offset) -> Offset:
         """Raise the log start to an offset, or to the high watermark for -1; returns the log start.

@@ -5,7 +5,6 @@ call. The caller gives the offset up to which a reader may read (`limit_offset`,
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tailrace.model import NO_TIMESTAMP, Offset, Position
@@ -17,8 +16,7 @@ from tailrace.storage.segment import Segment, max_timestamp_from
 from tailrace.storage.segments import Segments
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadSlice:
+class ReadSlice(NamedTuple):
     """Bytes of one segment that start with the batch that has the requested offset."""
 
     records: LogSlice | None
@@ -39,7 +37,7 @@ class ReadSlice:
 
     def upto(self, size: int) -> "ReadSlice":
         """The same with at most the first `size` bytes."""
-        return replace(self, records=None if self.records is None else self.records.upto(size))
+        return self._replace(records=None if self.records is None else self.records.upto(size))
 
 
 class _FirstBatch(NamedTuple):

@@ -38,7 +38,6 @@ from tailrace.storage.names import (
 )
 from tailrace.storage.records_file import START, BatchPosition, RecordsFile, open_records_file
 
-
 class SegmentAppend(NamedTuple):
     """Batches to append to a segment, and the values that its indexes need."""
 
@@ -85,6 +84,11 @@ class Segment:
         self.bytes_before_entry = config.index_interval_bytes
         """Bytes that may be appended before the next index entries; below 0 if they are due."""
         self._first_timestamp: int | None = None
+        self._tail: tuple[int, Position, Offset] | None = None
+        """The newest append, so that its readers need no index; None if it is not known.
+
+        Last offset of the append before it, its own position and last offset.
+        """
         self._is_finished = False
         self._finish_count = 0
         self._synced_finish = 0
@@ -159,17 +163,20 @@ class Segment:
         """
         assert not self._is_finished
         assert self.can_hold(planned.last_offset)
-        data, _, max_timestamp, max_timestamp_offset = planned
+        data, last_offset, max_timestamp, max_timestamp_offset = planned
         newest = self.newest
         if max_timestamp > newest.timestamp:
             newest = TimestampOffset(max_timestamp, max_timestamp_offset)
         # This append is counted after the check, so the first one of a segment never gets an entry:
         # its position is 0, where a search without an entry begins.
+        tail, self._tail = self._tail, None  # Never behind the size of the log, in any thread.
         if self.bytes_before_entry < 0:
             position = _append_with_entries(self, planned, newest)
             self.bytes_before_entry = self._index_interval_bytes
         else:
             position = self.log.append(data)
+        before = last_offset if tail is None else tail[-1]
+        self._tail = before, position, last_offset
         self.bytes_before_entry -= self.log.size - position
         if not position:
             self._first_timestamp = max_timestamp
@@ -198,6 +205,13 @@ class Segment:
         Raises:
             CorruptionError: bytes that cannot be the start of a batch.
         """
+        tail = self._tail
+        if tail is not None:
+            offset_before, position, last_offset = tail
+            if offset > last_offset:
+                return None
+            if offset > offset_before:
+                return self.log.find(offset, position)
         near = self.offset_index.lookup(offset)
         return self.log.find(offset, near.position, first=(self.base_offset, near.offset))
 
@@ -264,6 +278,7 @@ class Segment:
         place = self.find(offset)
         position = self.log.size if place is None else place.position
         cut = self.log.size - position
+        self._tail = None
         self.offset_index.truncate_to(offset, bytes_max=self._index_bytes_max)
         self.time_index.truncate_to(offset, bytes_max=self._index_bytes_max)
         self.transactions.truncate_to(offset)

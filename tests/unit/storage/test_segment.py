@@ -19,6 +19,7 @@ from tests.unit.storage.builders import (
     append,
     batch,
     filled,
+    flip,
     open_at,
     path,
     records,
@@ -121,6 +122,31 @@ def test_a_read_from_a_gap_begins_with_the_next_batch() -> None:
     put(segment, 50, b"hello", b"there")
     put(segment, 60, b"alpha", b"beta")
     assert read(segment, 55) == [b"alpha", b"beta"]
+
+
+def test_the_newest_append_is_found_behind_a_damaged_batch() -> None:
+    """Its position is known, so no header before it is read."""
+    files = MemoryFiles()
+    segment = opened(files, index_interval_bytes=10**6)
+    put(segment, 40)
+    second = put(segment, 41)
+    third = put(segment, 42)
+    assert second == third
+    flip(files, f"./{NAME}.log", second + 16)
+    assert segment.find(Offset(42)) == (2 * second, third)
+    assert segment.find(Offset(43)) is None
+
+
+def test_after_a_truncation_the_newest_append_is_the_next_one() -> None:
+    """A batch that was cut away is not found, nor taken for the one that came in its place."""
+    segment = opened(MemoryFiles())
+    size = put(segment, 40)
+    put(segment, 41)
+    segment.truncate_to(Offset(41))
+    assert segment.find(Offset(41)) is None
+    assert segment.find(Offset(40)) == (0, size)
+    longer = put(segment, 41, b"two", b"records")
+    assert segment.find(Offset(42)) == (size, longer)
 
 
 def test_a_place_is_found_without_reading_records() -> None:
