@@ -132,18 +132,23 @@ class Connection:
             self._socket.watch_reads(None)
 
     def _watch(self) -> None:
-        """Read the socket, unless the connection waits for a response or for memory."""
+        """Read the socket, unless the connection waits for a response or for memory.
+
+        While a request is answered the socket stays watched until something comes (`_on_readable`):
+        most clients send their next request after the answer, so that nothing has to change.
+        """
         if self._is_closed or self._is_lost:
             return
         share = self._share
-        is_waiting = self._is_blocked or self._is_resting or share.is_waiting or share.is_queued
-        if self._answering is None and not is_waiting:
-            self.start_reading()
-        else:
+        if self._is_blocked or self._is_resting or share.wanted_bytes or share.is_queued:
             self._pause()
+        elif self._answering is None:
+            self.start_reading()
 
     def _on_readable(self) -> None:
-        if self.requests.large is None:
+        if self._answering is not None:
+            self._pause()
+        elif self.requests.large is None:
             self._guard(self._receive_and_work)
         elif not self._turns.ask(self._receive_large):
             self._share.is_queued = True
@@ -213,7 +218,9 @@ class Connection:
         After a slice of time the rest waits for the next turn: there may be hundreds.
         """
         started = time.perf_counter()
-        while not (self._is_closed or self._answering or self._is_blocked or self._is_resting):
+        while self.requests.has_any and not (
+            self._is_closed or self._answering or self._is_blocked or self._is_resting
+        ):
             if time.perf_counter() - started >= SLICE_S:
                 self._is_resting = True
                 self._loop.call_soon(self._continue)

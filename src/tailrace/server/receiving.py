@@ -42,6 +42,7 @@ class RequestInput:
         self._share = share
         self._frame_bytes_max = frame_bytes_max
         self._input = bytearray(INPUT_BYTES)
+        self._view = memoryview(self._input)
         self._start = self._end = 0
         self.large: LargeRequest | None = None
         """The large request that is being received."""
@@ -60,6 +61,11 @@ class RequestInput:
         """Whether the input has bytes that no frame was made of."""
         return self._start < self._end
 
+    @property
+    def has_any(self) -> bool:
+        """Whether bytes were received that are not answered; maybe of an incomplete request."""
+        return self._start < self._end or self.large is not None
+
     def has_room(self) -> bool:
         """Whether bytes can be received; False while a large request waits for memory."""
         return self.large is None or self.large.grow_if_full()
@@ -74,8 +80,7 @@ class RequestInput:
             rest = self._input[self._start : self._end]
             self._input[: len(rest)] = rest
             self._start, self._end = 0, len(rest)
-        with memoryview(self._input) as view:
-            received = socket.receive_into(view[self._end :])
+        received = socket.receive_into(self._view[self._end :] if self._end else self._view)
         self._end += received or 0
         return received
 
@@ -113,11 +118,11 @@ class RequestInput:
                 self._share.became_whole()
                 self._is_share_used = True
             self._start = body + size
-            return memoryview(self._input)[body : body + size]
+            return self._view[body : body + size]
         # A large frame stays in the input until that is full, so that a client that sends a length
         # and few bytes reserves no memory.
         if available == len(self._input) and self._share.claim(min(size, FIRST_BYTES)):
-            start = memoryview(self._input)[SIZE_BYTES:]
+            start = self._view[SIZE_BYTES:]
             self.large = LargeRequest(start, size, share=self._share, objects_bytes=objects_bytes)
             self._start = self._end = 0
         return None
@@ -153,3 +158,4 @@ class RequestInput:
                 large.free()
         self.large = self._answered_large = None
         self._input = bytearray()
+        self._view = memoryview(self._input)

@@ -56,10 +56,13 @@ class ResponseSender:
             StoredBytesError: bytes of a file cannot be read.
             ConnectionError: the connection is broken.
         """
+        first = output[0]
+        if len(output) == 1 and isinstance(first, _IN_MEMORY):
+            # Most responses are one buffer, and there is room for it.
+            taken = socket.send((first,)) or 0
+            return ([], True) if taken == len(first) else (unsent(output, taken), False)
         buffers = self._buffers_for(output)
         sent = socket.send(buffers)
-        if len(output) == 1 and sent == len(output[0]):
-            return [], True  # Most responses are one buffer, and there is room for it.
         return unsent(output, sent or 0), sent == sum(map(len, buffers))
 
     async def from_device(self, output: list[Records]) -> list[Records]:
