@@ -18,7 +18,8 @@ Invariant: nothing of a topic is remembered but its name, so that no change of i
 
 import platform
 from dataclasses import replace
-from typing import Final, NamedTuple
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from tailrace import kernels
@@ -43,6 +44,9 @@ from tailrace.records.layout import HEADER_SIZE
 from tailrace.replication.partition import Partition
 from tailrace.storage.checked_appends import CheckedBatches, allows_checked, plan_checked
 
+if TYPE_CHECKING:
+    from tailrace.cluster.image import ClusterImage
+
 KNOWN_MAX: Final = 8
 """Requests that are remembered of each connection: looking for one takes 0.1 us."""
 
@@ -54,6 +58,12 @@ TAKEN_MAX: Final = 1024
 
 PLAIN_RECORDS: Final = 15
 """The records that plain code walks in the time by which the general path is slower."""
+
+_FRAME: Final = Struct(f"={Taking.FRAME_BYTES_MAX + 1}q")
+"""The places of the kernel's state up to `Taking.FRAME_BYTES_MAX`."""
+
+_TAKEN_FROM: Final = int(Taking.NEXT_OFFSET)
+"""From this place of its state on, the kernel says what it took."""
 
 _CONSTANT_FROM: Final = 8
 """From this position of a request on, behind the correlation id, its head is constant."""
@@ -108,6 +118,10 @@ class RepeatedProduce:
         self._repeats: dict[_Known, _Repeat] = {}
         self._last: _Known | None = None
         """The last request that was looked at."""
+        self._image: ClusterImage | None = None
+        """The cluster's image when `_names` was empty; each change of a topic makes a new one."""
+        self._names: dict[bytes, TopicPartition] = {}
+        """The partitions of requests, by the constant part of the request."""
 
     def learn(
         self, header: RequestHeader, request: Message, *, answer: Answer, frame: memoryview
@@ -165,7 +179,9 @@ class RepeatedProduce:
         at = start + SIZE_BYTES + _CONSTANT_FROM
         for known, repeat in self._repeats.items():
             if received.startswith(repeat.constant, at):
-                self._buffers.state[Taking.FRAME_BYTES_MAX] = frame_bytes_max
+                _FRAME.pack_into(
+                    self._buffers.state, 0, repeat.is_flexible, repeat.offset_at, frame_bytes_max
+                )
                 taken = self._take(known, repeat, received, place=(start, limit))
                 if taken is not None:
                     return taken
@@ -174,7 +190,7 @@ class RepeatedProduce:
     def _take(
         self, known: _Known, repeat: _Repeat, received: bytearray, *, place: tuple[int, int]
     ) -> tuple[int, bytes] | None:
-        partition = self._find(known)
+        partition = self._find(known, repeat.constant)
         if partition is None or partition.log.start_offset != known.log_start_offset:
             return None
         buffers, now_ms = self._buffers, self._services.clock.now_ms()
@@ -191,34 +207,41 @@ class RepeatedProduce:
             return None
         if not is_planned:
             return None
-        state[Taking.IS_FLEXIBLE] = repeat.is_flexible
-        state[Taking.OFFSET_AT] = repeat.offset_at
         count = kernels.take_produces(
             received, *place, repeat.head, repeat.tail, repeat.answer,
             state, buffers.batches, buffers.answers, buffers.starts, TAKEN_MAX,
         )  # fmt: skip
         if not count:
             return None
+        next_offset, position, size, answers_size, timestamp, timestamp_offset = state[_TAKEN_FROM:]
         batches = CheckedBatches(
-            buffers.batches[: state[Taking.BATCHES_SIZE]],
+            buffers.batches[:size],
             buffers.starts[:count],
-            state[Taking.NEXT_OFFSET],
-            state[Taking.MAX_TIMESTAMP],
-            state[Taking.MAX_TIMESTAMP_OFFSET],
+            next_offset,
+            timestamp,
+            timestamp_offset,
             known.producer_id,
         )
         if not partition.append_checked(batches, now_ms=now_ms):
             return None
-        return state[Taking.POSITION], bytes(buffers.answers[: state[Taking.ANSWERS_SIZE]])
+        return position, bytes(buffers.answers[:answers_size])
 
-    def _find(self, known: _Known) -> Partition | None:
+    def _find(self, known: _Known, constant: bytes) -> Partition | None:
         """The partition of a known request, if requests for it can be answered at once."""
         services = self._services
-        topic = services.find_topic(known.topic, known.topic_id)
-        if topic is None or topic.is_internal or services.replicas.held:
+        if self._image is not services.controller.image:
+            self._image = services.controller.image
+            self._names.clear()
+        name = self._names.get(constant)
+        if name is None:
+            topic = services.find_topic(known.topic, known.topic_id)
+            if topic is None or topic.is_internal:
+                return None
+            name = self._names[constant] = TopicPartition(topic.name, known.partition)
+        if services.replicas.held:
             return None
         try:
-            return services.replicas.find(TopicPartition(topic.name, known.partition))
+            return services.replicas.find(name)
         except TailraceError:
             return None
 

@@ -7,6 +7,7 @@ transaction), nothing is appended, and the caller takes that way.
 """
 
 from collections.abc import Sequence
+from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.config.settings import INT64_MAX
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 _OFFSET_MAX: Final = 2**62
 """Far from where the kernel's integers end, whatever the batches hold."""
+
+_ALLOWED: Final = Struct(f"={Taking.NEXT_OFFSET - Taking.BATCH_BYTES_MAX + 1}q")
+"""The places of the kernel's state from `Taking.BATCH_BYTES_MAX` to `Taking.NEXT_OFFSET`."""
+
+_ALLOWED_AT: Final = 8 * Taking.BATCH_BYTES_MAX
 
 
 class CheckedBatches(NamedTuple):
@@ -55,7 +61,7 @@ def plan_checked(
     if (
         not allows_checked(config)
         or leader_epoch != log.epochs.latest
-        or not active.size
+        or not active.log.size
         or next_offset > _OFFSET_MAX
     ):
         return False
@@ -70,15 +76,19 @@ def plan_checked(
         ):
             return False
         epoch, sequence = known.epoch, sequence_after(known.last_sequence, 1)
-    state[Taking.BATCH_BYTES_MAX] = min(config.max_message_bytes, config.segment_bytes)
-    state[Taking.EARLIEST], state[Taking.LATEST] = allowed_timestamps(config, now_ms)
-    state[Taking.NEEDS_KEYS] = config.is_compacted
-    state[Taking.LEADER_EPOCH] = leader_epoch
-    state[Taking.PRODUCER_ID] = producer_id
-    state[Taking.PRODUCER_EPOCH] = epoch
-    state[Taking.SEQUENCE] = sequence
-    state[Taking.BYTES_BEFORE_ENTRY] = active.bytes_before_entry
-    state[Taking.NEXT_OFFSET] = next_offset
+    _ALLOWED.pack_into(
+        state,
+        _ALLOWED_AT,
+        min(config.max_message_bytes, config.segment_bytes),
+        *allowed_timestamps(config, now_ms),
+        config.is_compacted,
+        leader_epoch,
+        producer_id,
+        epoch,
+        sequence,
+        active.bytes_before_entry,
+        next_offset,
+    )
     return True
 
 

@@ -43,7 +43,7 @@ from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.positions import Positions, ReadLimit
 from tailrace.storage.producers import KnownBatch, ProducerStates
 from tailrace.storage.reads import ReadSlice
-from tailrace.storage.rolling import RollFacts, pick_jitter_ms, roll_reason
+from tailrace.storage.rolling import RollFacts, pick_jitter_ms, roll_reason, room_or_none
 from tailrace.storage.segment import Segment, SegmentAppend, create_segment
 from tailrace.storage.segments import Segments
 from tailrace.storage.verification import VerificationGuard
@@ -354,6 +354,15 @@ class Log:
     def must_roll(self, size: int, *, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         """Whether a new segment has to begin before an append of `size` bytes with these values."""
         active = self.segments.active
+        room = active.room
+        if (
+            room is not None
+            and room.config is self.config
+            and active.log.size + size <= room.size_bytes
+            and max_timestamp <= room.timestamp
+            and last_offset <= room.offset
+        ):
+            return self._is_roll_due
         if active.created_ms is None:
             active.created_ms = now_ms
         facts = RollFacts(
@@ -372,6 +381,7 @@ class Log:
             config=self.config,
             now_ms=now_ms,
         )
+        active.room = room_or_none(facts, config=self.config)
         return self._is_roll_due or reason is not None
 
     def roll(self, base_offset: int = 0) -> Segment:

@@ -15,7 +15,7 @@ them first.
 
 import posixpath
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
@@ -37,6 +37,10 @@ from tailrace.storage.names import (
     segment_file_name,
 )
 from tailrace.storage.records_file import START, BatchPosition, RecordsFile, open_records_file
+
+if TYPE_CHECKING:
+    from tailrace.storage.rolling import SegmentRoom
+
 
 class SegmentAppend(NamedTuple):
     """Batches to append to a segment, and the values that its indexes need."""
@@ -84,6 +88,8 @@ class Segment:
         self.bytes_before_entry = config.index_interval_bytes
         """Bytes that may be appended before the next index entries; below 0 if they are due."""
         self._first_timestamp: int | None = None
+        self.room: SegmentRoom | None = None
+        """The largest append without a roll; the caller sets it, and an index entry clears it."""
         self._tail: tuple[int, Position, Offset] | None = None
         """The newest append, so that its readers need no index; None if it is not known.
 
@@ -171,6 +177,7 @@ class Segment:
         # its position is 0, where a search without an entry begins.
         tail, self._tail = self._tail, None  # Never behind the size of the log, in any thread.
         if self.bytes_before_entry < 0:
+            self.room = None
             position = _append_with_entries(self, planned, newest)
             self.bytes_before_entry = self._index_interval_bytes
         else:
@@ -278,7 +285,7 @@ class Segment:
         place = self.find(offset)
         position = self.log.size if place is None else place.position
         cut = self.log.size - position
-        self._tail = None
+        self._tail = self.room = None
         self.offset_index.truncate_to(offset, bytes_max=self._index_bytes_max)
         self.time_index.truncate_to(offset, bytes_max=self._index_bytes_max)
         self.transactions.truncate_to(offset)

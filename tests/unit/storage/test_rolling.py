@@ -5,7 +5,13 @@ import random
 import pytest
 
 from tailrace.storage.config import LogConfig, log_config
-from tailrace.storage.rolling import RollFacts, RollReason, pick_jitter_ms, roll_reason
+from tailrace.storage.rolling import (
+    RollFacts,
+    RollReason,
+    pick_jitter_ms,
+    roll_reason,
+    room_or_none,
+)
 
 NOW = 1_700_000_000_000
 CONFIG = log_config({"segment.bytes": "1000", "segment.ms": "5000"})
@@ -38,6 +44,42 @@ def reason(
         config=config,
         now_ms=incoming.get("now_ms", NOW),
     )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_append_that_fits_into_the_room_of_a_segment_needs_no_roll(seed: int) -> None:
+    """An append is within the room exactly when the rules find no reason."""
+    chance = random.Random(seed)
+    fits = []
+    for _ in range(500):
+        facts = RollFacts(
+            size_bytes=chance.randrange(990),
+            base_offset=100,
+            first_timestamp=chance.choice([None, -1, *[NOW + chance.randrange(9000)] * 8]),
+            created_ms=NOW,
+            has_index_room=chance.random() < 0.9,
+            jitter_ms=chance.randrange(1000),
+        )
+        room = room_or_none(facts, config=CONFIG)
+        if room is None:
+            continue
+        size, offset = chance.choice([10, 20, 990]), chance.choice([100, 2**31 + 99, 2**31 + 100])
+        timestamp = NOW + chance.randrange(-9000, 15_000)
+        found = roll_reason(
+            facts,
+            incoming_bytes=size,
+            incoming_last_offset=offset,
+            incoming_max_timestamp=timestamp,
+            config=CONFIG,
+            now_ms=NOW + chance.randrange(10**6),
+        )
+        fits.append(
+            facts.size_bytes + size <= room.size_bytes
+            and timestamp <= room.timestamp
+            and offset <= room.offset
+        )
+        assert fits[-1] == (found is None)
+    assert {True, False} <= set(fits)
 
 
 @pytest.mark.parametrize(("size_bytes_more", "expected"), [(500, None), (501, "size")])

@@ -70,6 +70,17 @@ def test_a_log_that_was_truncated_takes_as_many_records_again(count: int) -> Non
         assert (log.end_offset, bases(log)) == (count, old_bases)
 
 
+def test_the_time_of_a_segment_counts_from_its_first_record_after_a_truncation() -> None:
+    """Records that were cut away do not let the segment span more than `segment.ms`."""
+    log = open_at(MemoryFiles(), config=settings(segment_ms=5000))
+    for age in (0, 1):
+        append(log, batch(b"value", timestamps=[NOW - age]))
+    truncate_to(log, 0)
+    for age in (4000, 3000, -2000):
+        append(log, batch(b"value", timestamps=[NOW - age]))
+    assert bases(log) == [0, 2]
+
+
 def test_segments_behind_the_offset_go_and_the_last_one_is_cut() -> None:
     """Their files are renamed; what is left is active again."""
     files = MemoryFiles()
