@@ -21,8 +21,6 @@ from tailrace.replication.replicas import Replicas
 from tailrace.runtime.system import Runtime
 
 if TYPE_CHECKING:
-    import uuid
-
     from tailrace.coordinator.groups.all_groups import AllGroupsMachine
     from tailrace.coordinator.transactions.machine import TransactionMachine
 
@@ -62,8 +60,8 @@ class Coordinators:
         self._logs = logs
         self._topics = ImageTopics(controller, started_ms=runtime.clock.now_ms())
         self._starting: list[asyncio.Task[None]] = []
-        self._partition_counts: dict[uuid.UUID, int] = {}
-        """Partitions of a topic when this broker first asked, by topic id."""
+        self._partition_counts: dict[int, int] = {}
+        """Partitions of a topic when this broker first asked, by the int of the topic's id."""
         self.groups: Shards[AllGroupsMachine] = Shards(
             self._group_shard, partition_count=lambda: self._partition_count(OFFSETS_TOPIC)
         )
@@ -110,7 +108,7 @@ class Coordinators:
         if topic is None:
             return 0
         # CreatePartitions must not move the keys that are served; as in Kafka a restart does.
-        return self._partition_counts.setdefault(topic.topic_id, topic.partition_count)
+        return self._partition_counts.setdefault(topic.topic_id.int, topic.partition_count)
 
     def log_of(self, partition: TopicPartition) -> PartitionLog:
         """A partition of this broker, as coordinators write to it."""

@@ -15,7 +15,6 @@ all earlier ones have left. An append that fails leaves log and state as they we
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
 
@@ -279,8 +278,11 @@ class Shard(Generic[M]):
         )
         machine = self.machine
         self._log.append(marker, raises_epoch=raises_epoch)
-        with self._failing_if_left_behind():
+        try:
             machine.replay_marker(producer.producer_id, is_commit=is_commit)
+        except Exception as error:
+            self._fail_left_behind(error)
+            raise
         await self._commit()
 
     def _propose(self, decide: Callable[[int], Decision[None]]) -> Awaitable[None]:
@@ -315,17 +317,12 @@ class Shard(Generic[M]):
         except (TailraceError, OSError) as error:
             raise CoordinatorNotAvailableError(str(error)) from error
 
-    @contextmanager
-    def _failing_if_left_behind(self) -> Iterator[None]:
-        """Fail the shard if its state does not follow what was appended."""
-        try:
-            yield
-        except Exception:
-            self.state = ShardState.FAILED
-            logger.exception("coordinator_replay_failed partition=%s", self._log.partition)
-            # It takes no more decisions, so its deadlines end, and nobody waits for a reply.
-            self._stop_machine(f"{self._log.partition} has failed")
-            raise
+    def _fail_left_behind(self, error: Exception) -> None:
+        """Fail the shard, because its state does not follow what was appended."""
+        self.state = ShardState.FAILED
+        logger.error("coordinator_replay_failed partition=%s", self._log.partition, exc_info=error)
+        # It takes no more decisions, so its deadlines end, and nobody waits for a reply.
+        self._stop_machine(f"{self._log.partition} has failed")
 
     def _decided(self, decide: Callable[[M, int], Decision[T]]) -> Decision[T]:
         decision = decide(self.machine, self._clock.now_ms())
@@ -349,9 +346,12 @@ class Shard(Generic[M]):
                 decision.undo(error)
             raise CoordinatorNotAvailableError(str(error)) from error
         producer_id = NO_PRODUCER_ID if decision.producer is None else decision.producer.producer_id
-        with self._failing_if_left_behind():
+        try:
             for delta, record in enumerate(decision.records):
                 self._machine.replay(record, Origin(offset + delta, producer_id))
+        except Exception as error:
+            self._fail_left_behind(error)
+            raise
 
     def _batch_of(self, decision: Decision[object]) -> bytearray:
         now_ms = self._clock.now_ms()

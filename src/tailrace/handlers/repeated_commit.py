@@ -60,6 +60,8 @@ class _Known(NamedTuple):
     layout: Struct
     """Fields of the frame: constant bytes, correlation id, constant bytes; then of each partition
     its offset, its leader epoch from v6 on, and the constant bytes behind them."""
+    step: int
+    """Fields of a partition: offset, leader epoch if there is one, and the constant bytes."""
     constants: tuple[bytes, ...]
     answer: bytes
     """The frame of the answer without an error."""
@@ -106,10 +108,10 @@ class RepeatedCommit:
         known = self._known
         if known is None or limit - start < known.layout.size:
             return None
-        fields, version = known.layout.unpack_from(received, start), known.commit.version
-        if _constants(fields, version) != known.constants:
+        fields, step = known.layout.unpack_from(received, start), known.step
+        if _constants(fields, step) != known.constants:
             return None
-        step = _step(version)
+        version = known.commit.version
         offsets = fields[3::step]
         epochs = fields[4::step]
         if version < LEADER_EPOCHS_SINCE:
@@ -169,13 +171,14 @@ class RepeatedCommit:
             for number in (0, -1)
         )
         layout = _layout(zeros, ones)
-        constants = _constants(layout.unpack(zeros), version)
+        step = 3 if version >= LEADER_EPOCHS_SINCE else 2
+        constants = _constants(layout.unpack(zeros), step)
         sent = b"".join((zeros[:SIZE_BYTES], frame))
-        if len(sent) != layout.size or _constants(layout.unpack(sent), version) != constants:
+        if len(sent) != layout.size or _constants(layout.unpack(sent), step) != constants:
             return None  # Its client encodes it in another way than we do.
         answer = _encoded(request, version, [ErrorCode.NONE] * len(offsets))
         commit = commit_of(header, request, offsets)
-        return _Known(request, commit, tuple(topics), layout, constants, answer)
+        return _Known(request, commit, tuple(topics), layout, step, constants, answer)
 
 
 def _kind(header: RequestHeader, request: OffsetCommitRequest) -> tuple[object, ...]:
@@ -231,14 +234,9 @@ def _layout(zeros: bytes, ones: bytes) -> Struct:
     )
 
 
-def _constants(fields: Sequence[Any], version: int) -> tuple[bytes, ...]:
+def _constants(fields: Sequence[Any], step: int) -> tuple[bytes, ...]:
     """The constant ones of a frame's fields."""
-    return (fields[0], *fields[2 :: _step(version)])
-
-
-def _step(version: int) -> int:
-    """Fields of a partition: offset, leader epoch if there is one, and what is constant."""
-    return 3 if version >= LEADER_EPOCHS_SINCE else 2
+    return (fields[0], *fields[2::step])
 
 
 def _encoded(request: OffsetCommitRequest, version: int, codes: Sequence[ErrorCode]) -> bytes:

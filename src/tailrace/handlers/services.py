@@ -30,7 +30,6 @@ from tailrace.errors import ConfigError, DirectoryError, FatalError, TailraceErr
 from tailrace.handlers.fetch_sessions import FetchSessions
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.errors import ErrorCode, code_for
-from tailrace.protocol.fields import NO_UUID
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
 from tailrace.replication.moves import (
@@ -161,7 +160,8 @@ class Services:
     def find_topic(self, name: str, topic_id: UUID) -> Topic | None:
         """A topic by its id if that is not zero, else by its name; None if there is none."""
         image = self.controller.image
-        return image.topics.get(name) if topic_id == NO_UUID else image.topic_by_id(topic_id)
+        # By its int: `UUID.__eq__` is a function in Python.
+        return image.topic_by_id(topic_id) if topic_id.int else image.topics.get(name)
 
     def has_partition(self, name: TopicPartition) -> bool:
         """Whether a topic of the cluster has this partition, on whichever broker it is."""

@@ -157,7 +157,7 @@ class BatchBuilder:
 
         Its offsets start at 0 and its leader epoch is unknown: `stamp` sets both in a copy.
         """
-        payload = compress(self._codec, self._payload)
+        payload = compress(self._codec, self._payload) if self._codec else self._payload
         batch = bytearray(layout.HEADER_SIZE)
         batch += payload
         layout.HEADER.pack_into(
