@@ -68,7 +68,7 @@ class Broker:
         return self._running.bootstrap_servers
 
     def statistics(self) -> BrokerStatistics:
-        """The statistics of all parts of the broker; looks at every segment of every log.
+        """The statistics of all parts of the broker; looks at every segment, group and transaction.
 
         Raises:
             RuntimeError: the broker is not running.

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from tailrace import kernels
 from tailrace.broker.cleaning import clean_regularly
 from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
-from tailrace.broker.coordinators import Coordinators, PartitionDoors
+from tailrace.broker.coordinators import Coordinators, CoordinatorsStatistics, PartitionDoors
 from tailrace.broker.loading import Loading
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
 from tailrace.broker.wiring import find_handlers, find_repeats
@@ -87,6 +87,8 @@ class BrokerStatistics:
     """Flushes to the devices."""
     fetch_sessions: FetchSessionsStatistics
     """Fetch sessions of clients."""
+    coordinators: CoordinatorsStatistics
+    """Coordinators of groups and of transactions."""
     schedules: Mapping[str, ScheduleStatistics]
     """Periodic jobs, by the path of the log directory; read only."""
 
@@ -209,7 +211,7 @@ class RunningBroker:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def statistics(self) -> BrokerStatistics:
-        """The statistics of all parts of the broker; looks at every segment of every log."""
+        """The statistics of all parts; looks at every segment, group and transaction."""
         return BrokerStatistics(
             server=self._server.statistics(),
             replicas=self.replicas.statistics(),
@@ -218,6 +220,7 @@ class RunningBroker:
             moves=self.moves.statistics(),
             flushes=self._flushes.statistics(),
             fetch_sessions=self._fetch_sessions.statistics(),
+            coordinators=self._coordinators.statistics(),
             schedules=MappingProxyType(
                 {path: each.statistics() for path, each in self._schedules.items()}
             ),

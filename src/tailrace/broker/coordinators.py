@@ -12,8 +12,19 @@ from tailrace.broker.config import BrokerConfig
 from tailrace.broker.image_topics import ImageTopics
 from tailrace.cluster.controller import Controller
 from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.statistics import (
+    GroupCounts,
+    GroupsStatistics,
+    groups_statistics,
+)
 from tailrace.coordinator.shard import PartitionLog, Shard
 from tailrace.coordinator.shards import Shards
+from tailrace.coordinator.statistics import ShardsStatistics
+from tailrace.coordinator.transactions.statistics import (
+    TransactionCounts,
+    TransactionsStatistics,
+    transactions_statistics,
+)
 from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
@@ -41,6 +52,20 @@ class PartitionDoors:
     """Whether replies wait for the device (`tailrace.durability`)."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorsStatistics:
+    """The coordinators of groups and of transactions."""
+
+    group_partitions: ShardsStatistics
+    """The partitions of `__consumer_offsets`."""
+    groups: GroupsStatistics
+    """Groups and their offsets."""
+    transaction_partitions: ShardsStatistics
+    """The partitions of `__transaction_state`."""
+    transactions: TransactionsStatistics
+    """Transactions and their markers."""
+
+
 class Coordinators:
     """The coordinators whose partitions this broker leads; `start` begins to load them."""
 
@@ -62,6 +87,8 @@ class Coordinators:
         self._starting: list[asyncio.Task[None]] = []
         self._partition_counts: dict[int, int] = {}
         """Partitions of a topic when this broker first asked, by the int of the topic's id."""
+        self._group_counts = GroupCounts()
+        self._transaction_counts = TransactionCounts()
         self.groups: Shards[AllGroupsMachine] = Shards(
             self._group_shard, partition_count=lambda: self._partition_count(OFFSETS_TOPIC)
         )
@@ -83,6 +110,17 @@ class Coordinators:
         await asyncio.gather(*self._starting)
         await self.transactions.stop()
         await self.groups.stop()
+
+    def statistics(self) -> CoordinatorsStatistics:
+        """Totals since the start, and groups and transactions now; looks at each of them."""
+        return CoordinatorsStatistics(
+            group_partitions=self.groups.statistics(),
+            groups=groups_statistics(self.groups.machines(), self._group_counts),
+            transaction_partitions=self.transactions.statistics(),
+            transactions=transactions_statistics(
+                self.transactions.machines(), self._transaction_counts
+            ),
+        )
 
     async def _start(self, topic: str, modules: str) -> None:
         await self._runtime.threads.run(lambda: import_module(modules))
@@ -142,10 +180,12 @@ class Coordinators:
                 consumer_settings=settings_of,
                 threads=self._runtime.threads,
                 chance=self._runtime.chance,
+                counts=self._group_counts,
             ),
             GroupRecordCodec(),
             clock=self._runtime.clock,
             commit_timeout_ms=config.groups.commit_timeout_ms,
+            counts=self.groups.counts,
         )
 
     def _transaction_shard(self, log: PartitionLog) -> "Shard[TransactionMachine]":
@@ -164,7 +204,10 @@ class Coordinators:
         epoch = self._replicas.find(log.partition).leader_epoch
         return Shard(
             log,
-            lambda: TransactionMachine(settings, writer, coordinator_epoch=epoch),
+            lambda: TransactionMachine(
+                settings, writer, coordinator_epoch=epoch, counts=self._transaction_counts
+            ),
             TransactionCodec(),
             clock=clock,
+            counts=self.transactions.counts,
         )

@@ -31,6 +31,7 @@ from tailrace.coordinator.machine import (
     RecordCodec,
     TransactionalProducer,
 )
+from tailrace.coordinator.statistics import ShardCounts
 from tailrace.errors import CorruptionError, TailraceError
 from tailrace.model import NO_PRODUCER_ID, LeaderEpoch, TopicPartition
 from tailrace.records.batch import Batch
@@ -137,8 +138,13 @@ class Shard(Generic[M]):
         *,
         clock: Clock,
         commit_timeout_ms: int | None = None,
+        counts: ShardCounts | None = None,
     ) -> None:
-        """`commit_timeout_ms` limits how long a reply waits for its records; None: for ever."""
+        """`commit_timeout_ms` limits how long a reply waits for its records; None: for ever.
+
+        `counts` is shared by the shards of a topic; None: it is this shard's own.
+        """
+        self._counts = ShardCounts() if counts is None else counts
         self.state = ShardState.LOADING
         self._log = log
         self._make_machine = make_machine
@@ -154,11 +160,14 @@ class Shard(Generic[M]):
         A record that cannot be read is logged and leaves the shard FAILED: it answers as a broker
         that does not coordinate the key, and never from half a state.
         """
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
         try:
-            self._machine = await self._log.read(self._replayed)
+            self._machine, record_count = await self._log.read(self._replayed)
         except (TailraceError, OSError) as error:
             if self.state is ShardState.LOADING:
                 self.state = ShardState.FAILED
+                self._counts.failed_loads += 1
                 # Damage has its place in the message; a traceback would say no more.
                 logger.error(  # noqa: TRY400
                     "coordinator_load_failed partition=%s reason=%s; its clients are refused; stop "
@@ -170,10 +179,12 @@ class Shard(Generic[M]):
         except Exception:
             # A bug in a machine: clients must not be told for ever that the partition is loading.
             self.state = ShardState.FAILED
+            self._counts.failed_loads += 1
             logger.exception("coordinator_load_failed partition=%s", self._log.partition)
             return
         if self.state is ShardState.LOADING:
             self.state = ShardState.ACTIVE
+            self._counts.loaded(record_count, loop.time() - started_s)
             self._machine.start(self._propose)
             logger.debug("coordinator_loaded partition=%s", self._log.partition)
 
@@ -278,6 +289,7 @@ class Shard(Generic[M]):
         )
         machine = self.machine
         self._log.append(marker, raises_epoch=raises_epoch)
+        self._counts.appends += 1
         try:
             machine.replay_marker(producer.producer_id, is_commit=is_commit)
         except Exception as error:
@@ -307,8 +319,9 @@ class Shard(Generic[M]):
                 # The first step of a request may run outside of a task (`runtime.steps`), where
                 # Python has no timeouts.
                 await asyncio.sleep(0)
-                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                    await committed
+                with self._counts.commit_wait():
+                    async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                        await committed
         except TimeoutError as error:
             raise CoordinatorNotAvailableError(
                 f"records of {self._log.partition} were not committed within {timeout_ms} ms; "
@@ -342,9 +355,11 @@ class Shard(Generic[M]):
         try:
             offset = self._log.append(batch, guard=decision.guard)
         except (TailraceError, OSError) as error:
+            self._counts.failed_appends += 1
             if decision.undo is not None:
                 decision.undo(error)
             raise CoordinatorNotAvailableError(str(error)) from error
+        self._counts.appends += 1
         producer_id = NO_PRODUCER_ID if decision.producer is None else decision.producer.producer_id
         try:
             for delta, record in enumerate(decision.records):
@@ -369,11 +384,13 @@ class Shard(Generic[M]):
             builder.append(key, value, timestamp=now_ms)
         return bytearray(builder.build())
 
-    def _replayed(self, batches: Iterator[Batch]) -> M:
-        """A machine with the state that these batches make."""
+    def _replayed(self, batches: Iterator[Batch]) -> tuple[M, int]:
+        """A machine with the state that these batches make, and the number of their records."""
         machine = self._make_machine()
+        record_count = 0
         for batch in batches:
             batch.check()
+            record_count += batch.record_count
             if batch.is_control:
                 _replay_marker(machine, batch)
                 continue
@@ -382,7 +399,7 @@ class Shard(Generic[M]):
                 record = self._decode(each.key, each.value, each.offset)
                 if record is not None:
                     machine.replay(record, Origin(each.offset, producer_id))
-        return machine
+        return machine, record_count
 
     def _decode(
         self, key: bytes | None, value: bytes | None, offset: int

@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from tailrace.coordinator.errors import NotCoordinatorError
 from tailrace.coordinator.machine import Machine, TransactionalProducer
 from tailrace.coordinator.placement import partition_of
-from tailrace.coordinator.shard import PartitionLog, Shard
+from tailrace.coordinator.shard import PartitionLog, Shard, ShardState
+from tailrace.coordinator.statistics import ShardCounts, ShardsStatistics, shards_statistics
 from tailrace.model import LeaderEpoch
 
 M = TypeVar("M", bound=Machine)
@@ -37,6 +39,8 @@ class Shards(Generic[M]):
         self._partition_count = partition_count
         self._led: dict[int, _Led[M]] = {}
         self._loading: set[asyncio.Task[None]] = set()
+        self.counts = ShardCounts()
+        """Totals, for the shards that `make` makes to share."""
 
     def lead(self, log: PartitionLog, *, leader_epoch: LeaderEpoch) -> None:
         """Begin to load a partition; requests for its keys are refused until it is loaded.
@@ -105,6 +109,20 @@ class Shards(Generic[M]):
     def __iter__(self) -> Iterator[Shard[M]]:
         """All shards, by partition."""
         return iter([self._led[number].shard for number in sorted(self._led)])
+
+    def machines(self) -> Iterator[M]:
+        """The machines of the partitions that are loaded, by partition."""
+        return (each.machine for each in self if each.state is ShardState.ACTIVE)
+
+    def statistics(self) -> ShardsStatistics:
+        """The partitions by state, and totals since the start; looks at each partition."""
+        states = Counter(each.state for each in self)
+        return shards_statistics(
+            self.counts,
+            loading_count=states[ShardState.LOADING],
+            active_count=states[ShardState.ACTIVE],
+            failed_count=states[ShardState.FAILED],
+        )
 
     async def stop(self) -> None:
         """Stop all shards, and wait for those that are loading."""

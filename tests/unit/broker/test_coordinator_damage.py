@@ -97,7 +97,10 @@ async def ask_transactions(peer: Peer) -> list[ErrorCode]:
 def test_a_partition_that_cannot_be_read_coordinates_nothing(
     topic: str, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Clients look for another coordinator; the operator is told file, offset, and what to do."""
+    """Clients look for another coordinator; the operator is told file, offset, and what to do.
+
+    The broker's statistics tell of it, too.
+    """
 
     async def scenario(outside: Outside) -> None:
         async with running(outside, SETTINGS) as broker:
@@ -107,6 +110,13 @@ def test_a_partition_that_cannot_be_read_coordinates_nothing(
                 await find(peer, kind)
             ask = ask_groups if topic == OFFSETS_TOPIC else ask_transactions
             assert set(await ask(peer)) <= REFUSED
+            told = broker.statistics().coordinators
+            groups, transactions = told.group_partitions, told.transaction_partitions
+            failed, other = groups, transactions
+            if topic == TRANSACTIONS_TOPIC:
+                failed, other = transactions, groups
+            assert (failed.failed_count, failed.load_failure_count, failed.load_count) == (1, 1, 0)
+            assert (other.failed_count, other.load_failure_count, other.load_count) == (0, 0, 1)
 
     disk, offset = damaged(topic, damage)
     with virtual_runtime(files=disk) as outside, caplog.at_level(logging.ERROR):

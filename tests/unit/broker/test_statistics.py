@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from tailrace.broker.broker import BrokerStatistics
+from tailrace.broker.coordinators import CoordinatorsStatistics
 from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -16,12 +18,18 @@ from tailrace.replication.flushes import FlushStatistics
 from tailrace.replication.moves import MovesStatistics, MoveStatistics
 from tailrace.testing import DiskFault, Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
+from tests.unit.broker.transactional import begin
 
 SYNC = {"tailrace.durability": "sync"}
 FLUSH_S = 0.5
 """Virtual seconds that the device takes in these tests."""
 SLOW = {"log.dirs": "one,two", "replica.alter.log.dirs.io.max.bytes.per.second": "1"}
 """Two directories, and a move between them that takes a minute and more."""
+FEW_PARTITIONS = {
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "3",
+}
+"""Fewer partitions of the coordinators' topics than by default."""
 
 
 async def move(peer: Peer, path: str) -> None:
@@ -139,3 +147,48 @@ def test_a_move_that_fails_is_counted() -> None:
     with virtual_runtime() as outside:
         found = outside.run(scenario(outside))
     assert found == MovesStatistics(moving=(), moved_count=0, failure_count=1)
+
+
+def test_coordinators_tell_of_groups_and_transactions() -> None:
+    """After a restart they tell what the logs have, and totals begin anew."""
+
+    async def before(outside: Outside) -> tuple[CoordinatorsStatistics, ...]:
+        async with running(outside, FEW_PARTITIONS) as broker:
+            empty = broker.statistics().coordinators
+            client = await begin(outside, broker, knows_epochs=True)
+            assert await client.commit_offset(5) is ErrorCode.NONE
+            during = broker.statistics().coordinators
+            assert await client.end() is ErrorCode.NONE
+            await outside.pass_time(1)
+            return empty, during, broker.statistics().coordinators
+
+    async def after(outside: Outside) -> CoordinatorsStatistics:
+        async with running(outside, FEW_PARTITIONS) as broker:
+            await outside.pass_time(1)
+            return broker.statistics().coordinators
+
+    with virtual_runtime() as outside:
+        empty, during, ended = outside.run(before(outside))
+        files = outside.files
+    with virtual_runtime(files=files) as outside:
+        again = outside.run(after(outside))
+    assert (empty.group_partitions.active_count, empty.transaction_partitions.active_count) == (
+        0,
+        0,
+    )
+    assert (empty.groups.classic_by_state, empty.transactions.by_state) == ({}, {})
+    assert (during.groups.offset_count, during.transactions.by_state) == (0, {"Ongoing": 1})
+    assert (ended.group_partitions.active_count, ended.transaction_partitions.active_count) == (
+        2,
+        3,
+    )
+    for told in (ended, again):
+        assert (told.groups.classic_by_state, told.groups.offset_count) == ({"Empty": 1}, 1)
+        assert told.transactions.by_state == {"CompleteCommit": 1}
+    assert (ended.groups.offset_commit_count, ended.transactions.marker_count) == (1, 1)
+    assert (again.groups.offset_commit_count, again.transactions.marker_count) == (0, 0)
+    assert (again.group_partitions.load_count, again.transaction_partitions.load_count) == (2, 3)
+    # A commit and its marker; an id, its partition, the decision to commit, and the end.
+    assert ended.group_partitions.append_count == again.group_partitions.load_record_count == 2
+    assert ended.transaction_partitions.append_count == 4
+    assert again.transaction_partitions.load_record_count == 4

@@ -12,6 +12,7 @@ from tailrace.coordinator.machine import (
     TransactionalProducer,
 )
 from tailrace.coordinator.shard import PartitionLog, Shard
+from tailrace.coordinator.statistics import ShardCounts
 from tailrace.errors import CorruptionError
 from tailrace.model import TopicPartition
 from tailrace.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
@@ -109,7 +110,11 @@ class Tally:
 
 
 def tally_on(
-    outside: Outside, log: PartitionLog, *, commit_timeout_ms: int | None = None
+    outside: Outside,
+    log: PartitionLog,
+    *,
+    commit_timeout_ms: int | None = None,
+    counts: ShardCounts | None = None,
 ) -> Shard[Tally]:
     """A shard on this log, not loaded yet."""
     return Shard(
@@ -118,4 +123,5 @@ def tally_on(
         TallyCodec(),
         clock=outside.runtime.clock,
         commit_timeout_ms=commit_timeout_ms,
+        counts=counts,
     )

@@ -34,9 +34,10 @@ from tailrace.coordinator.groups.deadlines import Deadlines
 from tailrace.coordinator.groups.expiry import Expiry
 from tailrace.coordinator.groups.machine import GroupMachine
 from tailrace.coordinator.groups.migration import Migration
-from tailrace.coordinator.groups.offsets import offset_tombstone
+from tailrace.coordinator.groups.offsets import counted, offset_tombstone
 from tailrace.coordinator.groups.removal import Removals
 from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.groups.statistics import GroupCounts
 from tailrace.coordinator.groups.topics import Topics
 from tailrace.coordinator.machine import Client, CoordinatorRecord, Decision, Origin, Propose
 from tailrace.model import ProducerId, TopicPartition
@@ -68,9 +69,10 @@ class AllGroupsMachine:
         consumer_settings: Callable[[str], ConsumerSettings],
         threads: Threads,
         chance: random.Random,
+        counts: GroupCounts | None = None,
     ) -> None:
-        """`threads` compute the targets of large groups."""
-        self.classic = GroupMachine(settings, chance=chance)
+        """`threads` compute the targets of large groups; `counts` as of `GroupMachine`."""
+        self.classic = GroupMachine(settings, chance=chance, counts=counts)
         """The groups of the classic protocol, and the offsets of all groups."""
         self.consumers = ConsumerGroups(replaces=self._drop_simple)
         self.topics = topics
@@ -81,6 +83,7 @@ class AllGroupsMachine:
             self._deadlines,
             self.classic.offsets,
             rules=ConsumerRules(settings, self.consumers),
+            count=self.classic.counts.expired,
         )
         migration = Migration(
             self.classic, topics, settings=settings, consumer_settings=consumer_settings
@@ -211,14 +214,15 @@ class AllGroupsMachine:
             for each, code in zip(partitions, codes, strict=True)
             if code is ErrorCode.NONE and (each in known or offsets.is_pending(group_id, each))
         ]
-        return Decision(reply=codes, records=tuple(records))
+        decision = Decision(reply=codes, records=tuple(records))
+        return counted(self.classic.counts.deleted, decision)
 
     def delete_group(self, group_id: str) -> Decision[ErrorCode | None]:
         """Delete a group without members; None: some of its offsets are left, ask again."""
         group = self.consumers.by_id.get(group_id)
         if group is None:
             return self.classic.delete_group(group_id)
-        return delete_group(self.classic.offsets, group)
+        return counted(self.classic.counts.deleted, delete_group(self.classic.offsets, group))
 
     def groups_with_offsets(self) -> tuple[str, ...]:
         """The groups of both protocols that have committed offsets, or will have."""
@@ -264,6 +268,7 @@ class AllGroupsMachine:
     def start(self, propose: Propose) -> None:
         """Begin the sessions of all members, and look for expired offsets from now on."""
         self.classic.start(propose)
+        self.consumers.start(self.classic.counts)
         self._deadlines.start(propose)
         self._assigning.start(propose)
         self._heartbeats.start(propose)

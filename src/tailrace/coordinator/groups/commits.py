@@ -18,6 +18,7 @@ from tailrace.coordinator.groups.offsets import (
 from tailrace.coordinator.groups.records import group_tombstone
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.machine import CoordinatorRecord, Decision, TransactionalProducer
+from tailrace.coordinator.statistics import StoredCount
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
@@ -99,9 +100,12 @@ def commit_fault(group: ClassicGroup | None, commit: Commit) -> ErrorCode:
 
 
 def commit_offsets(
-    settings: GroupSettings, commit: Commit, now_ms: int
+    settings: GroupSettings, commit: Commit, now_ms: int, *, count: StoredCount
 ) -> Decision[list[ErrorCode]]:
-    """Commit offsets that `commit_fault` allows; the reply has a code for each, in their order."""
+    """Commit offsets that `commit_fault` allows; the reply has a code for each, in their order.
+
+    `count` is that of committed offsets.
+    """
     expire_ms = -1 if commit.retention_ms == -1 else now_ms + commit.retention_ms
     codes: list[ErrorCode] = []
     records: list[CoordinatorRecord] = []
@@ -121,7 +125,12 @@ def commit_offsets(
             record_offset=-1,
         )
         records.append(offset_record(commit.group_id, each.partition, committed))
-    return Decision(reply=codes, records=tuple(records), producer=commit.producer)
+    return Decision(
+        reply=codes,
+        records=tuple(records),
+        producer=commit.producer,
+        undo=count.add(len(records)),
+    )
 
 
 def fetch_offsets(

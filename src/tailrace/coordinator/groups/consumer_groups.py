@@ -19,6 +19,7 @@ from tailrace.coordinator.groups.consumer_records import (
     loaded_current,
     loaded_target,
 )
+from tailrace.coordinator.groups.statistics import GroupCounts
 from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.protocol.fields import Message
 from tailrace.protocol.records.consumer_group_current_member_assignment import (
@@ -57,6 +58,11 @@ class ConsumerGroups:
         """`replaces` is called with the id of a group before its first record makes it."""
         self.by_id: dict[str, ConsumerGroup] = {}
         self._replaces = replaces
+        self._counts: GroupCounts | None = None
+
+    def start(self, counts: GroupCounts) -> None:
+        """All records are replayed: count the rebalances that begin from now on."""
+        self._counts = counts
 
     def replay(self, record: CoordinatorRecord) -> bool:
         """Change a group by one record; returns whether it is a record of a consumer group."""
@@ -105,6 +111,8 @@ class ConsumerGroups:
             return
         assert isinstance(value, ConsumerGroupMetadataValue)
         group = self._group(group_id)
+        if self._counts is not None and value.epoch > group.epoch:
+            self._counts.consumer_rebalances += 1
         group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
 
     def _replay_member(self, group_id: str, member_id: str, value: Message | None) -> None:

@@ -15,9 +15,10 @@ from functools import partial
 from typing import Final, Protocol
 
 from tailrace.coordinator.groups.deadlines import Deadlines, Records
-from tailrace.coordinator.groups.offsets import CommittedOffset, Offsets, offset_tombstone
+from tailrace.coordinator.groups.offsets import CommittedOffset, Offsets, counted, offset_tombstone
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.machine import CoordinatorRecord, Decision, Propose
+from tailrace.coordinator.statistics import StoredCount
 from tailrace.model import TopicPartition
 
 EXPIRED_MAX: Final = 100
@@ -95,12 +96,20 @@ class Expiry:
     """Walks over the groups of one protocol again and again, and deletes what has expired."""
 
     def __init__(
-        self, settings: GroupSettings, deadlines: Deadlines, offsets: Offsets, *, rules: GroupRules
+        self,
+        settings: GroupSettings,
+        deadlines: Deadlines,
+        offsets: Offsets,
+        *,
+        rules: GroupRules,
+        count: StoredCount,
     ) -> None:
+        """`count` is that of expired offsets."""
         self._interval_ms = settings.expiry_interval_ms
         self._deadlines = deadlines
         self._offsets = offsets
         self._rules = rules
+        self._count = count
 
     def start(self, propose: Propose) -> None:
         """Begin the first walk when the interval has passed."""
@@ -114,4 +123,4 @@ class Expiry:
         records = walk.look(now_ms)
         if not walk.is_done:
             propose(partial(self._turn, propose, walk))
-        return Decision(reply=None, records=records)
+        return counted(self._count, Decision(reply=None, records=records))

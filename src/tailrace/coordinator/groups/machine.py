@@ -12,10 +12,11 @@ from tailrace.coordinator.groups.commits import Commit, FetchedOffset
 from tailrace.coordinator.groups.deadlines import Deadlines
 from tailrace.coordinator.groups.expiry import Expiry
 from tailrace.coordinator.groups.joining import Join, Joining
-from tailrace.coordinator.groups.offsets import Offsets
+from tailrace.coordinator.groups.offsets import Offsets, counted
 from tailrace.coordinator.groups.rebalancing import Rebalances
 from tailrace.coordinator.groups.records import empty_group_record, loaded_group
 from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.groups.statistics import GroupCounts
 from tailrace.coordinator.groups.syncing import Syncing, left
 from tailrace.coordinator.machine import (
     Client,
@@ -37,16 +38,22 @@ from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommi
 class GroupMachine:
     """Groups by id, their offsets, and the deadlines of their members."""
 
-    def __init__(self, settings: GroupSettings, *, chance: random.Random) -> None:
+    def __init__(
+        self, settings: GroupSettings, *, chance: random.Random, counts: GroupCounts | None = None
+    ) -> None:
+        """`counts` is shared by the partitions of a broker; None: it is this partition's own."""
+        self.counts = GroupCounts() if counts is None else counts
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = Offsets()
         self._settings = settings
         self._deadlines = Deadlines()
         self._rebalances = Rebalances(settings, self._deadlines)
         self._joining = Joining(settings, self._rebalances, chance=chance)
-        self._syncing = Syncing(self._rebalances)
+        self._syncing = Syncing(self._rebalances, self.counts)
         rules = ClassicRules(settings, self.groups)
-        self._expiry = Expiry(settings, self._deadlines, self.offsets, rules=rules)
+        self._expiry = Expiry(
+            settings, self._deadlines, self.offsets, rules=rules, count=self.counts.expired
+        )
         self._incoming: dict[str, tuple[ClassicGroup, str | None]] = {}
         self._is_live = False
         """Whether records come from requests, which have changed the groups already."""
@@ -106,7 +113,7 @@ class GroupMachine:
         member = None if group is None else group.members.get(commit.committer.member_id)
         if group is not None and member is not None and commit.producer is None:
             self._rebalances.renew(group, member)
-        return commits.commit_offsets(self._settings, commit, now_ms)
+        return commits.commit_offsets(self._settings, commit, now_ms, count=self.counts.committed)
 
     def fetch_offsets(
         self,
@@ -127,17 +134,20 @@ class GroupMachine:
         """Delete offsets of topics that nobody in the group consumes."""
         if not group_id:
             return Decision(reply=ErrorCode.INVALID_GROUP_ID)
-        return commits.delete_offsets(self.offsets, self.groups.get(group_id), partitions)
+        decision = commits.delete_offsets(self.offsets, self.groups.get(group_id), partitions)
+        return counted(self.counts.deleted, decision)
 
     def delete_group(self, group_id: str) -> Decision[ErrorCode | None]:
         """Delete a group without members; None: some of its offsets are left, ask again."""
-        return commits.delete_group(self.offsets, self.groups.get(group_id))
+        decision = commits.delete_group(self.offsets, self.groups.get(group_id))
+        return counted(self.counts.deleted, decision)
 
     def forget_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition], *, topic_id: UUID
     ) -> Decision[ErrorCode | list[None]]:
         """Delete what a group has committed for partitions of a topic that is gone."""
-        return commits.forget_offsets(self.offsets, group_id, partitions, topic_id=topic_id)
+        decision = commits.forget_offsets(self.offsets, group_id, partitions, topic_id=topic_id)
+        return counted(self.counts.deleted, decision)
 
     def expect(self, group: ClassicGroup, rebalance_reason: str | None) -> None:
         """Take over a group that was one of the consumer protocol, when its record is stored.

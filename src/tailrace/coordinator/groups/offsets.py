@@ -10,13 +10,16 @@ Invariant: `committed` has what the records in the log say, in their order, and 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from tailrace.coordinator.machine import CoordinatorRecord, Origin
+from tailrace.coordinator.machine import CoordinatorRecord, Decision, Origin
+from tailrace.coordinator.statistics import StoredCount
 from tailrace.model import NO_PRODUCER_ID, ProducerId, TopicPartition
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+
+ReplyT = TypeVar("ReplyT")
 
 
 class CommittedOffset(NamedTuple):
@@ -156,3 +159,9 @@ def offset_tombstone(group_id: str, partition: TopicPartition) -> CoordinatorRec
     """The record that deletes a committed offset."""
     topic, number = partition
     return CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=number), None)
+
+
+def counted(count: StoredCount, decision: Decision[ReplyT]) -> Decision[ReplyT]:
+    """A decision to delete offsets, which count unless their tombstones cannot be stored."""
+    offsets = sum(isinstance(each.key, OffsetCommitKey) for each in decision.records)
+    return decision._replace(undo=count.add(offsets)) if offsets else decision

@@ -5,6 +5,7 @@ import asyncio
 from tailrace.coordinator.groups.classic_group import ClassicGroup, ClassicMember, ClassicState
 from tailrace.coordinator.groups.rebalancing import Rebalances
 from tailrace.coordinator.groups.records import group_record
+from tailrace.coordinator.groups.statistics import GroupCounts
 from tailrace.coordinator.machine import Decision
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -22,8 +23,9 @@ SyncDecision = Decision[SyncGroupResponse]
 class Syncing:
     """Decides the requests of members between two joins."""
 
-    def __init__(self, rebalances: Rebalances) -> None:
+    def __init__(self, rebalances: Rebalances, counts: GroupCounts) -> None:
         self._rebalances = rebalances
+        self._counts = counts
 
     def sync(self, group: ClassicGroup, request: SyncGroupRequest, now_ms: int) -> SyncDecision:
         """Give a member its assignment, when the leader has sent all of them."""
@@ -54,6 +56,7 @@ class Syncing:
         if group.state is ClassicState.COMPLETING_REBALANCE:
             group.move_to(ClassicState.STABLE, now_ms)
             self._rebalances.assign(group)
+            self._counts.classic_rebalances += 1
 
     def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest) -> HeartbeatResponse:
         """Begin the session of a member anew, and tell it of a rebalance."""

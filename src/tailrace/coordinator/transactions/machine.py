@@ -34,6 +34,7 @@ from tailrace.coordinator.transactions.requests import (
 )
 from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.coordinator.transactions.state import Transaction, TransactionStatus
+from tailrace.coordinator.transactions.statistics import TransactionCounts
 from tailrace.model import LeaderEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
@@ -45,8 +46,15 @@ class TransactionMachine:
     """Transactions by id; `coordinator_epoch` is the leader epoch of the partition."""
 
     def __init__(
-        self, settings: TransactionSettings, writer: MarkerWriter, *, coordinator_epoch: LeaderEpoch
+        self,
+        settings: TransactionSettings,
+        writer: MarkerWriter,
+        *,
+        coordinator_epoch: LeaderEpoch,
+        counts: TransactionCounts | None = None,
     ) -> None:
+        """`counts` is shared by the partitions of a broker; None: it is this partition's own."""
+        self._counts = TransactionCounts() if counts is None else counts
         self._settings = settings
         self._transactions: dict[str, Transaction] = {}
         self._open: set[str] = set()
@@ -54,7 +62,9 @@ class TransactionMachine:
         self._decided: Transaction | None = None
         """The newest decision. The replay of its record, in the same turn of the event loop, takes
         from it what records do not have."""
-        self._completions = Completions(writer, self._complete, coordinator_epoch=coordinator_epoch)
+        self._completions = Completions(
+            writer, self._complete, coordinator_epoch=coordinator_epoch, counts=self._counts
+        )
         self._timers = Timers()
         self._propose: Propose | None = None
 
@@ -178,7 +188,8 @@ class TransactionMachine:
         current = self._transactions.get(transactional_id)
         if current is None or not is_timed_out(current, now_ms):
             return Decision(reply=None)
-        return self._change(transitions.aborted_by_coordinator(current, now_ms), None)
+        decision = self._change(transitions.aborted_by_coordinator(current, now_ms), None)
+        return decision._replace(undo=self._counts.timed_out.add(1))
 
     def _remove_expired(self, now_ms: int) -> Decision[None]:
         """Look at all ids there are now, some thousands at a time."""

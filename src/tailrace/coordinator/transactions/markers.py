@@ -19,6 +19,7 @@ from typing import Protocol
 from tailrace.coordinator.errors import CoordinatorNotAvailableError, NotCoordinatorError
 from tailrace.coordinator.machine import Decision, Propose
 from tailrace.coordinator.transactions.state import Transaction
+from tailrace.coordinator.transactions.statistics import TransactionCounts
 from tailrace.errors import FatalError, RetriableError, TailraceError
 from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 
@@ -79,7 +80,9 @@ class Completions:
         complete: Callable[[Transaction, int], Decision[None]],
         *,
         coordinator_epoch: LeaderEpoch,
+        counts: TransactionCounts,
     ) -> None:
+        self._counts = counts
         self._writer = writer
         self._complete = complete
         self._coordinator_epoch = coordinator_epoch
@@ -135,12 +138,21 @@ class Completions:
                 write.cancel()  # If one was refused, the others must not go on by themselves.
 
     async def _write(self, partition: TopicPartition, marker: Marker) -> None:
+        self._counts.waiting_markers += 1
+        try:
+            await self._until_written(partition, marker)
+        finally:
+            self._counts.waiting_markers -= 1
+
+    async def _until_written(self, partition: TopicPartition, marker: Marker) -> None:
         for count, delay_s in enumerate(_delays(), 1):
             try:
                 await self._writer.write(partition, marker)
+                self._counts.markers += 1
             except MarkerNotNeededError as error:
                 logger.info("transaction_marker_skipped partition=%s reason=%s", partition, error)
             except RetriableError as error:
+                self._counts.marker_retries += 1
                 if count > DELAYS_SILENT and partition not in self._late:
                     self._late.add(partition)
                     logger.warning(

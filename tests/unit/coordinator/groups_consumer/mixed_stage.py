@@ -9,6 +9,11 @@ from tailrace.coordinator.groups.all_groups import AllGroupsMachine
 from tailrace.coordinator.groups.consumer_group import ConsumerGroup
 from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.groups.statistics import (
+    GroupCounts,
+    GroupsStatistics,
+    groups_statistics,
+)
 from tailrace.coordinator.groups.subscriptions import read_assignment, write_assignment
 from tailrace.coordinator.machine import Client
 from tailrace.coordinator.shard import Shard
@@ -43,6 +48,7 @@ class MixedBroker(Broker):
     def __init__(self, outside: Outside, settings: GroupSettings, **consumer: Any) -> None:
         self.topics = MemoryTopics(a=COUNT)
         self.consumer_settings = ConsumerSettings(**{"assignment_interval_ms": 0, **consumer})
+        self._counts = GroupCounts()
         super().__init__(outside, settings)
 
     def _new_shard(self) -> Shard[Any]:
@@ -54,10 +60,15 @@ class MixedBroker(Broker):
                 consumer_settings=lambda _: self.consumer_settings,
                 threads=self._outside.runtime.threads,
                 chance=self._chance,
+                counts=self._counts,
             ),
             CODEC,
             clock=self._outside.runtime.clock,
         )
+
+    def statistics(self) -> GroupsStatistics:
+        """The groups in numbers; totals are kept over restarts, as over a move of the partition."""
+        return groups_statistics([self.machine], self._counts)
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         """The answer to a Heartbeat."""

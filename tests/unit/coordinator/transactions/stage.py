@@ -24,6 +24,11 @@ from tailrace.coordinator.transactions.records import (
 from tailrace.coordinator.transactions.requests import AddPartitions
 from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.coordinator.transactions.state import Transaction, TransactionStatus
+from tailrace.coordinator.transactions.statistics import (
+    TransactionCounts,
+    TransactionsStatistics,
+    transactions_statistics,
+)
 from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_partitions_to_txn import (
@@ -105,6 +110,7 @@ class Stage:
     producer_ids: list[int] = field(default_factory=lambda: [1000])
     """The next producer id, as the last element."""
     producer_id_fault: Exception | None = None
+    counts: TransactionCounts = field(default_factory=TransactionCounts)
 
     def __post_init__(self) -> None:
         self.shards = Shards[TransactionMachine](self._shard, partition_count=lambda: 1)
@@ -115,7 +121,10 @@ class Stage:
         return Shard(
             self.log,
             lambda: TransactionMachine(
-                self.settings, self.partitions, coordinator_epoch=LeaderEpoch(COORDINATOR_EPOCH)
+                self.settings,
+                self.partitions,
+                coordinator_epoch=LeaderEpoch(COORDINATOR_EPOCH),
+                counts=self.counts,
             ),
             TransactionCodec(),
             clock=self.outside.runtime.clock,
@@ -237,6 +246,10 @@ class Stage:
             ErrorCode(found.error_code),
             producer_at(found.producer_id, found.producer_epoch),
         )
+
+    def statistics(self) -> TransactionsStatistics:
+        """The transactions in numbers."""
+        return transactions_statistics(self.shards.machines(), self.counts)
 
     def machine(self) -> TransactionMachine:
         """The machine of the partition."""
