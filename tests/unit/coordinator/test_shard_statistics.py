@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tailrace.coordinator.errors import CoordinatorNotAvailableError
+from tailrace.coordinator.machine import Decision
 from tailrace.coordinator.shards import Shards
 from tailrace.coordinator.statistics import ShardsStatistics
 from tailrace.errors import RetriableError
@@ -175,14 +176,25 @@ def test_a_change_that_the_log_refuses_is_counted_as_such() -> None:
     play(scenario, ())
 
 
+def refuse(_tally: Tally, _now_ms: int) -> Decision[int]:
+    """A decision that fails."""
+    raise FullLogError("full")
+
+
 def test_the_time_until_a_commit_is_measured() -> None:
-    """From the append until all is committed or the reply gives up; other replies do not count."""
+    """From the append until all is committed, or the reply gives up.
+
+    A reply that need not wait does not count, and neither does a decision that fails.
+    """
 
     async def scenario(topic: Topic) -> None:
         await topic.lead(0)
         await topic.add()
         assert topic.statistics.commit_wait_count == 0
         topic.logs[0].hold_commits()
+        with pytest.raises(FullLogError):
+            await topic.shards.shard_of("a").run(refuse)
+        assert topic.statistics.commit_wait_count == 0
         adding = asyncio.ensure_future(topic.add())
         await topic.pass_time(2)
         assert topic.statistics.commit_waiting_count == 1
