@@ -166,14 +166,29 @@ async def test_too_many_groups_with_settings_are_refused(outside: Outside) -> No
 
 async def test_other_limits_of_the_broker_bound_what_groups_have(outside: Outside) -> None:
     """After a restart with narrower limits the nearest one counts; the setting stays."""
-    async with running(outside) as broker:
-        assert await alter(connect(outside, broker), set_to(HEARTBEAT, "15000")) == 0
+    wide = {
+        "group.consumer.min.heartbeat.interval.ms": "1",
+        "group.consumer.max.session.timeout.ms": "70000",
+    }
+    async with running(outside, wide) as broker:
+        changes = set_to(HEARTBEAT, "1"), set_to(SESSION, "70000")
+        assert await alter(connect(outside, broker), *changes) == 0
+        assert await alter(connect(outside, broker), set_to(HEARTBEAT, "15000"), name="h") == 0
     async with running(outside, {"group.consumer.max.heartbeat.interval.ms": "7000"}) as broker:
         peer = connect(outside, broker)
         await find(peer)
         await create_topic(peer, "t")
-        assert (await beat(peer, joining("m1"))).heartbeat_interval_ms == 7_000
-        assert (await values(peer))[HEARTBEAT] == ("15000", OWN)
+        assert (await beat(peer, joining("m1", group_id="h"))).heartbeat_interval_ms == 7_000
+        joined = await beat(peer, joining("m1"))
+        assert joined.heartbeat_interval_ms == 5_000
+        await outside.pass_time(59)
+        answer = await beat(peer, beating("m1", joined.member_epoch))
+        assert answer.error_code == ErrorCode.NONE
+        await outside.pass_time(61)
+        answer = await beat(peer, beating("m1", joined.member_epoch))
+        assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        found = await values(peer)
+        assert (found[HEARTBEAT], found[SESSION]) == (("1", OWN), ("70000", OWN))
 
 
 def test_a_crash_leaves_the_old_settings_of_a_group_or_the_new() -> None:
