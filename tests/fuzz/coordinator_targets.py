@@ -68,7 +68,15 @@ def _groups() -> AllGroupsMachine:
 
 
 def _transactions() -> TransactionMachine:
-    return TransactionMachine(TransactionSettings(), Partitions(), coordinator_epoch=LeaderEpoch(0))
+    async def new_producer_id() -> ProducerId:
+        return ProducerId(1000)
+
+    return TransactionMachine(
+        TransactionSettings(),
+        Partitions(),
+        coordinator_epoch=LeaderEpoch(0),
+        new_producer_id=new_producer_id,
+    )
 
 
 def _join(records: list[tuple[bytes, bytes | None]]) -> bytes:

@@ -205,7 +205,13 @@ class Coordinators:
         return Shard(
             log,
             lambda: TransactionMachine(
-                settings, writer, coordinator_epoch=epoch, counts=self._transaction_counts
+                settings,
+                writer,
+                coordinator_epoch=epoch,
+                new_producer_id=lambda: self._runtime.threads.run(
+                    self._controller.next_producer_id
+                ),
+                counts=self._transaction_counts,
             ),
             TransactionCodec(),
             clock=clock,

@@ -5,7 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.model import TRANSACTIONS_TOPIC, TopicPartition
+from tailrace.coordinator.transactions.records import TransactionCodec, transaction_record
+from tailrace.coordinator.transactions.state import Transaction, TransactionStatus
+from tailrace.model import (
+    TRANSACTIONS_TOPIC,
+    AppendOrigin,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+)
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_partitions_to_txn import (
@@ -15,9 +23,15 @@ from tailrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from tailrace.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from tailrace.records.builder import BatchBuilder
 from tailrace.testing import DiskFault, MemoryFiles, Outside, virtual_runtime
 from tests.unit.broker.brokers import connect, create_topic, fetch, running
 from tests.unit.broker.transactional import (
+    NOW,
     Client,
     begin,
     committed_request,
@@ -261,6 +275,52 @@ async def test_the_coordinator_aborts_what_is_open_for_too_long(outside: Outside
         assert await committed_values(client.peer) == []
         assert (await client.send(b"b")).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
         assert await client.end() is ErrorCode.PRODUCER_FENCED
+
+
+async def test_an_abort_at_the_last_epoch_takes_a_producer_id_that_is_new(
+    outside: Outside,
+) -> None:
+    """Its client goes on with that id, after all that the cluster has given out."""
+    one = {**FEW, "transaction.state.log.num.partitions": "1"}
+    async with running(outside, one) as broker:
+        client = await begin(outside, broker)
+        used_up = Transaction(
+            transactional_id="t",
+            producer_id=ProducerId(client.producer_id),
+            producer_epoch=ProducerEpoch(32_766),
+            previous_producer_id=ProducerId(client.producer_id),
+            timeout_ms=5_000,
+            status=TransactionStatus.ONGOING,
+            partitions=frozenset({TopicPartition("d", 0)}),
+            updated_ms=NOW,
+            start_ms=NOW,
+            client_version=2,
+        )
+        builder = BatchBuilder()
+        key, value = TransactionCodec().encode(transaction_record(used_up))
+        builder.append(key, value, timestamp=NOW)
+        broker.replicas.find(TopicPartition(TRANSACTIONS_TOPIC, 0)).append(
+            memoryview(bytearray(builder.build())), now_ms=NOW, origin=AppendOrigin.COORDINATOR
+        )
+    async with running(outside, one) as broker:
+        await outside.pass_time(21)
+        assert broker.statistics().coordinators.transactions.by_state == {"CompleteAbort": 1}
+        peer = connect(outside, broker)
+        request = InitProducerIdRequest(
+            transactional_id="t",
+            transaction_timeout_ms=5_000,
+            producer_id=client.producer_id,
+            producer_epoch=32_766,
+        )
+        answer = await peer.ask(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
+        assert (answer.error_code, answer.producer_epoch) == (ErrorCode.NONE, 0)
+        assert answer.producer_id > client.producer_id
+        again = Client(peer, producer_id=answer.producer_id, epoch=0)
+        await again.add(0)
+        assert (await again.send(b"a")).error_code == ErrorCode.NONE
+        assert await again.end() is ErrorCode.NONE
+        await outside.pass_time(1)
+        assert await committed_values(peer) == [b"a"]
 
 
 async def test_no_id_is_coordinated_before_the_topic_exists(outside: Outside) -> None:

@@ -68,7 +68,7 @@ def _plan(
         is_valid = is_repeated if current.is_prepared else is_current
     if not is_valid:
         return ProducerReply(ErrorCode.PRODUCER_FENCED)
-    # Epoch 32767 is that of an abort by the coordinator: the client gets the next producer id.
+    # Kafka before 4.3 leaves epoch 32767 when it aborts: the client gets the next producer id.
     if is_repeated and not (current.status in COMPLETE and current.producer_epoch == EPOCH_MAX):
         return _ended(current, request)
     if current.status is not TransactionStatus.ONGOING and request.is_commit:

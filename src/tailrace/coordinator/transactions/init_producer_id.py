@@ -43,7 +43,7 @@ def plan_init(
     if request.expected is not None and not _is_of(current, request.expected):
         return ErrorCode.PRODUCER_FENCED
     if current.status is TransactionStatus.ONGOING:
-        return transitions.aborted_by_coordinator(current, now_ms)
+        return transitions.aborted_by_coordinator(current, now_ms, new_producer_id=new_producer_id)
     if not _is_at_end(current, request):
         return _with_next_epoch(current, request, now_ms)
     if new_producer_id is None:
@@ -80,8 +80,8 @@ def _with_next_epoch(
         if expected_epoch == current.producer_epoch:
             last_epoch = expected_epoch
         elif expected_epoch == current.last_epoch:
-            # The client has not got the answer: nobody else has asked since, or there were no last
-            # epoch.
+            # The client has not got the answer, or does not know that its transaction was aborted:
+            # nobody else has asked since, or there were no last epoch.
             epoch, last_epoch = current.producer_epoch, expected_epoch
         else:
             return ErrorCode.PRODUCER_FENCED

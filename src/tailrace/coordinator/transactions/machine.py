@@ -4,11 +4,13 @@ A request is decided on the state that all earlier ones have left, committed or 
 waits for its own records and for those. So there is no pending transition as in Kafka, and
 CONCURRENT_TRANSACTIONS is left for transactions whose end is prepared and not complete.
 
-Only records change a transaction. What a restart forgets: the epoch before the last InitProducerId,
+Only records change a transaction. What a restart forgets: the epoch before the last change,
 deadlines, and the tasks that write markers, which begin anew.
 """
 
-from collections.abc import Callable, Iterator
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -35,11 +37,14 @@ from tailrace.coordinator.transactions.requests import (
 from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.coordinator.transactions.state import Transaction, TransactionStatus
 from tailrace.coordinator.transactions.statistics import TransactionCounts
+from tailrace.errors import TailraceError
 from tailrace.model import LeaderEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
 
 ReplyT = TypeVar("ReplyT")
+
+logger = logging.getLogger(__name__)
 
 
 class TransactionMachine:
@@ -51,9 +56,16 @@ class TransactionMachine:
         writer: MarkerWriter,
         *,
         coordinator_epoch: LeaderEpoch,
+        new_producer_id: Callable[[], Awaitable[ProducerId]],
         counts: TransactionCounts | None = None,
     ) -> None:
-        """`counts` is shared by the partitions of a broker; None: it is this partition's own."""
+        """`new_producer_id` returns one that no producer has had, or raises a TailraceError.
+
+        `counts` is shared by the partitions of a broker; None: it is this partition's own.
+        """
+        self._new_producer_id = new_producer_id
+        self._obtaining: set[asyncio.Task[None]] = set()
+        """Aborts that wait for a producer id."""
         self._counts = TransactionCounts() if counts is None else counts
         self._settings = settings
         self._transactions: dict[str, Transaction] = {}
@@ -155,6 +167,8 @@ class TransactionMachine:
         """Leave everything to the next leader; no reply is parked here."""
         self._timers.clear()
         self._completions.stop()
+        for task in self._obtaining:
+            task.cancel()
 
     def _change(self, planned: Transaction, reply: ReplyT) -> Decision[ReplyT]:
         """A decision whose record makes the state this one."""
@@ -184,12 +198,36 @@ class TransactionMachine:
                 self._propose(partial(self._abort, transactional_id))
         return Decision(reply=None)
 
-    def _abort(self, transactional_id: str, now_ms: int) -> Decision[None]:
+    def _abort(
+        self, transactional_id: str, now_ms: int, *, new_producer_id: ProducerId | None = None
+    ) -> Decision[None]:
         current = self._transactions.get(transactional_id)
         if current is None or not is_timed_out(current, now_ms):
             return Decision(reply=None)
-        decision = self._change(transitions.aborted_by_coordinator(current, now_ms), None)
+        planned = transitions.aborted_by_coordinator(
+            current, now_ms, new_producer_id=new_producer_id
+        )
+        if planned is None:
+            task = asyncio.ensure_future(self._abort_with_new_producer_id(transactional_id))
+            self._obtaining.add(task)
+            task.add_done_callback(self._obtaining.discard)
+            return Decision(reply=None)
+        decision = self._change(planned, None)
         return decision._replace(undo=self._counts.timed_out.add(1))
+
+    async def _abort_with_new_producer_id(self, transactional_id: str) -> None:
+        try:
+            producer_id = await self._new_producer_id()
+        except TailraceError as error:
+            logger.warning(
+                "transaction_abort_delayed transactional_id=%s reason=%s; the next search for "
+                "transactions that are open for too long tries again",
+                transactional_id,
+                error,
+            )
+            return
+        assert self._propose is not None
+        self._propose(partial(self._abort, transactional_id, new_producer_id=producer_id))
 
     def _remove_expired(self, now_ms: int) -> Decision[None]:
         """Look at all ids there are now, some thousands at a time."""

@@ -59,8 +59,9 @@ class Transaction:
     next_producer_id: ProducerId = NO_PRODUCER_ID
     """The producer id after the markers, if the epochs of this one are used up."""
     last_epoch: ProducerEpoch = NO_EPOCH
-    """The epoch before, by which a repeated InitProducerId is known. No record has it: a new leader
-    fences what this one would have answered again, as in Kafka."""
+    """The epoch before, by which a repeated InitProducerId is known, and one whose client has not
+    heard that its transaction was aborted. No record has it: a new leader fences what this one
+    would have answered again, as in Kafka."""
     timeout_ms: int
     """Milliseconds for which a transaction may be open."""
     status: TransactionStatus = TransactionStatus.EMPTY

@@ -137,15 +137,30 @@ def prepared(
     )
 
 
-def aborted_by_coordinator(current: Transaction, now_ms: int) -> Transaction:
-    """With its abort decided here, under the next epoch, which its client never learns."""
-    return prepared(current, is_commit=False, client_version=EPOCH_PER_TRANSACTION, now_ms=now_ms)
+def aborted_by_coordinator(
+    current: Transaction, now_ms: int, *, new_producer_id: ProducerId | None
+) -> Transaction | None:
+    """With its abort decided here, under the next epoch.
+
+    If the epochs are used up, its producer goes on with `new_producer_id`; None: it needs one.
+    """
+    next_producer_id: ProducerId = NO_PRODUCER_ID
+    if current.is_exhausted:
+        if new_producer_id is None:
+            return None
+        next_producer_id = new_producer_id
+    return prepared(
+        current,
+        is_commit=False,
+        client_version=EPOCH_PER_TRANSACTION,
+        now_ms=now_ms,
+        next_producer_id=next_producer_id,
+    )
 
 
 def completed(current: Transaction, now_ms: int) -> Transaction:
     """With all markers written, and the next producer id if the epochs were used up."""
     assert current.is_prepared
-    raises_epoch = current.client_version >= EPOCH_PER_TRANSACTION
     producer = current.next_producer
     return replace(
         current,
@@ -156,7 +171,6 @@ def completed(current: Transaction, now_ms: int) -> Transaction:
         ),
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
-        last_epoch=current.producer_epoch if raises_epoch else current.last_epoch,
         previous_producer_id=current.producer_id,
         next_producer_id=NO_PRODUCER_ID,
         partitions=frozenset(),

@@ -124,6 +124,7 @@ class Stage:
                 self.settings,
                 self.partitions,
                 coordinator_epoch=LeaderEpoch(COORDINATOR_EPOCH),
+                new_producer_id=self._next_id,
                 counts=self.counts,
             ),
             TransactionCodec(),
@@ -331,12 +332,17 @@ def play(
     *transactions: Transaction,
     settings: TransactionSettings | None = None,
     are_markers_held: bool = False,
+    producer_id: int = 1000,
 ) -> Stage:
-    """Run a scenario on a coordinator whose log has these states."""
+    """Run a scenario on a coordinator whose log has these states.
+
+    `producer_id` is the next new one.
+    """
     with virtual_runtime() as outside:
 
         async def main() -> Stage:
             stage = Stage(outside, log_of(*transactions), settings or TransactionSettings())
+            stage.producer_ids = [producer_id]
             if are_markers_held:
                 stage.partitions.is_free.clear()
             await stage.load()

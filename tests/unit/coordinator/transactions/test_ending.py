@@ -309,14 +309,14 @@ def test_an_end_waits_for_the_producer_id_that_it_needs() -> None:
 
 @pytest.mark.parametrize("is_fenced", [False, True])
 def test_a_late_abort_of_a_used_up_epoch_gets_a_new_producer_id(is_fenced: bool) -> None:  # noqa: FBT001 - a case
-    """The coordinator has aborted before with epoch 32767, which no client may have."""
+    """The coordinator has aborted before with epoch 32767, and has replaced the producer id."""
     new = producer_at(1000, 0)
 
     async def scenario(stage: Stage) -> None:
         if is_fenced:
             assert (await stage.init()).error is CONCURRENT
         await stage.outside.pass_time(80)
-        assert stage.transaction().producer == at(32_767)
+        assert stage.transaction().producer == new
         assert (await stage.end(at(32_766))).error is INVALID
         for _ in range(2):
             assert await stage.end(at(32_766), is_commit=False) == (NONE, new)
@@ -324,7 +324,19 @@ def test_a_late_abort_of_a_used_up_epoch_gets_a_new_producer_id(is_fenced: bool)
         assert stage.partitions.ends == [(A, 7, 32_767, False), (C, 7, 32_767, False)]
         assert await stage.add(new) is NONE
 
-    play(scenario, stored(ONGOING, epoch=32_766))
+    assert play(scenario, stored(ONGOING, epoch=32_766)).producer_ids == [1000, 1001]
+
+
+def test_a_late_abort_replaces_a_producer_id_that_was_left_at_its_last_epoch() -> None:
+    """An older Kafka has aborted the transaction, and its record has no new producer id."""
+
+    async def scenario(stage: Stage) -> None:
+        for _ in range(2):
+            found = await stage.end(at(32_766), is_commit=False)
+            assert found == (NONE, producer_at(1000, 0))
+            await stage.outside.pass_time(0.001)
+
+    play(scenario, stored(COMPLETE_ABORT, epoch=32_767))
 
 
 def test_a_client_cannot_take_the_epoch_that_only_fences() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tailrace.coordinator.errors import CoordinatorLoadInProgressError
 from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.coordinator.transactions.state import Transaction, TransactionStatus
 from tailrace.protocol.errors import ErrorCode
@@ -112,6 +113,66 @@ def test_an_abort_by_time_that_could_not_be_written_is_tried_again() -> None:
         assert stage.transaction().status is TransactionStatus.COMPLETE_ABORT
 
     play(scenario, stored(TransactionStatus.ONGOING))
+
+
+def test_an_abort_at_the_last_epoch_brings_a_new_producer_id() -> None:
+    """The decision names one, however long the markers wait, and it counts with the end."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.outside.pass_time(100)
+        prepared = stage.transaction()
+        assert prepared.producer == producer_at(7, 32_767)
+        assert (prepared.next_producer_id, prepared.last_epoch) == (1000, 32_766)
+        assert stage.statistics().timeout_count == 1
+        stage.partitions.is_free.set()
+        await stage.outside.pass_time(1)
+        assert stage.transaction().producer == producer_at(1000, 0)
+        assert stage.producer_ids == [1000, 1001]
+
+    stage = play(scenario, stored(TransactionStatus.ONGOING, epoch=32_766), are_markers_held=True)
+    assert stage.statuses() == [
+        TransactionStatus.ONGOING,
+        TransactionStatus.PREPARE_ABORT,
+        TransactionStatus.COMPLETE_ABORT,
+    ]
+
+
+def test_an_abort_waits_for_a_producer_id() -> None:
+    """There is none at the first searches, and the transaction stays open."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.producer_id_fault = CoordinatorLoadInProgressError("no producer ids yet")
+        await stage.outside.pass_time(100)
+        assert stage.transaction().status is TransactionStatus.ONGOING
+        stage.producer_id_fault = None
+        await stage.outside.pass_time(10)
+        assert stage.transaction().producer == producer_at(1000, 0)
+
+    play(scenario, stored(TransactionStatus.ONGOING, epoch=32_766))
+
+
+@pytest.mark.parametrize("record_count", [1, 2, 3])
+def test_a_restart_keeps_the_producer_id_that_an_abort_has_brought(record_count: int) -> None:
+    """After any record of the abort: the end of the transaction has the id of its decision."""
+
+    async def abort(stage: Stage) -> None:
+        await stage.outside.pass_time(80)
+
+    before = play(abort, stored(TransactionStatus.ONGOING, epoch=32_766))
+    known = [state for _, state in before.records() if state is not None][:record_count]
+
+    async def scenario(stage: Stage) -> None:
+        await stage.outside.pass_time(80)
+        is_decided = record_count > 1
+        new = producer_at(1000 if is_decided else 2000, 0)
+        assert stage.transaction().producer == new
+        assert await stage.end(producer_at(7, 32_766), is_commit=False) == (ErrorCode.NONE, new)
+        found = await stage.init(expected=producer_at(7, 32_766))
+        # The epoch before is in no record, as in Kafka.
+        expected = (ErrorCode.PRODUCER_FENCED, NOBODY) if is_decided else (ErrorCode.NONE, new)
+        assert found == expected
+
+    play(scenario, *known, producer_id=2000)
 
 
 def test_a_transaction_is_aborted_once_however_long_its_markers_take() -> None:

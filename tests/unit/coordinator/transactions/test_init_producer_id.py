@@ -272,14 +272,53 @@ def test_a_used_up_producer_id_is_replaced(status: TransactionStatus) -> None:
 
 
 def test_the_last_epoch_of_all_fences_a_client_that_has_the_last_but_one() -> None:
-    """So an open transaction can be aborted, and then the producer id is replaced."""
+    """So an open transaction can be aborted, and with its end the producer id is replaced."""
 
     async def scenario(stage: Stage) -> None:
         assert await stage.init() == (ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY)
         await stage.outside.pass_time(0.001)
         assert stage.partitions.ends == [(A, 7, 32_767, False), (C, 7, 32_767, False)]
-        assert await stage.add(at(32_767)) is ErrorCode.PRODUCER_FENCED
-        assert await stage.init() == (ErrorCode.NONE, producer_at(1000, 0))
+        assert await stage.add(at(32_767)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert await stage.init() == (ErrorCode.NONE, producer_at(1000, 1))
+
+    play(scenario, stored(TransactionStatus.ONGOING, epoch=32_766))
+
+
+def test_a_client_may_ask_with_the_epoch_whose_transaction_was_aborted() -> None:
+    """It gets the epoch of the abort, which nobody else has had, also if it asks again."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.outside.pass_time(80)
+        for _ in range(2):
+            assert await stage.init(expected=at(3)) == (ErrorCode.NONE, at(4))
+        assert await stage.init(expected=at(2)) == (ErrorCode.PRODUCER_FENCED, NOBODY)
+
+    play(scenario, stored(TransactionStatus.ONGOING))
+
+
+def test_a_client_may_ask_with_the_last_epoch_whose_transaction_was_aborted() -> None:
+    """The producer id that came with the abort is the answer, also if it asks again."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.outside.pass_time(80)
+        for _ in range(2):
+            found = await stage.init(expected=at(32_766))
+            assert found == (ErrorCode.NONE, producer_at(1000, 0))
+        for epoch in (0, 32_765, 32_767):
+            assert (await stage.init(expected=at(epoch))).error is not ErrorCode.NONE
+        assert await stage.add(producer_at(1000, 0)) is ErrorCode.NONE
+
+    play(scenario, stored(TransactionStatus.ONGOING, epoch=32_766))
+
+
+def test_an_aborted_client_is_fenced_by_one_that_had_nothing() -> None:
+    """The newer client has the epoch behind the abort."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.outside.pass_time(80)
+        assert await stage.init() == (ErrorCode.NONE, producer_at(1000, 1))
+        found = await stage.init(expected=at(32_766))
+        assert found == (ErrorCode.PRODUCER_FENCED, NOBODY)
 
     play(scenario, stored(TransactionStatus.ONGOING, epoch=32_766))
 
