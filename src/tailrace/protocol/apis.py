@@ -163,7 +163,7 @@ class Api:
 
     def is_served(self, version: int) -> bool:
         """Whether this version can be read and answered."""
-        return version in self.versions
+        return self.first_version <= version <= self.last_version
 
     def is_flexible(self, version: int) -> bool:
         """Whether this version has compact lengths and tagged fields (KIP-482)."""
