@@ -2,8 +2,9 @@
 
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from tailrace.coordinator.groups.all_groups import AllGroupsMachine
@@ -12,13 +13,12 @@ from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.coordinator.groups.record_codec import GroupRecordCodec
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.machine import Client, Decision, TransactionalProducer
-from tailrace.coordinator.shard import Shard, ShardState
+from tailrace.coordinator.shard import Shard, ShardState, StoredBatches
 from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from tailrace.records.batch import Batch
 from tailrace.storage.log import append_built
 from tailrace.storage.verification import VerificationGuard
 from tailrace.testing import MemoryFiles, Outside, ProcessKilledError, virtual_runtime
@@ -83,10 +83,10 @@ class DiskLog:
         """Put everything on the device, at once."""
         self._broker.log(ONE).sync()
 
-    async def read(self, take: Callable[[Iterator[Batch]], T]) -> T:
-        """The result of `take` on all batches."""
+    async def read(self, replay: Callable[[StoredBatches], T]) -> T:
+        """The result of `replay` on all batches."""
         log = self._broker.log(ONE)
-        return take(log.batches(log.start_offset))
+        return replay(StoredBatches(log.size, partial(log.batches, log.start_offset)))
 
 
 @dataclass

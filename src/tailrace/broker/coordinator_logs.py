@@ -6,14 +6,15 @@ just made them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.coordinator.machine import TransactionalProducer
+from tailrace.coordinator.shard import StoredBatches
 from tailrace.errors import CorruptionError
 from tailrace.model import Offset, ProducerEpoch, ProducerId, TopicPartition
-from tailrace.records.batch import Batch
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
 from tailrace.replication.replicas import Replicas
@@ -111,15 +112,15 @@ class CoordinatorLog:
         is_due = is_flush_due(log)
         return self._flushed(log, is_whole=is_due) if is_due or self._is_durable else None
 
-    async def read(self, take: Callable[[Iterator[Batch]], T]) -> T:
-        """The result of `take` on all batches, on a worker thread.
+    async def read(self, replay: Callable[[StoredBatches], T]) -> T:
+        """The result of `replay` on all batches, on a worker thread.
 
         Raises:
             UnknownPartitionError, StorageError: the partition is not here, or its directory failed.
-            CorruptionError, OSError: the log cannot be read; or from `take`, then with the file.
+            CorruptionError, OSError: the log cannot be read; or from `replay`, then with the file.
         """
         found = self._replicas.find(self.partition)
-        return await found.look(self._device_reads, lambda log: _taken(log, take))
+        return await found.look(self._device_reads, lambda log: _replayed(log, replay))
 
     async def _flushed(self, log: Log, *, is_whole: bool) -> None:
         # `shield`: other requests wait for the same flush if this client disconnects.
@@ -128,9 +129,10 @@ class CoordinatorLog:
             raise error
 
 
-def _taken(log: Log, take: Callable[[Iterator[Batch]], T]) -> T:
+def _replayed(log: Log, replay: Callable[[StoredBatches], T]) -> T:
+    batches = StoredBatches(log.size, partial(log.batches, log.start_offset))
     try:
-        return take(log.batches(log.start_offset))
+        return replay(batches)
     except CorruptionError as error:
         if error.path is not None or error.offset is None:
             raise

@@ -5,6 +5,7 @@ The modules of a coordinator are imported when its topic exists, so that a start
 
 import asyncio
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ from tailrace.runtime.system import Runtime
 
 if TYPE_CHECKING:
     from tailrace.coordinator.groups.all_groups import AllGroupsMachine
+    from tailrace.coordinator.groups.bulk_commits import CommitKernel
     from tailrace.coordinator.transactions.machine import TransactionMachine
 
 MODULES = {
@@ -161,6 +163,12 @@ class Coordinators:
             is_durable=self._logs.is_durable,
         )
 
+    @cached_property
+    def _commit_kernel(self) -> "CommitKernel":
+        from tailrace.coordinator.groups.modules import CommitKernel
+
+        return CommitKernel()
+
     def _group_shard(self, log: PartitionLog) -> "Shard[AllGroupsMachine]":
         from tailrace.coordinator.groups.group_config import settings_of_group
         from tailrace.coordinator.groups.modules import AllGroupsMachine, GroupRecordCodec
@@ -186,6 +194,7 @@ class Coordinators:
             clock=self._runtime.clock,
             commit_timeout_ms=config.groups.commit_timeout_ms,
             counts=self.groups.counts,
+            make_bulk=self._commit_kernel.bulk_or_none,
         )
 
     def _transaction_shard(self, log: PartitionLog) -> "Shard[TransactionMachine]":

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from enum import Enum, auto
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from tailrace.coordinator.errors import (
     CoordinatorLoadInProgressError,
@@ -41,6 +41,7 @@ from tailrace.records.control import (
     build_end_marker,
     end_transaction_marker_or_none,
 )
+from tailrace.records.untaken import TakeBatches, leave_all
 from tailrace.runtime.clock import Clock
 from tailrace.storage.verification import VerificationGuard
 
@@ -48,6 +49,27 @@ M = TypeVar("M", bound=Machine)
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+
+class StoredBatches(NamedTuple):
+    """The batches of a coordinator's log, to be replayed."""
+
+    size: int
+    """Bytes of all of them."""
+    untaken: Callable[[TakeBatches], Iterator[Batch]]
+    """The batches that a reader of bytes leaves, each when those before it are taken."""
+
+
+class BulkReplay(Protocol):
+    """Replays batches of one machine from their bytes, many at a time."""
+
+    def take(self, window: memoryview, position: int) -> int:
+        """Take batches; see `records.untaken.TakeBatches`."""
+        ...
+
+    def put(self) -> None:
+        """Change the state by all that was taken."""
+        ...
 
 
 class PartitionLog(Protocol):
@@ -104,13 +126,14 @@ class PartitionLog(Protocol):
         """
         ...
 
-    async def read(self, take: Callable[[Iterator[Batch]], T]) -> T:
-        """The result of `take` on every batch from the log start to the log end.
+    async def read(self, replay: Callable[[StoredBatches], T]) -> T:
+        """The result of `replay` on the batches from the log start to the log end.
 
-        `take` runs on a worker thread, and again from the start if the log was compacted meanwhile.
+        `replay` runs on a worker thread, and again from the start if the log was compacted
+        meanwhile.
 
         Raises:
-            CorruptionError, OSError: the log cannot be read; or from `take`.
+            CorruptionError, OSError: the log cannot be read; or from `replay`.
         """
         ...
 
@@ -139,10 +162,13 @@ class Shard(Generic[M]):
         clock: Clock,
         commit_timeout_ms: int | None = None,
         counts: ShardCounts | None = None,
+        make_bulk: Callable[[M, int], BulkReplay | None] = lambda _machine, _size: None,
     ) -> None:
         """`commit_timeout_ms` limits how long a reply waits for its records; None: for ever.
 
-        `counts` is shared by the shards of a topic; None: it is this shard's own.
+        `counts` is shared by the shards of a topic; None: it is this shard's own. `make_bulk` gets
+        an empty machine and the bytes of its log, on a worker thread. None: the log is replayed
+        record by record.
         """
         self._counts = ShardCounts() if counts is None else counts
         self.state = ShardState.LOADING
@@ -152,6 +178,7 @@ class Shard(Generic[M]):
         self._codec = codec
         self._clock = clock
         self._commit_timeout_ms = commit_timeout_ms
+        self._make_bulk = make_bulk
         self._proposed: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
@@ -163,7 +190,9 @@ class Shard(Generic[M]):
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         try:
-            self._machine, record_count = await self._log.read(self._replayed)
+            self._machine, byte_count = await self._log.read(
+                lambda batches: (self.replayed(batches), batches.size)
+            )
         except (TailraceError, OSError) as error:
             if self.state is ShardState.LOADING:
                 self.state = ShardState.FAILED
@@ -184,7 +213,7 @@ class Shard(Generic[M]):
             return
         if self.state is ShardState.LOADING:
             self.state = ShardState.ACTIVE
-            self._counts.loaded(record_count, loop.time() - started_s)
+            self._counts.loaded(byte_count, loop.time() - started_s)
             self._machine.start(self._propose)
             logger.debug("coordinator_loaded partition=%s", self._log.partition)
 
@@ -384,22 +413,30 @@ class Shard(Generic[M]):
             builder.append(key, value, timestamp=now_ms)
         return bytearray(builder.build())
 
-    def _replayed(self, batches: Iterator[Batch]) -> tuple[M, int]:
-        """A machine with the state that these batches make, and the number of their records."""
+    def replayed(self, batches: StoredBatches) -> M:
+        """A machine with the state that these batches make."""
         machine = self._make_machine()
-        record_count = 0
-        for batch in batches:
-            batch.check()
-            record_count += batch.record_count
-            if batch.is_control:
-                _replay_marker(machine, batch)
-                continue
-            producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
-            for each in records_of(batch):
-                record = self._decode(each.key, each.value, each.offset)
-                if record is not None:
-                    machine.replay(record, Origin(each.offset, producer_id))
-        return machine, record_count
+        bulk = self._make_bulk(machine, batches.size)
+        if bulk is None:
+            for batch in batches.untaken(leave_all):
+                self._replay(machine, batch)
+        else:
+            for batch in batches.untaken(bulk.take):
+                bulk.put()
+                self._replay(machine, batch)
+            bulk.put()
+        return machine
+
+    def _replay(self, machine: M, batch: Batch) -> None:
+        batch.check()
+        if batch.is_control:
+            _replay_marker(machine, batch)
+            return
+        producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
+        for each in records_of(batch):
+            record = self._decode(each.key, each.value, each.offset)
+            if record is not None:
+                machine.replay(record, Origin(each.offset, producer_id))
 
     def _decode(
         self, key: bytes | None, value: bytes | None, offset: int

@@ -32,7 +32,7 @@ class ShardCounts:
 
     loads: int = 0
     failed_loads: int = 0
-    loaded_records: int = 0
+    loaded_bytes: int = 0
     load_seconds_total: float = 0.0
     load_seconds_max: float = 0.0
     appends: int = 0
@@ -42,10 +42,10 @@ class ShardCounts:
     commit_seconds_total: float = 0.0
     commit_seconds_max: float = 0.0
 
-    def loaded(self, record_count: int, seconds: float) -> None:
+    def loaded(self, byte_count: int, seconds: float) -> None:
         """Count the load of a partition."""
         self.loads += 1
-        self.loaded_records += record_count
+        self.loaded_bytes += byte_count
         self.load_seconds_total += seconds
         self.load_seconds_max = max(self.load_seconds_max, seconds)
 
@@ -80,8 +80,8 @@ class ShardsStatistics:
     """Partitions that were read to their end, counted each time."""
     load_failure_count: int
     """Partitions that could not be read, counted each time; not among `load_count`."""
-    load_record_count: int
-    """Records in the batches that these loads have read."""
+    load_byte_count: int
+    """Size of the logs that these loads have read, in bytes."""
     load_seconds_total: float
     """Duration of these loads, in seconds, with the time that they waited for a thread."""
     load_seconds_max: float
@@ -110,7 +110,7 @@ def shards_statistics(
         failed_count=failed_count,
         load_count=counts.loads,
         load_failure_count=counts.failed_loads,
-        load_record_count=counts.loaded_records,
+        load_byte_count=counts.loaded_bytes,
         load_seconds_total=counts.load_seconds_total,
         load_seconds_max=counts.load_seconds_max,
         append_count=counts.appends,

@@ -25,6 +25,7 @@ from tailrace.kernels.records import (
     read_varint,
     wrapping_sum,
 )
+from tailrace.kernels.utf8 import read_utf8
 
 if TYPE_CHECKING:
     from tailrace.kernels.records import Frame, Ints, Outputs
@@ -200,30 +201,6 @@ def put_time(out: "Outputs", end: int, timestamp: int) -> int:
     end = put_digits(out, end + 1, rest - seconds * 1000, 3)
     out[end] = 90
     return end + 1
-
-
-@helper
-def read_utf8(data: "Ints", at: int, limit: int) -> tuple[int, int]:
-    """Size and code of the character at `at`, whose first byte is 128 or more; size 0 if invalid.
-
-    As strict as Python: no overlong forms, no surrogates, nothing above U+10FFFF.
-    """
-    first = data[at]
-    if first < 0xC2 or first > 0xF4:
-        return 0, 0
-    size = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-    if size > limit - at:
-        return 0, 0
-    code = first & (0x7F >> size)
-    for place in range(at + 1, at + size):
-        if data[place] & 0xC0 != 0x80:
-            return 0, 0
-        code = code << 6 | data[place] & 0x3F
-    if size == 3 and (code < 0x800 or 0xD800 <= code < 0xE000):
-        return 0, 0
-    if size == 4 and (code < 0x10000 or code > 0x10FFFF):
-        return 0, 0
-    return size, code
 
 
 @helper

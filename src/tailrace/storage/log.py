@@ -27,6 +27,7 @@ from tailrace.model import (
 )
 from tailrace.records.batch import Batch
 from tailrace.records.control import end_transaction_marker_or_none
+from tailrace.records.untaken import TakeBatches, leave_all
 from tailrace.storage import reads
 from tailrace.storage.appends import (
     PlannedAppend,
@@ -335,13 +336,13 @@ class Log:
             aborted=aborted,
         )
 
-    def batches(self, offset: int) -> Iterator[Batch]:
-        """Every batch from the one with `offset` on, up to the log end.
+    def batches(self, offset: int, take: TakeBatches = leave_all) -> Iterator[Batch]:
+        """Every batch from the one with `offset` on, up to the log end, that `take` leaves.
 
         Raises:
             CorruptionError: bytes that cannot be the start of a batch.
         """
-        return reads.batches_from(self.segments, Offset(offset))
+        return reads.batches_from(self.segments, Offset(offset), take)
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Raise the high watermark to `offset`; returns whether it has changed."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tailrace.model import NO_TIMESTAMP, Offset, Position
 from tailrace.records.batch import Batch
+from tailrace.records.untaken import TakeBatches
 from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.records_file import BatchPosition, LogSlice
@@ -113,15 +114,16 @@ def _bounded(segment: Segment, end: Position, offset: Offset) -> Position:
     return min(end, size if place is None else place.position)
 
 
-def batches_from(segments: Segments, offset: Offset) -> Iterator[Batch]:
-    """Every batch from the one with `offset` on.
+def batches_from(segments: Segments, offset: Offset, take: TakeBatches) -> Iterator[Batch]:
+    """Every batch from the one with `offset` on that `take` leaves.
 
     Raises:
         CorruptionError: bytes that cannot be the start of a batch.
     """
     for segment in segments.from_offset(offset):
-        for _, batch in segment.batches(offset):
-            yield batch
+        place = segment.find(offset)
+        if place is not None:
+            yield from segment.log.untaken(place.position, take)
 
 
 def aborted_between(

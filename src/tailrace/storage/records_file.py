@@ -25,8 +25,9 @@ from tailrace.model import LeaderEpoch, Offset, Position, ProducerId
 from tailrace.records import layout, packages
 from tailrace.records.batch import Batch
 from tailrace.records.legacy import converted
+from tailrace.records.untaken import TakeBatches
 from tailrace.runtime.files import Buffer, CutMeanwhileError, File, FileCutError, Files, may_wait
-from tailrace.storage.walk import check_large, walk_batches
+from tailrace.storage.walk import check_large, walk_batches, walk_untaken
 
 _SKETCH = struct.Struct(">qi4xB6xi8xq")
 """Fields of a batch header: base offset, length, magic, last offset delta, largest timestamp."""
@@ -247,6 +248,15 @@ class RecordsFile:
             OSError: as `read`.
         """
         return walk_batches(self._file, self.path, start=position, limit=self.size)
+
+    def untaken(self, position: Position, take: TakeBatches) -> Iterator[Batch]:
+        """The batches of `batches` that `take` leaves.
+
+        Raises:
+            CorruptionError, OSError: as `batches`.
+        """
+        found = walk_untaken(self._file, self.path, take, start=position, limit=self.size)
+        return (batch for _, batch in found)
 
     def batch(self, place: BatchPosition) -> Batch:
         """The batch at a position and size from `find`.

@@ -18,6 +18,7 @@ Invariant: positions rise, and each batch begins where the one before it ends.
 
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from tailrace.errors import CorruptionError
@@ -26,6 +27,7 @@ from tailrace.records import layout, packages
 from tailrace.records.batch import Batch, CorruptBatchError
 from tailrace.records.legacy import read_all_batches
 from tailrace.records.runs import Piece, read_runs
+from tailrace.records.untaken import TakeBatches, read_untaken
 from tailrace.runtime.files import File, FileCutError, read_exactly
 
 Found_co = TypeVar("Found_co", covariant=True)
@@ -68,6 +70,14 @@ def walk_batches(
 def walk_runs(file: File, path: str, *, start: int, limit: int) -> Iterator[tuple[Position, Piece]]:
     """Walk as `walk_batches` does, with neighbouring batches in runs; see `records.runs`."""
     return _walk(file, path, read_runs, start=start, limit=limit, window_bytes=WINDOW_BYTES)
+
+
+def walk_untaken(
+    file: File, path: str, take: TakeBatches, *, start: int, limit: int
+) -> Iterator[tuple[Position, Batch]]:
+    """Walk as `walk_batches` does, without the batches that `take` takes."""
+    read = partial(read_untaken, take=take)
+    return _walk(file, path, read, start=start, limit=limit, window_bytes=WINDOW_BYTES)
 
 
 def walk_headers(

@@ -5,8 +5,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from tailrace.coordinator.machine import TransactionalProducer
+from tailrace.coordinator.shard import StoredBatches
 from tailrace.model import TopicPartition
 from tailrace.records.batch import Batch, stamp
+from tailrace.records.untaken import TakeBatches
 from tailrace.storage.verification import VerificationGuard
 
 T = TypeVar("T")
@@ -86,7 +88,12 @@ class MemoryPartitionLog:
         """An awaitable that ends at `commit` or `lose`; None: all records are committed."""
         return None if self._held is None else asyncio.shield(self._held)
 
-    async def read(self, take: Callable[[Iterator[Batch]], T]) -> T:
-        """The result of `take` on all batches, after `seconds_per_read`."""
+    async def read(self, replay: Callable[[StoredBatches], T]) -> T:
+        """The result of `replay` on all batches, after `seconds_per_read`."""
         await asyncio.sleep(self.seconds_per_read)
-        return take(iter([Batch(memoryview(each)) for each in self.content]))
+        views = [memoryview(each) for each in self.content]
+
+        def untaken(take: TakeBatches) -> Iterator[Batch]:
+            return (Batch(view) for view in views if take(view, 0) < len(view))
+
+        return replay(StoredBatches(sum(map(len, views)), untaken))

@@ -189,6 +189,9 @@ def test_coordinators_tell_of_groups_and_transactions() -> None:
     assert (again.groups.offset_commit_count, again.transactions.marker_count) == (0, 0)
     assert (again.group_partitions.load_count, again.transaction_partitions.load_count) == (2, 3)
     # A commit and its marker; an id, its partition, the decision to commit, and the end.
-    assert ended.group_partitions.append_count == again.group_partitions.load_record_count == 2
-    assert ended.transaction_partitions.append_count == 4
-    assert again.transaction_partitions.load_record_count == 4
+    assert (ended.group_partitions.append_count, ended.transaction_partitions.append_count) == (
+        2,
+        4,
+    )
+    assert again.group_partitions.load_byte_count > 0
+    assert again.transaction_partitions.load_byte_count > 0

@@ -103,23 +103,24 @@ def test_each_partition_counts_in_its_state() -> None:
     play(scenario, (batch(1),), DAMAGED)
 
 
-def test_loads_are_timed_and_their_records_counted() -> None:
+def test_loads_are_timed_and_their_bytes_counted() -> None:
     """Each with its own time; the longest one is known."""
+    long, short = (batch(4), batch(5)), (batch(3),)
 
     async def scenario(topic: Topic) -> None:
         for number, seconds in enumerate((3.0, 1.0)):
             topic.logs[number].seconds_per_read = seconds
             await topic.lead(number)
         found = topic.statistics
-        assert (found.load_count, found.load_record_count) == (2, 12)
+        assert (found.load_count, found.load_byte_count) == (2, sum(map(len, long + short)))
         assert found.load_seconds_max == pytest.approx(3)
         assert found.load_seconds_total == pytest.approx(4)
 
-    play(scenario, (batch(4), batch(5)), (batch(3),))
+    play(scenario, long, short)
 
 
 def test_a_load_that_fails_is_no_load() -> None:
-    """It counts as one that failed, and neither its time nor its records count."""
+    """It counts as one that failed, and neither its time nor its bytes count."""
 
     async def scenario(topic: Topic) -> None:
         topic.logs[0].seconds_per_read = 9.0
@@ -127,7 +128,7 @@ def test_a_load_that_fails_is_no_load() -> None:
         await topic.lead(0, leader_epoch=SECOND)
         found = topic.statistics
         assert (found.load_count, found.load_failure_count) == (0, 2)
-        assert (found.load_record_count, found.load_seconds_total) == (0, 0)
+        assert (found.load_byte_count, found.load_seconds_total) == (0, 0)
 
     play(scenario, DAMAGED)
 
@@ -157,7 +158,7 @@ def test_totals_go_on_when_a_partition_comes_back() -> None:
         await topic.lead(0, leader_epoch=SECOND)
         await topic.add()
         found = topic.statistics
-        assert (found.append_count, found.load_count, found.load_record_count) == (2, 2, 3)
+        assert (found.append_count, found.load_count) == (2, 2)
 
     play(scenario, (batch(1),))
 

@@ -6,10 +6,11 @@ So the first record of a type and the first regular expression do not hold up th
 from contextlib import suppress
 
 from tailrace.coordinator.groups.all_groups import AllGroupsMachine
+from tailrace.coordinator.groups.bulk_commits import CommitKernel
 from tailrace.coordinator.groups.record_codec import GroupRecordCodec, prepare_codec
 from tailrace.coordinator.groups.topic_patterns import compile_pattern
 
-__all__ = ["AllGroupsMachine", "GroupRecordCodec"]
+__all__ = ["AllGroupsMachine", "CommitKernel", "GroupRecordCodec"]
 
 prepare_codec()
 with suppress(ImportError):  # A machine without the package serves all but expressions.

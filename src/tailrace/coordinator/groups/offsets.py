@@ -94,7 +94,7 @@ class Offsets:
         """Change the state by one record."""
         partition = TopicPartition(key.topic, key.partition)
         if value is None:
-            self._drop(key.group, partition)
+            self.drop(key.group, partition)
             return
         found = CommittedOffset(
             offset=value.offset,
@@ -124,7 +124,7 @@ class Offsets:
             if known is None or known.record_offset < found.record_offset:
                 committed[partition] = found
 
-    def _drop(self, group_id: str, partition: TopicPartition) -> None:
+    def drop(self, group_id: str, partition: TopicPartition) -> None:
         """Forget the offset of a partition, committed or in a transaction."""
         committed = self.committed.get(group_id, {})
         committed.pop(partition, None)

@@ -1,0 +1,223 @@
+"""Load the offset commits of a log in bulk: a kernel collects them, `Offsets` gets them as columns.
+
+A log of `__consumer_offsets` is mostly commits, and most of these are overwritten by later ones.
+`kernels.commits` keeps the newest of each key, for `KEYS_MAX` keys at a time. What it leaves is
+replayed record by record, as is every record of a log that is too short for a kernel to pay.
+
+    batches   c c c c c c | transaction | c c c c | members of a group | c c
+              '- taken -'   replayed      '- taken '  replayed
+                         ^ put                     ^ put                   ^ put
+
+Invariant: everything taken is put before another record is replayed, so that the state is at each
+of these places what a replay of every record makes. Between two of them only commits of groups
+change, and those of different keys do not depend on each other.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import compress
+from threading import Lock
+from typing import Any, Final, Generic, TypeVar, cast
+from uuid import UUID
+
+from tailrace.coordinator.groups.all_groups import AllGroupsMachine
+from tailrace.coordinator.groups.classic_group import ClassicGroup
+from tailrace.coordinator.groups.offsets import CommittedOffset, GroupOffsets
+from tailrace.kernels import int64s, is_loaded
+from tailrace.kernels.commits import (
+    NAME_WIDTH,
+    NAMES_PER_RECORD,
+    STATE_SIZE,
+    CommitColumn,
+    CommitHistory,
+    CommitState,
+    take_commits,
+)
+from tailrace.kernels.loading import CACHED_KERNEL_RECORDS, load_beside, records_worth_kernels
+from tailrace.model import TopicPartition
+from tailrace.protocol.fields import NO_UUID
+
+T = TypeVar("T")
+
+KEYS_MAX: Final = 32_768
+"""Keys that are collected at a time, in 11 MB. A log has rarely more in one partition."""
+
+ROWS_AT_ONCE: Final = 500
+"""Rows that are put with the interpreter lock held: a third of a millisecond."""
+
+INTERNED_MAX: Final = 100_000
+"""Partitions, and ids of topics, of which one object serves all groups."""
+
+RECORD_BYTES: Final = 100
+"""Bytes of a commit in a log, to tell how many there may be."""
+
+_NAMES_MAX: Final = NAMES_PER_RECORD * KEYS_MAX
+_NO_NAME: Final = -1
+_PUT_ONLY: Final = CommitHistory.IS_COMMITTED | CommitHistory.WAS_COMMITTED
+
+# `_make` of a NamedTuple is a Python function, which takes three times as long.
+_new_partition = cast("Callable[[Any], TopicPartition]", partial(tuple.__new__, TopicPartition))
+_new_offset = cast("Callable[[Any], CommittedOffset]", partial(tuple.__new__, CommittedOffset))
+
+
+class CommitKernel:
+    """Decides for the partitions of a broker, as they are loaded, whether the kernel pays."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._deciding = Lock()
+
+    def is_ready(self, log_bytes: int) -> bool:
+        """Whether the kernel is compiled, for a log of so many bytes; call it on a worker thread.
+
+        It is loaded if this log, with those that were asked for before, is worth it.
+        """
+        with self._deciding:
+            if is_loaded(take_commits):
+                return True
+            self._bytes += log_bytes
+            records = self._bytes // RECORD_BYTES
+            try:
+                if records < CACHED_KERNEL_RECORDS or records < records_worth_kernels(take_commits):
+                    return False
+                load_beside(take_commits)
+            except ImportError:  # A machine without Numba loads record by record.
+                return False
+        return True
+
+    def bulk_or_none(self, machine: AllGroupsMachine, log_bytes: int) -> "BulkCommits | None":
+        """A reader for a log that the kernel is ready for; None: replay it record by record."""
+        return BulkCommits(machine) if self.is_ready(log_bytes) else None
+
+
+class _Lookup(dict[int, T], Generic[T]):
+    """Values by the index of a name; each is made when it is first needed."""
+
+    def __init__(self, make: Callable[[int], T]) -> None:
+        self._make = make
+
+    def __missing__(self, number: int) -> T:
+        value = self[number] = self._make(number)
+        return value
+
+
+class BulkCommits:
+    """Takes the commits of batches, and puts them into the offsets of a shard that is loaded."""
+
+    def __init__(self, machine: AllGroupsMachine) -> None:
+        self._offsets = machine.classic.offsets
+        self._groups = machine.classic.groups
+        self._consumers = machine.consumers.by_id
+        self._state = int64s(STATE_SIZE)
+        self._state[CommitState.GENERATION] = 1
+        self._columns = int64s(len(CommitColumn) * KEYS_MAX)
+        self._names = int64s(NAME_WIDTH * _NAMES_MAX)
+        self._arena = bytearray(4 * 1024 * 1024)
+        self._row_slots = int64s(2 * KEYS_MAX)
+        self._name_slots = int64s(2 * _NAMES_MAX)
+        self._partitions: dict[TopicPartition, TopicPartition] = {}
+        self._topic_ids: dict[bytes, UUID] = {}
+        self._texts: _Lookup[str] = _Lookup(lambda name: str(self._name(name), "utf-8"))
+        self._ids: _Lookup[UUID] = _Lookup(self._topic_id)
+        self._tables: _Lookup[GroupOffsets] = _Lookup(self._table)
+
+    def take(self, window: memoryview, position: int) -> int:
+        """Take batches of commits; see `records.untaken.TakeBatches`."""
+        state = self._state
+        state[CommitState.POSITION] = position
+        while not take_commits(
+            window, KEYS_MAX, state, self._columns, self._row_slots,
+            self._names, self._name_slots, self._arena,
+        ):  # fmt: skip
+            if not state[CommitState.ROWS]:
+                break  # One batch has more than there is room for.
+            self.put()
+        return state[CommitState.POSITION]
+
+    def put(self) -> None:
+        """Change the state by everything that was taken."""
+        state = self._state
+        rows = state[CommitState.ROWS]
+        if not rows:
+            return
+        for first in range(0, rows, ROWS_AT_ONCE):
+            self._put_rows(first, min(first + ROWS_AT_ONCE, rows))
+        for lookup in (self._texts, self._ids, self._tables):
+            lookup.clear()
+        for place in (CommitState.ROWS, CommitState.NAMES, CommitState.ARENA_USED):
+            state[place] = 0
+        state[CommitState.GENERATION] += 1
+
+    def _put_rows(self, first: int, limit: int) -> None:
+        columns = [self._column(column, first, limit) for column in CommitColumn]
+        histories = columns[CommitColumn.HISTORY]
+        if histories.count(_PUT_ONLY) < len(histories):
+            self._drop(columns)
+            are_committed = [history & CommitHistory.IS_COMMITTED for history in histories]
+            columns = [list(compress(column, are_committed)) for column in columns]
+        groups, topics, partitions, offsets, epochs, metadata, commits, expires, ids, records, _ = (
+            columns
+        )
+        if len(self._partitions) > INTERNED_MAX:
+            self._partitions.clear()
+        keys = list(map(_new_partition, zip(self._texts_of(topics), partitions, strict=True)))
+        values = zip(
+            offsets, epochs, self._texts_of(metadata), commits, expires,
+            map(self._ids.__getitem__, ids), records, strict=True,
+        )  # fmt: skip
+        putting = map(
+            dict.__setitem__,
+            map(self._tables.__getitem__, groups),
+            map(self._partitions.setdefault, keys, keys),
+            map(_new_offset, values),
+        )
+        deque(putting, maxlen=0)
+
+    def _drop(self, columns: list[list[int]]) -> None:
+        """Replay the tombstones among rows; one that is followed by a commit drops offsets too."""
+        for group, topic, partition, history in zip(
+            columns[CommitColumn.GROUP],
+            columns[CommitColumn.TOPIC],
+            columns[CommitColumn.PARTITION],
+            columns[CommitColumn.HISTORY],
+            strict=True,
+        ):
+            if not history & CommitHistory.WAS_DROPPED:
+                continue
+            group_id = self._texts[group]
+            self._offsets.drop(group_id, TopicPartition(self._texts[topic], partition))
+            if history & CommitHistory.WAS_COMMITTED:
+                self._note_committed(group_id)
+
+    def _column(self, column: CommitColumn, first: int, limit: int) -> list[int]:
+        start = column * KEYS_MAX
+        return self._columns[start + first : start + limit].tolist()
+
+    def _texts_of(self, names: list[int]) -> "map[str]":
+        return map(self._texts.__getitem__, names)
+
+    def _name(self, name: int) -> bytearray:
+        at, size, _ = self._names[NAME_WIDTH * name : NAME_WIDTH * (name + 1)]
+        return self._arena[at : at + size]
+
+    def _topic_id(self, name: int) -> UUID:
+        if name == _NO_NAME:
+            return NO_UUID
+        data = bytes(self._name(name))
+        known = self._topic_ids.get(data)
+        if known is None:
+            if len(self._topic_ids) > INTERNED_MAX:
+                self._topic_ids.clear()
+            known = self._topic_ids[data] = UUID(bytes=data)
+        return known
+
+    def _note_committed(self, group_id: str) -> None:
+        if group_id not in self._groups and group_id not in self._consumers:
+            # No other record tells of the group: a simple one.
+            self._groups[group_id] = ClassicGroup(group_id, -1)
+
+    def _table(self, group: int) -> GroupOffsets:
+        group_id = self._texts[group]
+        self._note_committed(group_id)
+        return self._offsets.committed.setdefault(group_id, {})

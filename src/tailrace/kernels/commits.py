@@ -1,0 +1,430 @@
+"""The kernel that collects the newest commit of each key from batches of `__consumer_offsets`.
+
+It takes the records of type 1, offset commits and their tombstones; in this form:
+
+    key     int16 1 | group string | topic string | partition int32
+    value   int16 version | offset int64 | leader epoch int32, since 3 | metadata string
+            | commit time int64 | expiry time int64, in 1 | tags with the topic's id, in 4
+
+What it has taken is in memory of a fixed size, which the caller has made:
+
+    columns      `CommitColumn` places for each key, one column of `count` int64s behind the other
+    names        position in the arena, size and hash of each group, topic, metadata and topic id
+    arena        the bytes of the names
+    row_slots, name_slots    hash tables of rows and names: generation << 32 | index + 1
+                             a word of another generation is a free slot, so nothing is cleared
+
+A batch is taken whole or not at all. It is left if it is compressed, transactional or a marker, if
+its checksum is wrong, and if any of its records is not exactly such a record: of another type, of a
+version that is not known, too short, not UTF-8. So the caller reads these as it reads all batches,
+and finds the errors that it finds without this kernel.
+
+Invariant: nothing outside of `data` is read, and nothing beyond the end of an output is written,
+whatever the bytes are.
+"""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from tailrace.kernels.checksums import crc32c
+from tailrace.kernels.kernel import copy_bytes, helper, kernel
+from tailrace.kernels.key_map import hash_key
+from tailrace.kernels.records import (
+    HEADER_SIZE,
+    is_sound_batch,
+    read_integer,
+    read_record,
+    wrapping_sum,
+)
+from tailrace.kernels.utf8 import is_utf8
+
+if TYPE_CHECKING:
+    from tailrace.kernels.records import Ints, Outputs
+
+
+class CommitColumn(IntEnum):
+    """The columns of `take_commits`."""
+
+    GROUP = 0
+    """Index of a name, as TOPIC, METADATA and TOPIC_ID."""
+    TOPIC = 1
+    PARTITION = 2
+    OFFSET = 3
+    LEADER_EPOCH = 4
+    METADATA = 5
+    COMMIT_MS = 6
+    EXPIRE_MS = 7
+    TOPIC_ID = 8
+    """The name is the 16 bytes of the id; -1: the record has none."""
+    RECORD_OFFSET = 9
+    HISTORY = 10
+    """Bits of `CommitHistory`."""
+
+
+class CommitHistory(IntEnum):
+    """Facts about the records of a key."""
+
+    IS_COMMITTED = 1
+    """The newest record has a value."""
+    WAS_DROPPED = 2
+    """A record is a tombstone."""
+    WAS_COMMITTED = 4
+    """A record has a value."""
+
+
+class CommitState(IntEnum):
+    """Places in the `state` of `take_commits`."""
+
+    POSITION = 0
+    """Position of the next batch; the kernel moves it."""
+    GENERATION = 1
+    """A number below 2^31 that the caller raises when it has emptied the columns."""
+    ROWS = 2
+    """Rows in the columns; the caller sets this and the next two to 0 to empty them."""
+    NAMES = 3
+    ARENA_USED = 4
+    """Bytes of the arena in use."""
+    SCRATCH = 5
+    """Four places for the kernel."""
+
+
+STATE_SIZE: Final = int(CommitState.SCRATCH) + 4
+NAME_WIDTH: Final = 3
+"""Places of a name in `names`."""
+NAMES_PER_RECORD: Final = 4
+
+_GROUP: Final = int(CommitColumn.GROUP)
+_TOPIC: Final = int(CommitColumn.TOPIC)
+_PARTITION: Final = int(CommitColumn.PARTITION)
+_OFFSET: Final = int(CommitColumn.OFFSET)
+_LEADER_EPOCH: Final = int(CommitColumn.LEADER_EPOCH)
+_METADATA: Final = int(CommitColumn.METADATA)
+_COMMIT_MS: Final = int(CommitColumn.COMMIT_MS)
+_EXPIRE_MS: Final = int(CommitColumn.EXPIRE_MS)
+_TOPIC_ID: Final = int(CommitColumn.TOPIC_ID)
+_RECORD_OFFSET: Final = int(CommitColumn.RECORD_OFFSET)
+_HISTORY: Final = int(CommitColumn.HISTORY)
+_IS_COMMITTED: Final = int(CommitHistory.IS_COMMITTED)
+_WAS_DROPPED: Final = int(CommitHistory.WAS_DROPPED)
+_WAS_COMMITTED: Final = int(CommitHistory.WAS_COMMITTED)
+_POSITION: Final = int(CommitState.POSITION)
+_GENERATION: Final = int(CommitState.GENERATION)
+_ROWS: Final = int(CommitState.ROWS)
+_NAMES: Final = int(CommitState.NAMES)
+_ARENA_USED: Final = int(CommitState.ARENA_USED)
+_SCRATCH: Final = int(CommitState.SCRATCH)
+
+_OVERHEAD: Final = 12
+"""Bytes of a batch that its length does not count."""
+_LENGTH_AT: Final = 8
+_MAGIC_AT: Final = 16
+_CRC_AT: Final = 17
+_ATTRIBUTES_AT: Final = 21
+_LAST_OFFSET_DELTA_AT: Final = 23
+_RECORD_COUNT_AT: Final = 57
+_MAGIC: Final = 2
+_SPECIAL: Final = 0x37
+"""Attributes of a batch that is compressed, of a transaction or a marker."""
+
+_COMMIT_TYPE: Final = 1
+_EXPIRING_VERSION: Final = 1
+_EPOCH_VERSION: Final = 3
+_FLEXIBLE_VERSION: Final = 4
+_UUID_SIZE: Final = 16
+_STRING_MAX: Final = 32_767
+_UINT32_MAX: Final = (1 << 32) - 1
+_MULTIPLIER: Final = 0x5BD1E995
+_SECOND_MULTIPLIER: Final = 0x27D4EB2F
+
+
+@helper
+def plain_batch_end(data: "Ints", position: int) -> int:
+    """The end of the batch at `position`; -1 if it is not whole, not sound, or not a plain one."""
+    if len(data) - position < HEADER_SIZE:
+        return -1
+    size = read_integer(data, position + _LENGTH_AT, 4) + _OVERHEAD
+    if (
+        size < HEADER_SIZE
+        or size > len(data) - position
+        or data[position + _MAGIC_AT] != _MAGIC
+        or data[position + _ATTRIBUTES_AT + 1] & _SPECIAL != 0
+        or read_integer(data, position + _LAST_OFFSET_DELTA_AT, 4) < 0
+    ):
+        return -1
+    end = position + size
+    stored = read_integer(data, position + _CRC_AT, 4) & _UINT32_MAX
+    if stored != crc32c(data, position + _ATTRIBUTES_AT, end):
+        return -1
+    if not is_sound_batch(data, position, end):
+        return -1
+    return end
+
+
+@helper
+def read_commit_key(data: "Ints", at: int, size: int) -> tuple[int, int]:
+    """The sizes of group and topic of a key; -1 for the group if it is not the key of a commit."""
+    if size < 10 or read_integer(data, at, 2) != _COMMIT_TYPE:
+        return -1, 0
+    group_size = read_integer(data, at + 2, 2)
+    if group_size < 0 or group_size > size - 10:
+        return -1, 0
+    topic_size = read_integer(data, at + 4 + group_size, 2)
+    if topic_size < 0 or topic_size > size - 10 - group_size:
+        return -1, 0
+    return group_size, topic_size
+
+
+@helper
+def read_commit_value(data: "Ints", at: int, size: int) -> tuple[int, int, int, int]:
+    """The version of a value, position and size of its metadata, and the position of its topic id.
+
+    The version is -1 if it is not the value of a commit, and the last position -1 if it has no id.
+    """
+    limit = at + size
+    if size < 12:
+        return -1, 0, 0, -1
+    version = read_integer(data, at, 2)
+    if version < 0 or version > _FLEXIBLE_VERSION:
+        return -1, 0, 0, -1
+    at += 10 if version < _EPOCH_VERSION else 14
+    if limit - at < 2:
+        return -1, 0, 0, -1
+    if version < _FLEXIBLE_VERSION:
+        metadata_size = read_integer(data, at, 2)
+        at += 2
+        rest = 16 if version == _EXPIRING_VERSION else 8
+    else:
+        # A size of one or two bytes is enough for 16383 characters of ASCII.
+        metadata_size = data[at] & 127
+        at += 1
+        if data[at - 1] >= 128:
+            if data[at] >= 128:
+                return -1, 0, 0, -1
+            metadata_size |= data[at] << 7
+            at += 1
+        metadata_size -= 1
+        rest = 9
+    if metadata_size < 0 or metadata_size > limit - at - rest:
+        return -1, 0, 0, -1
+    if version < _FLEXIBLE_VERSION:
+        return version, at, metadata_size, -1
+    tags = at + metadata_size + 8
+    if data[tags] == 0:
+        return version, at, metadata_size, -1
+    if limit - tags < 3 + _UUID_SIZE or data[tags] != 1:
+        return -1, 0, 0, -1
+    if data[tags + 1] != 0 or data[tags + 2] != _UUID_SIZE:
+        return -1, 0, 0, -1
+    return version, at, metadata_size, tags + 3
+
+
+@helper
+def are_commits(data: "Ints", position: int, end: int, records: int) -> bool:
+    """Whether all records of a sound batch are commits or their tombstones."""
+    for _ in range(records):
+        position, _, _, key_at, key_size, value_at, value_size, _, _ = read_record(
+            data, position, end
+        )
+        group_size, topic_size = read_commit_key(data, key_at, key_size)
+        if group_size < 0:
+            return False
+        topic_at = key_at + 6 + group_size
+        if not is_utf8(data, key_at + 4, key_at + 4 + group_size):
+            return False
+        if not is_utf8(data, topic_at, topic_at + topic_size):
+            return False
+        if value_size >= 0:
+            version, metadata_at, metadata_size, _ = read_commit_value(data, value_at, value_size)
+            if version < 0 or not is_utf8(data, metadata_at, metadata_at + metadata_size):
+                return False
+    return True
+
+
+@helper
+def is_name_at(data: "Ints", at: int, size: int, arena: "Ints", place: int) -> bool:
+    """Whether the arena has the bytes `data[at:at + size]` at `place`."""
+    for index in range(size):  # noqa: SIM110 (Numba compiles no generator expression)
+        if data[at + index] != arena[place + index]:
+            return False
+    return True
+
+
+@helper
+def find_name_slot(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by position)
+    data: "Ints", at: int, size: int, mixed: int, generation: int,
+    names: "Ints", name_slots: "Ints", arena: "Ints",
+) -> int:  # fmt: skip
+    """The slot of a name, or the free one that is to be its own."""
+    slot = mixed & (len(name_slots) - 1)
+    while name_slots[slot] >> 32 == generation:
+        name = 3 * ((name_slots[slot] & _UINT32_MAX) - 1)
+        if (
+            names[name + 2] == mixed
+            and names[name + 1] == size
+            and is_name_at(data, at, size, arena, names[name])
+        ):
+            break
+        slot = (slot + 1) & (len(name_slots) - 1)
+    return slot
+
+
+@helper
+def store_name(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by position)
+    data: "Ints", at: int, size: int, mixed: int,
+    names: "Outputs", arena: "Outputs", state: "Outputs",
+) -> int:  # fmt: skip
+    """Adds a name; returns its index plus 1."""
+    name = 3 * state[_NAMES]
+    names[name] = state[_ARENA_USED]
+    names[name + 1] = size
+    names[name + 2] = mixed
+    copy_bytes(data, at, arena, state[_ARENA_USED], size)
+    state[_ARENA_USED] += size
+    state[_NAMES] += 1
+    return state[_NAMES]
+
+
+@helper
+def find_row_slot(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by position)
+    group: int, topic: int, partition: int, generation: int,
+    count: int, columns: "Ints", row_slots: "Ints",
+) -> int:  # fmt: skip
+    """The slot of the row of a key, or the free one that is to be its own."""
+    mixed = (group * _MULTIPLIER + topic) & _UINT32_MAX
+    mixed = ((mixed ^ (mixed >> 15)) * _SECOND_MULTIPLIER + partition) & _UINT32_MAX
+    mixed = ((mixed ^ (mixed >> 13)) * _MULTIPLIER) & _UINT32_MAX
+    slot = (mixed ^ (mixed >> 15)) & (len(row_slots) - 1)
+    while row_slots[slot] >> 32 == generation:
+        row = (row_slots[slot] & _UINT32_MAX) - 1
+        if (
+            columns[_PARTITION * count + row] == partition
+            and columns[_GROUP * count + row] == group
+            and columns[_TOPIC * count + row] == topic
+        ):
+            break
+        slot = (slot + 1) & (len(row_slots) - 1)
+    return slot
+
+
+@helper
+def put_values(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by position)
+    data: "Ints", at: int, version: int, metadata_end: int,
+    row: int, count: int, columns: "Outputs",
+) -> None:  # fmt: skip
+    """Writes the numbers of a value to the columns."""
+    columns[_OFFSET * count + row] = read_integer(data, at + 2, 8)
+    epoch = -1
+    if version >= _EPOCH_VERSION:
+        epoch = read_integer(data, at + 10, 4)
+    columns[_LEADER_EPOCH * count + row] = epoch
+    columns[_COMMIT_MS * count + row] = read_integer(data, metadata_end, 8)
+    expire = -1
+    if version == _EXPIRING_VERSION:
+        expire = read_integer(data, metadata_end + 8, 8)
+    columns[_EXPIRE_MS * count + row] = expire
+
+
+@helper
+def put_record(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by position)
+    data: "Ints", partition: int, value_at: int, version: int, metadata_end: int, offset: int,
+    count: int, state: "Outputs", columns: "Outputs", row_slots: "Outputs",
+) -> None:  # fmt: skip
+    """Writes a record whose names are in the scratch places to the row of its key."""
+    group = state[_SCRATCH]
+    topic = state[_SCRATCH + 1]
+    generation = state[_GENERATION]
+    slot = find_row_slot(group, topic, partition, generation, count, columns, row_slots)
+    if row_slots[slot] >> 32 != generation:
+        row = state[_ROWS]
+        state[_ROWS] = row + 1
+        row_slots[slot] = (generation << 32) | (row + 1)
+        columns[_GROUP * count + row] = group
+        columns[_TOPIC * count + row] = topic
+        columns[_PARTITION * count + row] = partition
+        columns[_HISTORY * count + row] = 0
+    row = (row_slots[slot] & _UINT32_MAX) - 1
+    columns[_RECORD_OFFSET * count + row] = offset
+    history = columns[_HISTORY * count + row]
+    if version < 0:
+        columns[_HISTORY * count + row] = (history & ~_IS_COMMITTED) | _WAS_DROPPED
+    else:
+        columns[_HISTORY * count + row] = history | _IS_COMMITTED | _WAS_COMMITTED
+        columns[_METADATA * count + row] = state[_SCRATCH + 2]
+        columns[_TOPIC_ID * count + row] = state[_SCRATCH + 3]
+        put_values(data, value_at, version, metadata_end, row, count, columns)
+
+
+@kernel(
+    "bytes", "int64", "int64[:]", "int64[:]", "int64[:]", "int64[:]", "int64[:]", "uint8[:]"
+)  # fmt: skip
+def take_commits(  # noqa: PLR0917 (a kernel takes its buffers by position)
+    data: "Ints", count: int, state: "Outputs", columns: "Outputs", row_slots: "Outputs",
+    names: "Outputs", name_slots: "Outputs", arena: "Outputs",
+) -> int:  # fmt: skip
+    """Takes batches of commits from POSITION of `state` on; ends before one that is left.
+
+    `count` is the number of rows that the columns have room for. `row_slots` has more places than
+    that, `name_slots` more than there are names; both are powers of two.
+
+    Returns:
+        1, or 0 if the next batch is one of commits and there is no room for it.
+    """
+    generation = state[_GENERATION]
+    position = state[_POSITION]
+    while True:
+        end = plain_batch_end(data, position)
+        if end < 0:
+            return 1
+        records = read_integer(data, position + _RECORD_COUNT_AT, 4)
+        base_offset = read_integer(data, position, 8)
+        position += HEADER_SIZE
+        if not are_commits(data, position, end, records):
+            return 1
+        if (
+            records > count - state[_ROWS]
+            or NAMES_PER_RECORD * records > len(names) // NAME_WIDTH - state[_NAMES]
+            or end - position > len(arena) - state[_ARENA_USED]
+        ):
+            return 0
+        for _ in range(records):
+            position, _, delta, key_at, key_size, value_at, value_size, _, _ = read_record(
+                data, position, end
+            )
+            group_size, topic_size = read_commit_key(data, key_at, key_size)
+            topic_at = key_at + 6 + group_size
+            version = -1
+            metadata_at = 0
+            metadata_size = 0
+            id_at = -1
+            if value_size >= 0:
+                version, metadata_at, metadata_size, id_at = read_commit_value(
+                    data, value_at, value_size
+                )
+            for part in range(NAMES_PER_RECORD):
+                at = key_at + 4
+                size = group_size
+                if part == 1:
+                    at = topic_at
+                    size = topic_size
+                elif part == 2:
+                    at = metadata_at
+                    size = metadata_size
+                elif part == 3:
+                    at = id_at
+                    size = _UUID_SIZE
+                state[_SCRATCH + part] = -1
+                if (part == 2 and version < 0) or at < 0:
+                    continue
+                mixed = hash_key(data, at, size)
+                slot = find_name_slot(data, at, size, mixed, generation, names, name_slots, arena)
+                if name_slots[slot] >> 32 != generation:
+                    index = store_name(data, at, size, mixed, names, arena, state)
+                    name_slots[slot] = (generation << 32) | index
+                state[_SCRATCH + part] = (name_slots[slot] & _UINT32_MAX) - 1
+            partition = read_integer(data, topic_at + topic_size, 4)
+            offset = wrapping_sum(base_offset, delta)
+            put_record(
+                data, partition, value_at, version, metadata_at + metadata_size, offset,
+                count, state, columns, row_slots,
+            )  # fmt: skip
+        state[_POSITION] = position

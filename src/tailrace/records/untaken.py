@@ -1,0 +1,61 @@
+"""`read_untaken`: the batches of a window that a reader of bytes leaves.
+
+    window    | taken . taken . taken | batch | batch | taken . taken | ba
+                                        ^       ^
+                                        come as a `Batch` each
+
+A reader of bytes, such as a kernel, takes many small batches with one call, and leaves what needs
+objects: compressed batches, transactions, markers, damage. The order is that of the log: when a
+batch comes, those before it have been taken, and those behind it have not.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from tailrace.errors import CorruptionError
+from tailrace.records.batch import Batch
+from tailrace.records.legacy import read_all_batches
+
+TakeBatches: TypeAlias = Callable[[memoryview, int], int]
+"""Takes whole batches from a position of a window on; returns where the first one begins that it
+leaves, or the window's end, or where a partial batch begins."""
+
+
+def leave_all(window: memoryview, position: int) -> int:  # noqa: ARG001 - it takes nothing
+    """A `TakeBatches` that leaves every batch."""
+    return position
+
+
+class UntakenReader:
+    """Iterates over `(position, batch)`; `position` then says where the whole batches end."""
+
+    __slots__ = ("_take", "_view", "position")
+
+    def __init__(self, view: memoryview, take: TakeBatches) -> None:
+        self._view = view
+        self._take = take
+        self.position = 0
+        """Position of the next batch; less than the view's size if a partial batch follows."""
+
+    def __iter__(self) -> Iterator[tuple[int, Batch]]:
+        return self
+
+    def __next__(self) -> tuple[int, Batch]:
+        """The next batch that is left, and the position where it starts."""
+        position = self.position = self._take(self._view, self.position)
+        try:
+            _, batch = next(read_all_batches(self._view[position:]))
+        except CorruptionError as error:
+            error.position = position
+            raise
+        self.position = position + batch.size
+        return position, batch
+
+
+def read_untaken(view: memoryview, take: TakeBatches) -> UntakenReader:
+    """The whole batches of `view` that `take` leaves; ends silently at a partial one.
+
+    Raises:
+        CorruptionError: from the iteration, as `read_all_batches`; it has the position.
+    """
+    return UntakenReader(view, take)
