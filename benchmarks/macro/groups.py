@@ -13,7 +13,7 @@ from pathlib import Path
 from socket import socket
 from typing import TypeVar
 
-from benchmarks.macro.brokers import serving
+from benchmarks.macro.brokers import ONE_SEGMENT, serving
 from benchmarks.macro.load import connected
 from benchmarks.macro.requester import Job, run_job
 from benchmarks.measure import Bench, Figure, interleave
@@ -54,6 +54,8 @@ OFFSETS_PER_REQUEST = 500
 WAIT_SECONDS = 120
 DELAY_MS = 500
 """`group.initial.rebalance.delay.ms`, which is part of the time of a rebalance."""
+ONE_PARTITION = {**ONE_SEGMENT, "offsets.topic.num.partitions": "1"}
+"""All groups have the same coordinator."""
 VERSIONS = {
     ApiKey.OFFSET_COMMIT: 7, ApiKey.OFFSET_FETCH: 5, ApiKey.JOIN_GROUP: 3, ApiKey.SYNC_GROUP: 3,
     ApiKey.FIND_COORDINATOR: 2,
@@ -140,43 +142,62 @@ def measure_groups(bench: Bench) -> list[Figure]:
         peer_name="one group",
         peer=tuple(each.cpu_us for each in committed["one"]),
     )
-    return [limit, commits, _measure_recovery(bench)]
+    return [limit, commits, *_measure_recovery(bench)]
 
 
-def _measure_recovery(bench: Bench) -> Figure:
-    """Seconds from the start of a broker until a group of many commits is served."""
+def _measure_recovery(bench: Bench) -> list[Figure]:
+    """Seconds from the start of a broker until a group is served whose partition has many offsets.
+
+    The log has the same keys again and again, as before compaction, or each once, as after it.
+    """
     offsets = bench.scaled(OFFSETS, quick=2_000)
-    data = bench.directory / "recovered"
-    bench.say(f"groups: recovery of {offsets} offsets")
-    with serving(data) as broker:
+    requests = offsets // OFFSETS_PER_REQUEST
+    keys = {
+        f"of {OFFSETS_PER_REQUEST} keys": ["large"],
+        "of as many keys": ["large", *(f"large-{each:06}" for each in range(requests - 1))],
+    }
+    empty = bench.directory / "empty"
+    with serving(empty, settings=ONE_PARTITION) as broker:
+        wait_for_coordinator(broker.address, "large")
+        broker.stop()
+    figures = []
+    for name, groups in keys.items():
+        data = bench.directory / f"recovered-{len(groups)}"
+        bench.say(f"groups: recovery of {offsets} offsets {name}")
+        _store_offsets(data, groups, count=requests)
+        found = interleave(
+            bench,
+            {"ours": partial(_seconds_to_load, data), "peer": partial(_seconds_to_load, empty)},
+        )
+        figures.append(
+            Figure(
+                name=f"recovery of a coordinator from {offsets} offset records {name}",
+                unit="s",
+                ours=tuple(found["ours"]),
+                peer_name="no record",
+                peer=tuple(found["peer"]),
+            )
+        )
+    return figures
+
+
+def _store_offsets(data: Path, groups: list[str], *, count: int) -> None:
+    """Fill a directory by `count` commits of these groups in turn, all in one partition."""
+    with serving(data, settings=ONE_PARTITION) as broker:
         broker.create_topic(TOPIC, partition_count=OFFSETS_PER_REQUEST)
         wait_for_coordinator(broker.address, "large")
         host, port = broker.address
-        frame = commit_frame("large", TOPIC, range(OFFSETS_PER_REQUEST))
+        partitions = range(OFFSETS_PER_REQUEST)
         run_job(
             Job(
                 host=host,
                 port=port,
                 process_id=broker.process_id,
-                frames=(frame.hex(),),
-                count=offsets // OFFSETS_PER_REQUEST,
+                frames=tuple(commit_frame(each, TOPIC, partitions).hex() for each in groups),
+                count=max(1, count - len(groups)),  # Each frame is sent once before the job.
             )
         )
         broker.stop()
-    empty = bench.directory / "empty"
-    with serving(empty) as broker:
-        wait_for_coordinator(broker.address, "large")
-        broker.stop()
-    found = interleave(
-        bench, {"ours": partial(_seconds_to_load, data), "peer": partial(_seconds_to_load, empty)}
-    )
-    return Figure(
-        name=f"recovery of a coordinator from {offsets} offset records",
-        unit="s",
-        ours=tuple(found["ours"]),
-        peer_name="no record",
-        peer=tuple(found["peer"]),
-    )
 
 
 def _seconds_to_load(data: Path) -> float:
