@@ -46,8 +46,10 @@ from tailrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from tailrace.protocol.records.transaction_log import TransactionLogValue
+from tailrace.records.builder import BatchBuilder
 from tailrace.testing.outside import InlineThreads
 from tests.fuzz.engine import FuzzTarget
+from tests.unit.coordinator.groups.both_ways import Loaded, check_both_ways, in_a_log
 from tests.unit.coordinator.groups_consumer.group_shard import MemoryTopics
 from tests.unit.coordinator.transactions.stage import NOW, A, C, Partitions, stored
 from tests.unit.protocol.strategies import full_message, versions_of
@@ -105,6 +107,18 @@ def load(data: bytes, *, machine: Machine, records: RecordCodec) -> Machine:
             machine.replay(record, Origin(offset, ProducerId(PRODUCER if is_last else -1)))
     machine.replay_marker(ProducerId(PRODUCER), is_commit=True)
     return machine
+
+
+def load_in_bulk(data: bytes) -> Loaded:
+    """Load batches of two records in bulk, and hold the result against a replay."""
+    found = _split(data)
+    content = []
+    for start in range(0, len(found), 2):
+        builder = BatchBuilder()
+        for key, value in found[start : start + 2]:
+            builder.append(key, value, timestamp=NOW)
+        content.append(builder.build())
+    return check_both_ways(in_a_log(content))
 
 
 def _group_seeds() -> tuple[bytes, ...]:
@@ -245,6 +259,13 @@ TARGETS: tuple[FuzzTarget, ...] = (
         seeds=_group_seeds(),
         run=lambda data: load(data, machine=_groups(), records=GroupRecordCodec()),
         refusals=(CorruptionError,),
+    ),
+    FuzzTarget(
+        name="load of groups in bulk",
+        seeds=_group_seeds(),
+        run=load_in_bulk,
+        refusals=(),
+        share=0.2,
     ),
     FuzzTarget(
         name="load of transactions",
