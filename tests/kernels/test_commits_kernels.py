@@ -1,5 +1,6 @@
 """The kernel that collects commits, compiled and plain, and loads that need it compiled."""
 
+import gc
 import subprocess
 import sys
 
@@ -11,10 +12,14 @@ from tailrace.coordinator.groups.bulk_commits import KEYS_MAX
 from tailrace.kernels.commits import NAME_WIDTH, STATE_SIZE, CommitColumn, CommitState, take_commits
 from tailrace.model import TopicPartition
 from tailrace.protocol.coordinator_records import encode_key, encode_value
+from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tailrace.records import layout, packages
 from tailrace.records.builder import BatchBuilder
+from tailrace.testing import Outside
 from tests.properties.test_bulk_commits import batches
+from tests.unit.broker.brokers import connect, create_topic, running
+from tests.unit.broker.test_groups import commit, committed, find
 from tests.unit.coordinator.groups.both_ways import check_both_ways, in_a_log
 
 ROWS = 8
@@ -106,3 +111,23 @@ def test_the_kernel_is_loaded_when_the_logs_are_worth_it() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[False, False, True, True]\n"
+
+
+async def test_a_broker_loads_its_groups_in_bulk(outside: Outside) -> None:
+    """With the kernel at hand it does so, and keeps the offsets out of collections."""
+    settings = {"offsets.topic.num.partitions": "1"}
+    async with running(outside, settings) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        await find(peer)
+        for offset in (1, 2):
+            assert await commit(peer, offset) is ErrorCode.NONE
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        async with running(outside, settings) as broker:
+            await outside.pass_time(1)
+            assert await committed(connect(outside, broker)) == {"t": 2}
+        assert gc.get_freeze_count() > frozen
+    finally:
+        gc.unfreeze()

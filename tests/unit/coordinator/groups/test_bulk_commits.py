@@ -1,5 +1,7 @@
 """Commits that are loaded in bulk, and the records among them that are left to a replay."""
 
+import gc
+
 import pytest
 
 from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
@@ -88,6 +90,18 @@ def test_an_overwritten_record_that_cannot_be_read_stops_the_load(bad: bytes) ->
     loaded = check_both_ways(in_a_log([batch(value(1)), batch(value(2), bad, value(3))]))
     assert loaded.error is not None
     assert loaded.error[1].endswith(" 2")
+
+
+def test_offsets_are_kept_out_of_collections_if_the_process_does_so() -> None:
+    """A broker's process has frozen the objects of its start, and freezes the loaded ones too."""
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        loaded = check_both_ways(in_a_log([batch(value(1))]))
+        assert gc.get_freeze_count() > frozen
+    finally:
+        gc.unfreeze()
+    assert loaded.taken_bytes
 
 
 def test_a_batch_with_another_record_is_replayed() -> None:
