@@ -68,7 +68,7 @@ def roll_reason(
 class SegmentRoom(NamedTuple):
     """The largest append for which `roll_reason` finds no reason, until an index has more entries.
 
-    It answers for most appends, in a fifth of the time.
+    It answers for most appends, in a third of the time.
     """
 
     config: LogConfig
