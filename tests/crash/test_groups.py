@@ -118,7 +118,7 @@ def shard_on(outside: Outside, broker: Broker) -> Shard[AllGroupsMachine]:
             threads=outside.runtime.threads,
             chance=random.Random(1),
         ),
-        GroupRecordCodec(),
+        GroupRecordCodec,
         clock=outside.runtime.clock,
     )
 

@@ -1,24 +1,24 @@
 """The coordinators of a broker: their partitions are loaded as the broker begins to lead them.
 
-The modules of a coordinator are imported when its topic exists, so that a start does not grow.
+The modules of a coordinator are imported by the first load, so that a start does not grow.
+
+Invariant: each partition that this broker leads has a shard before the first request is answered.
+While it loads, clients are told to ask again (COORDINATOR_LOAD_IN_PROGRESS), never to look for
+another broker (NOT_COORDINATOR): librdkafka 2.16 does not repeat an OffsetFetch after that code,
+and its consumer reads nothing more (confluentinc/librdkafka#5586).
 """
 
-import asyncio
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.image_topics import ImageTopics
 from tailrace.cluster.controller import Controller
 from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
-from tailrace.coordinator.groups.statistics import (
-    GroupCounts,
-    GroupsStatistics,
-    groups_statistics,
-)
-from tailrace.coordinator.shard import PartitionLog, Shard
+from tailrace.coordinator.groups.statistics import GroupCounts, GroupsStatistics, groups_statistics
+from tailrace.coordinator.machine import RecordCodec
+from tailrace.coordinator.shard import BulkReplay, PartitionLog, Shard
 from tailrace.coordinator.shards import Shards
 from tailrace.coordinator.statistics import ShardsStatistics
 from tailrace.coordinator.transactions.statistics import (
@@ -36,12 +36,6 @@ if TYPE_CHECKING:
     from tailrace.coordinator.groups.all_groups import AllGroupsMachine
     from tailrace.coordinator.groups.bulk_commits import CommitKernel
     from tailrace.coordinator.transactions.machine import TransactionMachine
-
-MODULES = {
-    OFFSETS_TOPIC: "tailrace.coordinator.groups.modules",
-    TRANSACTIONS_TOPIC: "tailrace.coordinator.transactions.modules",
-}
-"""The modules of each coordinator, by its topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +80,6 @@ class Coordinators:
         self._runtime = runtime
         self._logs = logs
         self._topics = ImageTopics(controller, started_ms=runtime.clock.now_ms())
-        self._starting: list[asyncio.Task[None]] = []
         self._partition_counts: dict[int, int] = {}
         """Partitions of a topic when this broker first asked, by the int of the topic's id."""
         self._group_counts = GroupCounts()
@@ -103,13 +96,14 @@ class Coordinators:
         """Load the partitions that are there, and each that comes."""
         self._replicas.on_led = self._led
         self._replicas.on_gone = self._gone
-        for name, modules in MODULES.items():
-            if name in self._controller.image.topics:
-                self._starting.append(asyncio.ensure_future(self._start(name, modules)))
+        for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+            for number in range(self._partition_count(topic)):
+                name = TopicPartition(topic, number)
+                if self._replicas.is_led(name):
+                    self._led(name)
 
     async def stop(self) -> None:
         """Answer parked requests, and wait for partitions that are being loaded."""
-        await asyncio.gather(*self._starting)
         await self.transactions.stop()
         await self.groups.stop()
 
@@ -123,13 +117,6 @@ class Coordinators:
                 self.transactions.machines(), self._transaction_counts
             ),
         )
-
-    async def _start(self, topic: str, modules: str) -> None:
-        await self._runtime.threads.run(lambda: import_module(modules))
-        for number in range(self._partition_count(topic)):
-            name = TopicPartition(topic, number)
-            if self._replicas.is_led(name):
-                self._led(name)
 
     def _led(self, partition: TopicPartition) -> None:
         leads = {OFFSETS_TOPIC: self.groups.lead, TRANSACTIONS_TOPIC: self.transactions.lead}
@@ -170,50 +157,60 @@ class Coordinators:
         return CommitKernel()
 
     def _group_shard(self, log: PartitionLog) -> "Shard[AllGroupsMachine]":
-        from tailrace.coordinator.groups.group_config import settings_of_group
-        from tailrace.coordinator.groups.modules import AllGroupsMachine, GroupRecordCodec
-
         config = self._config
 
-        def settings_of(group_id: str) -> ConsumerSettings:
-            own = self._controller.image.group_configs.get(group_id)
-            broker = config.consumer_groups
-            return broker if own is None else settings_of_group(own, broker)
+        def make_machine() -> "AllGroupsMachine":
+            from tailrace.coordinator.groups.group_config import settings_of_group
+            from tailrace.coordinator.groups.modules import AllGroupsMachine
 
-        return Shard(
-            log,
-            lambda: AllGroupsMachine(
+            def settings_of(group_id: str) -> ConsumerSettings:
+                own = self._controller.image.group_configs.get(group_id)
+                broker = config.consumer_groups
+                return broker if own is None else settings_of_group(own, broker)
+
+            return AllGroupsMachine(
                 config.groups,
                 self._topics,
                 consumer_settings=settings_of,
                 threads=self._runtime.threads,
                 chance=self._runtime.chance,
                 counts=self._group_counts,
-            ),
-            GroupRecordCodec(),
+            )
+
+        def make_codec() -> RecordCodec:
+            from tailrace.coordinator.groups.modules import GroupRecordCodec
+
+            return GroupRecordCodec()
+
+        def make_bulk(machine: "AllGroupsMachine", log_bytes: int) -> BulkReplay | None:
+            return self._commit_kernel.bulk_or_none(machine, log_bytes)
+
+        return Shard(
+            log,
+            make_machine,
+            make_codec,
             clock=self._runtime.clock,
             commit_timeout_ms=config.groups.commit_timeout_ms,
             counts=self.groups.counts,
-            make_bulk=self._commit_kernel.bulk_or_none,
+            make_bulk=make_bulk,
         )
 
     def _transaction_shard(self, log: PartitionLog) -> "Shard[TransactionMachine]":
-        from tailrace.coordinator.transactions.modules import (
-            LeaderMarkers,
-            LocalMarkers,
-            TransactionCodec,
-            TransactionMachine,
-        )
-
-        settings, clock = self._config.transactions, self._runtime.clock
-        writer = LeaderMarkers(
-            LocalMarkers(self.log_of, self.groups, clock),
-            has_partition=self._controller.image_has,
-        )
         epoch = self._replicas.find(log.partition).leader_epoch
-        return Shard(
-            log,
-            lambda: TransactionMachine(
+        settings, clock = self._config.transactions, self._runtime.clock
+
+        def make_machine() -> "TransactionMachine":
+            from tailrace.coordinator.transactions.modules import (
+                LeaderMarkers,
+                LocalMarkers,
+                TransactionMachine,
+            )
+
+            writer = LeaderMarkers(
+                LocalMarkers(self.log_of, self.groups, clock),
+                has_partition=self._controller.image_has,
+            )
+            return TransactionMachine(
                 settings,
                 writer,
                 coordinator_epoch=epoch,
@@ -221,8 +218,11 @@ class Coordinators:
                     self._controller.next_producer_id
                 ),
                 counts=self._transaction_counts,
-            ),
-            TransactionCodec(),
-            clock=clock,
-            counts=self.transactions.counts,
-        )
+            )
+
+        def make_codec() -> RecordCodec:
+            from tailrace.coordinator.transactions.modules import TransactionCodec
+
+            return TransactionCodec()
+
+        return Shard(log, make_machine, make_codec, clock=clock, counts=self.transactions.counts)

@@ -150,14 +150,15 @@ class ShardState(Enum):
 class Shard(Generic[M]):
     """One partition of a coordinator's topic that this broker leads; `load` makes it active.
 
-    `make_machine` returns an empty machine; it is called again if a load has to begin anew.
+    `make_machine` returns an empty machine, and `make_codec` what reads its records. `load` calls
+    both on a worker thread, where they may import modules, and again if it has to begin anew.
     """
 
     def __init__(
         self,
         log: PartitionLog,
         make_machine: Callable[[], M],
-        codec: RecordCodec,
+        make_codec: Callable[[], RecordCodec],
         *,
         clock: Clock,
         commit_timeout_ms: int | None = None,
@@ -174,8 +175,11 @@ class Shard(Generic[M]):
         self.state = ShardState.LOADING
         self._log = log
         self._make_machine = make_machine
-        self._machine = make_machine()
-        self._codec = codec
+        self._make_codec = make_codec
+        self._machine: M
+        """Set when `load` has read the log."""
+        self._codec: RecordCodec
+        """Set when `load` begins to read the log."""
         self._clock = clock
         self._commit_timeout_ms = commit_timeout_ms
         self._make_bulk = make_bulk
@@ -416,6 +420,7 @@ class Shard(Generic[M]):
     def replayed(self, batches: StoredBatches) -> M:
         """A machine with the state that these batches make."""
         machine = self._make_machine()
+        self._codec = self._make_codec()
         bulk = self._make_bulk(machine, batches.size)
         if bulk is None:
             for batch in batches.untaken(leave_all):

@@ -94,7 +94,7 @@ async def _create_once(
     services: Services, name: str, *, modules: str, partition_count: int, configs: dict[str, str]
 ) -> ErrorCode:
     async def create() -> None:
-        # Importing takes the loop's clients too long, and each partition makes a machine at once.
+        # Before the topic is there: its partitions import this too, but refuse clients meanwhile.
         await services.threads.run(lambda: import_module(modules))
         await _create(services, name, partition_count=partition_count, configs=configs)
 

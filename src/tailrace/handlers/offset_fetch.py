@@ -3,7 +3,9 @@
 Versions: 1 to 10.
 Behaviour: an unknown group, topic or partition has offset -1 and no error. Null topics mean all
     that the group has committed. What is asked for twice is answered once, since a group may have
-    committed much. Many partitions are fetched in several turns of the event loop.
+    committed much. Many partitions are fetched in several turns of the event loop. While the group
+    is loaded it has COORDINATOR_LOAD_IN_PROGRESS: librdkafka does not retry NOT_COORDINATOR
+    (confluentinc/librdkafka#5586).
 Version notes: v2 has an error for the group; v7 can ask for stable offsets (UNSTABLE_OFFSET_COMMIT
     while a transaction is open); v8 takes several groups; v9 can say for which member of
     the consumer protocol, and at which epoch (STALE_MEMBER_EPOCH); v10 names topics by id.

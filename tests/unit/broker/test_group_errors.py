@@ -67,7 +67,7 @@ async def loaded(outside: Outside, *logs: MemoryPartitionLog) -> Any:
                 threads=outside.runtime.threads,
                 chance=random.Random(0),
             ),
-            GroupRecordCodec(),
+            GroupRecordCodec,
             clock=outside.runtime.clock,
             commit_timeout_ms=5_000,
         )

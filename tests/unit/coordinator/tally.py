@@ -120,7 +120,7 @@ def tally_on(
     return Shard(
         log,
         Tally,
-        TallyCodec(),
+        TallyCodec,
         clock=outside.runtime.clock,
         commit_timeout_ms=commit_timeout_ms,
         counts=counts,

@@ -167,7 +167,7 @@ def test_a_marker_that_cannot_be_replayed_stops_the_shard() -> None:
 
     async def scenario(outside: Outside) -> None:
         log = MemoryPartitionLog(PARTITION)
-        shard = Shard[Tally](log, Broken, TallyCodec(), clock=outside.runtime.clock)
+        shard = Shard[Tally](log, Broken, TallyCodec, clock=outside.runtime.clock)
         await shard.load()
         await shard.run(lambda tally, _: tally.add("a", 4, producer=PRODUCER))
         with pytest.raises(RuntimeError, match="a bug"):

@@ -167,7 +167,7 @@ def test_a_machine_that_fails_to_stop_does_not_keep_its_partition() -> None:
 
     async def scenario(outside: Outside) -> None:
         shards = Shards[Tally](
-            lambda log: Shard(log, Broken, TallyCodec(), clock=outside.runtime.clock),
+            lambda log: Shard(log, Broken, TallyCodec, clock=outside.runtime.clock),
             partition_count=lambda: 2,
         )
         logs = [MemoryPartitionLog(TopicPartition("__tally", each)) for each in range(2)]

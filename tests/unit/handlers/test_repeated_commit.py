@@ -77,7 +77,7 @@ async def started(outside: Outside) -> Broker:
     shard: Shard[Any] = Shard(
         log,
         lambda: GroupMachine(GroupSettings(), chance=random.Random(0)),
-        GroupRecordCodec(),
+        GroupRecordCodec,
         clock=outside.runtime.clock,
     )
     shards.lead(log, leader_epoch=LeaderEpoch(0))

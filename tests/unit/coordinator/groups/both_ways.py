@@ -85,7 +85,7 @@ def load(content: Sequence[bytes], *, is_bulk: bool) -> Loaded:
             threads=InlineThreads(),
             chance=random.Random(1),
         ),
-        GroupRecordCodec(),
+        GroupRecordCodec,
         clock=SystemClock(),
         make_bulk=make_bulk,
     )

@@ -87,7 +87,7 @@ class Broker:
         return Shard(
             self.log,
             lambda: GroupMachine(self._settings, chance=self._chance),
-            CODEC,
+            GroupRecordCodec,
             clock=self._outside.runtime.clock,
         )
 

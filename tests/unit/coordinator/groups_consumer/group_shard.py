@@ -131,7 +131,7 @@ class Coordinator:
 
     def _new_shard(self) -> Shard[ConsumerMachine]:
         make = partial(ConsumerMachine, self.topics, self.settings)
-        return Shard(self.log, make, GroupCodec(), clock=self.outside.runtime.clock)
+        return Shard(self.log, make, GroupCodec, clock=self.outside.runtime.clock)
 
     async def restart(self) -> None:
         """Stop the shard if there is one, and load another."""

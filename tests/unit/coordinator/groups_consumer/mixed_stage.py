@@ -8,6 +8,7 @@ from typing import Any
 from tailrace.coordinator.groups.all_groups import AllGroupsMachine
 from tailrace.coordinator.groups.consumer_group import ConsumerGroup
 from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.record_codec import GroupRecordCodec
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.groups.statistics import (
     GroupCounts,
@@ -31,7 +32,7 @@ from tailrace.protocol.messages.consumer_protocol_subscription import (
 from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tailrace.protocol.messages.join_group import JoinGroupResponse
 from tailrace.testing.outside import Outside, virtual_runtime
-from tests.unit.coordinator.groups.stage import CODEC, GROUP, MOMENT, Broker, Member
+from tests.unit.coordinator.groups.stage import GROUP, MOMENT, Broker, Member
 from tests.unit.coordinator.groups_consumer.assigning import topic_id
 from tests.unit.coordinator.groups_consumer.group_shard import MemoryTopics
 
@@ -62,7 +63,7 @@ class MixedBroker(Broker):
                 chance=self._chance,
                 counts=self._counts,
             ),
-            CODEC,
+            GroupRecordCodec,
             clock=self._outside.runtime.clock,
         )
 

@@ -59,7 +59,7 @@ class Broker:
                 threads=self.outside.runtime.threads,
                 chance=random.Random(1),
             ),
-            GroupCodec(),
+            GroupCodec,
             clock=self.outside.runtime.clock,
         )
 

@@ -127,7 +127,7 @@ class Stage:
                 new_producer_id=self._next_id,
                 counts=self.counts,
             ),
-            TransactionCodec(),
+            TransactionCodec,
             clock=self.outside.runtime.clock,
         )
 
