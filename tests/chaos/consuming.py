@@ -111,6 +111,24 @@ def confluent_settings(life: Life, protocol: str) -> dict[str, Any]:
     }
 
 
+def records_of(life: Life, messages: Iterable[Any]) -> list[Any]:
+    """The messages of librdkafka that are records; gives up if it will return no more of them.
+
+    librdkafka 2.16 sends no further OffsetFetch for the partitions of one that has failed with an
+    error that it does not retry, or with any error after the assignment has changed
+    (confluentinc/librdkafka#5586). It reports that once, stays in the group, and neither reads nor
+    gives up partitions.
+    """
+    records = []
+    for each in messages:
+        error = each.error()
+        if error is None:
+            records.append(each)
+        elif error.str().startswith("Failed to fetch committed offset"):
+            life.give_up(error.name())
+    return records
+
+
 def consume_with_confluent(life: Life, protocol: str) -> None:
     """Consume with librdkafka until the end of the life."""
     import confluent_kafka
@@ -143,12 +161,8 @@ def consume_with_confluent(life: Life, protocol: str) -> None:
         on_lost=lambda _, lost: membership.revoked(each.partition for each in lost),
     )
     while not life.stopping.is_set():
-        messages = consumer.consume(POLLED_MAX, POLL_S)
-        membership.polled(
-            (each.partition(), each.offset(), each.value())
-            for each in messages
-            if each.error() is None
-        )
+        records = records_of(life, consumer.consume(POLLED_MAX, POLL_S))
+        membership.polled((each.partition(), each.offset(), each.value()) for each in records)
         if membership.wants_to_commit(0.5):
             life.stopping.wait(life.work_s())
             commit()

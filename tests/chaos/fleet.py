@@ -18,7 +18,7 @@ from random import Random
 from typing import Final
 
 from compat.processes import bound_to_us
-from tests.chaos.life import Plan, Role
+from tests.chaos.life import GAVE_UP, Plan, Role
 
 PAUSE_SECONDS_MAX: Final = 6
 """Some pauses are longer than the sessions of groups, and some are not."""
@@ -36,6 +36,17 @@ class Berth:
         self._process: subprocess.Popen[bytes] | None = None
         self._zombies: list[subprocess.Popen[bytes]] = []
         self._wake_at = math.inf
+        self._logs: list[tuple[subprocess.Popen[bytes], Path]] = []
+        """All of its processes, with the file of what each has printed."""
+
+    @property
+    def gave_up(self) -> list[str]:
+        """The reason of each process that has given up (`Life.give_up`)."""
+        return [
+            log.read_text().splitlines()[-1]
+            for process, log in self._logs
+            if process.poll() == GAVE_UP
+        ]
 
     @property
     def is_alive(self) -> bool:
@@ -48,7 +59,8 @@ class Berth:
         self._lives += 1
         process = f"{self.plan.name}.{self._lives}"
         plan = replace(self.plan, process=process)
-        with (self._folder / f"{process}.log").open("wb") as log:
+        path = self._folder / f"{process}.log"
+        with path.open("wb") as log:
             self._process = subprocess.Popen(
                 bound_to_us([sys.executable, "-m", "tests.chaos.life", json.dumps(asdict(plan))]),
                 cwd=ROOT,
@@ -57,6 +69,7 @@ class Berth:
                 stderr=log,
                 start_new_session=True,
             )
+        self._logs.append((self._process, path))
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to its process, if that runs."""
@@ -179,6 +192,10 @@ class Fleet:
         self.counts["clients that had to be killed"] += sum(
             [not each.wait(deadline) for each in concerned]
         )
+
+    def gave_up(self) -> Counter[str]:
+        """The reasons of all processes that have given up, and how many had each."""
+        return Counter(reason for each in self.berths for reason in each.gave_up)
 
     def kill(self) -> None:
         """End all processes at once."""

@@ -40,6 +40,7 @@ from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 from tailrace.testing.proxy import Action, Direction, Proxy
 from tests.chaos.brokers import Killable, behind_proxy
 from tests.chaos.clocks import ShiftedClock
+from tests.chaos.consuming import SESSION_TIMEOUTS
 from tests.chaos.fleet import Berth, Fleet
 from tests.chaos.life import EVENTS, RESULTS, Plan, Role, named
 from tests.histories.anomalies import Anomaly, Report, find_anomalies
@@ -57,6 +58,9 @@ PARTITION_COUNT: Final = 3
 _TOPICS: Final = (EVENTS, RESULTS)
 _END_SECONDS_MAX: Final = 120
 """For how long a read to the ends may take, and for how long a group may commit nothing more."""
+
+_SECONDS_PER_GIVING_UP: Final = 30
+"""A run of so many seconds may have one more client that gives up (`consuming.records_of`)."""
 
 _JUMP_SECONDS_MAX: Final = 2 * 3600
 """Far below the days after which Kafka forgets producers and the offsets of groups."""
@@ -76,23 +80,19 @@ class Result:
     """Disturbances of broker and clients, by kind."""
 
 
-def _settings(timeout_ms: int, *, is_kafka: bool) -> dict[str, str]:
+def settings_of(timeout_ms: int) -> dict[str, str]:
     """Settings of the broker: short sessions, and more than one partition of a coordinator."""
-    settings = {
+    return {
         "group.min.session.timeout.ms": str(timeout_ms),
+        "group.consumer.min.session.timeout.ms": str(timeout_ms),
+        "group.consumer.session.timeout.ms": str(SESSION_TIMEOUTS * timeout_ms),
+        "group.consumer.min.heartbeat.interval.ms": str(timeout_ms // 4),
+        "group.consumer.heartbeat.interval.ms": str(timeout_ms // 4),
         "group.initial.rebalance.delay.ms": "100",
         "offsets.topic.num.partitions": "3",
         "transaction.state.log.num.partitions": "3",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     }
-    if is_kafka:
-        settings |= {
-            "group.consumer.min.session.timeout.ms": str(timeout_ms),
-            "group.consumer.session.timeout.ms": str(2 * timeout_ms),
-            "group.consumer.min.heartbeat.interval.ms": str(timeout_ms // 4),
-            "group.consumer.heartbeat.interval.ms": str(timeout_ms // 4),
-        }
-    return settings
 
 
 def _served(bootstrap: str) -> frozenset[int]:
@@ -225,7 +225,7 @@ def run(seconds: float, seed: int, folder: Path, *, is_kafka: bool = False) -> R
     histories = folder / "histories"
     histories.mkdir()
     clock = ShiftedClock.compile(folder)
-    settings = _settings(timeout_ms, is_kafka=is_kafka)
+    settings = settings_of(timeout_ms)
     environment = {} if clock is None else clock.environment
     with behind_proxy(folder, is_kafka=is_kafka, settings=settings, environment=environment) as (
         broker,
@@ -244,8 +244,30 @@ def run(seconds: float, seed: int, folder: Path, *, is_kafka: bool = False) -> R
             faults = _come_to_the_end(fleet, proxy.address, histories, timeout_ms=timeout_ms)
         finally:
             fleet.kill()
+    gave_up = fleet.gave_up()
+    faults += faults_of_giving_up(gave_up, seconds, is_kafka=is_kafka)
+    counts = chaos.counts + fleet.counts
+    counts.update({f"clients replaced that gave up on {name}": n for name, n in gave_up.items()})
     report = find_anomalies(read_histories(histories))
-    return Result(report=report, faults=faults, counts=chaos.counts + fleet.counts)
+    return Result(report=report, faults=faults, counts=counts)
+
+
+def faults_of_giving_up(gave_up: Counter[str], seconds: float, *, is_kafka: bool) -> list[str]:
+    """The faults in why clients have given up, and how often.
+
+    Our broker coordinates every group, so it never says that another one does. Apache Kafka does
+    for some 50 ms before each orderly stop and after each start.
+    """
+    limit = 2 + int(seconds / _SECONDS_PER_GIVING_UP)
+    faults = []
+    if gave_up.total() > limit:
+        faults.append(f"{gave_up.total()} clients gave up, at most {limit} may: {dict(gave_up)}")
+    if gave_up["NOT_COORDINATOR"] and not is_kafka:
+        faults.append(
+            f"{gave_up['NOT_COORDINATOR']} OffsetFetch requests were answered with NOT_COORDINATOR"
+            " by the only broker"
+        )
+    return faults
 
 
 def _come_to_the_end(

@@ -9,6 +9,7 @@ Not here: what the clients do (`producing`, `consuming`, `transforming`, `zombie
 """
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from random import Random
+from typing import Final, NoReturn
 
 from tests.histories.history import Recorder
 
@@ -24,6 +26,9 @@ EVENTS = "events"
 
 RESULTS = "results"
 """The topic that transformers write."""
+
+GAVE_UP: Final = 75
+"""Exit status of a client that will never go on by itself."""
 
 
 class Role(Enum):
@@ -81,6 +86,11 @@ class Life:
     def pause_s(self) -> float:
         """Time until a producer sends again."""
         return self.chance.random() * 0.15
+
+    def give_up(self, reason: str) -> NoReturn:
+        """End as after SIGKILL; the reason is what the process prints last."""
+        print(reason, flush=True)
+        os._exit(GAVE_UP)
 
     def work_s(self) -> float:
         """Time that a consumer spends between a poll and its commit; it may be paused meanwhile."""

@@ -2,12 +2,20 @@
 
 import subprocess
 import sys
+import threading
+import time
+from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from tailrace.model import TopicPartition
+from tailrace.testing import TestBroker
 from tests.chaos.clocks import ShiftedClock
-from tests.chaos.groups import run
+from tests.chaos.fleet import Berth, Fleet
+from tests.chaos.groups import faults_of_giving_up, run, settings_of
+from tests.chaos.life import EVENTS, Plan, Role
 
 pytestmark = pytest.mark.wire
 
@@ -24,6 +32,52 @@ def test_groups_of_a_broker_that_is_killed_and_paused_read_what_they_should(
     assert result.report.figures["sends ok"] > 100
     assert result.report.figures["records polled"] > 300
     assert result.counts.total() > 3
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "cooperative"])
+def test_a_consumer_that_will_never_read_again_is_replaced(tmp_path: Path, protocol: str) -> None:
+    """After NOT_COORDINATOR librdkafka sends no OffsetFetch any more; its next process does."""
+    with TestBroker(settings=settings_of(1000)) as broker:
+        broker.create_topic(EVENTS)
+        broker.produce(EVENTS, "value")
+        broker.fail("OffsetFetch", error="NOT_COORDINATOR", times=1)
+        plan = Plan(
+            process="",
+            role=Role.CONSUMER.value,
+            client=f"confluent-{protocol}",
+            name="consumer",
+            group="g",
+            bootstrap=broker.bootstrap_servers,
+            folder=str(tmp_path),
+            seed=1,
+            partition_count=1,
+            timeout_ms=1000,
+        )
+        berth = Berth(plan, tmp_path)
+        fleet = Fleet([berth], Random(0))
+        try:
+            fleet.start()
+            assert berth.wait(time.monotonic() + 60), "it still polls, and was killed"
+            assert fleet.gave_up() == {"NOT_COORDINATOR": 1}
+            fleet.revive(Role.CONSUMER)
+            pause, deadline = threading.Event(), time.monotonic() + 120
+            while broker.committed_offsets("g") != {TopicPartition(EVENTS, 0): 1}:
+                assert time.monotonic() < deadline, "the second process has committed nothing"
+                pause.wait(0.1)
+            assert fleet.gave_up().total() == 1
+        finally:
+            fleet.kill()
+
+
+def test_clients_that_give_up_too_often_or_for_a_wrong_answer_are_a_fault() -> None:
+    """Our broker may not say that another one coordinates a group; Apache Kafka does."""
+    loading = Counter(COORDINATOR_LOAD_IN_PROGRESS=2)
+    assert faults_of_giving_up(loading, 6, is_kafka=False) == []
+    assert len(faults_of_giving_up(loading + loading, 6, is_kafka=False)) == 1
+    assert faults_of_giving_up(loading + loading, 60, is_kafka=False) == []
+    elsewhere = Counter(NOT_COORDINATOR=1)
+    assert len(faults_of_giving_up(elsewhere, 6, is_kafka=False)) == 1
+    assert faults_of_giving_up(elsewhere, 6, is_kafka=True) == []
 
 
 def test_the_time_of_day_of_a_process_can_be_set(tmp_path: Path) -> None:

@@ -12,7 +12,13 @@ from typing import Any, Final
 
 import confluent_kafka
 
-from tests.chaos.consuming import POLL_S, POLLED_MAX, Membership, confluent_settings
+from tests.chaos.consuming import (
+    POLL_S,
+    POLLED_MAX,
+    Membership,
+    confluent_settings,
+    records_of,
+)
 from tests.chaos.life import EVENTS, RESULTS, Life, named
 from tests.histories.history import Assign, Commit, EndTransaction, Outcome, Send, Source
 
@@ -172,7 +178,7 @@ def transform(life: Life) -> None:
     transactions = Transactions(life)
     transactions.open()
     while not life.stopping.is_set():
-        messages = [each for each in consumer.consume(POLLED_MAX, POLL_S) if each.error() is None]
+        messages = records_of(life, consumer.consume(POLLED_MAX, POLL_S))
         if not messages:
             continue
         membership.polled((each.partition(), each.offset(), each.value()) for each in messages)
