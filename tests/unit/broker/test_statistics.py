@@ -14,10 +14,17 @@ from tailrace.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
 )
+from tailrace.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 from tailrace.replication.flushes import FlushStatistics
 from tailrace.replication.moves import MovesStatistics, MoveStatistics
 from tailrace.testing import DiskFault, Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
+from tests.unit.broker.test_create_partitions import grow
+from tests.unit.broker.test_groups import commit
 from tests.unit.broker.transactional import begin
 
 SYNC = {"tailrace.durability": "sync"}
@@ -195,3 +202,26 @@ def test_coordinators_tell_of_groups_and_transactions() -> None:
     )
     assert again.group_partitions.load_byte_count > 0
     assert again.transaction_partitions.load_byte_count > 0
+
+
+def test_topics_that_come_and_grow_ask_nothing_of_groups() -> None:
+    """Only the deletion of a topic does, and then its offsets go."""
+
+    async def scenario(outside: Outside) -> list[tuple[int, int]]:
+        async with running(outside, FEW_PARTITIONS) as broker:
+            client = await begin(outside, broker)
+            assert await commit(client.peer, 5, topic="d") is ErrorCode.NONE
+            await create_topic(client.peer, "t")
+            assert await grow(client.peer, 3) == ErrorCode.NONE
+            found = [broker.statistics().coordinators]
+            for name in ("t", "d"):
+                request = DeleteTopicsRequest(topics=(DeleteTopicState(name=name),))
+                await client.peer.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
+                await outside.pass_time(1)
+                found.append(broker.statistics().coordinators)
+            return [
+                (each.group_partitions.append_count, each.groups.offset_count) for each in found
+            ]
+
+    with virtual_runtime() as outside:
+        assert outside.run(scenario(outside)) == [(1, 1), (1, 1), (2, 0)]

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
 import pytest
 
@@ -242,6 +243,64 @@ def test_requests_are_refused_while_a_shard_loads_and_after_it_has_stopped() -> 
             await shard.run(lambda tally, _: tally.add("a", 1, producer=PRODUCER))
         with pytest.raises(NotCoordinatorError):
             await shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=LeaderEpoch(0))
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+async def failing_with(reply: Awaitable[int]) -> None:
+    """A client that fails as soon as its reply comes, or comes to an end."""
+    try:
+        await reply
+    finally:
+        raise RuntimeError("a bug in a client")
+
+
+def test_a_reply_whose_client_fails_keeps_no_commit_from_the_others() -> None:
+    """Requests before and behind it, and the end of a transaction, are answered all the same."""
+    log = MemoryPartitionLog(PARTITION)
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, log)
+        await shard.run(lambda tally, _: tally.add("b", 4, producer=PRODUCER))
+        log.hold_commits()
+        first = asyncio.ensure_future(shard.run(lambda tally, _: tally.add("a", 1)))
+        failing = asyncio.ensure_future(failing_with(count(shard, "a")))
+        ending = asyncio.ensure_future(
+            shard.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=LeaderEpoch(0))
+        )
+        last = asyncio.ensure_future(shard.run(lambda tally, _: tally.add("b", 1)))
+        await outside.pass_time(1)
+        assert not any(each.done() for each in (first, failing, ending, last))
+        log.commit()
+        await outside.pass_time(1)
+        await ending
+        assert (await first, await last) == (1, 5)
+        with pytest.raises(RuntimeError, match="a bug in a client"):
+            await failing
+        assert await count(shard, "b") == 5
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_reply_whose_client_fails_keeps_no_shard_from_stopping() -> None:
+    """Requests before and behind it are told to look for another coordinator."""
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, MemoryPartitionLog(PARTITION))
+        first = asyncio.ensure_future(shard.run(lambda tally, _: tally.park()))
+        failing = asyncio.ensure_future(failing_with(shard.run(lambda tally, _: tally.park())))
+        last = asyncio.ensure_future(shard.run(lambda tally, _: tally.park()))
+        await outside.pass_time(1)
+        shard.stop()
+        await outside.pass_time(1)
+        assert shard.state is ShardState.STOPPED
+        with pytest.raises(RuntimeError, match="a bug in a client"):
+            await failing
+        for each in (first, last):
+            with pytest.raises(NotCoordinatorError):
+                await each
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))

@@ -110,9 +110,12 @@ class Stage:
     producer_ids: list[int] = field(default_factory=lambda: [1000])
     """The next producer id, as the last element."""
     producer_id_fault: Exception | None = None
+    has_producer_ids: asyncio.Event = field(default_factory=asyncio.Event)
+    """Not set while a request for a producer id has to wait."""
     counts: TransactionCounts = field(default_factory=TransactionCounts)
 
     def __post_init__(self) -> None:
+        self.has_producer_ids.set()
         self.shards = Shards[TransactionMachine](self._shard, partition_count=lambda: 1)
         self.coordinator = TransactionCoordinator(self.shards, self._next_id, self.settings)
 
@@ -134,6 +137,7 @@ class Stage:
     async def _next_id(self) -> ProducerId:
         if self.producer_id_fault is not None:
             raise self.producer_id_fault
+        await self.has_producer_ids.wait()
         self.producer_ids.append(self.producer_ids[-1] + 1)
         return ProducerId(self.producer_ids[-2])
 

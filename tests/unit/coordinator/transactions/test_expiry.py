@@ -1,5 +1,7 @@
 """Time: transactions that are open for too long, and ids that nobody uses."""
 
+import asyncio
+
 import pytest
 
 from tailrace.coordinator.errors import CoordinatorLoadInProgressError
@@ -135,6 +137,47 @@ def test_an_abort_at_the_last_epoch_brings_a_new_producer_id() -> None:
         TransactionStatus.PREPARE_ABORT,
         TransactionStatus.COMPLETE_ABORT,
     ]
+
+
+def test_an_end_between_a_search_and_its_abort_wins(caplog: pytest.LogCaptureFixture) -> None:
+    """The search has found the transaction; its client raises the epoch before the abort does."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.outside.pass_time(69.9)
+        stage.log.is_free.clear()
+        await stage.outside.pass_time(1)
+        ending = asyncio.ensure_future(stage.end())
+        await stage.outside.pass_time(1)
+        assert not ending.done()
+        stage.log.is_free.set()
+        await stage.outside.pass_time(1)
+        assert await ending == (ErrorCode.NONE, producer_at(7, 4))
+        assert stage.transaction().status is TransactionStatus.COMPLETE_COMMIT
+        assert stage.statistics().timeout_count == 0
+
+    play(scenario, stored(TransactionStatus.ONGOING))
+    assert caplog.messages == []
+
+
+def test_a_transaction_that_begins_while_an_abort_waits_for_a_producer_id_stays_open() -> None:
+    """The abort was that of the transaction before, which its client has committed meanwhile."""
+
+    async def scenario(stage: Stage) -> None:
+        last = producer_at(7, 32_766)
+        stage.has_producer_ids.clear()
+        await stage.outside.pass_time(75)
+        assert await stage.end(last, version=4) == (ErrorCode.NONE, last)
+        await stage.outside.pass_time(1)
+        assert await stage.add(last, client_version=0) is ErrorCode.NONE
+        stage.has_producer_ids.set()
+        await stage.outside.pass_time(1)
+        found = stage.transaction()
+        assert (found.status, found.producer) == (TransactionStatus.ONGOING, last)
+        await stage.outside.pass_time(70)
+        assert stage.transaction().status is TransactionStatus.COMPLETE_ABORT
+        assert stage.statistics().timeout_count == 1
+
+    play(scenario, stored(TransactionStatus.ONGOING, epoch=32_766))
 
 
 def test_an_abort_waits_for_a_producer_id() -> None:
