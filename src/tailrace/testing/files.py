@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Union
 
 from tailrace.runtime.files import Buffer, VolumeSpace, may_wait
+from tailrace.testing.content import Content
 
 if TYPE_CHECKING:
     from tailrace.testing.hanging import HangingDevice
@@ -33,24 +34,24 @@ headers can be torn."""
 
 @dataclass(slots=True)
 class _Inode:
-    data: bytearray = field(default_factory=bytearray)
-    on_device: bytes = b""
+    data: Content = field(default_factory=Content)
+    on_device: Content = field(default_factory=Content)
     modified_ms: int = 0
     is_cold: bool = False
     """Whether the content is not in the page cache."""
 
     def after_crash(self, *, keep_unsynced: bool, chance: random.Random | None) -> "_Inode":
-        content = bytes(self.data) if keep_unsynced else self.on_device
+        content = self.data if keep_unsynced else self.on_device
         if chance is not None and not keep_unsynced:
-            content = self._torn(chance)
-        return _Inode(bytearray(content), content, self.modified_ms)
+            content = Content(self._torn(chance))
+        return _Inode(content.copy(), content.copy(), self.modified_ms)
 
     def state(self) -> object:
-        return bytes(self.data), self.modified_ms
+        return self.data.state(), self.modified_ms
 
     def _torn(self, chance: random.Random) -> bytes:
         """A mixture, by sector, of synced content and later writes."""
-        old, new = self.on_device, bytes(self.data)
+        old, new = bytes(self.on_device), bytes(self.data)
         size = chance.choice((len(old), len(new), chance.randint(*sorted((len(old), len(new))))))
         share = chance.choice((0.0, 0.5, 0.9, 1.0))
         content = bytearray(size)
@@ -170,22 +171,9 @@ class MemoryFile:
         data = bytes(data)
         growth = position + len(data) - len(self._inode.data)
         allowed = _allow_write(self._disk, self._path, growth=growth, size=len(data))
-        self._put(position, data[: allowed.size])
+        self._inode.data.write(position, data[: allowed.size])
         if allowed.error is not None:
             raise allowed.error
-
-    def _put(self, position: int, data: bytes) -> None:
-        end = position + len(data)
-        if end > len(self._inode.data):
-            self._set_size(end)
-        self._inode.data[position:end] = data
-
-    def _set_size(self, size: int) -> None:
-        data = self._inode.data
-        if size > len(data):
-            data += bytes(size - len(data))
-        else:
-            del data[size:]
 
     def read(self, position: int, size: int) -> bytes:
         """A copy of at most `size` bytes."""
@@ -195,7 +183,7 @@ class MemoryFile:
                 raise _error(BlockingIOError, errno.EAGAIN, self._path)
             self._inode.is_cold = False
         allowed = self._disk.look("read", self._path)
-        return bytes(self._inode.data[position : position + min(size, allowed)])
+        return self._inode.data.read(position, min(size, allowed))
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         """Fill `buffer` from `position` on; returns how many bytes there were."""
@@ -212,14 +200,13 @@ class MemoryFile:
         """Cut, or grow with zeros."""
         self._need_open(writable=True)
         self._disk.count("resize", self._path)
-        if size != len(self._inode.data):
-            self._set_size(size)
+        self._inode.data.resize(size)
 
     def sync(self) -> None:
         """Put the content on the device."""
         self._need_open()
         self._disk.count("sync", self._path)
-        self._inode.on_device = bytes(self._inode.data)
+        self._inode.on_device = self._inode.data.copy()
 
     def close(self) -> None:
         """Release the descriptor; objects from `share` keep theirs."""
@@ -298,8 +285,8 @@ class MemoryFiles:
     def overwrite(self, path: str, data: bytes) -> None:
         """Change a file directly, on the device too: bit rot, or another process."""
         inode = self._tree.file(path)
-        inode.data = bytearray(data)
-        inode.on_device = data
+        inode.data = Content(data)
+        inode.on_device = Content(data)
 
     def make_cold(self, path_part: str = "") -> None:
         """Remove files whose path contains `path_part` from the page cache.

@@ -47,6 +47,30 @@ def test_disks_have_equal_states_if_a_process_sees_no_difference() -> None:
     assert state not in [disk.state() for disk in (content, name, directory, time)]
 
 
+def test_zeros_that_a_file_was_grown_by_are_like_zeros_that_were_written() -> None:
+    """They are read, cut, written between and after, and lost with power, as all bytes are."""
+    grown, written_out = MemoryFiles(), MemoryFiles()
+    file, other = grown.open("a", create=True), written_out.open("a", create=True)
+    file.write(0, b"abc")
+    file.resize(20)
+    other.write(0, b"abc" + bytes(17))
+    assert grown.content("a") == written_out.content("a")
+    assert grown.state() == written_out.state()
+    assert [file.read(1, 4), file.read(18, 9), file.read(30, 9)] == [b"bc\0\0", bytes(2), b""]
+    for each in file, other:
+        each.sync()
+        each.write(10, b"X")
+        each.resize(15)
+        each.resize(2)
+        each.resize(8)
+        each.write(9, b"Y")
+        assert (each.size(), each.read(0, 99)) == (10, b"ab" + bytes(7) + b"Y")
+    written_out.sync_directory(".")
+    assert written_out.crash().content("a") == b"abc" + bytes(17)
+    grown.sync_directory(".")
+    assert grown.crash().content("a") == b"abc" + bytes(17)
+
+
 def test_a_rename_is_old_or_new() -> None:
     """Until the directory is synced it is the old one."""
     files = MemoryFiles()
