@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from itertools import product
 
 import pytest
 
@@ -36,18 +37,19 @@ def test_a_second_crash_during_recovery_ends_well(
     """Recovery can die at any of its own operations, and the next one still finds the prefix."""
     total = workloads.operation_count(workload)
     starts = workloads.Starts()
-    for stop_at in range(total // 3, total + 1, max(total // 7, 1)):
+    stops = range(total // 3, total + 1, max(total // 7, 1))
+    # Equal disks are tried more than once, because the operations to stop at differ.
+    firsts = list(product(range(2), stops, range(5)))
+    for first in steps(range(len(firsts))):
+        seed, stop_at, number = firsts[first]
         files = MemoryFiles()
         files.stop_at, files.stop_partial_bytes = stop_at, 30
         oracle = workloads.run(workload, files)
-        for seed in range(2):
-            # Equal disks are tried more than once, because the operations to stop at differ.
-            ways = workloads.crash_five_ways(files, seed=seed)
-            for number, (is_kill, disk) in enumerate(ways):
-                for is_harmless, left in _crash_in_recovery(
-                    disk, steps, is_kill=is_kill, seed=100 * seed + number
-                ):
-                    workloads.check(oracle, starts.stored(left), is_kill=is_harmless)
+        is_kill, disk = workloads.crash_five_ways(files, seed=seed)[number]
+        for is_harmless, left in _crash_in_recovery(
+            disk, steps, is_kill=is_kill, seed=100 * seed + number
+        ):
+            workloads.check(oracle, starts.stored(left), is_kill=is_harmless)
 
 
 def _crash_in_recovery(
