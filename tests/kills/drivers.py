@@ -147,6 +147,10 @@ class Driver:
         self._is_busy = False
         return json.loads(line)["result"]
 
+    def errors(self) -> str:
+        """Its output on stderr so far, with that of the JVM and of the Python workers."""
+        return self._errors.read_text(errors="replace")
+
     def kill(self) -> None:
         """End driver and JVM at once, and see that what they have started ends."""
         self.is_killed = True
@@ -200,7 +204,7 @@ class Driver:
         return found
 
     def _told(self) -> str:
-        return self._errors.read_text(errors="replace")[-4000:]
+        return self.errors()[-4000:]
 
 
 class Drivers:

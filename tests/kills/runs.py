@@ -10,6 +10,8 @@ A job that fails ends the program. So does the end of stdin.
 import json
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -70,6 +72,15 @@ def run_rows(spark: SparkSession, *, folder: str) -> list[tuple[int, int, str]]:
     return [(row["partition"], row["offset"], row["value"]) for row in rows]
 
 
+def run_show(spark: SparkSession, *, data: str) -> str:
+    """Take and print the first rows of the topic `t` of a directory; returns what is printed."""
+    frame = spark.read.format("tailrace").option("subscribe", "t").load(data)
+    with redirect_stdout(StringIO()) as shown:
+        frame.show(3)
+    assert len(frame.take(3)) == 3
+    return shown.getvalue()
+
+
 def run_replay(
     spark: SparkSession, *, data: str, bootstrap: str, topic: str, offset_map: str
 ) -> None:
@@ -95,6 +106,7 @@ JOBS: dict[str, Callable[..., Any]] = {
     "verify": run_verify,
     "follow": run_follow,
     "rows": run_rows,
+    "show": run_show,
     "replay": run_replay,
     "compact": run_compact,
 }
