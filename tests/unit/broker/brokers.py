@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from tailrace.broker.broker import RunningBroker, start_broker
 from tailrace.broker.config import broker_config
 from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -19,6 +20,11 @@ from tailrace.protocol.messages.fetch import (
     FetchResponse,
     FetchTopic,
     PartitionData,
+)
+from tailrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from tailrace.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
 )
 from tailrace.protocol.messages.produce import (
     PartitionProduceData,
@@ -35,6 +41,8 @@ BY_NAME_PRODUCE = 12
 BY_NAME_FETCH = 12
 """The last version of Fetch that names topics."""
 MANY_PARTITIONS = 20
+_TURNS_MAX = 1000
+"""A device may hang, so that nothing is ever loaded."""
 
 
 @asynccontextmanager
@@ -58,6 +66,18 @@ async def running(
 def connect(outside: Outside, broker: RunningBroker) -> Peer:
     """A new connection to the broker."""
     return Peer(outside.network.open(broker.endpoint[1]))
+
+
+async def wait_for_coordinators(peer: Peer) -> None:
+    """Return when the broker has loaded the coordinators of the topics that there are."""
+    for _ in range(_TURNS_MAX):
+        groups = await peer.ask(ApiKey.LIST_GROUPS, ListGroupsRequest(), ListGroupsResponse)
+        transactions = await peer.ask(
+            ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest(), ListTransactionsResponse
+        )
+        codes = {groups.error_code, transactions.error_code}
+        if ErrorCode.COORDINATOR_LOAD_IN_PROGRESS not in codes:
+            return
 
 
 async def send_all(outside: Outside, peer: Peer, data: bytes) -> None:

@@ -50,16 +50,25 @@ from tailrace.protocol.messages.sync_group import (
     SyncGroupResponse,
 )
 from tailrace.testing import MemoryFiles, Outside, Peer, virtual_runtime
-from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
+from tests.unit.broker.brokers import (
+    batch,
+    connect,
+    create_topic,
+    produce,
+    running,
+    wait_for_coordinators,
+)
 
 NAMED = 9
 """The last version of OffsetCommit and OffsetFetch that names topics."""
 
 
 async def find(peer: Peer, kind: int = 0) -> FindCoordinatorResponse:
-    """The answer to FindCoordinator, which creates the topic of the groups."""
+    """The answer to FindCoordinator, which creates the topic of the groups; they are loaded."""
     request = FindCoordinatorRequest(key_type=kind, coordinator_keys=("g",))
-    return await peer.ask(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse)
+    found = await peer.ask(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse)
+    await wait_for_coordinators(peer)
+    return found
 
 
 def joining(member_id: str = "", **fields: object) -> JoinGroupRequest:

@@ -48,7 +48,7 @@ from tailrace.protocol.messages.txn_offset_commit import (
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.testing import Outside, Peer
-from tests.unit.broker.brokers import connect, create_topic, fetch
+from tests.unit.broker.brokers import connect, create_topic, fetch, wait_for_coordinators
 
 NOW = 1_700_000_000_000
 GROUP = "g"
@@ -203,9 +203,11 @@ async def begin(
 
 
 async def find(peer: Peer, kind: int) -> FindCoordinatorResponse:
-    """The coordinator of a group (0) or a transactional id (1)."""
+    """The coordinator of a group (0) or a transactional id (1), which is loaded."""
     request = FindCoordinatorRequest(key_type=kind, coordinator_keys=("t",))
-    return await peer.ask(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse)
+    found = await peer.ask(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse)
+    await wait_for_coordinators(peer)
+    return found
 
 
 def committed_request(offset: int = 0, *, partition: int = 0, max_wait_ms: int = 0) -> FetchRequest:
