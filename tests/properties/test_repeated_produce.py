@@ -91,6 +91,7 @@ STEPS = st.one_of(
         ]),
     ),
     st.tuples(st.just("produce to a full disk"), st.lists(REQUESTS, min_size=1, max_size=8)),
+    st.tuples(st.just("connect anew"), st.just(1)),
     st.tuples(st.just("wait"), st.just(1)),
 )  # fmt: skip
 
@@ -168,6 +169,8 @@ class Client:
                 self.outside.files.faults.append(full)
                 await self._produce(requests)
                 self.outside.files.faults.remove(full)
+            case "connect anew", _:
+                self._peer = None
             case _:
                 await self.outside.pass_time(1)
 
@@ -296,6 +299,7 @@ def test_repeated_requests_are_written_together(version: int, acks: int, produce
     "step",
     [
         ("wait", 1),
+        ("connect anew", 1),
         ("create anew", 0),
         ("delete records", 0),
         ("configure", ("max.message.bytes", "150")),
@@ -336,5 +340,15 @@ def test_an_unusual_request_after_a_change_is_answered_as_others_are(
         step,
         ("produce", requests(2) + requests(1, **change) + requests(2)),
         ("produce", requests(3, acks=0) + requests(30)),
+    ]
+    assert outcome(steps, (9, 9), repeats=True) == outcome(steps, (9, 9), repeats=False)
+
+
+def test_what_follows_a_batch_that_is_sent_again_does_not_get_its_answer() -> None:
+    """A producer that has lost its connection begins the next one with what it has sent before."""
+    steps = [
+        ("produce", requests(1)),
+        ("connect anew", 1),
+        ("produce", requests(1, step=-1) + requests(2)),
     ]
     assert outcome(steps, (9, 9), repeats=True) == outcome(steps, (9, 9), repeats=False)

@@ -27,7 +27,7 @@ from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services
 from tailrace.kernels import Taking
 from tailrace.kernels.checksums import MACHINES
-from tailrace.model import NO_PRODUCER_ID, Acks, ProducerId, TopicPartition
+from tailrace.model import NO_PRODUCER_ID, NO_TIMESTAMP, Acks, ProducerId, TopicPartition
 from tailrace.protocol.answers import Answer
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -257,7 +257,9 @@ def _may_repeat(request: ProduceRequest, answer: Answer) -> bool:
     if request.transactional_id is not None:
         return False
     if isinstance(answer, ProduceResponse):
-        if answer.responses[0].partition_responses[0].error_code != ErrorCode.NONE:
+        answered = answer.responses[0].partition_responses[0]
+        # The answer to a batch that is in the log already has that batch's timestamp.
+        if answered.error_code != ErrorCode.NONE or answered.log_append_time_ms != NO_TIMESTAMP:
             return False
     elif answer is not None:
         return False
