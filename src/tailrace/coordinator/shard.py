@@ -321,8 +321,9 @@ class Shard(Generic[M]):
             timestamp=self._clock.now_ms(),
         )
         machine = self.machine
+        started_s = self._clock.monotonic_s()
         self._log.append(marker, raises_epoch=raises_epoch)
-        self._counts.appends += 1
+        self._counts.appended(self._clock.monotonic_s() - started_s)
         try:
             machine.replay_marker(producer.producer_id, is_commit=is_commit)
         except Exception as error:
@@ -385,6 +386,7 @@ class Shard(Generic[M]):
 
     def _append(self, decision: Decision[object]) -> None:
         batch = self._batch_of(decision)
+        started_s = self._clock.monotonic_s()
         try:
             offset = self._log.append(batch, guard=decision.guard)
         except (TailraceError, OSError) as error:
@@ -392,7 +394,7 @@ class Shard(Generic[M]):
             if decision.undo is not None:
                 decision.undo(error)
             raise CoordinatorNotAvailableError(str(error)) from error
-        self._counts.appends += 1
+        self._counts.appended(self._clock.monotonic_s() - started_s)
         producer_id = NO_PRODUCER_ID if decision.producer is None else decision.producer.producer_id
         try:
             for delta, record in enumerate(decision.records):

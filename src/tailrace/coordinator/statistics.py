@@ -36,6 +36,8 @@ class ShardCounts:
     load_seconds_total: float = 0.0
     load_seconds_max: float = 0.0
     appends: int = 0
+    append_seconds_total: float = 0.0
+    append_seconds_max: float = 0.0
     failed_appends: int = 0
     commit_waits: int = 0
     waiting: int = 0
@@ -48,6 +50,12 @@ class ShardCounts:
         self.loaded_bytes += byte_count
         self.load_seconds_total += seconds
         self.load_seconds_max = max(self.load_seconds_max, seconds)
+
+    def appended(self, seconds: float) -> None:
+        """Count the append of a batch."""
+        self.appends += 1
+        self.append_seconds_total += seconds
+        self.append_seconds_max = max(self.append_seconds_max, seconds)
 
     @contextmanager
     def commit_wait(self) -> Iterator[None]:
@@ -88,6 +96,10 @@ class ShardsStatistics:
     """Duration of the longest, in seconds."""
     append_count: int
     """Batches appended: one for each change of groups or transactions, and markers."""
+    append_seconds_total: float
+    """Duration of these appends, in seconds; no other request is answered meanwhile."""
+    append_seconds_max: float
+    """Duration of the longest, in seconds."""
     append_failure_count: int
     """Changes that were not made, because their records could not be appended."""
     commit_wait_count: int
@@ -114,6 +126,8 @@ def shards_statistics(
         load_seconds_total=counts.load_seconds_total,
         load_seconds_max=counts.load_seconds_max,
         append_count=counts.appends,
+        append_seconds_total=counts.append_seconds_total,
+        append_seconds_max=counts.append_seconds_max,
         append_failure_count=counts.failed_appends,
         commit_wait_count=counts.commit_waits,
         commit_waiting_count=counts.waiting,

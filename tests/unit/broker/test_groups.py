@@ -126,6 +126,7 @@ async def commit(
     *,
     topic: str = "t",
     group_id: str = "g",
+    metadata: str = "m",
 ) -> ErrorCode:
     """The code of a commit for partition 0 of a topic, by a member or by no member."""
     request = OffsetCommitRequest(
@@ -137,7 +138,7 @@ async def commit(
                 name=topic,
                 partitions=(
                     OffsetCommitRequestPartition(
-                        partition_index=0, committed_offset=offset, committed_metadata="m"
+                        partition_index=0, committed_offset=offset, committed_metadata=metadata
                     ),
                 ),
             ),
@@ -358,3 +359,20 @@ async def test_a_damaged_record_of_groups_stops_its_partition(outside: Outside) 
         peer = connect(outside, broker)
         assert await commit(peer, 2) is ErrorCode.NOT_COORDINATOR
         assert (await produce(peer, "t", batch(b"x"))).error_code == ErrorCode.NONE
+
+
+async def test_a_commit_that_is_too_large_for_the_log_harms_no_other(outside: Outside) -> None:
+    """Three come at once to one partition: the second is refused, and the others are stored."""
+    settings = {"message.max.bytes": "1000", "offsets.topic.num.partitions": "1"}
+    async with running(outside, settings) as broker:
+        peers = [connect(outside, broker) for _ in range(3)]
+        await create_topic(peers[0], "t")
+        await find(peers[0])
+        codes = await asyncio.gather(
+            *(
+                commit(peer, 5, group_id=group, metadata=metadata)
+                for peer, group, metadata in zip(peers, "abc", ("m", "m" * 2000, "m"), strict=True)
+            )
+        )
+        assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
+        assert [await committed(peers[0], each) for each in "abc"] == [{"t": 5}, {}, {"t": 5}]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -175,6 +176,35 @@ def test_a_change_that_the_log_refuses_is_counted_as_such() -> None:
         assert (found.append_count, found.append_failure_count) == (0, 1)
 
     play(scenario, ())
+
+
+def test_the_time_of_an_append_is_measured() -> None:
+    """Each batch that is written to the log counts, and none that the log refuses."""
+
+    class SlowLog(MemoryPartitionLog):
+        seconds = 0.0
+
+        def append(self, batch: bytearray, **rules: Any) -> int:
+            outside.clock.pause(self.seconds)
+            return super().append(batch, **rules)
+
+    async def main() -> None:
+        topic = Topic(outside)
+        log = SlowLog(TopicPartition("__tally", 0))
+        topic.logs.append(log)
+        await topic.lead(0)
+        for log.seconds in (3.0, 1.0):
+            await topic.add()
+        log.refusal, log.seconds = FullLogError("full"), 9.0
+        with pytest.raises(CoordinatorNotAvailableError):
+            await topic.add()
+        found = topic.statistics
+        assert found.append_seconds_max == pytest.approx(3)
+        assert found.append_seconds_total == pytest.approx(4)
+        await topic.shards.stop()
+
+    with virtual_runtime() as outside:
+        outside.run(main())
 
 
 def refuse(_tally: Tally, _now_ms: int) -> Decision[int]:
