@@ -8,6 +8,7 @@ import gc
 import inspect
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -69,11 +70,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set options for every JVM below this process, unless the caller has set others.
+    """Set what all processes below inherit: options of JVMs, unless the caller has set others.
 
     With `SPARK_HOME` Python workers import the installed PySpark, which is compiled. Otherwise they
     import it from a zip file, and each process compiles it anew for 0.7 seconds.
+
+    A shell has Ctrl-C ignored in what it runs in the background, and all processes below inherit
+    that; tests that press Ctrl-C would wait for ever.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
     found = find_spec("pyspark")
     if found is not None and found.origin is not None and "SPARK_HOME" not in os.environ:
