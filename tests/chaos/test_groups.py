@@ -75,6 +75,7 @@ def test_clients_that_give_up_too_often_or_for_a_wrong_answer_are_a_fault() -> N
     assert faults_of_giving_up(loading, 6, is_kafka=False) == []
     assert len(faults_of_giving_up(loading + loading, 6, is_kafka=False)) == 1
     assert faults_of_giving_up(loading + loading, 60, is_kafka=False) == []
+    assert faults_of_giving_up(Counter(_TRANSPORT=9), 6, is_kafka=False) == []
     elsewhere = Counter(NOT_COORDINATOR=1)
     assert len(faults_of_giving_up(elsewhere, 6, is_kafka=False)) == 1
     assert faults_of_giving_up(elsewhere, 6, is_kafka=True) == []
