@@ -1,5 +1,6 @@
 """`tailrace topic`, `group`, `produce` and `consume` as they are typed, against a real broker."""
 
+import io
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import confluent_kafka
 import pytest
 
 from tailrace import Broker
+from tailrace.cli import commands
 from tests.unit.cli.running import lines, objects, run, said
 
 pytestmark = pytest.mark.wire
@@ -285,6 +287,28 @@ def test_ctrl_c_ends_a_follower_cleanly(at: tuple[str, str], topic: str) -> None
         each for each in objects("group", "describe", "follower", *at) if each["type"] == "offset"
     )
     assert offset["committed_offset"] == 3
+
+
+def test_ctrl_c_while_a_record_leaves_still_commits_it(
+    at: tuple[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a buffer it is printed before it is noted, as with PYTHONUNBUFFERED."""
+
+    class Pressed(io.BytesIO):
+        def write(self, data: Any) -> int:
+            written = super().write(data)
+            if data:
+                signal.raise_signal(signal.SIGINT)
+            return written
+
+    fill(topic, at, count=2)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(Pressed()))
+    commands.main(["consume", topic, "--group", "pressed", *at], standalone_mode=False)
+    monkeypatch.undo()
+    offset = next(
+        each for each in objects("group", "describe", "pressed", *at) if each["type"] == "offset"
+    )
+    assert offset["committed_offset"] == 2
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(at: tuple[str, str], topic: str) -> None:

@@ -1,9 +1,11 @@
 """`tailrace consume`: records of a topic of any Kafka cluster, as lines."""
 
 import os
+import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import click
@@ -97,7 +99,8 @@ def consume(
         printer = _Printer(show, positions, count=count)
         committer = None if group is None else _Committer(cluster, group)
         try:
-            _follow(follower, printer, committer, is_finite=limits is not None)
+            with printer.ctrl_c:
+                _follow(follower, printer, committer, is_finite=limits is not None)
         except KeyboardInterrupt:
             printer.flush()
         except BrokenPipeError:
@@ -106,6 +109,38 @@ def consume(
         finally:
             if committer is not None:
                 committer.commit(printer.flushed)
+
+
+class _CtrlC:
+    """Lets Ctrl-C wait while a step must be whole; a second one does not wait."""
+
+    def __init__(self) -> None:
+        self._is_held = self._has_come = False
+
+    def __enter__(self) -> None:
+        # A shell has it ignored in what it runs in the background; that stays so.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._interrupt)
+
+    def __exit__(self, *_: object) -> None:
+        if signal.getsignal(signal.SIGINT) == self._interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _interrupt(self, *_: object) -> None:
+        if not self._is_held or self._has_come:
+            raise KeyboardInterrupt
+        self._has_come = True
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A step that is whole; it raises KeyboardInterrupt at its end if Ctrl-C came meanwhile."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+        if self._has_come:
+            raise KeyboardInterrupt
 
 
 class _Printer:
@@ -117,6 +152,7 @@ class _Printer:
         self._show = show
         self._left = count
         self._written: dict[TopicPartition, int] = {}
+        self.ctrl_c = _CtrlC()
         self.flushed = dict(positions)
         """The offset behind the last record that was printed, or of the first to come."""
 
@@ -145,8 +181,10 @@ class _Printer:
                 if not self._left:
                     next_offset = record.offset + 1
                     break
-        sys.stdout.buffer.write(b"".join(lines))
-        self._written[partition] = next_offset
+        with self.ctrl_c.held():
+            # With PYTHONUNBUFFERED the bytes leave at once.
+            sys.stdout.buffer.write(b"".join(lines))
+            self._written[partition] = next_offset
 
     def flush(self) -> None:
         """Have everything leave this process."""
