@@ -16,7 +16,6 @@ from enum import IntEnum
 from itertools import accumulate, pairwise
 from typing import Final, TypeAlias
 
-from tailrace.errors import CorruptionError
 from tailrace.kernels import RECORD_SIZE_MIN
 from tailrace.model import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from tailrace.records import layout, packages
@@ -134,10 +133,11 @@ def batches_of(
 class RunReader:
     """Iterates over `(position, piece)`; `position` then says where the whole batches end."""
 
-    __slots__ = ("_view", "position")
+    __slots__ = ("_batches", "_view", "position")
 
     def __init__(self, view: memoryview) -> None:
         self._view = view
+        self._batches = read_all_batches(view)
         self.position = 0
         """Position of the next piece; less than the view's size if a partial piece follows."""
 
@@ -151,13 +151,10 @@ class RunReader:
         if headers:
             self.position = end
             return position, BatchRun(self._view[position:end], headers)
-        try:
-            _, batch = next(read_all_batches(self._view[position:]))
-        except CorruptionError as error:
-            error.position = position
-            raise
-        self.position = position + batch.size
-        return position, batch
+        self._batches.position = position
+        found = next(self._batches)
+        self.position = self._batches.position
+        return found
 
 
 def read_runs(view: memoryview) -> RunReader:

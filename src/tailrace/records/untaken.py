@@ -9,12 +9,11 @@ objects: compressed batches, transactions, markers, damage. The order is that of
 batch comes, those before it have been taken, and those behind it have not.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeAlias
 
-from tailrace.errors import CorruptionError
-from tailrace.records.batch import Batch
-from tailrace.records.legacy import read_all_batches
+from tailrace.records.batch import Batch, BatchReader
+from tailrace.records.legacy import converted
 
 TakeBatches: TypeAlias = Callable[[memoryview, int], int]
 """Takes whole batches from a position of a window on; returns where the first one begins that it
@@ -26,30 +25,19 @@ def leave_all(window: memoryview, position: int) -> int:  # noqa: ARG001 - it ta
     return position
 
 
-class UntakenReader:
+class UntakenReader(BatchReader):
     """Iterates over `(position, batch)`; `position` then says where the whole batches end."""
 
-    __slots__ = ("_take", "_view", "position")
+    __slots__ = ("_take",)
 
     def __init__(self, view: memoryview, take: TakeBatches) -> None:
-        self._view = view
+        super().__init__(view, convert=converted)
         self._take = take
-        self.position = 0
-        """Position of the next batch; less than the view's size if a partial batch follows."""
-
-    def __iter__(self) -> Iterator[tuple[int, Batch]]:
-        return self
 
     def __next__(self) -> tuple[int, Batch]:
         """The next batch that is left, and the position where it starts."""
-        position = self.position = self._take(self._view, self.position)
-        try:
-            _, batch = next(read_all_batches(self._view[position:]))
-        except CorruptionError as error:
-            error.position = position
-            raise
-        self.position = position + batch.size
-        return position, batch
+        self.position = self._take(self._view, self.position)
+        return super().__next__()
 
 
 def read_untaken(view: memoryview, take: TakeBatches) -> UntakenReader:
