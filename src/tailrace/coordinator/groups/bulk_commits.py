@@ -119,9 +119,6 @@ class BulkCommits:
         self._name_slots = int64s(2 * _NAMES_MAX)
         self._partitions: dict[TopicPartition, TopicPartition] = {}
         self._topic_ids: dict[bytes, UUID] = {}
-        self._texts: _Lookup[str] = _Lookup(lambda name: str(self._name(name), "utf-8"))
-        self._ids: _Lookup[UUID] = _Lookup(self._topic_id)
-        self._tables: _Lookup[GroupOffsets] = _Lookup(self._table)
 
     def take(self, window: memoryview, position: int) -> int:
         """Take batches of commits; see `records.untaken.TakeBatches`."""
@@ -142,10 +139,9 @@ class BulkCommits:
         rows = state[CommitState.ROWS]
         if not rows:
             return
+        names = _Names(self)
         for first in range(0, rows, ROWS_AT_ONCE):
-            self._put_rows(first, min(first + ROWS_AT_ONCE, rows))
-        for lookup in (self._texts, self._ids, self._tables):
-            lookup.clear()
+            self._put_rows(names, first, min(first + ROWS_AT_ONCE, rows))
         for place in (CommitState.ROWS, CommitState.NAMES, CommitState.ARENA_USED):
             state[place] = 0
         state[CommitState.GENERATION] += 1
@@ -154,11 +150,11 @@ class BulkCommits:
             # a million offsets would hold up the event loop for 100 ms.
             gc.freeze()
 
-    def _put_rows(self, first: int, limit: int) -> None:
+    def _put_rows(self, names: "_Names", first: int, limit: int) -> None:
         columns = [self._column(column, first, limit) for column in CommitColumn]
         histories = columns[CommitColumn.HISTORY]
         if histories.count(_PUT_ONLY) < len(histories):
-            self._drop(columns)
+            self._drop(names, columns)
             are_committed = [history & CommitHistory.IS_COMMITTED for history in histories]
             columns = [list(compress(column, are_committed)) for column in columns]
         groups, topics, partitions, offsets, epochs, metadata, commits, expires, ids, records, _ = (
@@ -166,20 +162,20 @@ class BulkCommits:
         )
         if len(self._partitions) > INTERNED_MAX:
             self._partitions.clear()
-        keys = list(map(_new_partition, zip(self._texts_of(topics), partitions, strict=True)))
+        keys = list(map(_new_partition, zip(names.texts_of(topics), partitions, strict=True)))
         values = zip(
-            offsets, epochs, self._texts_of(metadata), commits, expires,
-            map(self._ids.__getitem__, ids), records, strict=True,
+            offsets, epochs, names.texts_of(metadata), commits, expires,
+            map(names.ids.__getitem__, ids), records, strict=True,
         )  # fmt: skip
         putting = map(
             dict.__setitem__,
-            map(self._tables.__getitem__, groups),
+            map(names.tables.__getitem__, groups),
             map(self._partitions.setdefault, keys, keys),
             map(_new_offset, values),
         )
         deque(putting, maxlen=0)
 
-    def _drop(self, columns: list[list[int]]) -> None:
+    def _drop(self, names: "_Names", columns: list[list[int]]) -> None:
         """Replay the tombstones among rows; one that is followed by a commit drops offsets too."""
         for group, topic, partition, history in zip(
             columns[CommitColumn.GROUP],
@@ -190,8 +186,8 @@ class BulkCommits:
         ):
             if not history & CommitHistory.WAS_DROPPED:
                 continue
-            group_id = self._texts[group]
-            self._offsets.drop(group_id, TopicPartition(self._texts[topic], partition))
+            group_id = names.texts[group]
+            self._offsets.drop(group_id, TopicPartition(names.texts[topic], partition))
             if history & CommitHistory.WAS_COMMITTED:
                 self._note_committed(group_id)
 
@@ -199,17 +195,16 @@ class BulkCommits:
         start = column * KEYS_MAX
         return self._columns[start + first : start + limit].tolist()
 
-    def _texts_of(self, names: list[int]) -> "map[str]":
-        return map(self._texts.__getitem__, names)
-
-    def _name(self, name: int) -> bytearray:
+    def name(self, name: int) -> bytearray:
+        """The bytes of a name that was taken."""
         at, size, _ = self._names[NAME_WIDTH * name : NAME_WIDTH * (name + 1)]
         return self._arena[at : at + size]
 
-    def _topic_id(self, name: int) -> UUID:
+    def topic_id(self, name: int) -> UUID:
+        """The topic id in these bytes; zero if there are none."""
         if name == _NO_NAME:
             return NO_UUID
-        data = bytes(self._name(name))
+        data = bytes(self.name(name))
         known = self._topic_ids.get(data)
         if known is None:
             if len(self._topic_ids) > INTERNED_MAX:
@@ -222,7 +217,24 @@ class BulkCommits:
             # No other record tells of the group: a simple one.
             self._groups[group_id] = ClassicGroup(group_id, -1)
 
-    def _table(self, group: int) -> GroupOffsets:
-        group_id = self._texts[group]
+    def table(self, group_id: str) -> GroupOffsets:
+        """The offsets of a group, which is one from now on."""
         self._note_committed(group_id)
         return self._offsets.committed.setdefault(group_id, {})
+
+
+class _Names:
+    """Texts, ids and tables by the index of a name, until the names are taken anew.
+
+    Refers to its `BulkCommits`, which does not refer to it: a circle would keep the memory of both
+    until a collection, and for good in a process that freezes (`broker.process`).
+    """
+
+    def __init__(self, bulk: BulkCommits) -> None:
+        texts = self.texts = _Lookup(lambda name: str(bulk.name(name), "utf-8"))
+        self.ids = _Lookup(bulk.topic_id)
+        self.tables = _Lookup(lambda name: bulk.table(texts[name]))
+
+    def texts_of(self, names: list[int]) -> "map[str]":
+        """The names as text."""
+        return map(self.texts.__getitem__, names)

@@ -1,7 +1,7 @@
 """Load the log of a partition of groups in bulk and record by record, and compare the states."""
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tailrace.coordinator.groups.all_groups import AllGroupsMachine
@@ -65,14 +65,20 @@ def in_a_log(batches: Iterable[bytes]) -> list[bytes]:
     return content
 
 
-def load(content: Sequence[bytes], *, is_bulk: bool) -> Loaded:
-    """Load a log of these batches."""
+def load(
+    content: Sequence[bytes],
+    *,
+    is_bulk: bool,
+    made: Callable[[BulkCommits], object] = lambda _bulk: None,
+) -> Loaded:
+    """Load a log of these batches; `made` gets the reader in bulk."""
     bulk: list[CountingBulk] = []
 
     def make_bulk(machine: AllGroupsMachine, size: int) -> BulkCommits | None:
         assert size == sum(map(len, content))
         if is_bulk:
             bulk.append(CountingBulk(machine))
+            made(bulk[0])
             return bulk[0]
         return None
 

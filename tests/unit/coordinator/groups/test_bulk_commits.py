@@ -1,6 +1,7 @@
 """Commits that are loaded in bulk, and the records among them that are left to a replay."""
 
 import gc
+import weakref
 
 import pytest
 
@@ -9,7 +10,7 @@ from tailrace.protocol.coordinator_records import encode_key, encode_value
 from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import build_end_marker
-from tests.unit.coordinator.groups.both_ways import check_both_ways, in_a_log
+from tests.unit.coordinator.groups.both_ways import check_both_ways, in_a_log, load
 
 KEY = encode_key(OffsetCommitKey(group="g", topic="a", partition=0))
 A0 = TopicPartition("a", 0)
@@ -111,3 +112,16 @@ def test_a_batch_with_another_record_is_replayed() -> None:
     assert loaded.taken_bytes == len(content[0]) + len(content[2])
     assert loaded.state is not None
     assert loaded.state.committed["g"][A0].offset == 2
+
+
+def test_the_memory_of_a_load_is_given_back_without_a_collection() -> None:
+    """A reader in bulk that has put commits is gone as soon as nobody uses it."""
+    readers: list[weakref.ref[object]] = []
+    content = in_a_log([batch(value(1), None, value(2))])
+    gc.disable()
+    try:
+        loaded = load(content, is_bulk=True, made=lambda bulk: readers.append(weakref.ref(bulk)))
+    finally:
+        gc.enable()
+    assert loaded.taken_bytes == len(content[0])
+    assert [each() for each in readers] == [None]
