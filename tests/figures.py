@@ -42,18 +42,19 @@ CHOICES: Final = (
         "produce and fetch CPU, 1 KB records, 16 KB batches", "Apache Kafka",
     ),
     Choice(
-        "one record with acks=1, median", "-kafka", "produce of one record, answer, p50",
+        "one record with acks=1, median", "-kafka", "produce of one record, p50",
         "Apache Kafka",
     ),
     Choice(
         "recovery of 2 GB after a kill", "-kafka", "recovery of 2 GB, warm", "Apache Kafka"
     ),
     Choice(
-        "`send` of 100 bytes", "", "send, 100 bytes, defaults", "confluent-kafka produce"
+        "`send` of 100 bytes without a key", "", "send, 100 bytes, defaults",
+        "confluent-kafka produce",
     ),
     Choice(
-        "Spark: read and sum 3 million rows from a broker", "-kafka",
-        "spark, sum(length(value)) of 3 million rows, from Tailrace",
+        "Spark: read and sum 5 million rows from a broker", "-kafka",
+        "spark, sum(length(value)) of 5 million rows, from Tailrace",
         "Spark's Kafka connector, from Kafka",
     ),
 )  # fmt: skip
@@ -158,4 +159,4 @@ def _median(values: list[float]) -> str:
 
 
 def _unit(figure: dict[str, Any]) -> str:
-    return str(figure["unit"]).replace("us/message", "µs")
+    return str(figure["unit"]).replace("us/message", "us").replace("us", "µs")
