@@ -6,9 +6,11 @@ Behaviour: an unknown group, topic or partition has offset -1 and no error. Null
     committed much. Many partitions are fetched in several turns of the event loop. While the group
     is loaded it has COORDINATOR_LOAD_IN_PROGRESS: librdkafka does not retry NOT_COORDINATOR
     (confluentinc/librdkafka#5586).
-Version notes: v2 has an error for the group; v7 can ask for stable offsets (UNSTABLE_OFFSET_COMMIT
-    while a transaction is open); v8 takes several groups; v9 can say for which member of
-    the consumer protocol, and at which epoch (STALE_MEMBER_EPOCH); v10 names topics by id.
+Version notes: v2 has an error for the group, which up to v7 is repeated for each partition, unlike
+    in Kafka: aiokafka 0.14 looks at partitions alone, and would take the group for one without
+    offsets; v7 can ask for stable offsets (UNSTABLE_OFFSET_COMMIT while a transaction is open); v8
+    takes several groups; v9 can say for which member of the consumer protocol, and at which epoch
+    (STALE_MEMBER_EPOCH); v10 names topics by id.
 """
 
 from collections.abc import Iterable
@@ -77,12 +79,14 @@ async def handle_offset_fetch(
     )
     group = await _fetch(services, only, version=version, is_stable=request.require_stable)
     code = ErrorCode(group.error_code)
-    if code is not ErrorCode.NONE and version < GROUP_ERROR_SINCE:
-        # These versions have errors of partitions alone.
+    if code is not ErrorCode.NONE:
         asked = [_Topic(each.name, NO_UUID, each.partition_indexes) for each in only.topics or ()]
         slices = Slices()
         refused = [await _answered(each, {}, code, slices=slices) for each in asked]
-        group = OffsetFetchResponseGroup(topics=tuple(refused))
+        group = OffsetFetchResponseGroup(
+            error_code=code if version >= GROUP_ERROR_SINCE else ErrorCode.NONE,
+            topics=tuple(refused),
+        )
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=tuple(

@@ -1,5 +1,7 @@
 """Requests to the coordinators of a broker that has just started and still loads them."""
 
+import pytest
+
 from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -11,6 +13,7 @@ from tailrace.protocol.messages.list_transactions import (
 from tailrace.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
 from tailrace.testing import MemoryFiles, Outside, Peer, virtual_runtime
@@ -54,6 +57,31 @@ def disk_with_coordinators() -> MemoryFiles:
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
         return outside.files.crash(keep_unsynced=True)
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_each_partition_has_the_error_of_a_group_that_is_loaded(version: int) -> None:
+    """A client that looks at partitions alone does not take the group for one without offsets."""
+
+    async def scenario(outside: Outside) -> None:
+        outside.threads.seconds_per_run = 1
+        async with running(outside, SETTINGS) as broker:
+            peer = connect(outside, broker)
+            topic = OffsetFetchRequestTopic(name="t", partition_indexes=(0, 1))
+            request = OffsetFetchRequest(group_id="g", topics=(topic,))
+            fetched = await peer.ask(
+                ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, version=version
+            )
+            loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert fetched.error_code == (loading if version >= 2 else ErrorCode.NONE)
+            (found,) = fetched.topics
+            assert [
+                (each.partition_index, each.committed_offset, each.error_code)
+                for each in found.partitions
+            ] == [(0, -1, loading), (1, -1, loading)]
+
+    with virtual_runtime(files=disk_with_coordinators()) as outside:
+        outside.run(scenario(outside))
 
 
 def test_clients_of_a_broker_that_has_just_started_are_told_to_wait() -> None:
