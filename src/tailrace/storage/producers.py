@@ -28,10 +28,12 @@ Elsewhere: the snapshot files are in `snapshots`, guards in `verification`, and 
 index of its aborted transactions.
 
 Invariant: the state in memory equals a replay of the log's batches, except for expired producers,
-for the clock, and for producers read from a snapshot, which has only the last batch of each.
+for the clock, and for producers read from a snapshot, which has only the last batch of each: those
+before it are read from the log when a client repeats one.
 """
 
 import logging
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -71,6 +73,10 @@ logger = logging.getLogger(__name__)
 
 BATCHES_KEPT: Final = 5
 """Batches that are remembered of each producer."""
+
+TAIL_ENTRIES: Final = 256
+"""Entries of the offset index, each for 4 KB of log or for a batch, that cover the batches to read
+for those that a snapshot does not have: 10,000 headers with batches of 100 bytes."""
 
 EXPIRATION_MS: Final = 24 * 60 * 60 * 1000
 """For how long an idle producer is remembered: Kafka's default of `producer.id.expiration.ms`."""
@@ -184,6 +190,8 @@ class ProducerStates:
         An entry below the high watermark is removed when it comes to the top; until then it has no
         effect on the last stable offset.
         """
+        self._before_snapshot: tuple[Segments, Offset] | None = None
+        """The log, and the snapshot's offset, until the batches before it were looked at."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -234,7 +242,9 @@ class ProducerStates:
     ) -> KnownBatch | None:
         """The batch of the log that `batch` repeats, or None if it may be appended.
 
-        Only for batches with a producer id. A producer that is not in the state may begin at any
+        Only for batches with a producer id. A client may repeat any of its last five batches; those
+        that lie before the snapshot of the last start are read from the log when the first sequence
+        does not fit, once. A producer that is not in the state may begin at any
         sequence, because it may have expired. The leader has checked replicated batches: for these
         a broken rule is only logged. With `raises_epoch` a marker ends only a transaction of an
         older epoch than its own (KIP-890).
@@ -255,7 +265,7 @@ class ProducerStates:
             _check_marker(batch, known, origin, raises_epoch=raises_epoch)
             return None
         if origin is AppendOrigin.CLIENT:
-            repeated = None if known.epoch == NONE else _check_sequence(batch, known)
+            repeated = None if known.epoch == NONE else self._repeated(batch, known)
             if repeated is not None:
                 return repeated
             lowest = self.verifications.lowest_sequence_or_none(batch, is_known=known.epoch != NONE)
@@ -322,7 +332,9 @@ class ProducerStates:
         if batch.is_transactional and not known.has_open_transaction:
             start = base_offset
             self._open[start] = batch.producer_id
-        added = KnownBatch(batch.last_sequence, last_offset, last_offset - base_offset, timestamp)
+        added = _known_batch(
+            batch, base_offset=base_offset, last_offset=last_offset, timestamp=timestamp
+        )
         self._producers[batch.producer_id] = KnownProducer(
             batch.producer_epoch,
             (*batches[1 - BATCHES_KEPT :], added),
@@ -433,6 +445,8 @@ class ProducerStates:
         bases = {segment.base_offset for segment in segments}
         found, start = self.snapshots.load(log_start=log_start, log_end=log_end, bases=bases)
         self._reset(found)
+        if found:
+            self._before_snapshot = segments, start
         due = sorted(bases)[-2:]
         for segment in segments.from_offset(start):
             if segment.base_offset >= log_end:
@@ -450,7 +464,46 @@ class ProducerStates:
         self._reset({})
         self.snapshots.clear(offset)
 
+    def _repeated(self, batch: Batch, known: KnownProducer) -> KnownBatch | None:
+        try:
+            return _check_sequence(batch, known)
+        except ProducerSequenceError:
+            if self._before_snapshot is None:
+                raise
+            self._recall(*self._before_snapshot)
+            self._before_snapshot = None
+            return _check_sequence(batch, self._producers[batch.producer_id])
+
+    def _recall(self, segments: Segments, limit: Offset) -> None:
+        """Note the batches below `limit`, a snapshot's offset, that its producers wrote before.
+
+        Kafka does without: after an orderly stop with answers on their way, its clients take the
+        next epoch, and what they repeat is in the log twice.
+        """
+        older: dict[ProducerId, list[KnownBatch]] = {}
+        try:
+            for batch in _tail_before(segments, limit):
+                known = self._producers.get(batch.producer_id, _UNKNOWN)
+                if batch.is_control or known.epoch != batch.producer_epoch or not known.batches:
+                    continue
+                if batch.last_offset < known.batches[0].base_offset:
+                    older.setdefault(batch.producer_id, []).append(
+                        _known_batch(
+                            batch,
+                            base_offset=batch.base_offset,
+                            last_offset=batch.last_offset,
+                            timestamp=batch.max_timestamp,
+                        )
+                    )
+        except (CorruptionError, UnsupportedCodecError, OSError) as error:
+            logger.warning("producers_incomplete offset=%d reason=%s", limit, error)
+        for producer_id, batches in older.items():
+            known = self._producers[producer_id]
+            recalled = (*batches, *known.batches)[-BATCHES_KEPT:]
+            self._producers[producer_id] = known._replace(batches=recalled)
+
     def _reset(self, producers: dict[ProducerId, KnownProducer]) -> None:
+        self._before_snapshot = None
         self._producers = producers
         self._open = dict(
             sorted(
@@ -511,6 +564,28 @@ def open_producers(
     states = ProducerStates(files, directory, expiration_ms=expiration_ms)
     states.reload(segments, log_start=log_start, log_end=log_end)
     return states
+
+
+def _tail_before(segments: Segments, limit: Offset) -> Iterator[Batch]:
+    """The batches below `limit` that `TAIL_ENTRIES` entries of the offset indexes cover."""
+    entry_count = TAIL_ENTRIES
+    tail = []
+    for segment in reversed([each for each in segments if each.base_offset < limit]):
+        tail.append((segment, segment.offset_index.tail_offset(entry_count)))
+        entry_count -= segment.offset_index.entries.count
+        if entry_count <= 0:
+            break
+    for segment, start in reversed(tail):
+        for _, batch in segment.batches(start):
+            if batch.base_offset >= limit:
+                return
+            yield batch
+
+
+def _known_batch(
+    batch: Batch, *, base_offset: Offset, last_offset: Offset, timestamp: int
+) -> KnownBatch:
+    return KnownBatch(batch.last_sequence, last_offset, last_offset - base_offset, timestamp)
 
 
 def _check_sequence(batch: Batch, known: KnownProducer) -> KnownBatch | None:

@@ -439,6 +439,19 @@ def test_a_batch_sent_again_is_in_the_log_once(timestamp_type: str) -> None:
     assert values(log) == [b"other", b"a", b"b", b"c"]
 
 
+def test_batches_sent_again_after_an_orderly_stop_are_in_the_log_once() -> None:
+    """A client whose last requests were not answered before the stop sends all of them again."""
+    files = MemoryFiles()
+    log = open_at(files)
+    for number in range(5):
+        append(log, sequenced(number, b"value"))
+    stop_cleanly(log)
+    log = open_at(files, is_clean=True, checkpoints=(5, 0))
+    offsets = [append(log, sequenced(number, b"value")).base_offset for number in range(6)]
+    assert offsets == [0, 1, 2, 3, 4, 5]
+    assert values(log) == [b"value"] * 6
+
+
 def test_a_batch_sent_again_does_not_roll() -> None:
     """A duplicate does not roll the segment, even where a new batch of its size would."""
     log = open_at(MemoryFiles(), config=settings(segment_bytes=2 * SIZE))

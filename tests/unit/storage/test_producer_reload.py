@@ -8,7 +8,13 @@ import pytest
 from tailrace.model import Offset, ProducerId
 from tailrace.records import layout
 from tailrace.records.batch import Batch
-from tailrace.storage.producers import KnownProducer, ProducerStates, open_producers
+from tailrace.storage.producers import (
+    InvalidProducerEpochError,
+    KnownProducer,
+    ProducerSequenceError,
+    ProducerStates,
+    open_producers,
+)
 from tailrace.storage.segments import Segments
 from tailrace.storage.snapshots import encode_snapshot
 from tailrace.testing import MemoryFiles
@@ -401,3 +407,53 @@ def test_a_segment_behind_the_log_end_is_not_replayed(caplog: pytest.LogCaptureF
     known = started(files, found, log_end=2)
     assert producer(known).last_sequence == 1
     assert not caplog.records
+
+
+def repeated_offset(known: ProducerStates, batch: Batch) -> int:
+    """The offset of the batch of the log that this one repeats."""
+    found = known.check(batch)
+    assert found is not None
+    return found.base_offset
+
+
+def test_a_batch_before_the_snapshot_is_known_when_it_is_repeated() -> None:
+    """After an orderly stop each of the last five batches is recognised, and no older one."""
+    files = folder()
+    found = segments(files, 0, 4)
+    first, second = found
+    sent_before = [sent(sequence) for sequence in range(7)]
+    offset = write(first, *sent_before[:3], sent(0, producer_id=8), offset=0)
+    write(second, *sent_before[3:], offset=offset)
+    last = known_producer(0, (known_batch(6, 7, 0, NOW),), NOW)
+    put(files, 8, known_producers({7: last}))
+    known = started(files, found, log_end=8)
+    assert [repeated_offset(known, each) for each in sent_before[2:]] == [2, 4, 5, 6, 7]
+    with pytest.raises(ProducerSequenceError):
+        known.check(sent_before[1])
+    assert known.check(sent(7)) is None
+
+
+def test_a_batch_of_an_older_epoch_before_the_snapshot_is_not_taken_for_a_repeated_one() -> None:
+    """Only batches of the epoch in the snapshot are recalled."""
+    files = folder()
+    found = segments(files)
+    write(found.active, sent(0), sent(1), sent(0, epoch=1), sent(1, epoch=1), offset=0)
+    put(files, 4, known_producers({7: known_producer(1, (known_batch(1, 3, 0, NOW),), NOW)}))
+    known = started(files, found, log_end=4)
+    assert repeated_offset(known, sent(0, epoch=1)) == 2
+    with pytest.raises(InvalidProducerEpochError):
+        known.check(sent(1))
+
+
+def test_damage_before_the_snapshot_only_keeps_older_batches_unknown() -> None:
+    """A sequence that does not fit is refused, and the producer goes on."""
+    files = folder()
+    found = segments(files)
+    write(found.active, sent(0), sent(1), sent(2), offset=0)
+    put(files, 3, known_producers({7: known_producer(0, (known_batch(2, 2, 0, NOW),), NOW)}))
+    flip(files, path(0, ".log"), layout.MAGIC_POSITION)
+    known = started(files, found, log_end=3)
+    with pytest.raises(ProducerSequenceError):
+        known.check(sent(0))
+    assert repeated_offset(known, sent(2)) == 2
+    assert known.check(sent(3)) is None

@@ -46,6 +46,16 @@ class OffsetIndex:
             return OffsetPosition(self.base_offset, Position(0))
         return OffsetPosition(found[0] + self.base_offset, found[1])
 
+    def tail_offset(self, entry_count: int) -> Offset:
+        """Offset of the entry so many before the end; the segment's base offset if there are fewer.
+
+        Raises:
+            OSError: the device refused, or something else has cut the file.
+        """
+        number = self.entries.count - entry_count
+        relative = self.entries.entry(number)[0] if number >= 0 else 0
+        return Offset(self.base_offset + relative)
+
     def first_from(self, position: Position) -> OffsetPosition | None:
         """The first entry whose position is at least `position`, or None.
 
