@@ -63,8 +63,9 @@ _SECONDS_PER_GIVING_UP: Final = 30
 """A run of so many seconds may have one more client that gives up on an answer of the broker
 (`consuming.records_of`)."""
 
-_JUMP_SECONDS_MAX: Final = 2 * 3600
-"""Far below the days after which Kafka forgets producers and the offsets of groups."""
+_JUMP_SECONDS_MAX: Final = 50 * 60
+"""Below the hour that a record may be ahead of the broker (`message.timestamp.after.max.ms`), and
+far below the days after which Kafka forgets producers and the offsets of groups."""
 
 _MIXED: Final = ("confluent-range", "kafka-python", "aiokafka")
 """Clients that share a group."""
