@@ -170,8 +170,9 @@ class OpenTransaction(NamedTuple):
 class ProducerStates:
     """The producers of one log; `open_producers` makes it.
 
-    `check` changes nothing. The caller calls `note` once the batch is in the log. When a batch ends
-    a transaction, the caller first writes an abort to the segment's index, then calls `complete`.
+    `check` changes nothing, but may read batches from before a snapshot. The caller calls `note`
+    once the batch is in the log. When a batch ends a transaction, the caller first writes an abort
+    to the segment's index, then calls `complete`.
     """
 
     def __init__(self, files: Files, directory: str, *, expiration_ms: int = EXPIRATION_MS) -> None:
