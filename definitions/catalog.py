@@ -1,4 +1,4 @@
-"""The definitions to write: a name for each API, embedded message and coordinator record."""
+"""The definitions to write: a name for each API, embedded message and record."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,12 +10,15 @@ APIS = (
     "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup", "DescribeGroups", "ListGroups",
     "SaslHandshake", "ApiVersions", "CreateTopics", "DeleteTopics", "DeleteRecords",
     "InitProducerId", "OffsetForLeaderEpoch", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn",
-    "WriteTxnMarkers", "TxnOffsetCommit", "DescribeConfigs", "AlterConfigs", "AlterReplicaLogDirs",
-    "DescribeLogDirs", "SaslAuthenticate", "CreatePartitions", "DeleteGroups", "ElectLeaders",
-    "IncrementalAlterConfigs", "AlterPartitionReassignments", "ListPartitionReassignments",
-    "OffsetDelete", "DescribeCluster", "DescribeProducers", "DescribeTransactions",
-    "ListTransactions", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
-    "GetTelemetrySubscriptions", "PushTelemetry", "ListConfigResources", "DescribeTopicPartitions",
+    "WriteTxnMarkers", "TxnOffsetCommit", "DescribeAcls", "CreateAcls", "DeleteAcls",
+    "DescribeConfigs", "AlterConfigs", "AlterReplicaLogDirs", "DescribeLogDirs", "SaslAuthenticate",
+    "CreatePartitions", "DeleteGroups", "ElectLeaders", "IncrementalAlterConfigs",
+    "AlterPartitionReassignments", "ListPartitionReassignments", "OffsetDelete",
+    "DescribeClientQuotas", "AlterClientQuotas", "DescribeUserScramCredentials",
+    "AlterUserScramCredentials", "DescribeQuorum", "UpdateFeatures", "DescribeCluster",
+    "DescribeProducers", "UnregisterBroker", "DescribeTransactions", "ListTransactions",
+    "ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "GetTelemetrySubscriptions", "PushTelemetry",
+    "ListConfigResources", "DescribeTopicPartitions",
 )  # fmt: skip
 """APIs by Kafka's names, in the order of their keys; each has a request and a response."""
 
@@ -32,6 +35,22 @@ GROUP_RECORDS = (
 
 TRANSACTION_RECORDS = ("TransactionLog",)
 """Records of `__transaction_state`, likewise."""
+
+METADATA_RECORDS = (
+    "RegisterBroker", "UnregisterBroker", "Topic", "Partition", "Config", "PartitionChange",
+    "FenceBroker", "UnfenceBroker", "RemoveTopic", "DelegationToken", "UserScramCredential",
+    "FeatureLevel", "ClientQuota", "ProducerIds", "BrokerRegistrationChange", "AccessControlEntry",
+    "RemoveAccessControlEntry", "NoOp", "ZkMigration", "RemoveUserScramCredential",
+    "BeginTransaction", "EndTransaction", "AbortTransaction", "RemoveDelegationToken",
+    "RegisterController", "ClearElr",
+)  # fmt: skip
+"""Records of `__cluster_metadata`, in the order of their types; each is a value alone."""
+
+CONTROL_RECORDS = (
+    "LeaderChangeMessage", "SnapshotHeaderRecord", "SnapshotFooterRecord", "KRaftVersionRecord",
+    "VotersRecord",
+)  # fmt: skip
+"""Values of the control records of `__cluster_metadata`."""
 
 _MESSAGES = "common/message"
 
@@ -64,6 +83,10 @@ def sources() -> Iterator[ModuleSource]:
         ("kafka-transaction-coordinator", TRANSACTION_RECORDS),
     ):
         yield from (_source("records", jar, name, "Key", "Value") for name in names)
+    for name in METADATA_RECORDS:
+        yield _metadata_source("kafka-metadata", name, f"common/metadata/{name}Record.json")
+    for name in CONTROL_RECORDS:
+        yield _metadata_source("kafka-clients", name, f"{_MESSAGES}/{name}.json")
 
 
 def _source(package: str, jar: str, name: str, *parts: str) -> ModuleSource:
@@ -73,3 +96,8 @@ def _source(package: str, jar: str, name: str, *parts: str) -> ModuleSource:
         jar=jar,
         definitions=tuple(f"{_MESSAGES}/{name}{part}.json" for part in parts),
     )
+
+
+def _metadata_source(jar: str, name: str, path: str) -> ModuleSource:
+    name = snake_case(name.removesuffix("Record").removesuffix("Message"))
+    return ModuleSource(package="metadata_records", name=name, jar=jar, definitions=(path,))

@@ -26,6 +26,7 @@ class Jars:
             # kafka-clients comes along.
             artifacts=(
                 (_GROUP, "kafka-group-coordinator", version),
+                (_GROUP, "kafka-metadata", version),
                 (_GROUP, "kafka-transaction-coordinator", version),
             ),
         )

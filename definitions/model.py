@@ -78,7 +78,7 @@ class Definition:
     """One message."""
 
     kind: str
-    """`request`, `response`, `data`, `coordinator-key` or `coordinator-value`."""
+    """`request`, `response`, `data`, `coordinator-key`, `coordinator-value` or `metadata`."""
     number: int | None
     """The API key, or the type of a record; None for data."""
     versions: Versions

@@ -87,7 +87,8 @@ def _imports(classes: Sequence[_Class]) -> str:
         for field in each.struct.fields
         if field.type == "records"
     }
-    lines += ["", f"from tailrace.protocol.fields import {', '.join(sorted(names))}"]
+    if names:
+        lines += ["", f"from tailrace.protocol.fields import {', '.join(sorted(names))}"]
     return "\n".join(lines)
 
 
@@ -112,7 +113,7 @@ def _class_lines(source: ModuleSource, each: _Class, words: Words) -> Iterator[s
 
 
 def _message_lines(definition: Definition) -> Iterator[str]:
-    if definition.kind.startswith("coordinator"):
+    if definition.kind.startswith("coordinator") or definition.kind == "metadata":
         yield f"    record_type: ClassVar[int] = {definition.number}"
     versions = definition.versions
     yield f"    first_version: ClassVar[int] = {versions.first}"

@@ -1,13 +1,14 @@
-"""Fuzz every generated decoder: of requests, responses and coordinators' records."""
+"""Fuzz every generated decoder: of requests, responses, coordinators' and metadata records."""
+
+from dataclasses import replace
+from typing import Any
 
 from tailrace.protocol import codec, frames
 from tailrace.protocol.apis import APIS, SPOKEN, Api
 from tailrace.protocol.coordinator_records import (
     GroupRecordType,
-    MalformedRecordError,
     RecordType,
     TransactionRecordType,
-    UnknownRecordError,
     decode_key,
     decode_value,
     encode_key,
@@ -16,8 +17,19 @@ from tailrace.protocol.coordinator_records import (
     record_type,
     value_class,
 )
-from tailrace.protocol.errors import MalformedMessageError
+from tailrace.protocol.errors import MalformedMessageError, MalformedRecordError, UnknownRecordError
 from tailrace.protocol.fields import Message
+from tailrace.protocol.metadata_log import (
+    CONTROL_TYPES,
+    MetadataRecordType,
+    control_class,
+    data_class,
+    decode_control,
+    decode_data,
+    encode_control,
+    encode_data,
+)
+from tailrace.records.control import ControlType
 from tests.fuzz.engine import FuzzTarget
 from tests.unit.protocol.strategies import WIRE_MESSAGES, full_message, versions_of
 
@@ -112,6 +124,41 @@ def _records(kind: RecordType) -> FuzzTarget:
     )
 
 
+def read_metadata(data: bytes) -> object:
+    """Read a record of the metadata log, and write it again; the first byte says which kind."""
+    if data[:1] == b"c":
+        found = decode_control(data[1:5], data[5:])
+        kind = ControlType(data[4])
+        again = decode_control(*encode_control(kind, found.record, found.version))
+    else:
+        found = decode_data(data[1:])
+        again = decode_data(encode_data(found.record, found.version))  # type: ignore[arg-type]
+    # As texts, in which NaN is equal to itself.
+    assert repr(again) == repr(found)
+    return found
+
+
+def _control(kind: ControlType) -> Message:
+    found: Any = full_message(control_class(kind), 0)
+    first: Message = replace(found, version=0)
+    return first
+
+
+def _metadata() -> FuzzTarget:
+    seeds = [
+        b"d" + encode_data(full_message(message, version), version)  # type: ignore[arg-type]
+        for message in map(data_class, MetadataRecordType)
+        for version in versions_of(message)
+    ]
+    seeds += [b"c" + b"".join(encode_control(kind, _control(kind), 0)) for kind in CONTROL_TYPES]
+    return FuzzTarget(
+        name="metadata records",
+        seeds=tuple(seeds),
+        run=read_metadata,
+        refusals=(MalformedRecordError, UnknownRecordError),
+    )
+
+
 _SPOKEN_MESSAGES = {message for api in SPOKEN.values() for message in (api.request, api.response)}
 
 TARGETS: tuple[FuzzTarget, ...] = (
@@ -130,4 +177,5 @@ TARGETS: tuple[FuzzTarget, ...] = (
     ),
     *(_bodies(message) for message in WIRE_MESSAGES if message not in _SPOKEN_MESSAGES),
     *map(_records, (*GroupRecordType, *TransactionRecordType)),
+    _metadata(),
 )

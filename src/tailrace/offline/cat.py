@@ -25,6 +25,8 @@ from tailrace.storage.names import parse_partition_directory_name
 if TYPE_CHECKING:
     from array import array
 
+    from tailrace.schemas.shown import ShownDecoder
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -89,10 +91,11 @@ def show_records(
     *,
     form: Form,
     tell: TellDamage | None = None,
+    decoder: "ShownDecoder | None" = None,
 ) -> Iterator[bytes]:
     """The records in the order of partitions and offsets, as pages of whole lines in UTF-8.
 
-    With `tell` damage is told and stepped over.
+    With `tell` damage is told and stepped over. With `decoder` keys and values are decoded.
 
     Raises:
         CorruptionError: a batch that holds wanted offsets is damaged, and nobody is told of damage;
@@ -100,7 +103,8 @@ def show_records(
         OffsetsDeletedError: retention has deleted wanted offsets meanwhile; likewise.
         DirectoryError: a file cannot be read.
     """
-    page = Page(form, records_max=INT64_MAX if choice.limit is None else choice.limit)
+    records_max = INT64_MAX if choice.limit is None else choice.limit
+    page = Page(form, records_max=records_max, decoder=decoder)
     try:
         for partition, folder in partitions.items():
             if page.has_enough:

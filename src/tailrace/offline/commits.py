@@ -22,13 +22,12 @@ from tailrace.errors import DirectoryError
 from tailrace.model import OFFSETS_TOPIC, TopicPartition
 from tailrace.protocol.coordinator_records import (
     GroupRecordType,
-    MalformedRecordError,
-    UnknownRecordError,
     Versioned,
     decode_key,
     decode_value,
     record_type,
 )
+from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
 from tailrace.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tailrace.reading.directory import DataDirectory, unreadable

@@ -5,11 +5,8 @@ the end, `tailrace.offline.commits`.
 """
 
 from tailrace.offline.commits import decode_group_key
-from tailrace.protocol.coordinator_records import (
-    MalformedRecordError,
-    UnknownRecordError,
-    decode_value,
-)
+from tailrace.protocol.coordinator_records import decode_value
+from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
 from tailrace.protocol.fields import fields_in
 from tailrace.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from tailrace.protocol.records.offset_commit import OffsetCommitValue

@@ -4,7 +4,8 @@
     json   one object on one line; bytes that are not UTF-8 become {"hex": "..."}
     hex    as text, with keys and values as hexadecimal digits
 
-Records of `__consumer_offsets` are shown decoded in text and JSON, where their version is known.
+Records of `__consumer_offsets` and `__cluster_metadata` are shown decoded in text and JSON, where
+their version is known.
 Text never holds a control character of a record: a terminal would obey it.
 
 A kernel chooses the records of a batch and writes their lines; what it leaves to its caller is
@@ -19,7 +20,7 @@ import struct
 from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tailrace import kernels
 from tailrace.kernels import RecordFault
@@ -32,12 +33,16 @@ from tailrace.kernels.showing import (
     StopReason,
     show_records,
 )
-from tailrace.model import OFFSETS_TOPIC, TimestampType, TopicPartition
+from tailrace.model import METADATA_TOPIC, OFFSETS_TOPIC, TimestampType, TopicPartition
 from tailrace.offline.groups import decode_group_record
+from tailrace.offline.metadata import decode_metadata_record
 from tailrace.records.batch import Batch
 from tailrace.records.builder import Record, records_of
 from tailrace.records.checks import check_records
 from tailrace.records.layout import CONTROL_FLAG, LOG_APPEND_TIME_FLAG
+
+if TYPE_CHECKING:
+    from tailrace.schemas.shown import ShownDecoder, ShownValue
 
 Buffer: TypeAlias = Any
 """Bytes or integers, as kernels take them."""
@@ -58,6 +63,7 @@ SHOWN_PER_DECODED: Final = 3
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_TYPES = {0: "abort", 1: "commit"}
+_DECODED_TOPICS = frozenset({OFFSETS_TOPIC, METADATA_TOPIC})
 
 
 class ShownRecord(NamedTuple):
@@ -75,6 +81,7 @@ class Page:
 
     __slots__ = (
         "_cursors",
+        "_decoder",
         "_form",
         "_made_for",
         "_out",
@@ -86,13 +93,22 @@ class Page:
         "is_export",
     )
 
-    def __init__(self, form: Form, *, records_max: int, is_export: bool = False) -> None:
+    def __init__(
+        self,
+        form: Form,
+        *,
+        records_max: int,
+        is_export: bool = False,
+        decoder: "ShownDecoder | None" = None,
+    ) -> None:
         """Show at most `records_max` lines; an export has keys and values as they are stored.
 
-        An export is in JSON, and says the type of each timestamp.
+        An export is in JSON, and says the type of each timestamp. With a `decoder` keys and values
+        are what it makes of them.
         """
         assert form is Form.JSON or not is_export
         self._form = form
+        self._decoder = decoder
         self.is_export = is_export
         self._out = bytearray(PAGE_BYTES)
         self._parts: list[bytes] = []
@@ -170,8 +186,9 @@ class Page:
 
     def _show(self, batch: Batch, bounds: Buffer, key: bytes, *, partition: TopicPartition) -> int:
         attributes = batch.attributes
-        is_known = not (self._form is Form.HEX or self.is_export) and (
-            attributes & CONTROL_FLAG or partition.topic == OFFSETS_TOPIC
+        is_known = self._decoder is not None or (
+            not (self._form is Form.HEX or self.is_export)
+            and (attributes & CONTROL_FLAG or partition.topic in _DECODED_TOPICS)
         )
         is_create_time = not attributes & LOG_APPEND_TIME_FLAG
         return show_records(
@@ -196,21 +213,31 @@ class Page:
             self._cursors[Cursor.END] = 0
 
     def _line(self, found: ShownRecord) -> bytes:
-        if self.is_export:
-            return f"{to_json(found, is_export=True)}\n".encode()
-        show = {Form.TEXT: to_text, Form.JSON: to_json, Form.HEX: to_hex}[self._form]
-        return f"{show(found)}\n".encode()
+        match self._form:
+            case Form.TEXT:
+                line = to_text(found, decoder=self._decoder)
+            case Form.HEX:
+                line = to_hex(found)
+            case _:
+                line = to_json(found, is_export=self.is_export, decoder=self._decoder)
+        return f"{line}\n".encode()
 
 
-def to_json(found: ShownRecord, *, is_export: bool = False) -> str:
+def to_json(
+    found: ShownRecord, *, is_export: bool = False, decoder: "ShownDecoder | None" = None
+) -> str:
     """One object on one line; the fields are those of `json_fields`."""
-    return json.dumps(json_fields(found, is_export=is_export), ensure_ascii=False)
+    return json.dumps(json_fields(found, is_export=is_export, decoder=decoder), ensure_ascii=False)
 
 
-def json_fields(found: ShownRecord, *, is_export: bool = False) -> dict[str, object]:
+def json_fields(
+    found: ShownRecord, *, is_export: bool = False, decoder: "ShownDecoder | None" = None
+) -> dict[str, object]:
     """A record as JSON has it.
 
-    For an export, with the type of the timestamp, and with key and value in any topic.
+    For an export, with the type of the timestamp, and with key and value in any topic. With a
+    `decoder`, a key or value that it cannot decode is as it is stored, and `keyError` or
+    `valueError` says why.
     """
     record = found.record
     shown: dict[str, object] = {
@@ -222,22 +249,34 @@ def json_fields(found: ShownRecord, *, is_export: bool = False) -> dict[str, obj
     if is_export:
         shown["timestampType"] = int(found.timestamp_type)
     decoded = None if is_export else _decode(found)
-    if decoded is None:
+    if decoded is not None:
+        shown["decoded"] = decoded
+    elif decoder is None:
         shown["key"], shown["value"] = _json_bytes(record.key), _json_bytes(record.value)
     else:
-        shown["decoded"] = decoded
+        for name, data, value in _decoded(record, decoder):
+            shown[name] = _json_bytes(data) if value is None or value.fault else value.value
+            if value is not None and value.fault:
+                shown[f"{name}Error"] = value.fault
     shown["headers"] = [[name, _json_bytes(value)] for name, value in record.headers]
     return shown
 
 
-def to_text(found: ShownRecord) -> str:
-    """One line for people."""
+def to_text(found: ShownRecord, *, decoder: "ShownDecoder | None" = None) -> str:
+    """One line for people; keys and values as for `json_fields`."""
     record = found.record
     decoded = _decode(found)
-    if decoded is None:
+    if decoded is not None:
+        parts = [f"{name}={_plain(value)}" for name, value in decoded.items()]
+    elif decoder is None:
         parts = [f"key={_text(record.key)}", f"value={_text(record.value)}"]
     else:
-        parts = [f"{name}={_plain(value)}" for name, value in decoded.items()]
+        parts = []
+        for name, data, value in _decoded(record, decoder):
+            is_shown = value is not None and not value.fault
+            parts.append(f"{name}={_plain(value.value) if value and is_shown else _text(data)}")
+            if value is not None and value.fault:
+                parts.append(f"{name}Error={printable(value.fault)}")
     parts += [f"header {printable(name)}={_text(value)}" for name, value in record.headers]
     return " ".join([_place(found), *parts])
 
@@ -299,6 +338,10 @@ def _characters(form: Form) -> tuple[bytes, bytes]:
 def _decode(found: ShownRecord) -> dict[str, object] | None:
     """The fields of a record in a format of Kafka's own, or None for anyone else's."""
     record = found.record
+    if found.partition.topic == METADATA_TOPIC:
+        fields = decode_metadata_record(record.key, record.value, is_control=found.is_control)
+        if fields is not None:
+            return fields
     if found.is_control:
         key = record.key or b""
         number = _CONTROL_KEY.unpack(key)[1] if len(key) == _CONTROL_KEY.size else -1
@@ -306,6 +349,16 @@ def _decode(found: ShownRecord) -> dict[str, object] | None:
     if found.partition.topic == OFFSETS_TOPIC:
         return decode_group_record(record.key, record.value)
     return None
+
+
+def _decoded(
+    record: Record, decoder: "ShownDecoder"
+) -> tuple[tuple[str, bytes | None, "ShownValue | None"], ...]:
+    """Name, stored bytes and decoded value of key and value; None where it is not decoded."""
+    return (
+        ("key", record.key, decoder.key(record.key)),
+        ("value", record.value, decoder.value(record.value)),
+    )
 
 
 def _place(found: ShownRecord) -> str:

@@ -231,6 +231,16 @@ _SERVED = (
 _SPOKEN = (
     (ApiKey.SASL_HANDSHAKE, 0, 1),
     (ApiKey.SASL_AUTHENTICATE, 0, 2),
+    (ApiKey.DESCRIBE_ACLS, 1, 3),
+    (ApiKey.CREATE_ACLS, 1, 3),
+    (ApiKey.DELETE_ACLS, 1, 3),
+    (ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1),
+    (ApiKey.ALTER_CLIENT_QUOTAS, 0, 1),
+    (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0),
+    (ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0),
+    (ApiKey.DESCRIBE_QUORUM, 0, 2),
+    (ApiKey.UPDATE_FEATURES, 0, 2),
+    (ApiKey.UNREGISTER_BROKER, 0, 0),
 )
 
 APIS: dict[int, Api] = {
@@ -241,7 +251,7 @@ APIS: dict[int, Api] = {
 SPOKEN: dict[int, Api] = APIS | {
     key: Api(key=key, first_version=first, last_version=last) for key, first, last in _SPOKEN
 }
-"""The requests that our clients send: the served ones and those of SASL."""
+"""The requests that our clients send: the served ones, and some that this broker does not serve."""
 
 
 @cache

@@ -8,8 +8,8 @@ each type, which is imported when it is first needed.
 
 Not here: what the records mean, and the batches that they stand in.
 
-Invariant: any bytes are decoded, or refused with one of the two errors below. Bytes behind the last
-field are passed over, as in Kafka.
+Invariant: any bytes are decoded, or refused with a MalformedRecordError or an UnknownRecordError.
+Bytes behind the last field are passed over, as in Kafka.
 """
 
 from enum import IntEnum
@@ -18,9 +18,12 @@ from importlib import import_module
 from struct import Struct
 from typing import Generic, NamedTuple, TypeVar, cast
 
-from tailrace.errors import CorruptionError, FatalError
 from tailrace.protocol import codec
-from tailrace.protocol.errors import MalformedMessageError
+from tailrace.protocol.errors import (
+    MalformedMessageError,
+    MalformedRecordError,
+    UnknownRecordError,
+)
 from tailrace.protocol.fields import Buffer, Record
 
 R = TypeVar("R", bound=Record)
@@ -53,20 +56,6 @@ class TransactionRecordType(RecordType):
     """The types of records in `__transaction_state`."""
 
     TRANSACTION_LOG = 0
-
-
-class MalformedRecordError(CorruptionError):
-    """A key or value that ends too early, or has a field that is not of its type."""
-
-
-class UnknownRecordError(FatalError, ValueError):
-    """A key of a type, or a value of a version, that is not known here."""
-
-    def __init__(self, *, what: str, number: int) -> None:
-        self.what = what
-        """`key type`, or the class of the value and `version`."""
-        self.number = number
-        super().__init__(f"{what} {number} is not known")
 
 
 class Versioned(NamedTuple, Generic[R]):

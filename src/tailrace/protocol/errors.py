@@ -44,6 +44,20 @@ class UnencodableMessageError(FatalError, ValueError):
     """A value does not fit its field in this version: number too large, null, or wrong type."""
 
 
+class MalformedRecordError(CorruptionError):
+    """A key or value that ends too early, or has a field that is not of its type."""
+
+
+class UnknownRecordError(FatalError, ValueError):
+    """A record of a type, or a value of a version, that is not known here."""
+
+    def __init__(self, *, what: str, number: int) -> None:
+        self.what = what
+        """The number: a type, or the version of a class."""
+        self.number = number
+        super().__init__(f"{what} {number} is not known")
+
+
 class ErrorCode(IntEnum):
     """Kafka's error codes; 0 is no error."""
 

@@ -8,10 +8,8 @@ import pytest
 
 from tailrace.protocol.coordinator_records import (
     GroupRecordType,
-    MalformedRecordError,
     RecordType,
     TransactionRecordType,
-    UnknownRecordError,
     Versioned,
     decode_key,
     decode_value,
@@ -21,7 +19,11 @@ from tailrace.protocol.coordinator_records import (
     record_type,
     value_class,
 )
-from tailrace.protocol.errors import UnencodableMessageError
+from tailrace.protocol.errors import (
+    MalformedRecordError,
+    UnencodableMessageError,
+    UnknownRecordError,
+)
 from tailrace.protocol.fields import NO_UUID, Record
 from tailrace.protocol.records import consumer_group_current_member_assignment as current
 from tailrace.protocol.records.consumer_group_member_metadata import (

@@ -45,7 +45,7 @@ with warnings.catch_warnings():
 
 NOT_IN_KAFKA_PYTHON = {
     "consumer_group_describe", "consumer_group_heartbeat", "get_telemetry_subscriptions",
-    "push_telemetry",
+    "push_telemetry", "unregister_broker",
     # There, but with the version in front of it.
     "consumer_protocol_assignment", "consumer_protocol_subscription",
 }  # fmt: skip

@@ -4,20 +4,16 @@ import struct
 
 import pytest
 
-from tailrace.model import NO_PRODUCER_ID
 from tailrace.records.batch import Batch, read_batches, stamp
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.records.checks import CorruptRecordError
 from tailrace.records.control import (
     ControlType,
     EndTransactionMarker,
-    LeaderChange,
     build_end_marker,
-    build_leader_change,
     end_transaction_marker_or_none,
     read_control_type,
     read_end_transaction_marker,
-    read_leader_change,
 )
 
 
@@ -40,7 +36,7 @@ def value(version: int, epoch: int) -> bytes:
         (3, ControlType.SNAPSHOT_HEADER),
         (4, ControlType.SNAPSHOT_FOOTER),
         (5, ControlType.KRAFT_VERSION),
-        (6, ControlType.KRAFT_VOTERS),
+        (6, ControlType.VOTERS),
     ],
 )
 def test_types_have_the_numbers_of_kafka(number: int, kind: ControlType) -> None:
@@ -128,75 +124,6 @@ def test_an_end_marker_has_the_bytes_of_kafka() -> None:
     data = build_end_marker(73, 13, is_commit=True, coordinator_epoch=347, timestamp=9000)
     assert len(data) == 78
     assert data[61:].hex() == "20000000" + "08" + "00000001" + "0c" + "00000000015b" + "00"
-
-
-def test_a_leader_change_is_a_batch_of_its_own() -> None:
-    """Control, of no producer, in no transaction, at the leader's offset and epoch."""
-    change = LeaderChange(leader_id=5, voters=(6, 7), granting_voters=(6,))
-    data = build_leader_change(change, base_offset=983, leader_epoch=20, timestamp=9000)
-    batch = batch_of(data)
-    assert batch.is_control
-    assert not batch.is_transactional
-    assert batch.producer_id == NO_PRODUCER_ID
-    assert (batch.base_offset, batch.leader_epoch, batch.max_timestamp) == (983, 20, 9000)
-    [record] = records_of(batch)
-    assert read_control_type(record.key) is ControlType.LEADER_CHANGE
-    assert read_leader_change(record.key, record.value) == change
-    assert end_transaction_marker_or_none(batch) is None
-
-
-def test_a_leader_change_needs_an_epoch() -> None:
-    """-1 is the epoch of a batch that no leader has stamped."""
-    with pytest.raises(AssertionError, match="epoch"):
-        build_leader_change(LeaderChange(leader_id=1), base_offset=0, leader_epoch=-1, timestamp=0)
-
-
-@pytest.mark.parametrize("count", [0, 1, 126, 127, 20000])
-def test_a_leader_change_survives_the_round_trip(count: int) -> None:
-    """Any number of voters, also where the count takes more than a byte."""
-    change = LeaderChange(leader_id=1, voters=tuple(range(count)), granting_voters=(2**31 - 1,))
-    assert read_leader_change(change.key, change.value) == change
-
-
-def test_a_leader_change_has_the_bytes_of_kafka() -> None:
-    """Compact arrays count one more than they have, and nothing is tagged."""
-    change = LeaderChange(leader_id=1, voters=(2, 3))
-    expected = "0000" + "00000001" + "03" + "0000000200" + "0000000300" + "01" + "00"
-    assert (change.key, change.value.hex()) == (key(0, 2), expected)
-
-
-def test_directories_of_voters_are_passed_over() -> None:
-    """Version 1 names the log directory of each voter (KIP-853)."""
-    voter = b"\0\0\0\x02" + bytes(range(16)) + b"\0"
-    data = b"\0\x01" + b"\0\0\0\x01" + b"\x02" + voter + b"\x02" + voter + b"\0"
-    expected = LeaderChange(leader_id=1, voters=(2,), granting_voters=(2,))
-    assert read_leader_change(key(0, 2), data) == expected
-
-
-def test_a_leader_change_that_ends_too_soon_is_refused() -> None:
-    """It is refused wherever it is cut, except in the tagged fields, which are not read."""
-    data = LeaderChange(leader_id=1, voters=(2, 3)).value
-    for cut in range(len(data) - 1):
-        with pytest.raises(CorruptRecordError, match="leader change"):
-            read_leader_change(key(0, 2), data[:cut])
-
-
-@pytest.mark.parametrize(
-    ("bad_key", "bad_value", "rule"),
-    [
-        (key(0, 1), value(0, 1) + b"\x01\x01\0", "type COMMIT is no leader change"),
-        (key(0, 2), None, "value of a leader change is null"),
-        (key(0, 2), value(2, 1) + b"\x01\x01\0", "leader change has version 2"),
-        (key(0, 2), value(-1, 1) + b"\x01\x01\0", "leader change has version -1"),
-        (key(0, 2), value(0, 1) + b"\x02\0\0\0\x01\x05\x01\0", "5 tagged fields"),
-    ],
-)
-def test_what_is_no_leader_change_is_refused(
-    bad_key: bytes, bad_value: bytes | None, rule: str
-) -> None:
-    """A record of another type, without one, or of an unknown version is refused."""
-    with pytest.raises(CorruptRecordError, match=rule):
-        read_leader_change(bad_key, bad_value)
 
 
 def test_an_emptied_control_batch_holds_no_marker() -> None:

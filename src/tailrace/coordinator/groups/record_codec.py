@@ -16,7 +16,6 @@ from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.errors import CorruptionError
 from tailrace.protocol.coordinator_records import (
     GroupRecordType,
-    UnknownRecordError,
     decode_key,
     decode_value,
     encode_key,
@@ -26,6 +25,7 @@ from tailrace.protocol.coordinator_records import (
     record_type,
     value_class,
 )
+from tailrace.protocol.errors import UnknownRecordError
 from tailrace.protocol.fields import Record
 from tailrace.protocol.records.group_metadata import GroupMetadataValue
 from tailrace.protocol.records.legacy_offset_commit import (

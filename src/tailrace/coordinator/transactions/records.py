@@ -12,15 +12,14 @@ from tailrace.coordinator.transactions.state import NO_EPOCH, Transaction, Trans
 from tailrace.errors import CorruptionError
 from tailrace.model import ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.coordinator_records import (
-    MalformedRecordError,
     TransactionRecordType,
-    UnknownRecordError,
     decode_key,
     decode_value,
     encode_key,
     encode_value,
     record_type,
 )
+from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
 from tailrace.protocol.records.transaction_log import (
     PartitionsSchema,
     TransactionLogKey,

@@ -1,0 +1,1 @@
+"""The cluster's state as Kafka has it: the image that the records of the metadata log describe."""

@@ -1,0 +1,74 @@
+"""Batches of the metadata log and of snapshots: made of records, and read back.
+
+    control   the records of a leader or of a snapshot's ends; no producer, no codec
+    data      metadata records; keys are null
+
+Both are stamped with offset and quorum epoch. All records of a batch have one timestamp.
+
+Invariant: a batch that was read has passed its checksum and every rule of its records.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tailrace.protocol.fields import Message, Record
+from tailrace.protocol.metadata_log import (
+    VersionedRecord,
+    decode_control,
+    decode_data,
+    encode_control,
+    encode_data,
+)
+from tailrace.records.batch import Batch, stamp
+from tailrace.records.builder import BatchBuilder, records_of
+from tailrace.records.control import ControlType
+
+
+class BatchPlace(NamedTuple):
+    """Offset, epoch and time of a batch."""
+
+    offset: int
+    """Offset of its first record."""
+    epoch: int
+    """Epoch of the quorum's leader."""
+    timestamp: int
+    """Milliseconds since 1970."""
+
+
+def control_batch(records: Iterable[tuple[ControlType, Message]], place: BatchPlace) -> bytes:
+    """A batch of control records, each of version 0."""
+    builder = BatchBuilder(is_control=True)
+    for kind, record in records:
+        builder.append(*encode_control(kind, record, 0), timestamp=place.timestamp)
+    return _stamped(builder, place)
+
+
+def data_batch(records: Iterable[tuple[Record, int]], place: BatchPlace) -> bytes:
+    """A batch of metadata records, each with the version to write it in."""
+    builder = BatchBuilder()
+    for record, version in records:
+        builder.append(None, encode_data(record, version), timestamp=place.timestamp)
+    return _stamped(builder, place)
+
+
+def decoded_records(batch: Batch) -> Iterator[tuple[int, VersionedRecord]]:
+    """The offset of each record of a batch, and what it says.
+
+    Raises:
+        CorruptionError: the checksum does not hold, or a record breaks a rule of its format.
+        UnknownRecordError: a record of a type or version that is not known here.
+        UnsupportedCodecError, UnsupportedMagicError: a batch that no metadata log has.
+    """
+    batch.check()
+    for each in records_of(batch):
+        if batch.is_control:
+            yield each.offset, decode_control(each.key, each.value)
+        else:
+            yield each.offset, decode_data(each.value)
+
+
+def _stamped(builder: BatchBuilder, place: BatchPlace) -> bytes:
+    assert place.epoch >= 0, "a batch of the quorum has an epoch"
+    batch = bytearray(builder.build())
+    stamp(memoryview(batch), base_offset=place.offset, leader_epoch=place.epoch)
+    return bytes(batch)

@@ -1,0 +1,363 @@
+"""`MetadataDelta`: the changes that records make to an image, as Kafka's controller replays them.
+
+    delta = MetadataDelta(image)
+    delta.replay(record) ...
+    image = delta.image()
+
+A part of the image is copied when the first record changes it, so that a change costs the size of
+the parts it touches.
+
+Not here: transactions of metadata. The caller replays their records when they end.
+
+Invariant: a record that contradicts the image is a MetadataFaultError, and the delta is of no use
+any more; the image that it began with is as before.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import singledispatchmethod
+from typing import Any, Final, TypeVar
+
+from tailrace.cluster.metadata.image import (
+    ConfigResource,
+    MetadataImage,
+    QuotaEntity,
+    ScramUser,
+    TopicState,
+)
+from tailrace.errors import FatalError
+from tailrace.protocol.fields import Message
+from tailrace.protocol.metadata_records.access_control_entry import AccessControlEntryRecord
+from tailrace.protocol.metadata_records.broker_registration_change import (
+    BrokerRegistrationChangeRecord,
+)
+from tailrace.protocol.metadata_records.clear_elr import ClearElrRecord
+from tailrace.protocol.metadata_records.client_quota import ClientQuotaRecord
+from tailrace.protocol.metadata_records.config import ConfigRecord
+from tailrace.protocol.metadata_records.delegation_token import DelegationTokenRecord
+from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
+from tailrace.protocol.metadata_records.fence_broker import FenceBrokerRecord
+from tailrace.protocol.metadata_records.no_op import NoOpRecord
+from tailrace.protocol.metadata_records.partition import PartitionRecord
+from tailrace.protocol.metadata_records.partition_change import PartitionChangeRecord
+from tailrace.protocol.metadata_records.producer_ids import ProducerIdsRecord
+from tailrace.protocol.metadata_records.register_broker import RegisterBrokerRecord
+from tailrace.protocol.metadata_records.register_controller import RegisterControllerRecord
+from tailrace.protocol.metadata_records.remove_access_control_entry import (
+    RemoveAccessControlEntryRecord,
+)
+from tailrace.protocol.metadata_records.remove_delegation_token import RemoveDelegationTokenRecord
+from tailrace.protocol.metadata_records.remove_topic import RemoveTopicRecord
+from tailrace.protocol.metadata_records.remove_user_scram_credential import (
+    RemoveUserScramCredentialRecord,
+)
+from tailrace.protocol.metadata_records.topic import TopicRecord
+from tailrace.protocol.metadata_records.unfence_broker import UnfenceBrokerRecord
+from tailrace.protocol.metadata_records.unregister_broker import UnregisterBrokerRecord
+from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
+from tailrace.protocol.metadata_records.zk_migration import ZkMigrationStateRecord
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+TOPIC_RESOURCE: Final = 2
+NO_LEADER_CHANGE: Final = -2
+MIGRATING: Final = uuid.UUID(int=0)
+"""Log directory of a replica that was placed before directories had ids (KIP-858)."""
+
+_KRAFT_VERSION: Final = "kraft.version"
+"""A feature that only control records set."""
+
+
+class MetadataFaultError(FatalError):
+    """A record of the metadata log contradicts the records before it."""
+
+
+class MetadataDelta:
+    """Changes to one image, of which they make another."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._changed: dict[str, Any] = {}
+        """Copies of the parts that were changed, by the name of the part."""
+
+    def image(self) -> MetadataImage:
+        """The image with the changes; the delta must not be changed any more."""
+        return replace(self._image, **self._changed) if self._changed else self._image
+
+    @singledispatchmethod
+    def replay(self, record: Message) -> None:
+        """Change the image by a record.
+
+        Raises:
+            MetadataFaultError: the record contradicts the image, or it is none that changes one.
+        """
+        raise MetadataFaultError(f"{type(record).__name__} cannot be replayed by itself")
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def _part(self, name: str) -> Any:  # noqa: ANN401 - one of the image's mappings
+        """A part as it is now, to be read."""
+        return self._changed[name] if name in self._changed else getattr(self._image, name)
+
+    def _own(self, name: str) -> Any:  # noqa: ANN401 - one of the image's mappings, as a dict
+        """A part as it is now, to be changed."""
+        if name not in self._changed:
+            self._changed[name] = dict(getattr(self._image, name))
+        return self._changed[name]
+
+    def _take(self, name: str, key: object, what: str) -> Any:  # noqa: ANN401 - as _own
+        """Remove an entry of a part, which has to be there."""
+        part = self._own(name)
+        if key not in part:
+            raise MetadataFaultError(f"{what} is removed, but there is none")
+        return part.pop(key)
+
+    def _set_inner(self, name: str, key: object, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change a mapping inside of a part; one that is empty is left out."""
+        part = self._own(name)
+        inner = dict(part.get(key, {}))
+        change(inner)
+        if inner:
+            part[key] = inner
+        else:
+            part.pop(key, None)
+
+    # -- features and nodes -------------------------------------------------------------------
+
+    @replay.register
+    def _(self, _record: NoOpRecord | ZkMigrationStateRecord) -> None:
+        """Change nothing."""
+
+    @replay.register
+    def _(self, record: FeatureLevelRecord) -> None:
+        if record.name == _KRAFT_VERSION:
+            return
+        if record.feature_level:
+            self._own("features")[record.name] = record.feature_level
+        else:
+            self._own("features").pop(record.name, None)
+
+    @replay.register
+    def _(self, record: RegisterBrokerRecord) -> None:
+        self._own("brokers")[record.broker_id] = replace(
+            record, cordoned_log_dirs=record.cordoned_log_dirs or ()
+        )
+
+    @replay.register
+    def _(self, record: UnregisterBrokerRecord) -> None:
+        self._registration(record.broker_id, record.broker_epoch)
+        del self._own("brokers")[record.broker_id]
+
+    @replay.register
+    def _(self, record: FenceBrokerRecord) -> None:
+        self._change_broker(record.id, record.epoch, fenced=True)
+
+    @replay.register
+    def _(self, record: UnfenceBrokerRecord) -> None:
+        self._change_broker(record.id, record.epoch, fenced=False)
+
+    @replay.register
+    def _(self, record: BrokerRegistrationChangeRecord) -> None:
+        changes: dict[str, Any] = {}
+        if record.fenced:
+            changes["fenced"] = record.fenced > 0
+        if record.in_controlled_shutdown:
+            changes["in_controlled_shutdown"] = True
+        if record.log_dirs:
+            changes["log_dirs"] = record.log_dirs
+        if record.cordoned_log_dirs is not None:
+            changes["cordoned_log_dirs"] = record.cordoned_log_dirs
+        self._change_broker(record.broker_id, record.broker_epoch, **changes)
+
+    @replay.register
+    def _(self, record: RegisterControllerRecord) -> None:
+        self._own("controllers")[record.controller_id] = record
+
+    def _registration(self, broker_id: int, epoch: int) -> RegisterBrokerRecord:
+        found: RegisterBrokerRecord | None = self._part("brokers").get(broker_id)
+        if found is None:
+            raise MetadataFaultError(f"broker {broker_id} changes, but is not registered")
+        if found.broker_epoch != epoch:
+            raise MetadataFaultError(
+                f"broker {broker_id} changes in epoch {epoch}, but has epoch {found.broker_epoch}"
+            )
+        return found
+
+    def _change_broker(self, broker_id: int, epoch: int, **changes: object) -> None:
+        found = self._registration(broker_id, epoch)
+        self._own("brokers")[broker_id] = replace(found, **changes)  # type: ignore[arg-type]
+
+    # -- topics -------------------------------------------------------------------------------
+
+    @replay.register
+    def _(self, record: TopicRecord) -> None:
+        known = self._part("topic_ids").get(record.name)
+        if known is not None or record.topic_id in self._part("topics"):
+            raise MetadataFaultError(f"topic {record.name} is created, but there is one already")
+        self._own("topic_ids")[record.name] = record.topic_id
+        self._own("topics")[record.topic_id] = TopicState(
+            name=record.name, topic_id=record.topic_id, partitions={}
+        )
+
+    @replay.register
+    def _(self, record: RemoveTopicRecord) -> None:
+        topic: TopicState = self._take("topics", record.topic_id, f"topic {record.topic_id}")
+        del self._own("topic_ids")[topic.name]
+        resource = ConfigResource(TOPIC_RESOURCE, topic.name)
+        if resource in self._part("configs"):
+            del self._own("configs")[resource]
+
+    @replay.register
+    def _(self, record: PartitionRecord) -> None:
+        record = _with_directories(record)
+        self._set_partition(
+            replace(
+                record,
+                eligible_leader_replicas=record.eligible_leader_replicas or (),
+                last_known_elr=record.last_known_elr or (),
+            )
+        )
+
+    @replay.register
+    def _(self, record: PartitionChangeRecord) -> None:
+        before = self._topic(record.topic_id).partitions.get(record.partition_id)
+        if before is None:
+            raise MetadataFaultError(
+                f"partition {record.partition_id} of topic {record.topic_id} changes, but there "
+                "is none"
+            )
+        self._set_partition(_changed(before, record))
+
+    @replay.register
+    def _(self, record: ClearElrRecord) -> None:
+        names = [record.topic_name] if record.topic_name else list(self._part("topic_ids"))
+        for name in names:
+            topic_id = self._part("topic_ids").get(name)
+            if topic_id is None:
+                raise MetadataFaultError(f"topic {name} is changed, but there is none")
+            for each in self._topic(topic_id).partitions.values():
+                if each.eligible_leader_replicas or each.last_known_elr:
+                    self._set_partition(
+                        replace(
+                            each,
+                            eligible_leader_replicas=(),
+                            last_known_elr=(),
+                            partition_epoch=each.partition_epoch + 1,
+                        )
+                    )
+
+    def _topic(self, topic_id: uuid.UUID) -> TopicState:
+        found: TopicState | None = self._part("topics").get(topic_id)
+        if found is None:
+            raise MetadataFaultError(f"a partition of topic {topic_id} changes, but there is none")
+        return found
+
+    def _set_partition(self, record: PartitionRecord) -> None:
+        topic = self._topic(record.topic_id)
+        partitions: Mapping[int, PartitionRecord] = topic.partitions
+        before = self._image.topics.get(record.topic_id)
+        if before is None or before.partitions is not partitions:
+            assert isinstance(partitions, dict), "the partitions are this delta's own"
+            partitions[record.partition_id] = record
+            return
+        own = {**partitions, record.partition_id: record}
+        self._own("topics")[record.topic_id] = replace(topic, partitions=own)
+
+    # -- settings and the rest ----------------------------------------------------------------
+
+    @replay.register
+    def _(self, record: ConfigRecord) -> None:
+        def change(inner: dict[str, Any]) -> None:
+            if record.value is None:
+                inner.pop(record.name, None)
+            else:
+                inner[record.name] = record.value
+
+        resource = ConfigResource(record.resource_type, record.resource_name)
+        self._set_inner("configs", resource, change)
+
+    @replay.register
+    def _(self, record: ClientQuotaRecord) -> None:
+        def change(inner: dict[str, Any]) -> None:
+            if record.remove:
+                inner.pop(record.key, None)
+            else:
+                inner[record.key] = record.value
+
+        parts = tuple((each.entity_type, each.entity_name) for each in record.entity)
+        self._set_inner("quotas", self._entity(parts), change)
+
+    def _entity(self, parts: tuple[tuple[str, str | None], ...]) -> QuotaEntity:
+        """The entity with these parts, whose order may differ from record to record."""
+        for order in (parts, parts[::-1]):
+            if QuotaEntity(order) in self._part("quotas"):
+                return QuotaEntity(order)
+        return QuotaEntity(parts)
+
+    @replay.register
+    def _(self, record: ProducerIdsRecord) -> None:
+        known = self._part("next_producer_id")
+        if known is not None and record.next_producer_id <= known:
+            raise MetadataFaultError(
+                f"the next producer id is {record.next_producer_id}, but it was {known} before"
+            )
+        self._changed["next_producer_id"] = record.next_producer_id
+
+    @replay.register
+    def _(self, record: AccessControlEntryRecord) -> None:
+        if record.id in self._part("acls"):
+            raise MetadataFaultError(f"access control entry {record.id} is there already")
+        self._own("acls")[record.id] = record
+
+    @replay.register
+    def _(self, record: RemoveAccessControlEntryRecord) -> None:
+        self._take("acls", record.id, f"access control entry {record.id}")
+
+    @replay.register
+    def _(self, record: UserScramCredentialRecord) -> None:
+        self._own("scram")[ScramUser(record.mechanism, record.name)] = record
+
+    @replay.register
+    def _(self, record: RemoveUserScramCredentialRecord) -> None:
+        user = ScramUser(record.mechanism, record.name)
+        self._take("scram", user, f"the SCRAM credential of {record.name}")
+
+    @replay.register
+    def _(self, record: DelegationTokenRecord) -> None:
+        self._own("tokens")[record.token_id] = record
+
+    @replay.register
+    def _(self, record: RemoveDelegationTokenRecord) -> None:
+        self._own("tokens").pop(record.token_id, None)
+
+
+def _changed(before: PartitionRecord, record: PartitionChangeRecord) -> PartitionRecord:
+    """A partition after a change: null is no change, and a leader that is told is a new epoch."""
+    changes: dict[str, Any] = {"partition_epoch": before.partition_epoch + 1}
+    for name in (
+        "isr", "replicas", "removing_replicas", "adding_replicas", "directories",
+        "eligible_leader_replicas", "last_known_elr",
+    ):  # fmt: skip
+        value = getattr(record, name)
+        if value is not None:
+            changes[name] = value
+    if record.leader != NO_LEADER_CHANGE:
+        changes["leader"] = record.leader
+        changes["leader_epoch"] = before.leader_epoch + 1
+    if record.leader_recovery_state >= 0:
+        changes["leader_recovery_state"] = record.leader_recovery_state
+    return _with_directories(replace(before, **changes))
+
+
+def _with_directories(record: PartitionRecord) -> PartitionRecord:
+    """A partition with a log directory for each replica."""
+    if all(each == MIGRATING for each in record.directories):
+        return replace(record, directories=(MIGRATING,) * len(record.replicas))
+    if len(record.directories) != len(record.replicas):
+        raise MetadataFaultError(
+            f"partition {record.partition_id} of topic {record.topic_id} has "
+            f"{len(record.replicas)} replicas in {len(record.directories)} directories"
+        )
+    return record

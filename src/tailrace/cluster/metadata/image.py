@@ -1,0 +1,103 @@
+"""`MetadataImage`: all that the records of the metadata log say, as an immutable value.
+
+    features, brokers, controllers, topics with their partitions, settings, quotas, producer ids,
+    access control entries, SCRAM credentials, delegation tokens
+
+What a record holds whole is kept as the record itself, in its present state; `delta` makes the next
+image from this one, `snapshot_records` the records that describe it.
+
+Invariant: mappings are never changed after the image was made. They keep the order in which their
+records came, so that a snapshot which was read is written again alike.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tailrace.protocol.metadata_records.access_control_entry import AccessControlEntryRecord
+from tailrace.protocol.metadata_records.delegation_token import DelegationTokenRecord
+from tailrace.protocol.metadata_records.partition import PartitionRecord
+from tailrace.protocol.metadata_records.register_broker import RegisterBrokerRecord
+from tailrace.protocol.metadata_records.register_controller import RegisterControllerRecord
+from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
+
+METADATA_VERSION = "metadata.version"
+"""Name of the feature whose level says which records and versions may be written."""
+
+
+class ConfigResource(NamedTuple):
+    """Owner of settings."""
+
+    type: int
+    """2: topic, 4: broker, 16: client metrics, 32: group."""
+    name: str
+    """The topic, broker id or group; empty: all brokers."""
+
+
+class QuotaEntity(NamedTuple):
+    """Owner of quotas: a type and a name for each of its parts, in the order of the record."""
+
+    parts: tuple[tuple[str, str | None], ...]
+    """`user`, `client-id` or `ip`, and its name; None: the default."""
+
+
+class ScramUser(NamedTuple):
+    """Owner of a SCRAM credential."""
+
+    mechanism: int
+    """1: SCRAM-SHA-256, 2: SCRAM-SHA-512."""
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """A topic and its partitions."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: Mapping[int, PartitionRecord]
+    """By number."""
+
+
+def _none() -> Mapping[Any, Any]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataImage:
+    """The state of a cluster at one offset of its metadata log."""
+
+    features: Mapping[str, int] = field(default_factory=_none)
+    """Levels above 0, by feature."""
+    brokers: Mapping[int, RegisterBrokerRecord] = field(default_factory=_none)
+    """Registrations as they are now, by broker id."""
+    controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=_none)
+    """Registrations, by controller id."""
+    topics: Mapping[uuid.UUID, TopicState] = field(default_factory=_none)
+    """By id."""
+    topic_ids: Mapping[str, uuid.UUID] = field(default_factory=_none)
+    """Ids of the topics, by name."""
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=_none)
+    """Own settings of each resource that has some."""
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=_none)
+    """Own quotas of each entity that has some."""
+    next_producer_id: int | None = None
+    """The first id that no broker has yet; None: no broker has one."""
+    acls: Mapping[uuid.UUID, AccessControlEntryRecord] = field(default_factory=_none)
+    """By the id of the entry."""
+    scram: Mapping[ScramUser, UserScramCredentialRecord] = field(default_factory=_none)
+    """Credentials, by mechanism and user."""
+    tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=_none)
+    """By token id."""
+
+    @property
+    def metadata_version(self) -> int:
+        """The level of `metadata.version`; 0 before the first record of it."""
+        return self.features.get(METADATA_VERSION, 0)
+
+    def topic(self, name: str) -> TopicState | None:
+        """The topic with this name."""
+        topic_id = self.topic_ids.get(name)
+        return None if topic_id is None else self.topics[topic_id]

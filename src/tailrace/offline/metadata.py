@@ -1,0 +1,63 @@
+"""The records of `__cluster_metadata` as named fields, for people and for JSON.
+
+The bytes are read by `tailrace.protocol.metadata_log`.
+"""
+
+from uuid import UUID
+
+from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
+from tailrace.protocol.fields import fields_in, tagged_fields_in
+from tailrace.protocol.metadata_log import VersionedRecord, decode_control, decode_data
+from tailrace.storage.checkpoints import format_topic_id
+
+Fields = dict[str, object]
+
+
+def decode_metadata_record(
+    key: bytes | None, value: bytes | None, *, is_control: bool
+) -> Fields | None:
+    """The type, the version and the fields, or None where they are not known.
+
+    A tagged field that has its default is left out, as it is in the bytes. Ids are in Kafka's
+    base64, bytes are hexadecimal digits.
+    """
+    try:
+        found = decode_control(key, value) if is_control else decode_data(value)
+    except (MalformedRecordError, UnknownRecordError):
+        return None
+    return _fields(found)
+
+
+def _fields(found: VersionedRecord) -> Fields:
+    version, record = found
+    named = _struct(record, version)
+    named.pop("version", None)
+    return {
+        "type": type(record).__name__.removesuffix("Record").removesuffix("Message"),
+        "version": version,
+        **named,
+    }
+
+
+def _struct(struct: object, version: int) -> Fields:
+    kind = type(struct)
+    shown = {each.name: getattr(struct, each.name) for each in fields_in(kind, version)}
+    for each in tagged_fields_in(kind, version):
+        value = getattr(struct, each.name)
+        if value != each.default:
+            shown[each.name] = value
+    return {name: _shown(value, version) for name, value in shown.items()}
+
+
+def _shown(value: object, version: int) -> object:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case UUID():
+            return format_topic_id(value)
+        case bytes() | memoryview():
+            return value.hex()
+        case tuple():
+            return [_shown(each, version) for each in value]
+        case _:
+            return _struct(value, version)

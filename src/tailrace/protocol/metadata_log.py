@@ -1,0 +1,192 @@
+"""Read and write the records of Kafka's metadata log, `__cluster_metadata`, and of its snapshots.
+
+    data      value: uvarint 1 | uvarint type | uvarint version | fields        no key
+    control   key:   int16 0 | int16 type      value: int16 version | fields
+
+All values are flexible. The fields are in `metadata_records`, one module for each type, which is
+imported when it is first needed.
+
+Not here: what the records mean, and the batches that they stand in.
+
+Invariant: any bytes are decoded, or refused with a MalformedRecordError or an UnknownRecordError.
+As in Kafka, bytes behind the last field are refused, and tagged fields that are not known are
+passed over. A version that is not known is refused, where Kafka reads it as its newest.
+"""
+
+from enum import IntEnum
+from functools import cache
+from importlib import import_module
+from struct import Struct
+from typing import Final, NamedTuple, cast
+
+from tailrace.protocol import codec
+from tailrace.protocol.errors import (
+    MalformedMessageError,
+    MalformedRecordError,
+    UnknownRecordError,
+)
+from tailrace.protocol.fields import Buffer, Message, Record
+from tailrace.protocol.primitives import read_uvarint, write_uvarint
+from tailrace.records.control import ControlType
+
+_FRAME_VERSION: Final = 1
+_RECORDS: Final = "tailrace.protocol.metadata_records"
+_CONTROL_KEY: Final = Struct(">hh")
+_VERSION: Final = Struct(">h")
+
+
+class MetadataRecordType(IntEnum):
+    """The types of data records."""
+
+    REGISTER_BROKER = 0
+    UNREGISTER_BROKER = 1
+    TOPIC = 2
+    PARTITION = 3
+    CONFIG = 4
+    PARTITION_CHANGE = 5
+    FENCE_BROKER = 7
+    UNFENCE_BROKER = 8
+    REMOVE_TOPIC = 9
+    DELEGATION_TOKEN = 10
+    USER_SCRAM_CREDENTIAL = 11
+    FEATURE_LEVEL = 12
+    CLIENT_QUOTA = 14
+    PRODUCER_IDS = 15
+    BROKER_REGISTRATION_CHANGE = 17
+    ACCESS_CONTROL_ENTRY = 18
+    REMOVE_ACCESS_CONTROL_ENTRY = 19
+    NO_OP = 20
+    ZK_MIGRATION = 21
+    REMOVE_USER_SCRAM_CREDENTIAL = 22
+    BEGIN_TRANSACTION = 23
+    END_TRANSACTION = 24
+    ABORT_TRANSACTION = 25
+    REMOVE_DELEGATION_TOKEN = 26
+    REGISTER_CONTROLLER = 27
+    CLEAR_ELR = 28
+
+
+_CONTROL_CLASSES: Final = {
+    ControlType.LEADER_CHANGE: "leader_change.LeaderChangeMessage",
+    ControlType.SNAPSHOT_HEADER: "snapshot_header.SnapshotHeaderRecord",
+    ControlType.SNAPSHOT_FOOTER: "snapshot_footer.SnapshotFooterRecord",
+    ControlType.KRAFT_VERSION: "kraft_version.KRaftVersionRecord",
+    ControlType.VOTERS: "voters.VotersRecord",
+}
+CONTROL_TYPES: Final = tuple(_CONTROL_CLASSES)
+"""The types of control records in a metadata log and its snapshots."""
+
+_DATA_CLASSES: Final = {MetadataRecordType.ZK_MIGRATION: "zk_migration.ZkMigrationStateRecord"}
+"""Classes that are not called after their module."""
+
+
+class VersionedRecord(NamedTuple):
+    """A decoded record, and the version that it was written in."""
+
+    version: int
+    record: Message
+
+
+@cache
+def data_class(kind: MetadataRecordType) -> type[Record]:
+    """The class of the data records of a type."""
+    title = "".join(word.capitalize() for word in kind.name.split("_"))
+    name = _DATA_CLASSES.get(kind, f"{kind.name.lower()}.{title}Record")
+    return cast("type[Record]", _class_named(name))
+
+
+@cache
+def control_class(kind: ControlType) -> type[Message]:
+    """The class of the values of a type of control records."""
+    return cast("type[Message]", _class_named(_CONTROL_CLASSES[kind]))
+
+
+def _class_named(name: str) -> object:
+    module, _, name = name.partition(".")
+    return getattr(import_module(f"{_RECORDS}.{module}"), name)
+
+
+def decode_data(value: Buffer | None) -> VersionedRecord:
+    """The data record with this value.
+
+    Raises:
+        UnknownRecordError: a frame, a type, or a version of the type, that is not known here.
+        MalformedRecordError: the bytes are not such a record, or there are none.
+    """
+    view = memoryview(value or b"")
+    try:
+        frame, position = read_uvarint(view, 0)
+        number, position = read_uvarint(view, position)
+        version, position = read_uvarint(view, position)
+    except IndexError:
+        raise MalformedRecordError(f"a value of {len(view)} bytes ends in its numbers") from None
+    except MalformedMessageError as error:
+        raise MalformedRecordError(error.rule, position=error.position) from error
+    if frame != _FRAME_VERSION:
+        raise UnknownRecordError(what="frame version", number=frame)
+    try:
+        kind = MetadataRecordType(number)
+    except ValueError:
+        raise UnknownRecordError(what="type", number=number) from None
+    return _decode(data_class(kind), version, view, position=position)
+
+
+def encode_data(record: Record, version: int) -> bytes:
+    """The value of a data record.
+
+    Raises:
+        UnencodableMessageError: a value does not fit its field.
+    """
+    out = bytearray()
+    for number in (_FRAME_VERSION, record.record_type, version):
+        write_uvarint(out, number)
+    codec.encode(record, version, out)
+    return bytes(out)
+
+
+def decode_control(key: Buffer | None, value: Buffer | None) -> VersionedRecord:
+    """The control record with this key and value.
+
+    Raises:
+        UnknownRecordError: a type, or a version of the type, that is not known here.
+        MalformedRecordError: the bytes are not such a record.
+    """
+    if len(key or b"") != _CONTROL_KEY.size:
+        raise MalformedRecordError(
+            f"the key of a control record has {len(key or b'')} bytes, not 4"
+        )
+    number = _CONTROL_KEY.unpack(key or b"")[1]
+    kind = ControlType(number) if number in _CONTROL_CLASSES else None
+    if kind is None:
+        raise UnknownRecordError(what="control record type", number=number)
+    view = memoryview(value or b"")
+    if len(view) < _VERSION.size:
+        raise MalformedRecordError(f"{kind.name} has {len(view)} bytes, too few for its version")
+    return _decode(control_class(kind), _VERSION.unpack_from(view)[0], view, position=0)
+
+
+def encode_control(kind: ControlType, value: Message, version: int) -> tuple[bytes, bytes]:
+    """The key and the value of a control record; the version is its first field too.
+
+    Raises:
+        UnencodableMessageError: a value does not fit its field.
+    """
+    out = bytearray()
+    codec.encode(value, version, out)
+    return _CONTROL_KEY.pack(0, kind), bytes(out)
+
+
+def _decode(
+    message: type[Message], version: int, view: memoryview, *, position: int
+) -> VersionedRecord:
+    if not message.first_version <= version <= message.last_version:
+        raise UnknownRecordError(what=f"{message.__name__} version", number=version)
+    try:
+        record, end = codec.decode(message, version, view, position=position)
+    except MalformedMessageError as error:
+        raise MalformedRecordError(error.rule, position=error.position) from error
+    if end != len(view):
+        raise MalformedRecordError(
+            f"{message.__name__} has {len(view) - end} bytes behind its last field", position=end
+        )
+    return VersionedRecord(version, record)

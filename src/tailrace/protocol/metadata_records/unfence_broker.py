@@ -1,0 +1,23 @@
+"""Records of type 8 of `__cluster_metadata`: a broker is not fenced any more; before Kafka 3.3."""
+
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tailrace.protocol.fields import wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfenceBrokerRecord:
+    """A broker that may lead partitions from now on."""
+
+    record_type: ClassVar[int] = 8
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 0
+    flexible_since: ClassVar[int] = 0
+
+    id: int = wire("int32")
+    """The broker."""
+    epoch: int = wire("int64")
+    """Epoch of its registration."""

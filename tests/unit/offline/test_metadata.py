@@ -1,0 +1,52 @@
+"""Tests of showing the records of the metadata log."""
+
+import uuid
+
+import pytest
+
+from tailrace.offline.metadata import decode_metadata_record
+from tailrace.protocol.metadata_log import encode_data
+from tailrace.protocol.metadata_records.partition_change import PartitionChangeRecord
+from tailrace.protocol.metadata_records.register_broker import BrokerEndpoint, RegisterBrokerRecord
+from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
+
+ID = uuid.UUID(int=1)
+ID_TEXT = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+def test_a_change_has_only_the_fields_that_change() -> None:
+    """Tagged fields that have their defaults are left out, and ids are as Kafka prints them."""
+    record = PartitionChangeRecord(partition_id=3, topic_id=ID, isr=(1, 2))
+    assert decode_metadata_record(None, encode_data(record, 2), is_control=False) == {
+        "type": "PartitionChange",
+        "version": 2,
+        "partition_id": 3,
+        "topic_id": ID_TEXT,
+        "isr": [1, 2],
+    }
+
+
+def test_structs_ids_and_bytes_are_values_of_json() -> None:
+    """A struct is an object, an array a list, bytes are digits."""
+    listener = BrokerEndpoint(name="L", host="h", port=9092)
+    broker = RegisterBrokerRecord(broker_id=1, end_points=(listener,), log_dirs=(ID,))
+    found = decode_metadata_record(None, encode_data(broker, 3), is_control=False)
+    assert found is not None
+    assert found["end_points"] == [{"name": "L", "host": "h", "port": 9092, "security_protocol": 0}]
+    assert found["log_dirs"] == [ID_TEXT]
+    user = UserScramCredentialRecord(name="ann", salt=b"\x01\xff")
+    shown = decode_metadata_record(None, encode_data(user, 0), is_control=False)
+    assert shown is not None
+    assert shown["salt"] == "01ff"
+
+
+def test_a_control_record_is_decoded_by_its_key() -> None:
+    """The version of the quorum's protocol, without the version of its record twice."""
+    found = decode_metadata_record(b"\0\0\0\5", bytes.fromhex("0000 0001 00"), is_control=True)
+    assert found == {"type": "KRaftVersion", "version": 0, "kraft_version": 1}
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\1\6\0\0", b"\1\2\0", b"\2\2\0\0"])
+def test_what_is_not_known_is_not_decoded(value: bytes | None) -> None:
+    """Other types, cut values and later frames are for the caller to show as bytes."""
+    assert decode_metadata_record(None, value, is_control=False) is None
