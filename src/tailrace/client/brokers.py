@@ -32,6 +32,8 @@ from tailrace.client.nodes import (
     RequestOutcome,
     UnsupportedVersionError,
 )
+from tailrace.errors import TailraceError
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Message
 from tailrace.runtime.network import Connector
 from tailrace.runtime.polling import Events, PollingNetwork
@@ -82,11 +84,11 @@ class Brokers:
         """Return whether a request to this node would be sent at once."""
         return self._opened is not None and self._opened[1].is_ready(node.id, self._monotonic())
 
-    def connect(self, node: Node) -> None:
-        """Wait until the broker is ready.
+    def connect(self, node: Node, *, until: float = float("inf")) -> None:
+        """Wait until the broker is ready, or until the time `until`.
 
         Raises:
-            UnreachableBrokerError: it cannot be reached, or is no broker.
+            UnreachableBrokerError: it cannot be reached, or not in time, or is no broker.
             AuthenticationError: the login failed, or the broker's identity could not be checked.
         """
         _, nodes = self._open()
@@ -95,21 +97,41 @@ class Brokers:
         while not nodes.connect(node, self._monotonic()):
             failure = nodes.failure(node.id)
             if failure is not None and failure is not before:
-                raise _explained(failure, node)
-            self._turn()
+                raise explained(failure, node)
+            if self._monotonic() >= until:
+                raise UnreachableBrokerError(
+                    f"{node}: no connection within the time limit",
+                    address=str(BrokerAddress(node.host, node.port)),
+                )
+            self._turn(until)
 
-    def send_nowait(self, node: Node, body: Message) -> "PendingRequest | None":
-        """Send a request if the broker is ready, else do nothing; never waits."""
+    def version_of(self, node: Node, key: ApiKey) -> int:
+        """The version of an API that requests to a ready broker use; -1 if none is common."""
+        _, nodes = self._open()
+        try:
+            return nodes.version_of(node.id, key)
+        except UnsupportedVersionError:
+            return -1
+
+    def send_nowait(
+        self, node: Node, body: Message, *, until: float = float("inf")
+    ) -> "PendingRequest | None":
+        """Send a request if the broker is ready, else do nothing; never waits.
+
+        Its answer has to come within `request.timeout.ms`, and before the time `until`.
+        """
         if not self.is_ready(node):
             return None
         _, nodes = self._open()
         pending = PendingRequest(self, node)
+        now = self._monotonic()
+        left_ms = max(until - now, 0.0) * 1000
         nodes.send(
             node.id,
             body,
-            now=self._monotonic(),
+            now=now,
             done=pending.end,
-            timeout_ms=self._timeout_ms,
+            timeout_ms=int(min(self._timeout_ms, left_ms)),
         )
         return pending
 
@@ -189,11 +211,19 @@ class PendingRequest:
                 came is no answer.
             UnsupportedBrokerError: the broker does not take this request.
         """
+        outcome = self.outcome()
+        if isinstance(outcome, TailraceError):
+            raise outcome
+        assert isinstance(outcome, response)
+        return outcome
+
+    def outcome(self) -> Message | TailraceError:
+        """Wait for the answer, and return it or the error that came instead; see `result`."""
         self._brokers.wait_for(self)
         outcome = self._outcome
         if isinstance(outcome, NodeError):
-            raise _explained(outcome, self._node)
-        assert isinstance(outcome, response)
+            return explained(outcome, self._node)
+        assert outcome is not None, "requests of a reader have answers"
         return outcome
 
 
@@ -228,12 +258,13 @@ class RemoteBroker:
         return self.brokers.send_nowait(self.node, body)
 
 
-def _explained(error: NodeError, node: Node) -> Exception:
+def explained(error: NodeError, node: Node) -> TailraceError:
     """The error that callers of `Brokers` get for an error of a connection."""
-    address = str(BrokerAddress(node.host, node.port))
     match error:
         case DisconnectedError():
-            found: Exception = UnreachableBrokerError(str(error), address=address)
+            found: TailraceError = UnreachableBrokerError(
+                str(error), address=str(BrokerAddress(node.host, node.port))
+            )
         case UnsupportedVersionError():
             found = UnsupportedBrokerError(str(error))
         case _:

@@ -8,10 +8,20 @@ Not here: settings that only a producer has; see `producer.config`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
-from tailrace.client.foreign import HINTS
-from tailrace.client.nodes import Credentials, NodesConfig, TlsSettings, tls_context
+from tailrace.client.foreign import FOREIGN_NAMES, Client, foreign_hints
+from tailrace.client.nodes import NodesConfig, tls_context
+from tailrace.client.nodes.versions import VERSION_LIMITS
+from tailrace.client.security import (
+    PROTOCOLS,
+    SECURITY_SETTINGS,
+    TOKEN_FUNCTION,
+    SecurityConfig,
+    take_other_names,
+    tls_settings,
+)
 from tailrace.config import (
     Setting,
     field_values,
@@ -22,8 +32,6 @@ from tailrace.config import (
 )
 from tailrace.config.settings import INT32_MAX, INT64_MAX, settings_together
 from tailrace.errors import ConfigError
-
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class BrokerAddress(NamedTuple):
@@ -44,6 +52,8 @@ class ClientConfig:
     takes either class reads the same field names.
     """
 
+    client: ClassVar[Client] = Client.READER
+
     bootstrap_servers: tuple[BrokerAddress, ...] = settings_together(
         # An address may name a protocol, which has to be that of security.protocol.
         Setting(
@@ -56,7 +66,7 @@ class ClientConfig:
     client_id: str = setting(
         "client.id",
         default="",
-        text="The name in a broker's logs and quotas; that of a producer is `producer-N` if empty.",
+        text="The name in a broker's logs and quotas; `producer-N` or `consumer-GROUP-N` if empty.",
     )
     request_timeout_ms: int = setting(
         "request.timeout.ms",
@@ -114,62 +124,10 @@ class ClientConfig:
         high=INT64_MAX,
         text="Longest time for opening a connection.",
     )
-    security_protocol: str = setting(
-        "security.protocol",
-        default="PLAINTEXT",
-        choices=_PROTOCOLS,
-        text="Whether connections are encrypted (SSL), and whether the client logs in (SASL).",
-    )
-    sasl_mechanism: str = setting(
-        "sasl.mechanism",
-        default="PLAIN",
-        choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
-        text="How the client logs in.",
-    )
-    sasl_username: str = setting("sasl.username", default="", text="The user's name, for SASL.")
-    sasl_password: str = setting(
-        "sasl.password",
-        default="",
-        text="The user's password, for SASL; never logged.",
-    )
-    ssl_truststore_location: str = setting(
-        "ssl.truststore.location",
-        default="",
-        text=(
-            "PEM file with the authorities that brokers' certificates are checked against; "
-            "the system's if empty."
-        ),
-    )
-    ssl_keystore_location: str = setting(
-        "ssl.keystore.location",
-        default="",
-        text=(
-            "PEM file with the client's certificate chain, and its key unless "
-            "`ssl.key.location` has it."
-        ),
-    )
-    ssl_key_location: str = setting(
-        "ssl.key.location",
-        default="",
-        text="PEM file with the client's private key.",
-    )
-    ssl_key_password: str = setting(
-        "ssl.key.password",
-        default="",
-        text="Password of the private key; never logged.",
-    )
-    ssl_endpoint_identification_algorithm: str = setting(
-        "ssl.endpoint.identification.algorithm",
-        default="https",
-        choices=("https", ""),
-        text="Check that a broker's certificate has the host's name (https), or not (empty).",
-    )
+    security: SecurityConfig = settings_together(*SECURITY_SETTINGS)
 
     def __repr__(self) -> str:
-        shown = (
-            f"{each.name}={'***' if 'password' in each.name else getattr(self, each.name)!r}"
-            for each in fields(self)
-        )
+        shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self))
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
@@ -177,66 +135,124 @@ CLIENT_SETTINGS = settings_of(ClientConfig)
 """The settings of every client."""
 
 
-def parse_client_config(given: Mapping[str, object]) -> ClientConfig:
-    """The settings of a client that only reads, from names and values; see `typed_settings`.
+def parse_client_config(
+    given: object,
+    more: Mapping[str, object] | None = None,
+    *,
+    defaults: Mapping[str, object] = MappingProxyType({}),
+) -> ClientConfig:
+    """The settings of a client that only reads, from names and values; see `given_settings`.
+
+    `defaults` have dotted names, and count where a setting is not given.
 
     Raises:
+        TypeError: `given` is no mapping.
         ConfigError: unknown names with similar known ones, bad values, and settings that contradict
             each other; all of them at once.
     """
     faults: list[str] = []
-    typed = typed_settings(ClientConfig, settings_texts(given), faults=faults)
+    settings = {**settings_texts(defaults), **given_settings(given, more, faults=faults)}
+    typed = typed_settings(ClientConfig, settings, faults=faults)
     if faults:
         raise ConfigError(faults)
     return ClientConfig(**typed)
 
 
-def typed_settings(
-    config: type[ClientConfig], texts: Mapping[str, str], *, faults: list[str]
+def given_settings(
+    given: object, more: Mapping[str, object] | None = None, *, faults: list[str]
 ) -> dict[str, Any]:
-    """The values of the fields of `config`.
+    """Settings by their dotted names: texts as from `settings_texts`, and functions as they are.
 
-    Faults of single values and pairs that the declared ranges do not cover are added to `faults`.
+    A setting may be given in several manners, in `given` and `more`, with dots and underscores,
+    but not with different values: that is a fault, as are values of a type that no setting has.
+    `typed_settings` refuses settings that only other clients have, also if a value is a function.
 
     Raises:
-        ConfigError: unknown names and values out of range, all of them.
+        TypeError: `given` is no mapping.
     """
-    values = parse_settings(settings_of(config), texts, hints=HINTS)
+    settings_texts(given if not isinstance(given, Mapping) else None)  # refuses what is no mapping
+    pairs = [*(given.items() if isinstance(given, Mapping) else ()), *(more or {}).items()]
+    found: dict[str, Any] = {}
+    twice = set()
+    for name, value in pairs:
+        dotted = name.replace("_", ".") if isinstance(name, str) else name
+        if dotted == TOKEN_FUNCTION and callable(value):
+            texts: dict[str, Any] = {TOKEN_FUNCTION: value}
+        else:
+            try:
+                texts = settings_texts({name: value})
+            except ConfigError as error:
+                if dotted not in FOREIGN_NAMES:
+                    faults += error.faults
+                    continue
+                texts = {dotted: ""}
+        for each, text in texts.items():
+            if found.setdefault(each, text) != text:
+                twice.add(each)
+    faults += [f"{each}: it is given twice, with different values" for each in sorted(twice)]
+    return found
+
+
+def typed_settings(
+    config: type[ClientConfig], settings: Mapping[str, Any], *, faults: list[str]
+) -> dict[str, Any]:
+    """The values of the fields of `config`, from settings as `given_settings` returns them.
+
+    All faults are added to `faults`: unknown names, values out of range, and pairs that the
+    declared ranges do not cover. The values of these are the defaults.
+    """
+    texts = dict(settings)
+    function = texts.pop(TOKEN_FUNCTION, None)
+    if function is not None and not callable(function):
+        faults.append(f"{TOKEN_FUNCTION}: it has to be a function that returns a token")
+        function = None
+    take_other_names(texts, faults=faults)
+    entry = None
+    if "sasl.jaas.config" in texts:
+        from tailrace.client.logins import take_jaas
+
+        entry = take_jaas(texts, faults=faults)
+    declared = settings_of(config)
+    unknown = texts.keys() - {each.name for each in declared}
+    hints = foreign_hints(config.client, unknown) if unknown else {}
+    values = parse_settings(declared, texts, hints=hints, faults=faults)
     typed = field_values(config, values)
+    security = SecurityConfig(**field_values(SecurityConfig, values), sasl_oauth_token=function)
+    typed["security"] = security
     try:
         typed["bootstrap_servers"] = parse_bootstrap(
-            str(values["bootstrap.servers"]), security_protocol=typed["security_protocol"]
+            str(values["bootstrap.servers"]), security_protocol=security.security_protocol
         )
     except ConfigError as error:
+        typed["bootstrap_servers"] = ()
         faults += [each.removeprefix("kafka.") for each in error.faults]
-    if typed["security_protocol"].startswith("SASL") and not typed["sasl_username"]:
-        faults.append("sasl.username: must be given with this security.protocol")
+    is_sound = not any(each.startswith(("sasl.", "security.")) for each in faults)
+    if is_sound and security.security_protocol.startswith("SASL"):
+        from tailrace.client.logins import login_faults
+
+        faults += login_faults(security, entry, settings)
     return typed
 
 
-def nodes_config(config: ClientConfig, *, in_flight_max: int = 5) -> NodesConfig:
+def nodes_config(
+    config: ClientConfig,
+    *,
+    in_flight_max: int = 5,
+    version_limits: Mapping[int, int] = VERSION_LIMITS,
+) -> NodesConfig:
     """The part of the settings that connections need.
 
     Raises:
-        ConfigError: a TLS file cannot be read, or a name or password is not Unicode text.
+        ConfigError: a TLS file cannot be read, a package is missing, or a name or password is not
+            Unicode text.
     """
-    tls = credentials = None
-    if config.security_protocol.endswith("SSL"):
-        tls = tls_context(
-            TlsSettings(
-                truststore_location=config.ssl_truststore_location,
-                keystore_location=config.ssl_keystore_location,
-                key_location=config.ssl_key_location,
-                key_password=config.ssl_key_password,
-                checks_host=bool(config.ssl_endpoint_identification_algorithm),
-            )
-        )
-    if config.security_protocol.startswith("SASL"):
-        credentials = Credentials(
-            mechanism=config.sasl_mechanism,
-            username=config.sasl_username,
-            password=config.sasl_password,
-        )
+    security = config.security
+    protocol = security.security_protocol
+    login = None
+    if protocol.startswith("SASL"):
+        from tailrace.client.logins import login_of
+
+        login = login_of(security)
     idle_ms = config.connections_max_idle_ms
     return NodesConfig(
         client_id=config.client_id,
@@ -246,8 +262,9 @@ def nodes_config(config: ClientConfig, *, in_flight_max: int = 5) -> NodesConfig
         connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
         connections_max_idle_ms=INT64_MAX if idle_ms < 0 else idle_ms,
         in_flight_max=in_flight_max,
-        tls=tls,
-        credentials=credentials,
+        version_limits=version_limits,
+        tls=tls_context(tls_settings(security)) if protocol.endswith("SSL") else None,
+        credentials=login,
     )
 
 
@@ -269,7 +286,7 @@ def parse_bootstrap(
         host = host.removeprefix("[").removesuffix("]")
         if separator and protocol != security_protocol:
             why = f"names the listener {protocol}; give {address}"
-            if protocol in _PROTOCOLS and security_protocol is not None:
+            if protocol in PROTOCOLS and security_protocol is not None:
                 why = f"is {protocol}, and security.protocol is {security_protocol}; set the same"
             faults.append(f"kafka.bootstrap.servers: {part!r} {why}")
         elif host and port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16:

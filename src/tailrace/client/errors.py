@@ -13,6 +13,9 @@ from tailrace.protocol.errors import ErrorCode
 TOPICS_SHOWN_MAX = 20
 """Most names in the sentence of an error."""
 
+MESSAGE_CHARACTERS_MAX = 500
+"""Longest part of a broker's message in the sentence of an error."""
+
 
 class UnreachableBrokerError(RetriableError, ConnectionError):
     """No connection to a broker, or one that broke or fell silent."""
@@ -79,6 +82,23 @@ class NoSuchPartitionError(FatalError, LookupError):
         super().__init__(f"topic {topic!r} has no partition {partition}; it has {has}")
 
 
+def error_for(
+    code: int, *, about: str, message: str | None = None
+) -> RemoteRetriableError | RemoteFatalError | None:
+    """The error of a code, with the broker's message; None for 0.
+
+    A RemoteRetriableError if Kafka's own clients retry it, else, and for an unknown code, a
+    RemoteFatalError.
+    """
+    if code == ErrorCode.NONE:
+        return None
+    if message:
+        about = f"{about}: {message[:MESSAGE_CHARACTERS_MAX].rstrip('.')}"
+    if code in set(ErrorCode) and ErrorCode(code).is_retriable:
+        return RemoteRetriableError(code, about=about)
+    return RemoteFatalError(code, about=about)
+
+
 def raise_for(code: int, *, about: str) -> None:
     """Return for 0, raise for any other code.
 
@@ -86,11 +106,9 @@ def raise_for(code: int, *, about: str) -> None:
         RemoteRetriableError: an error that Kafka's own clients retry.
         RemoteFatalError: an error that they do not retry, or an unknown code.
     """
-    if code == ErrorCode.NONE:
-        return
-    if code in set(ErrorCode) and ErrorCode(code).is_retriable:
-        raise RemoteRetriableError(code, about=about)
-    raise RemoteFatalError(code, about=about)
+    error = error_for(code, about=about)
+    if error is not None:
+        raise error
 
 
 def _words(code: int) -> str:

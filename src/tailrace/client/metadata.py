@@ -1,6 +1,7 @@
 """`ClusterReader`: which topics a cluster has, who leads them, and where their logs begin and end.
 
-Leaders and coordinators are cached; the caches are dropped before each retry.
+Leaders and coordinators are cached (`routes`); the cache is dropped before each retry. It also runs
+operations of `admin`, which are steps without I/O.
 
 Not here: records; see `fetcher`. Connections; see `brokers`.
 """
@@ -9,21 +10,25 @@ import random
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
+from uuid import UUID
 
 from tailrace.client.brokers import Brokers, PendingRequest, RemoteBroker, WaitingNetwork
-from tailrace.client.config import parse_client_config
-from tailrace.client.errors import RemoteRetriableError, UnreachableBrokerError, raise_for
-from tailrace.client.nodes import Backoff, Node, NodesStatistics
-from tailrace.client.retries import retry
-from tailrace.config import settings_texts
-from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
-from tailrace.protocol.coordinator_keys import CoordinatorKeyType
-from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.messages.find_coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
+from tailrace.client.config import ClientConfig, parse_client_config
+from tailrace.client.errors import (
+    RemoteRetriableError,
+    UnreachableBrokerError,
+    UnsupportedBrokerError,
+    raise_for,
 )
+from tailrace.client.nodes import Backoff, Node, NodesStatistics
+from tailrace.client.retries import ATTEMPTS_MAX, retry
+from tailrace.client.routes import ANY, Routes, Target, leader
+from tailrace.client.steps import Ask, Call, Pause, Reply, Step, Steps, check_version
+from tailrace.errors import TailraceError
+from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
+from tailrace.protocol.apis import api_of
+from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -38,10 +43,14 @@ from tailrace.protocol.messages.metadata import (
 )
 from tailrace.runtime.polling import PollingNetwork
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 REQUEST_TIMEOUT_MS = 30_000
 """Longest time that a broker may take to answer (Kafka: request.timeout.ms)."""
+
+OPERATION_TIMEOUT_MS = 60_000
+"""Longest time of an operation with all retries (Kafka: default.api.timeout.ms)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +68,8 @@ class PartitionDescription:
     """The replicas that are in sync."""
     offline: tuple[int, ...]
     """The replicas that are not available."""
+    eligible_leaders: tuple[int, ...] | None = None
+    """Replicas out of sync that may lead without loss (KIP-966); None from older brokers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +81,10 @@ class TopicDescription:
     """Whether Kafka keeps its own state in it."""
     partitions: tuple[PartitionDescription, ...]
     """Ordered by number."""
+    topic_id: UUID | None = None
+    """None from a broker that does not tell (before Kafka 3.8), or if nobody asked."""
+    authorized_operations: frozenset[int] | None = None
+    """Operations that the client may do, by the numbers of `AclOperation`; None if nobody asked."""
 
 
 class ClusterReader:
@@ -77,7 +92,7 @@ class ClusterReader:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: str | ClientConfig,
         *,
         settings: Mapping[str, object] | None = None,
         client_id: str = "tailrace",
@@ -88,29 +103,29 @@ class ClusterReader:
     ) -> None:
         """Connect on the first request, not here.
 
-        `settings` are Kafka's, those of `ClientConfig`; a `client.id` or `request.timeout.ms`
-        there overrides the argument.
+        `bootstrap` has all settings, or only the addresses. Then `settings` are Kafka's, those of
+        `ClientConfig`; a `client.id` or `request.timeout.ms` there overrides the argument.
 
         Raises:
             ConfigError: `bootstrap` is not a list like `host1:9092,host2:9092`, or a setting is
                 unknown or cannot be used; all faults at once.
         """
-        config = parse_client_config(
-            {"client.id": client_id, "request.timeout.ms": timeout_ms}
-            | settings_texts(settings)
-            | {"bootstrap.servers": bootstrap}
+        config = (
+            bootstrap
+            if isinstance(bootstrap, ClientConfig)
+            else parse_client_config(
+                settings or {},
+                {"bootstrap.servers": bootstrap},
+                defaults={"client.id": client_id, "request.timeout.ms": timeout_ms},
+            )
         )
         chance = chance or random.SystemRandom()
-        self._bootstrap = [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)]
+        self.routes = Routes(bootstrap_nodes(config))
+        self._monotonic = monotonic
         self._brokers = Brokers(
             config, open_network=open_network, monotonic=monotonic, chance=chance
         )
         self._pauses = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
-        self._nodes: dict[int, Node] = {}
-        """The brokers that answers have named, by id."""
-        self._controller = -1
-        self._leaders: dict[TopicPartition, RemoteBroker] = {}
-        self._coordinators: dict[tuple[CoordinatorKeyType, str], RemoteBroker] = {}
 
     def topics(
         self, names: Collection[str] | None = None, *, may_create: bool = False
@@ -177,29 +192,29 @@ class ClusterReader:
             UnreachableBrokerError: no broker can be reached.
             RemoteRetriableError: no broker leads it at the moment, or it does not exist.
         """
-        if partition not in self._leaders:
+        if self.routes.known(leader(partition)) is None:
             self._ask_topics([partition.topic])
-        broker = self._leaders.get(partition)
-        if broker is None:
+        node = self.routes.known(leader(partition))
+        if node is None:
             raise RemoteRetriableError(ErrorCode.LEADER_NOT_AVAILABLE, about=str(partition))
-        return broker
+        return RemoteBroker(self._brokers, node)
 
-    def any_broker(self) -> RemoteBroker:
+    def any_broker(self, *, until: float = float("inf")) -> RemoteBroker:
         """A broker that is connected, or else the first that can be connected to.
 
-        Candidates are those of the bootstrap list and those that brokers have named since.
+        Candidates are those of the bootstrap list and those that brokers have named since. `until`
+        is a time of the clock that the reader was made with.
 
         Raises:
-            UnreachableBrokerError: none can be reached.
+            UnreachableBrokerError: none can be reached, or not in time.
             AuthenticationError: the first that can be reached refuses the login, or its identity
                 could not be checked.
         """
-        nodes = [*dict.fromkeys((*self._bootstrap, *self._nodes.values()))]
-        nodes.sort(key=self._brokers.is_ready, reverse=True)
+        nodes = sorted(self.routes.candidates, key=self._brokers.is_ready, reverse=True)
         failures = []
         for node in nodes:
             try:
-                self._brokers.connect(node)
+                self._brokers.connect(node, until=until)
             except UnreachableBrokerError as error:
                 failures.append(error)
             else:
@@ -211,54 +226,63 @@ class ClusterReader:
             address=",".join(each.address for each in failures),
         )
 
-    def all_brokers(self) -> list[RemoteBroker]:
-        """Every broker that is alive, by the metadata that is asked for now.
+    def broker_of(self, target: Target) -> RemoteBroker:
+        """The broker of a target: the controller, a coordinator, a broker by its id, a leader.
 
         Raises:
             UnreachableBrokerError: no broker of the list answers.
-            RemoteRetriableError, RemoteFatalError: the broker refuses.
-        """
-        self._ask_topics(())
-        return [RemoteBroker(self._brokers, each) for each in self._nodes.values()]
-
-    def controller(self) -> RemoteBroker:
-        """The broker that takes changes of topics: the controller, or one that forwards to it.
-
-        Raises:
-            UnreachableBrokerError: no broker of the list answers.
-            RemoteRetriableError: no broker is the controller at the moment.
-        """
-        self._ask_topics(())
-        found = self._nodes.get(self._controller)
-        if found is None:
-            raise RemoteRetriableError(
-                ErrorCode.NOT_CONTROLLER, about="no broker is the controller"
-            )
-        return RemoteBroker(self._brokers, found)
-
-    def coordinator(self, kind: CoordinatorKeyType, key: str) -> RemoteBroker:
-        """The coordinator of a group, or of a transactional id.
-
-        Raises:
-            UnreachableBrokerError: no broker of the list answers.
-            RemoteRetriableError: it is not available at the moment.
+            RemoteRetriableError: there is none at the moment.
             RemoteFatalError: the broker refuses.
         """
-        found = self._coordinators.get((kind, key))
-        if found is not None:
-            return found
-        broker = self.any_broker()
-        answer = broker.request(
-            FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=(key,)),
-            FindCoordinatorResponse,
+        assert target != ANY, "any_broker connects to one"
+        call = self.call(limit_ms=REQUEST_TIMEOUT_MS, retries=0)
+        found = self.run(self.routes.find(call, [target]))[target]
+        if isinstance(found, TailraceError):
+            raise found
+        assert found is not None, "only ANY has no broker"
+        return RemoteBroker(self._brokers, found)
+
+    def call(self, *, limit_ms: int, retries: int) -> Call:
+        """The limits of an operation that begins now."""
+        return Call(
+            routes=self.routes,
+            clock=self._monotonic,
+            deadline=self._monotonic() + limit_ms / 1000,
+            limit_ms=limit_ms,
+            retries=retries,
+            pauses=self._pauses,
         )
-        # Until version 3 the answer is about one key; later it has a list.
-        told = next(iter(answer.coordinators), answer)
-        what = f"the coordinator of {kind.name.lower()} {key!r}"
-        raise_for(told.error_code, about=f"{broker.address} was asked for {what}")
-        found = RemoteBroker(self._brokers, self._node(told.node_id, told.host, told.port))
-        self._coordinators[kind, key] = found
-        return found
+
+    def do(
+        self,
+        operation: Callable[Concatenate[Call, P], Steps[T]],
+        /,
+        *arguments: P.args,
+        **options: P.kwargs,
+    ) -> T:
+        """The result of an operation of `admin`, retried as all that this reader asks.
+
+            cluster.do(create_topics, [NewTopic("flights")]).results()
+
+        Raises: what the operation raises.
+        """
+        call = self.call(limit_ms=OPERATION_TIMEOUT_MS, retries=ATTEMPTS_MAX - 1)
+        return self.run(operation(call, *arguments, **options))
+
+    def run(self, steps: Steps[T]) -> T:
+        """The result of an operation, whose requests are sent and whose pauses are kept.
+
+        Raises: what the operation raises.
+        """
+        replies: tuple[Reply, ...] = ()
+        try:
+            while True:
+                replies = self._take(steps.send(replies) if replies else next(steps))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            steps.close()
 
     def retrying(self, attempt: Callable[[], T]) -> T:
         """The result of `attempt`, which is called again after a retriable error.
@@ -295,36 +319,47 @@ class ClusterReader:
             MetadataRequest(topics=asked, allow_auto_topic_creation=may_create), MetadataResponse
         )
         raise_for(answer.error_code, about=f"{broker.address} was asked for metadata")
-        nodes = {
-            each.node_id: self._node(each.node_id, each.host, each.port) for each in answer.brokers
-        }
-        self._nodes = nodes
-        self._controller = answer.controller_id
+        self.routes.learn(answer)
         found: dict[str, TopicDescription] = {}
         for topic in answer.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or topic.name is None:
                 continue
             raise_for(topic.error_code, about=f"topic {topic.name!r} at {broker.address}")
-            found[topic.name] = _description(topic.name, topic)
-            for each in topic.partitions:
-                if each.leader_id in nodes:
-                    key = TopicPartition(topic.name, each.partition_index)
-                    self._leaders[key] = RemoteBroker(self._brokers, nodes[each.leader_id])
+            found[topic.name] = describe_topic(topic.name, topic)
         return found
 
-    def _node(self, node_id: int, host: str, port: int) -> Node:
-        # A broker of the bootstrap list keeps its id, and with it the connection just used.
-        listed = (each for each in self._bootstrap if (each.host, each.port) == (host, port))
-        return next(listed, Node(node_id, host, port))
-
     def _forget(self) -> None:
-        self._leaders.clear()
-        self._coordinators.clear()
+        self.routes.forget_all()
+
+    def _take(self, step: Step) -> tuple[Reply, ...]:
+        """Do one step: send its requests and wait for their answers, or pause."""
+        if isinstance(step, Pause):
+            self._brokers.pause(step.seconds)
+            return ()
+        sent = [self._begin(each) for each in step.asks]
+        return tuple(each if isinstance(each, Reply) else _end(*each) for each in sent)
+
+    def _begin(self, ask: Ask) -> Reply | tuple[Node, PendingRequest]:
+        """Send a request when its broker is ready; an error takes the place of its answer."""
+        brokers, until = self._brokers, ask.deadline
+        try:
+            while True:
+                node = ask.node or self.any_broker(until=until).node
+                brokers.connect(node, until=until)
+                version = brokers.version_of(node, api_of(type(ask.body)).key)
+                mismatch = check_version(ask, node, version) if version >= 0 else None
+                if mismatch is not None:
+                    return Reply(node, mismatch, is_sent=False)
+                pending = brokers.send_nowait(node, ask.body, until=until)
+                if pending is not None:
+                    return node, pending
+        except TailraceError as error:
+            return Reply(ask.node, error, is_sent=False)
 
     def _ask_offsets(
         self, questions: Mapping[TopicPartition, int], isolation: IsolationLevel
     ) -> dict[TopicPartition, int]:
-        unknown = {each.topic for each in questions if each not in self._leaders}
+        unknown = {each.topic for each in questions if self.routes.known(leader(each)) is None}
         if unknown:
             self._ask_topics(unknown)
         by_leader: dict[RemoteBroker, list[TopicPartition]] = {}
@@ -348,7 +383,21 @@ class ClusterReader:
         return found
 
 
-def _description(name: str, topic: MetadataResponseTopic) -> TopicDescription:
+def bootstrap_nodes(config: ClientConfig) -> list[Node]:
+    """The brokers of `bootstrap.servers`, with ids from -1 downwards."""
+    return [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)]
+
+
+def _end(node: Node, pending: PendingRequest) -> Reply:
+    """Wait for an answer, or the error that comes instead."""
+    outcome = pending.outcome()
+    return Reply(node, outcome, is_sent=not isinstance(outcome, UnsupportedBrokerError))
+
+
+def describe_topic(
+    name: str, topic: MetadataResponseTopic, *, operations: frozenset[int] | None = None
+) -> TopicDescription:
+    """A topic, from an answer to Metadata."""
     ordered = sorted(topic.partitions, key=lambda each: each.partition_index)
     return TopicDescription(
         name=name,
@@ -364,6 +413,7 @@ def _description(name: str, topic: MetadataResponseTopic) -> TopicDescription:
             )
             for each in ordered
         ),
+        authorized_operations=operations,
     )
 
 

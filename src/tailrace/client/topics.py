@@ -1,39 +1,14 @@
-"""Topics of a cluster: find, create and delete them, and give them more partitions.
+"""Topics and partitions that have to exist, as commands name them.
 
-The controller makes the changes; any broker of a KRaft cluster forwards to it. A request for a
-change is sent once: a second one could fail because the first has made the change.
-
-Not here: settings of topics (`configs`) and their logs (`offsets`).
+Not here: changes of topics; see `admin.topics`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
-from tailrace.client.errors import (
-    NoSuchPartitionError,
-    NoSuchTopicError,
-    RemoteRetriableError,
-    raise_for,
-)
-from tailrace.client.metadata import REQUEST_TIMEOUT_MS, ClusterReader, TopicDescription
-from tailrace.config import settings_texts
+from tailrace.client.errors import NoSuchPartitionError, NoSuchTopicError, RemoteRetriableError
+from tailrace.client.metadata import ClusterReader, TopicDescription
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from tailrace.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from tailrace.protocol.messages.delete_topics import (
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
 
 
 def find_topic(cluster: ClusterReader, name: str) -> TopicDescription:
@@ -112,89 +87,3 @@ def led_partitions(
         if each.leader >= 0
     }
     return led.intersection(partitions)
-
-
-def add_topic(
-    cluster: ClusterReader,
-    name: str,
-    *,
-    partition_count: int = -1,
-    replication_factor: int = -1,
-    settings: Mapping[str, object] | None = None,
-    timeout_ms: int = REQUEST_TIMEOUT_MS,
-) -> None:
-    """Create a topic; a count of -1 is the broker's own default.
-
-    Raises:
-        TypeError: `settings` is no mapping of names to values.
-        UnreachableBrokerError: no broker of the list answers.
-        RemoteFatalError: the broker refuses: the topic exists, or a setting is wrong.
-        RemoteRetriableError: the broker refuses for now; try again later.
-    """
-    configs = tuple(
-        CreatableTopicConfig(name=each, value=value)
-        for each, value in settings_texts(settings).items()
-    )
-    wanted = CreatableTopic(
-        name=name,
-        num_partitions=partition_count,
-        replication_factor=replication_factor,
-        configs=configs,
-    )
-    broker = cluster.retrying(cluster.controller)
-    answer = broker.request(
-        CreateTopicsRequest(topics=(wanted,), timeout_ms=timeout_ms), CreateTopicsResponse
-    )
-    for each in answer.topics:
-        _check(each.error_code, each.error_message, about=f"topic {name} at {broker.address}")
-
-
-def delete_topic(
-    cluster: ClusterReader, name: str, *, timeout_ms: int = REQUEST_TIMEOUT_MS
-) -> None:
-    """Delete a topic with all of its records.
-
-    Raises:
-        NoSuchTopicError: it does not exist.
-        UnreachableBrokerError: no broker of the list answers.
-        RemoteFatalError: the broker refuses; a setting of it may forbid to delete topics.
-        RemoteRetriableError: the broker refuses for now; try again later.
-    """
-    find_topic(cluster, name)
-    broker = cluster.retrying(cluster.controller)
-    answer = broker.request(
-        DeleteTopicsRequest(
-            topics=(DeleteTopicState(name=name),), topic_names=(name,), timeout_ms=timeout_ms
-        ),
-        DeleteTopicsResponse,
-    )
-    for each in answer.responses:
-        _check(each.error_code, each.error_message, about=f"topic {name} at {broker.address}")
-
-
-def add_partitions(
-    cluster: ClusterReader, name: str, count: int, *, timeout_ms: int = REQUEST_TIMEOUT_MS
-) -> None:
-    """Give a topic more partitions, so that it has `count` of them.
-
-    Records with a key may go to other partitions from then on.
-
-    Raises:
-        NoSuchTopicError: it does not exist.
-        UnreachableBrokerError: no broker of the list answers.
-        UnsupportedBrokerError: the broker cannot do it.
-        RemoteFatalError: the broker refuses: the topic has as many, or more.
-        RemoteRetriableError: the broker refuses for now; try again later.
-    """
-    find_topic(cluster, name)
-    broker = cluster.retrying(cluster.controller)
-    wanted = CreatePartitionsTopic(name=name, count=count, assignments=None)
-    answer = broker.request(
-        CreatePartitionsRequest(topics=(wanted,), timeout_ms=timeout_ms), CreatePartitionsResponse
-    )
-    for each in answer.results:
-        _check(each.error_code, each.error_message, about=f"topic {name} at {broker.address}")
-
-
-def _check(code: int, message: str | None, *, about: str) -> None:
-    raise_for(code, about=f"{about}: {message.rstrip('.')}" if message else about)

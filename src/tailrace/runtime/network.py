@@ -127,6 +127,13 @@ class Connector(Protocol):
         """
         ...
 
+    def run_beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Run `work`, which may block, on a thread of its own; then call `done` as `connect` does.
+
+        `work` must not raise. `done` is not called if the network is closed by then.
+        """
+        ...
+
 
 class Network(Connector, Protocol):
     """Opens connections and ports."""
@@ -402,6 +409,17 @@ class Connecting:
             connection.close()
 
 
+def start_beside(watcher: Watcher, work: Callable[[], None], done: Callable[[], None]) -> None:
+    """Start a thread for `work`, and have the watcher call `done`; see `Connector.run_beside`."""
+
+    def run() -> None:
+        work()
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            watcher.call_soon_threadsafe(done)
+
+    threading.Thread(target=run, name="tailrace login", daemon=True).start()
+
+
 def _addresses(host: str, port: int, *, flags: int = 0) -> list[Address]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     return [(family, address) for family, _, _, _, address in found]
@@ -417,6 +435,10 @@ class SocketNetwork:
         connecting = Connecting(asyncio.get_running_loop(), done, first=first)
         connecting.start(host, port)
         return connecting.cancel
+
+    def run_beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Run `work` on a thread; see `Connector.run_beside`."""
+        start_beside(asyncio.get_running_loop(), work, done)
 
     def listen(
         self, host: str, port: int, accepted: Callable[[AcceptedSocket], None]

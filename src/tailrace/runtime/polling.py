@@ -18,7 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from tailrace.runtime.network import Connecting, Socket
+from tailrace.runtime.network import Connecting, Socket, start_beside
 
 Events = list[tuple[selectors.SelectorKey, int]]
 """Sockets with news, and whether they can be read or written."""
@@ -77,6 +77,10 @@ class PollingNetwork:
         connecting = Connecting(self, done, first=first)
         connecting.start(host, port)
         return connecting.cancel
+
+    def run_beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Run `work` on a thread; a later `run` calls `done`; see `Connector.run_beside`."""
+        start_beside(self, work, done)
 
     def wait(self, timeout_s: float | None) -> Events:
         """Wait for news of a socket, for `wake`, or `timeout_s`; None waits without limit."""

@@ -244,8 +244,10 @@ class ScriptedCluster:
         """Error codes of topics in Metadata responses."""
         self.throttle_ms = 0
         """The throttle time in every Produce response."""
-        self.versions: dict[ApiKey, int] = {}
-        """The last served version of an API, if it is not the last known one; -1: not served."""
+        self.versions: dict[ApiKey, int] = {ApiKey.DESCRIBE_TOPIC_PARTITIONS: -1}
+        """The last served version of an API, if it is not the last known one; -1: not served.
+
+        Topics are described by Metadata alone, unless a test answers the other API too."""
         self.answers = dict(ANSWERS)
         """The function for each API, from cluster, node and request; a test may add others."""
         self.counts: dict[ApiKey, int] = {}

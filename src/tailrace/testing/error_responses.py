@@ -32,7 +32,7 @@ _SAME: Final = {
 
 _NAMING: Final = frozenset(
     {"name", "topic_id", "partition", "group_id", "key", "resource_type", "resource_name",
-     "transactional_id", "producer_id"}
+     "transactional_id", "producer_id", "entity"}
 )  # fmt: skip
 """Fields by which an element of a response says of which element of the request it is."""
 
@@ -126,17 +126,16 @@ def _has_error(kind: type[Any], version: int) -> bool:
 
 
 def _elements(source: object, version: int) -> Iterator[object]:
-    """The elements of a request's first array; of its arrays, if the elements have no names."""
+    """The elements of a request's first array, or of its arrays if those have no names."""
     if not dataclasses.is_dataclass(source):
         return
     for field in _fields(type(source), version).values():
         if field.is_array:
             for each in getattr(source, field.name) or ():
                 # AlterReplicaLogDirs names paths first; its response begins with the topics.
-                if dataclasses.is_dataclass(each) and not _named(each, version):
-                    yield from _elements(each, version)
-                else:
-                    yield each
+                named = not dataclasses.is_dataclass(each) or bool(_named(each, version))
+                within = () if named else tuple(_elements(each, version))
+                yield from within or (each,)
             return
 
 

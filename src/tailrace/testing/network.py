@@ -260,6 +260,15 @@ class MemoryNetwork:
         self.carry(settle)
         return cancel
 
+    def run_beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Run `work` and `done` in a later turn of the loop: no thread, so the order is fixed."""
+
+        def run() -> None:
+            work()
+            done()
+
+        self.carry(run)
+
     def open(self, port: int, *, address: str = "memory") -> MemorySocket:
         """A client's end of a new connection from an address to an open port, at once.
 

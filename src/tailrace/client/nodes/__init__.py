@@ -17,9 +17,9 @@ from tailrace.client.nodes.errors import (
 )
 from tailrace.client.nodes.link import Done, RequestOutcome
 from tailrace.client.nodes.nodes import Nodes
-from tailrace.client.nodes.sasl import Credentials
+from tailrace.client.nodes.sasl import Credentials, Login
 from tailrace.client.nodes.state import Node, NodesConfig, NodesStatistics, NodeStatistics
-from tailrace.client.nodes.tls import TlsSettings, tls_context
+from tailrace.client.nodes.tls_context import TlsSettings, tls_context
 
 __all__ = [
     "AuthenticationError",
@@ -27,6 +27,7 @@ __all__ = [
     "Credentials",
     "DisconnectedError",
     "Done",
+    "Login",
     "MalformedAnswerError",
     "Node",
     "NodeError",

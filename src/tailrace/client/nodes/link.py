@@ -27,8 +27,8 @@ from tailrace.client.nodes.errors import (
     NodeError,
     UnsupportedVersionError,
 )
-from tailrace.client.nodes.sasl import Credentials
-from tailrace.client.nodes.setup import introduce
+from tailrace.client.nodes.sasl import Blocking
+from tailrace.client.nodes.setup import Step, Steps
 from tailrace.client.nodes.versions import THROTTLED_SINCE
 from tailrace.protocol import frames
 from tailrace.protocol.apis import Api
@@ -59,6 +59,9 @@ RequestOutcome = Message | NodeError | None
 
 Done = Callable[[RequestOutcome], None]
 
+RunBeside = Callable[[Callable[[], None], Callable[[], None]], None]
+"""See `Connector.run_beside`."""
+
 
 class InFlight(NamedTuple):
     """A request whose answer has not come yet."""
@@ -80,7 +83,8 @@ class Link:
         outcomes: deque[tuple[Done, RequestOutcome]],
         *,
         client_id: str,
-        credentials: Credentials | None,
+        steps: Steps,
+        run_beside: RunBeside,
         touched: Callable[[], None],
     ) -> None:
         self.in_flight: deque[InFlight] = deque()
@@ -95,7 +99,12 @@ class Link:
         self._outcomes = outcomes
         self._client_id = client_id
         self._touched = touched
-        self._steps = introduce(credentials)
+        self._steps = steps
+        self._run_beside = run_beside
+        self.awaited = ""
+        """The subject of the work that the setup waits for; empty if it waits for the broker."""
+        self._result: bytes | NodeError | None = None
+        """The result of that work, until `work` takes it."""
         self._correlation_id = 0
         self._unsent: list[Buffer] = []
         self._is_blocked = False
@@ -118,7 +127,7 @@ class Link:
             UnsupportedVersionError: the client id cannot be encoded.
         """
         self._socket.watch_reads(self._touched)
-        self._ask(*next(self._steps))
+        self._take_step(next(self._steps))
 
     def send(
         self,
@@ -167,7 +176,13 @@ class Link:
         """
         if self._error is not None:
             raise self._error
+        if isinstance(self._result, NodeError):
+            raise self._result
         try:
+            if self._result is not None:
+                result, self._result = self._result, None
+                self.awaited = ""
+                self._set_up(result)
             self._receive()
             if self._unsent:
                 self._flush()
@@ -194,8 +209,22 @@ class Link:
         self._unsent = []
         self._steps.close()
 
-    def _ask(self, api: Api, version: int, body: Message) -> None:
+    def _take_step(self, step: Step) -> None:
+        if isinstance(step, Blocking):
+            self.awaited = step.subject
+            self._run_beside(lambda: self._run(step), self._touched)
+            return
+        api, version, body = step
         self.send(body, _nothing, api=api, version=version, deadline=float("inf"), has_answer=True)
+
+    def _run(self, step: Blocking) -> None:
+        """Do the work of a step, on another thread."""
+        try:
+            self._result = step.run()
+        except NodeError as error:
+            self._result = error
+        except BaseException as error:  # noqa: BLE001 - an error that ends the thread is lost
+            self._result = AuthenticationError(f"{step.subject} failed: {error!r}")
 
     def _flush(self) -> None:
         """Send what the socket takes; it calls back when there is room for the rest."""
@@ -284,7 +313,7 @@ class Link:
         else:
             self._set_up(answer)
 
-    def _set_up(self, answer: Message) -> None:
+    def _set_up(self, answer: Message | bytes) -> None:
         try:
             step = self._steps.send(answer)
         except StopIteration as end:
@@ -292,7 +321,7 @@ class Link:
             self.session_s = end.value.session_s
             self.is_ready = True
         else:
-            self._ask(*step)
+            self._take_step(step)
 
     def _release_unanswered(self) -> None:
         """Finish all requests that get no answer; everything has been sent."""

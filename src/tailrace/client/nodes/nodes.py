@@ -34,6 +34,7 @@ from tailrace.client.nodes.errors import (
     UnsupportedVersionError,
 )
 from tailrace.client.nodes.link import Done, Link, RequestOutcome
+from tailrace.client.nodes.setup import introduce
 from tailrace.client.nodes.state import (
     NEVER,
     Node,
@@ -42,6 +43,7 @@ from tailrace.client.nodes.state import (
     NodeState,
 )
 from tailrace.client.nodes.tls import TlsSocket
+from tailrace.client.nodes.versions import KAFKA_SINCE
 from tailrace.protocol.apis import ApiKey, api_of
 from tailrace.protocol.fields import Message
 from tailrace.runtime.network import Connector, Socket
@@ -111,11 +113,13 @@ class Nodes:
         done: Done,
         timeout_ms: int,
         has_answer: bool = True,
+        version_max: int | None = None,
     ) -> None:
         """Send a request to a node that is ready; `done` gets its answer or an error.
 
         For a request without an answer (acks=0), `done` gets None when it has been sent. If the
-        broker is too old for the request, `done` gets an `UnsupportedVersionError`.
+        broker is too old for the request, `done` gets an `UnsupportedVersionError`. `version_max`
+        is the highest version that can carry this request, if the API has later ones.
         """
         state = self._states.get(node_id)
         assert state is not None, f"node {node_id} is not ready"
@@ -128,6 +132,8 @@ class Nodes:
         try:
             if version is None:
                 raise _unsupported(state.node, api.key)
+            if version_max is not None:
+                version = min(version, version_max)
             link.send(
                 body, done, api=api, version=version, deadline=deadline, has_answer=has_answer
             )
@@ -307,7 +313,8 @@ class Nodes:
             socket,
             self._outcomes,
             client_id=config.client_id,
-            credentials=config.credentials,
+            steps=introduce(config.credentials, state.node.host, config.version_limits),
+            run_beside=self._network.run_beside,
             touched=lambda: self._touch(state),
         )
 
@@ -321,6 +328,7 @@ class Nodes:
                         state,
                         RequestTimedOutError(
                             f"{state.node}: no connection within socket.connection.setup.timeout.ms"
+                            + (f"; {link.awaited} takes longer" if link and link.awaited else "")
                         ),
                         now,
                     )
@@ -362,5 +370,6 @@ class Nodes:
 
 def _unsupported(node: Node, key: ApiKey) -> UnsupportedVersionError:
     return UnsupportedVersionError(
-        f"{node} takes no version of {key.title} that this client speaks; Kafka 2.1 and later do"
+        f"{node} takes no version of {key.title} that this client speaks; Kafka "
+        f"{KAFKA_SINCE.get(key, '2.1')} and later do"
     )

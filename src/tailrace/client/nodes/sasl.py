@@ -1,12 +1,13 @@
 """SASL mechanisms as generators that yield the client's tokens and are sent the broker's.
 
-    tokens = plain(credentials)              # or scram(credentials)
+    tokens = login.tokens(host)              # plain(credentials), scram(credentials), ...
     first = next(tokens)                     # send it
     second = tokens.send(answer)             # and so on, until StopIteration: authenticated
 
-PLAIN is RFC 4616; SCRAM-SHA-256 and SCRAM-SHA-512 are RFC 5802 and RFC 7677.
+A mechanism that has to wait for something else than the broker yields `Blocking`, and is sent what
+that returns. PLAIN is RFC 4616; SCRAM-SHA-256 and SCRAM-SHA-512 are RFC 5802 and RFC 7677.
 
-Not here: the requests that carry the tokens; see `setup`.
+Not here: the requests that carry the tokens (`setup`), OAUTHBEARER (`oauth`), GSSAPI (`kerberos`).
 
 Names and passwords are sent as UTF-8 without normalisation. RFC 5802 asks for SASLprep, but Kafka's
 brokers and clients do not apply it, so a password that it changes would not work.
@@ -18,13 +19,48 @@ import hmac
 import secrets
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from tailrace.client.nodes.errors import AuthenticationError
 from tailrace.errors import ConfigError
 from tailrace.protocol.fields import Buffer
 
-Tokens = Generator[bytes, Buffer, None]
-"""Yields the client's tokens; is sent the broker's."""
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """Work for another thread, because it may wait: a token callback, HTTP, Kerberos."""
+
+    run: Callable[[], bytes]
+    """Does the work; raises a NodeError if the login cannot go on."""
+    subject: str
+    """The setting or service that is waited for, for messages."""
+
+
+Tokens = Generator[bytes | Blocking, Buffer, None]
+"""Yields the client's tokens, and is sent the broker's; or yields work, and is sent its result."""
+
+
+class Login(Protocol):
+    """The way in which a client logs in to each broker."""
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the SASL mechanism."""
+        ...
+
+    @property
+    def advice(self) -> str:
+        """The settings to check when a broker refuses the login."""
+        ...
+
+    def tokens(self, host: str) -> Tokens:
+        """A new login to the broker at `host`.
+
+        Raises:
+            NodeError: the login failed; from the generator.
+        """
+        ...
+
 
 ITERATIONS_MIN = 4096
 """Fewer make brute force on a stolen list of hashes too cheap; Kafka refuses them too."""
@@ -64,6 +100,16 @@ class Credentials:
 
     def __repr__(self) -> str:
         return f"Credentials({self.mechanism}, {self.username!r})"
+
+    @property
+    def advice(self) -> str:
+        """The settings to check when a broker refuses the login."""
+        return "check sasl.username, sasl.password and sasl.mechanism"
+
+    def tokens(self, host: str) -> Tokens:
+        """A new login; see `Login.tokens`."""
+        del host
+        return MECHANISMS[self.mechanism](self)
 
 
 def plain(credentials: Credentials) -> Tokens:
@@ -113,7 +159,7 @@ MECHANISMS: Mapping[str, Callable[[Credentials], Tokens]] = {
     "SCRAM-SHA-256": scram,
     "SCRAM-SHA-512": scram,
 }
-"""The allowed values of `sasl.mechanism`."""
+"""The mechanisms with a name and a password."""
 
 
 def _is_text(value: str) -> bool:

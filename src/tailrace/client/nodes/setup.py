@@ -3,13 +3,14 @@
     ApiVersions (v4, or what the broker names instead: KIP-511)
     SaslHandshake v1, SaslAuthenticate (KIP-152)                  with credentials only
 
-A generator that yields requests and is sent their answers. Versions come first: a broker answers
-ApiVersions before the login too, and the answer decides the version of SaslAuthenticate.
+A generator that yields requests and is sent their answers; it also yields work that may block, and
+is sent its result. Versions come first: a broker answers ApiVersions before the login too, and the
+answer decides the version of SaslAuthenticate.
 
 Not here: TLS, which is below the requests; see `tls`.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
@@ -18,11 +19,11 @@ from tailrace.client.nodes.errors import (
     AuthenticationError,
     UnsupportedVersionError,
 )
-from tailrace.client.nodes.sasl import MECHANISMS, Credentials
-from tailrace.client.nodes.versions import settle_versions
+from tailrace.client.nodes.sasl import Blocking, Login
+from tailrace.client.nodes.versions import VERSION_LIMITS, settle_versions
 from tailrace.protocol.apis import SPOKEN, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.fields import Message
+from tailrace.protocol.fields import Buffer, Message
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
@@ -44,24 +45,30 @@ class Agreement:
     """Seconds for which the connection may be used."""
 
 
-Steps = Generator[tuple[Api, int, Message], Message, Agreement]
-"""Yields requests with their API and version; is sent the answers."""
+Request = tuple[Api, int, Message]
+"""A request with its API and version."""
+
+Step = Request | Blocking
+Steps = Generator[Step, Message | bytes, Agreement]
+"""Yields requests, and is sent their answers; yields work, and is sent its result."""
 
 
-def introduce(credentials: Credentials | None) -> Steps:
-    """Choose the version of each request, and log in if there are credentials.
+def introduce(login: Login | None, host: str, limits: Mapping[int, int] = VERSION_LIMITS) -> Steps:
+    """Choose the version of each request, and log in to the broker at `host` if there is a login.
+
+    `limits` are the highest versions that the client sends, by API key.
 
     Raises:
         UnsupportedVersionError: the broker does not answer ApiVersions.
         AuthenticationError: it refuses the credentials, or fails the check of its own identity.
     """
-    agreement = Agreement(versions=settle_versions((yield from _ask_versions())))
-    if credentials is not None:
-        yield from _log_in(credentials, agreement)
+    agreement = Agreement(versions=settle_versions((yield from _ask_versions()), limits))
+    if login is not None:
+        yield from _log_in(login, host, agreement)
     return agreement
 
 
-def _ask_versions() -> Generator[tuple[Api, int, Message], Message, ApiVersionsResponse]:
+def _ask_versions() -> Generator[Step, Message | bytes, ApiVersionsResponse]:
     api = SPOKEN[ApiKey.API_VERSIONS]
     version = api.last_version
     request = ApiVersionsRequest(
@@ -91,9 +98,9 @@ def _software_version() -> str:
 
 
 def _log_in(
-    credentials: Credentials, agreement: Agreement
-) -> Generator[tuple[Api, int, Message], Message, None]:
-    mechanism = credentials.mechanism
+    login: Login, host: str, agreement: Agreement
+) -> Generator[Step, Message | bytes, None]:
+    mechanism = login.mechanism
     answer = yield SPOKEN[ApiKey.SASL_HANDSHAKE], 1, SaslHandshakeRequest(mechanism=mechanism)
     assert isinstance(answer, SaslHandshakeResponse)
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
@@ -106,19 +113,25 @@ def _log_in(
             f"the broker refused SaslHandshake: {_words(answer.error_code)}; check "
             "security.protocol and the port"
         )
-    tokens = MECHANISMS[mechanism](credentials)
-    token = next(tokens)
+    tokens = login.tokens(host)
+    step = next(tokens)
     while True:
-        challenge = yield from _exchange(token, agreement)
+        received: Buffer
+        if isinstance(step, Blocking):
+            result = yield step
+            assert isinstance(result, bytes)
+            received = result
+        else:
+            received = yield from _exchange(step, agreement, advice=login.advice)
         try:
-            token = tokens.send(challenge)
+            step = tokens.send(received)
         except StopIteration:
             return
 
 
 def _exchange(
-    token: bytes, agreement: Agreement
-) -> Generator[tuple[Api, int, Message], Message, bytes]:
+    token: bytes, agreement: Agreement, *, advice: str
+) -> Generator[Step, Message | bytes, Buffer]:
     """The broker's answer to a token."""
     api = SPOKEN[ApiKey.SASL_AUTHENTICATE]
     version = agreement.versions.get(api.key, 0)
@@ -126,10 +139,7 @@ def _exchange(
     assert isinstance(answer, SaslAuthenticateResponse)
     if answer.error_code:
         said = answer.error_message or _words(answer.error_code)
-        raise AuthenticationError(
-            f"the broker refused the login: {said}; check sasl.username, sasl.password and "
-            "sasl.mechanism"
-        )
+        raise AuthenticationError(f"the broker refused the login: {said}; {advice}")
     if answer.session_lifetime_ms > 0:
         agreement.session_s = answer.session_lifetime_ms / 1000 * SESSION_SHARE
     return answer.auth_bytes

@@ -5,12 +5,13 @@ Not here: when this state changes; see `nodes`.
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tailrace.client.nodes.errors import NodeError
 from tailrace.client.nodes.link import Link
-from tailrace.client.nodes.sasl import Credentials
+from tailrace.client.nodes.sasl import Login
+from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.runtime.network import Socket
 
 NEVER = float("inf")
@@ -48,8 +49,10 @@ class NodesConfig:
     """Most requests per connection (`max.in.flight.requests.per.connection`)."""
     tls: ssl.SSLContext | None = None
     """Context for TLS connections, from `tls_context`; None for plain ones."""
-    credentials: Credentials | None = None
-    """Credentials for SASL; None for connections without it."""
+    credentials: Login | None = None
+    """The login by SASL; None for connections without it."""
+    version_limits: Mapping[int, int] = field(default_factory=lambda: VERSION_LIMITS)
+    """Highest version of each request that the client sends, by API key; the others have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
     send -> SSLObject -> outgoing BIO -> socket          both drive the handshake, and return
     receive_into <- SSLObject <- incoming BIO <- socket  None until it is done
 
-Not here: what a failure means for the connection; see `link`.
+Not here: what a failure means for the connection (`link`), and certificates (`tls_context`).
 
 Invariant: one call moves at most `CHUNK_BYTES` in either direction, so the buffers here stay small.
 """
@@ -11,61 +11,13 @@ Invariant: one call moves at most `CHUNK_BYTES` in either direction, so the buff
 import contextlib
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import cast
 
-from tailrace.errors import ConfigError
 from tailrace.runtime.files import Buffer
 from tailrace.runtime.network import Socket
 
 CHUNK_BYTES = 64 * 1024
 """Four TLS records."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsSettings:
-    """Files in PEM format; an empty name stands for none."""
-
-    truststore_location: str = ""
-    """Trusted certificate authorities (`ssl.truststore.location`); empty: those of the system."""
-    keystore_location: str = ""
-    """Our own certificate chain, for brokers that ask for one (`ssl.keystore.location`)."""
-    key_location: str = ""
-    """Its private key (`ssl.key.location`); empty: it is in the same file."""
-    key_password: str = ""
-    """Password of the key (`ssl.key.password`)."""
-    checks_host: bool = True
-    """Whether a certificate must name the host (`ssl.endpoint.identification.algorithm`)."""
-
-
-def tls_context(settings: TlsSettings) -> ssl.SSLContext:
-    """An SSL context with these settings.
-
-    Raises:
-        ConfigError: a file cannot be read, or is not PEM.
-    """
-    try:
-        context = ssl.create_default_context(cafile=settings.truststore_location or None)
-    except OSError as error:
-        raise ConfigError(
-            [f"ssl.truststore.location: {settings.truststore_location}: {error}; PEM is taken"]
-        ) from error
-    context.check_hostname = settings.checks_host
-    if settings.keystore_location:
-        try:
-            context.load_cert_chain(
-                settings.keystore_location,
-                settings.key_location or None,
-                # A function: with None, OpenSSL would prompt for a password on the terminal.
-                password=lambda: settings.key_password,
-            )
-        except OSError as error:
-            fault = (
-                f"ssl.keystore.location: {settings.keystore_location}: {error}; PEM is taken, and "
-                "ssl.key.password must fit"
-            )
-            raise ConfigError([fault]) from error
-    return context
 
 
 class TlsSocket:

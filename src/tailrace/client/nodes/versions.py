@@ -56,20 +56,62 @@ From that version on, the client has to wait. For requests that are not named he
 """
 
 
-def settle_versions(answer: ApiVersionsResponse) -> dict[int, int]:
-    """The version of each request by API key; requests without a common version are missing."""
+KAFKA_SINCE: Mapping[int, str] = {
+    ApiKey.CREATE_PARTITIONS: "1.0",
+    ApiKey.DESCRIBE_LOG_DIRS: "2.0",
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "2.0",
+    ApiKey.DESCRIBE_ACLS: "2.0",
+    ApiKey.CREATE_ACLS: "2.0",
+    ApiKey.DELETE_ACLS: "2.0",
+    ApiKey.DELETE_GROUPS: "1.1",
+    ApiKey.ELECT_LEADERS: "2.2",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "2.3",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "2.4",
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: "2.4",
+    ApiKey.OFFSET_DELETE: "2.4",
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: "2.6",
+    ApiKey.ALTER_CLIENT_QUOTAS: "2.6",
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "2.7",
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "2.7",
+    ApiKey.UPDATE_FEATURES: "2.7",
+    ApiKey.DESCRIBE_CLUSTER: "2.8",
+    ApiKey.DESCRIBE_PRODUCERS: "2.8",
+    ApiKey.WRITE_TXN_MARKERS: "2.8",
+    ApiKey.UNREGISTER_BROKER: "2.8",
+    ApiKey.DESCRIBE_QUORUM: "3.0",
+    ApiKey.DESCRIBE_TRANSACTIONS: "3.0",
+    ApiKey.LIST_TRANSACTIONS: "3.0",
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: "3.7",
+    ApiKey.CONSUMER_GROUP_DESCRIBE: "3.7",
+    ApiKey.LIST_CONFIG_RESOURCES: "3.7",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "3.8",
+}
+"""The first Apache Kafka that has a version of an API which the client speaks; others: 2.1."""
+
+
+def settle_versions(
+    answer: ApiVersionsResponse, limits: Mapping[int, int] = VERSION_LIMITS
+) -> dict[int, int]:
+    """The version of each request by API key; requests without a common version are missing.
+
+    `limits` are the highest versions that the client sends.
+    """
     settled = {}
     for offered in answer.api_keys:
         api = SPOKEN.get(offered.api_key)
         if api is None:
             continue
-        version = choose_version(api, first=offered.min_version, last=offered.max_version)
+        version = choose_version(
+            api, first=offered.min_version, last=offered.max_version, limits=limits
+        )
         if version is not None:
             settled[int(api.key)] = version
     return settled
 
 
-def choose_version(api: Api, *, first: int, last: int) -> int | None:
+def choose_version(
+    api: Api, *, first: int, last: int, limits: Mapping[int, int] = VERSION_LIMITS
+) -> int | None:
     """The highest version of `api` that a broker with versions `first` to `last` has, or None."""
-    highest = min(api.last_version, last, VERSION_LIMITS.get(api.key, api.last_version))
+    highest = min(api.last_version, last, limits.get(api.key, api.last_version))
     return highest if highest >= max(api.first_version, first) else None

@@ -8,11 +8,13 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final
+from math import ceil
+from typing import Any, ClassVar, Final
 
-from tailrace.client.config import ClientConfig, typed_settings
-from tailrace.config import setting, settings_of, settings_texts
-from tailrace.config.settings import INT32_MAX, INT64_MAX
+from tailrace.client.config import ClientConfig, given_settings, typed_settings
+from tailrace.client.foreign import Client
+from tailrace.config import Setting, setting, settings_of
+from tailrace.config.settings import INT32_MAX, INT64_MAX, Value, settings_by_key
 from tailrace.errors import ConfigError
 from tailrace.model import Acks, Codec
 from tailrace.records.codecs import LEVELS
@@ -23,9 +25,27 @@ _IDEMPOTENT_IN_FLIGHT_MAX: Final = 5
 _numbers = count(1)
 
 
+def _level_setting(codec: Codec) -> Setting:
+    """The level of one codec, by Kafka's name."""
+    levels = LEVELS[codec]
+
+    def is_level(value: Value) -> bool:
+        return value == -1 or value in levels
+
+    return Setting(
+        name=f"compression.{codec.label}.level",
+        default=-1,
+        is_allowed=is_level,
+        rule_text=f"{levels}; -1 for the default",
+        text=f"`compression.level` where `compression.type` is {codec.label}.",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ProducerConfig(ClientConfig):
     """Settings of one producer, checked against each other."""
+
+    client: ClassVar[Client] = Client.PRODUCER
 
     metadata_max_age_ms: int = setting(
         "metadata.max.age.ms",
@@ -83,14 +103,14 @@ class ProducerConfig(ClientConfig):
             "default can be larger than Kafka's 16384."
         ),
     )
-    linger_ms: int = setting(
+    linger_ms: float = setting(
         "linger.ms",
-        default=5,
+        default=5.0,
         low=0,
         high=INT64_MAX,
         text=(
-            "How long a batch waits for more records. It is sent earlier if a caller waits for a "
-            "receipt."
+            "How long a batch waits for more records; may have a fraction. It is sent earlier if a "
+            "caller waits for a receipt."
         ),
     )
     buffer_memory: int = setting(
@@ -140,6 +160,9 @@ class ProducerConfig(ClientConfig):
         text="Compression level of the codec ("
         + "; ".join(f"{codec.label}: {levels}" for codec, levels in LEVELS.items())
         + "); -1 for the codec's default.",
+    )
+    compression_levels: Mapping[Codec, int] = settings_by_key(
+        {codec: _level_setting(codec) for codec in LEVELS}
     )
     partitioner_adaptive_partitioning_enable: bool = setting(
         "partitioner.adaptive.partitioning.enable",
@@ -192,16 +215,17 @@ def parse_producer_config(
 ) -> ProducerConfig:
     """The settings of a producer from names and values; the rest have their defaults.
 
-    See `settings_texts` for what `given` may be; `more` goes over it.
+    See `given_settings` for what `given` and `more` may be.
 
     Raises:
         TypeError: `given` is no mapping.
         ConfigError: unknown names with what may have been meant, bad values, and settings that
             contradict each other; all of them at once.
     """
-    texts = settings_texts(given, more)
     faults: list[str] = []
+    texts = given_settings(given, more, faults=faults)
     typed = typed_settings(ProducerConfig, texts, faults=faults)
+    _settle_level(typed, faults)
     _check_level(typed["compression_type"], typed["compression_level"], faults)
     typed["client_id"] = (
         typed["client_id"] or f"producer-{typed['transactional_id'] or next(_numbers)}"
@@ -211,6 +235,20 @@ def parse_producer_config(
     if faults:
         raise ConfigError(faults)
     return ProducerConfig(**typed)
+
+
+def _settle_level(typed: dict[str, Any], faults: list[str]) -> None:
+    """Take the level of the codec that is used, from one of its two names."""
+    codec = typed["compression_type"]
+    level = typed["compression_levels"].get(codec, -1)
+    if level == -1:
+        return
+    if typed["compression_level"] not in {None, level}:
+        faults.append(
+            f"compression.level: compression.{codec.label}.level has another value; give one of "
+            "them"
+        )
+    typed["compression_level"] = level
 
 
 def _check_level(codec: Codec, level: int | None, faults: list[str]) -> None:
@@ -255,7 +293,7 @@ def _settle_idempotence(typed: dict[str, Any], given: Mapping[str, str], faults:
 
 
 def _settle_delivery(typed: dict[str, Any], given: Mapping[str, str], faults: list[str]) -> None:
-    least = min(INT32_MAX, typed["linger_ms"] + typed["request_timeout_ms"])
+    least = min(INT32_MAX, ceil(typed["linger_ms"]) + typed["request_timeout_ms"])
     if typed["delivery_timeout_ms"] < least:
         if "delivery.timeout.ms" in given:
             faults.append(

@@ -58,3 +58,24 @@ w16Q7upLFJDvq06H36BzpxEN5YChRANCAARIzrMHQoacf3jG5iuU+kfbxWrMbS55
 5Rj4goLyX9k2K5TrfjqOZSe3qy1N8a9uy/qTaEvRZaOlooDwWG35r0/5
 -----END PRIVATE KEY-----
 """
+
+
+def pkcs12(password: str, *, iterations: int = 10_000, has_key: bool = True) -> bytes:
+    """A PKCS12 keystore with BROKER and its key, or a truststore with BROKER; made anew.
+
+    Raises:
+        ImportError: the package cryptography is not installed.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import pkcs12 as format_
+
+    certificate = x509.load_pem_x509_certificate(BROKER.encode())
+    key = serialization.load_pem_private_key(BROKER_KEY.encode(), None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    builder = serialization.PrivateFormat.PKCS12.encryption_builder().kdf_rounds(iterations)
+    encryption = builder.build(password.encode())
+    if not has_key:
+        return format_.serialize_key_and_certificates(None, None, None, [certificate], encryption)
+    return format_.serialize_key_and_certificates(b"broker", key, certificate, None, encryption)

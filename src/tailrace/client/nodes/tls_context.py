@@ -1,0 +1,189 @@
+"""`tls_context`: an SSL context from the settings `ssl.*`.
+
+Not here: the connection (`tls`), and how certificates and keys are read (`keystores`).
+"""
+
+import ssl
+from dataclasses import dataclass, fields
+
+from tailrace.client.nodes.ciphers import restrict
+from tailrace.client.nodes.keystores import Store, as_file, read_pem, read_store
+from tailrace.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """Encryption of a client's connections; an empty text stands for a setting not given."""
+
+    truststore_location: str = ""
+    """File with trusted certificate authorities, PEM or PKCS12; without any, the system's."""
+    truststore_type: str = ""
+    """PEM or PKCS12; empty: by the content."""
+    truststore_password: str = ""
+    """Password of a PKCS12 truststore."""
+    truststore_certificates: str = ""
+    """The authorities themselves, as PEM."""
+    keystore_location: str = ""
+    """File with our own certificate chain, for brokers that ask for one, and mostly its key."""
+    keystore_type: str = ""
+    """PEM or PKCS12; empty: by the content."""
+    keystore_password: str = ""
+    """Password of a PKCS12 keystore."""
+    keystore_certificate_chain: str = ""
+    """The chain itself, as PEM."""
+    keystore_key: str = ""
+    """Its private key, as PEM."""
+    key_location: str = ""
+    """PEM file with the private key, if the keystore does not have it."""
+    key_password: str = ""
+    """Password of the private key."""
+    checks_host: bool = True
+    """Whether a certificate must name the host (`ssl.endpoint.identification.algorithm`)."""
+    enabled_protocols: tuple[str, ...] = ()
+    """Allowed versions of TLS; none: all that are known."""
+    protocol: str = "TLSv1.3"
+    """The newest version."""
+    cipher_suites: tuple[str, ...] = ()
+    """Allowed suites by Java's or OpenSSL's names; none: OpenSSL's choice."""
+
+    def __repr__(self) -> str:
+        given = ", ".join(each.name for each in fields(self) if getattr(self, each.name))
+        return f"TlsSettings({given})"
+
+
+def tls_context(settings: TlsSettings) -> ssl.SSLContext:
+    """An SSL context with these settings.
+
+    Raises:
+        ConfigError: a file cannot be read, a certificate or key is not usable, or settings
+            contradict each other; all of them at once.
+    """
+    faults: list[str] = []
+    trusted = _trusted(settings, faults)
+    try:
+        context = ssl.create_default_context(cadata=trusted or None)
+    except (OSError, ValueError) as error:
+        faults.append(f"{_trust_setting(settings)}: {error}; its PEM certificates are damaged")
+        raise ConfigError(faults) from error
+    context.check_hostname = settings.checks_host
+    faults += restrict(
+        context,
+        versions=settings.enabled_protocols,
+        highest=settings.protocol,
+        suites=settings.cipher_suites,
+    )
+    _present(context, settings, faults)
+    if faults:
+        raise ConfigError(faults)
+    return context
+
+
+def _trusted(settings: TlsSettings, faults: list[str]) -> str:
+    """The authorities as PEM, "" for those of the system."""
+    name = _trust_setting(settings)
+    if settings.truststore_location and settings.truststore_certificates:
+        faults.append(
+            "ssl.truststore.certificates: ssl.truststore.location is given too; give one of them"
+        )
+    if settings.truststore_location:
+        store = _read(
+            name,
+            settings.truststore_location,
+            kind=settings.truststore_type,
+            password=settings.truststore_password,
+            faults=faults,
+        )
+    elif settings.truststore_certificates:
+        store = _parse(name, settings.truststore_certificates, faults)
+    else:
+        return ""
+    if store is not None and not store.certificates:
+        faults.append(f"{name}: there is no certificate; PEM has -----BEGIN CERTIFICATE-----")
+    return "" if store is None else store.certificates
+
+
+def _trust_setting(settings: TlsSettings) -> str:
+    is_file = bool(settings.truststore_location)
+    return "ssl.truststore.location" if is_file else "ssl.truststore.certificates"
+
+
+def _present(context: ssl.SSLContext, settings: TlsSettings, faults: list[str]) -> None:
+    """Give the context our own certificate, if there is one."""
+    is_file = bool(settings.keystore_location)
+    name = "ssl.keystore.location" if is_file else "ssl.keystore.certificate.chain"
+    chain = settings.keystore_certificate_chain
+    if is_file and (chain or settings.keystore_key):
+        faults.append(
+            f"ssl.keystore.{'certificate.chain' if chain else 'key'}: "
+            "ssl.keystore.location is given too; give one of them"
+        )
+        return
+    if is_file:
+        store = _read(
+            name,
+            settings.keystore_location,
+            kind=settings.keystore_type,
+            password=settings.keystore_password,
+            faults=faults,
+        )
+    elif chain or settings.keystore_key or settings.key_location:
+        store = _parse(name, chain, faults)
+    else:
+        return
+    key = _key(settings, store, faults)
+    if store is None or key is None:
+        return
+    if not store.certificates:
+        faults.append(f"{name}: there is no certificate; PEM has -----BEGIN CERTIFICATE-----")
+        return
+    password = "" if store.is_unlocked and key == store.key else settings.key_password
+    with as_file(store.certificates + key) as path:
+        try:
+            # A function: with None, OpenSSL would prompt for a password on the terminal.
+            context.load_cert_chain(path, password=lambda: password)
+        except (OSError, ValueError) as error:
+            faults.append(
+                f"{name}: {getattr(error, 'reason', None) or error}; the key must belong to the "
+                "first certificate, and ssl.key.password must fit"
+            )
+
+
+def _key(settings: TlsSettings, store: Store | None, faults: list[str]) -> str | None:
+    """The private key as PEM; None if there is none, which is a fault."""
+    if settings.keystore_key and settings.key_location:
+        faults.append("ssl.keystore.key: ssl.key.location is given too; give one of them")
+        return None
+    if settings.keystore_key:
+        name, found = "ssl.keystore.key", _parse("ssl.keystore.key", settings.keystore_key, faults)
+    elif settings.key_location:
+        name = "ssl.key.location"
+        found = _read(name, settings.key_location, kind="PEM", password="", faults=faults)
+    elif settings.keystore_location:
+        name, found = "ssl.keystore.location", store
+    else:
+        faults.append("ssl.keystore.key: the key of ssl.keystore.certificate.chain is not given")
+        return None
+    if found is None:
+        return None
+    if not found.key:
+        faults.append(f"{name}: there is no private key; PEM has -----BEGIN PRIVATE KEY-----")
+        return None
+    return found.key
+
+
+def _read(name: str, path: str, *, kind: str, password: str, faults: list[str]) -> Store | None:
+    try:
+        return read_store(path, kind=kind, password=password)
+    except OSError as error:
+        faults.append(f"{name}: {path}: {error.strerror or error}")
+    except ValueError as error:
+        faults.append(f"{name}: {path}: {error}")
+    return None
+
+
+def _parse(name: str, text: str, faults: list[str]) -> Store | None:
+    try:
+        return read_pem(text)
+    except ValueError as error:
+        faults.append(f"{name}: {error}")
+    return None

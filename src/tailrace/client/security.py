@@ -1,0 +1,284 @@
+"""`SecurityConfig`: the settings `security.protocol`, `ssl.*` and `sasl.*` of all clients.
+
+Not here: what the settings of a login mean together (`logins`), how a client encrypts and logs in
+(`nodes`), and settings without counterpart (`foreign`).
+"""
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+from tailrace.client.nodes.tls_context import TlsSettings
+from tailrace.config import Setting, setting, settings_of
+from tailrace.config.settings import INT64_MAX, settings_together
+
+if TYPE_CHECKING:
+    from tailrace.client.nodes.oauth import TokenFunction
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+TOKEN_FUNCTION: Final = "sasl.oauth.token"  # noqa: S105 - the name of a setting
+SAME: Final = {
+    "sasl.oauthbearer.client.id": "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.secret": "sasl.oauthbearer.client.credentials.client.secret",
+}
+"""librdkafka's names that are taken besides Kafka's."""
+
+_SECRETS: Final = ("password", "secret", "jaas", "keystore_key", "oauth_token")
+"""Parts of the names of fields that are never shown."""
+
+_STORES: Final = ("PEM", "PKCS12", "JKS", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SecurityConfig:
+    """Whether and how connections are encrypted, and how the client logs in."""
+
+    security_protocol: str = setting(
+        "security.protocol",
+        default="PLAINTEXT",
+        choices=PROTOCOLS,
+        text="Whether connections are encrypted (SSL), and whether the client logs in (SASL).",
+    )
+    sasl_mechanism: str = setting(
+        "sasl.mechanism",
+        default="PLAIN",
+        choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"),
+        text="How the client logs in.",
+    )
+    sasl_username: str = setting(
+        "sasl.username", default="", text="The user's name, for PLAIN and SCRAM."
+    )
+    sasl_password: str = setting(
+        "sasl.password", default="", text="The user's password, for PLAIN and SCRAM; never logged."
+    )
+    sasl_jaas_config: str = setting(
+        "sasl.jaas.config",
+        default="",
+        text="The login as Java's clients have it, instead of the settings of the mechanism: one "
+        "entry of PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule or Krb5LoginModule; "
+        "never logged.",
+    )
+    sasl_oauth_token: "TokenFunction | None" = settings_together(
+        Setting(
+            name=TOKEN_FUNCTION,
+            default="",
+            text="A function (also a coroutine function) that returns a token for OAUTHBEARER, as "
+            "a str or an `OAuthToken`. It runs on a thread of its own.",
+        )
+    )
+    sasl_oauthbearer_token_endpoint_url: str = setting(
+        "sasl.oauthbearer.token.endpoint.url",
+        default="",
+        text="Address of an identity provider's token endpoint, for OAUTHBEARER with client "
+        "credentials; `https`, or `http` on this machine.",
+    )
+    sasl_oauthbearer_client_id: str = setting(
+        "sasl.oauthbearer.client.credentials.client.id",
+        default="",
+        text="The client's id at the token endpoint; also as `sasl.oauthbearer.client.id`.",
+    )
+    sasl_oauthbearer_client_secret: str = setting(
+        "sasl.oauthbearer.client.credentials.client.secret",
+        default="",
+        text="Its secret; also as `sasl.oauthbearer.client.secret`; never logged.",
+    )
+    sasl_oauthbearer_scope: str = setting(
+        "sasl.oauthbearer.scope",
+        default="",
+        text="Scopes that the token endpoint is asked for, with spaces between.",
+    )
+    sasl_oauthbearer_extensions: tuple[str, ...] = setting(
+        "sasl.oauthbearer.extensions",
+        default=(),
+        text="SASL extensions that are sent with a token of the token endpoint, as NAME=VALUE.",
+    )
+    sasl_oauthbearer_header_urlencode: bool = setting(
+        "sasl.oauthbearer.header.urlencode",
+        default=False,
+        text="URL-encode id and secret for the token endpoint, as RFC 6749 asks.",
+    )
+    https_ca_location: str = setting(
+        "https.ca.location",
+        default="",
+        text="PEM file with the authorities that the token endpoint's certificate is checked "
+        "against; the system's if empty.",
+    )
+    sasl_login_connect_timeout_ms: int = setting(
+        "sasl.login.connect.timeout.ms",
+        default=10000,
+        low=1,
+        high=INT64_MAX,
+        text="How long a connection to the token endpoint may take. (Kafka's default is no limit.)",
+    )
+    sasl_login_read_timeout_ms: int = setting(
+        "sasl.login.read.timeout.ms",
+        default=10000,
+        low=1,
+        high=INT64_MAX,
+        text="How long its whole answer may take. (Kafka's default is no limit.)",
+    )
+    sasl_login_retry_backoff_ms: int = setting(
+        "sasl.login.retry.backoff.ms",
+        default=100,
+        low=0,
+        high=INT64_MAX,
+        text="Pause before the token endpoint is asked again; doubled for each further time.",
+    )
+    sasl_login_retry_backoff_max_ms: int = setting(
+        "sasl.login.retry.backoff.max.ms",
+        default=10000,
+        low=0,
+        high=INT64_MAX,
+        text="How long the token endpoint is asked again until the login fails.",
+    )
+    sasl_kerberos_service_name: str = setting(
+        "sasl.kerberos.service.name",
+        default="",
+        text="First part of the brokers' Kerberos principals, usually `kafka`; for GSSAPI.",
+    )
+    sasl_kerberos_principal: str = setting(
+        "sasl.kerberos.principal",
+        default="",
+        text="The client's Kerberos principal; that of the ticket cache or keytab if empty.",
+    )
+    sasl_kerberos_keytab: str = setting(
+        "sasl.kerberos.keytab",
+        default="",
+        text="Keytab from which tickets are fetched; the ticket cache (`kinit`) if empty.",
+    )
+    ssl_truststore_location: str = setting(
+        "ssl.truststore.location",
+        default="",
+        text="PEM or PKCS12 file with the authorities that brokers' certificates are checked "
+        "against; the system's if empty.",
+    )
+    ssl_truststore_type: str = setting(
+        "ssl.truststore.type",
+        default="",
+        choices=_STORES,
+        text="Type of the truststore; its content decides if empty. JKS has to be converted.",
+    )
+    ssl_truststore_password: str = setting(
+        "ssl.truststore.password",
+        default="",
+        text="Password of a PKCS12 truststore; never logged.",
+    )
+    ssl_truststore_certificates: str = setting(
+        "ssl.truststore.certificates",
+        default="",
+        text="The authorities themselves, in PEM, instead of a file.",
+    )
+    ssl_keystore_location: str = setting(
+        "ssl.keystore.location",
+        default="",
+        text="PEM or PKCS12 file with the client's certificate chain, and its key unless "
+        "`ssl.key.location` or `ssl.keystore.key` has it.",
+    )
+    ssl_keystore_type: str = setting(
+        "ssl.keystore.type",
+        default="",
+        choices=_STORES,
+        text="Type of the keystore; its content decides if empty. JKS has to be converted.",
+    )
+    ssl_keystore_password: str = setting(
+        "ssl.keystore.password", default="", text="Password of a PKCS12 keystore; never logged."
+    )
+    ssl_keystore_certificate_chain: str = setting(
+        "ssl.keystore.certificate.chain",
+        default="",
+        text="The certificate chain itself, in PEM, instead of a file.",
+    )
+    ssl_keystore_key: str = setting(
+        "ssl.keystore.key",
+        default="",
+        text="The private key itself, in PEM; never logged.",
+    )
+    ssl_key_location: str = setting(
+        "ssl.key.location",
+        default="",
+        text="PEM file with the client's private key.",
+    )
+    ssl_key_password: str = setting(
+        "ssl.key.password",
+        default="",
+        text="Password of the private key; never logged.",
+    )
+    ssl_enabled_protocols: tuple[str, ...] = setting(
+        "ssl.enabled.protocols",
+        default=("TLSv1.2", "TLSv1.3"),
+        choices=("TLSv1.2", "TLSv1.3"),
+        text="Versions of TLS that may be used.",
+    )
+    ssl_protocol: str = setting(
+        "ssl.protocol",
+        default="TLSv1.3",
+        choices=("TLSv1.2", "TLSv1.3", "TLS"),
+        text="The newest version of TLS that may be used; TLS for the newest there is.",
+    )
+    ssl_cipher_suites: tuple[str, ...] = setting(
+        "ssl.cipher.suites",
+        default=(),
+        text="Cipher suites that may be used, by Java's or OpenSSL's names; OpenSSL's choice if "
+        "empty.",
+    )
+    ssl_endpoint_identification_algorithm: str = setting(
+        "ssl.endpoint.identification.algorithm",
+        default="https",
+        choices=("https", "HTTPS", "none", ""),
+        text="Check that a broker's certificate has the host's name (https), or not (none, or "
+        "empty).",
+    )
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{each.name}={'***' if is_secret(each.name) else getattr(self, each.name)!r}"
+            for each in fields(self)
+            if getattr(self, each.name)
+        )
+        return f"SecurityConfig({', '.join(shown)})"
+
+
+def is_secret(name: str) -> bool:
+    """Whether a field's value is never shown."""
+    return any(part in name for part in _SECRETS)
+
+
+def take_other_names(texts: MutableMapping[str, str], *, faults: list[str]) -> None:
+    """Put settings of `SAME` under the names that they have here."""
+    for name, ours in SAME.items():
+        if name in texts:
+            put_setting(texts, ours, texts.pop(name), source=name, faults=faults)
+
+
+def put_setting(
+    texts: MutableMapping[str, str], name: str, value: str, *, source: str, faults: list[str]
+) -> None:
+    """Set `name` to a value that `source` has; another value that was given is a fault."""
+    if texts.setdefault(name, value) != value:
+        faults.append(f"{name}: {source} has another value; give one of them")
+
+
+SECURITY_SETTINGS: Final = settings_of(SecurityConfig)
+"""The settings of encryption and login."""
+
+
+def tls_settings(config: SecurityConfig) -> TlsSettings:
+    """The settings of encryption."""
+    algorithm = config.ssl_endpoint_identification_algorithm.lower()
+    return TlsSettings(
+        truststore_location=config.ssl_truststore_location,
+        truststore_type=config.ssl_truststore_type,
+        truststore_password=config.ssl_truststore_password,
+        truststore_certificates=config.ssl_truststore_certificates,
+        keystore_location=config.ssl_keystore_location,
+        keystore_type=config.ssl_keystore_type,
+        keystore_password=config.ssl_keystore_password,
+        keystore_certificate_chain=config.ssl_keystore_certificate_chain,
+        keystore_key=config.ssl_keystore_key,
+        key_location=config.ssl_key_location,
+        key_password=config.ssl_key_password,
+        checks_host=algorithm == "https",
+        enabled_protocols=config.ssl_enabled_protocols,
+        protocol=config.ssl_protocol,
+        cipher_suites=config.ssl_cipher_suites,
+    )

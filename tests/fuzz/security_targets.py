@@ -1,0 +1,120 @@
+"""Fuzz targets of a client's security: texts of settings, and what token endpoints answer."""
+
+import json
+import warnings
+from contextlib import suppress
+
+from tailrace.client.config import parse_client_config
+from tailrace.client.jaas import parse_jaas
+from tailrace.client.nodes.keystores import pem_blocks, read_pkcs12
+from tailrace.client.nodes.oauth import expiry_of, unsecured_token
+from tailrace.client.nodes.oidc import endpoint_fault, read_token
+from tailrace.errors import ConfigError
+from tests.fuzz.engine import FuzzTarget
+from tests.unit.client.nodes.certificates import BROKER, BROKER_LOCKED_KEY, pkcs12
+
+_JAAS = (
+    'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="p";',
+    "OAuthBearerLoginModule required /* c */ clientId='me' clientSecret=\"\\101\\n\" scope=x;",
+    "OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=a unsecuredLoginListClaim_b=|c;",
+    "// k\nKrb5LoginModule required useKeyTab=true keyTab='/etc/k' serviceName=kafka;",
+)
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+def read_jaas(data: bytes) -> object:
+    """Read an entry of sasl.jaas.config."""
+    return parse_jaas(_text(data))
+
+
+def read_login(data: bytes) -> object:
+    """Read the settings of a login whose sasl.jaas.config has any text."""
+    return parse_client_config(
+        {
+            "bootstrap.servers": "b:1",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.jaas.config": _text(data),
+        }
+    )
+
+
+def read_pem_text(data: bytes) -> object:
+    """Read the blocks of a PEM text; what comes of them is read again as it is."""
+    blocks = pem_blocks(_text(data))
+    again = pem_blocks("".join(each.text for each in blocks))
+    assert [each.label for each in again] == [each.label for each in blocks]
+    return blocks
+
+
+def read_keystore(data: bytes) -> object:
+    """Read a PKCS12 file; the package warns of one that is BER and not DER."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return read_pkcs12(data, "secret")
+
+
+def _stores() -> tuple[bytes, ...]:
+    """A cut PKCS12 file and, with the package that reads them, whole ones."""
+    seeds = [bytes.fromhex("3080020103308006092a864886f70d010701a0800400")]
+    with suppress(ImportError):
+        seeds += [pkcs12("secret", iterations=1, has_key=each) for each in (True, False)]
+    return tuple(seeds)
+
+
+def read_url(data: bytes) -> object:
+    """Check the address of a token endpoint."""
+    return endpoint_fault(_text(data))
+
+
+TARGETS = (
+    FuzzTarget(
+        name="sasl.jaas.config",
+        seeds=tuple(each.encode() for each in _JAAS),
+        run=read_jaas,
+        refusals=(ValueError,),
+    ),
+    FuzzTarget(
+        name="login by sasl.jaas.config",
+        seeds=tuple(each.encode() for each in _JAAS),
+        run=read_login,
+        refusals=(ConfigError,),
+    ),
+    FuzzTarget(
+        name="PEM",
+        seeds=((BROKER + BROKER_LOCKED_KEY).encode(), BROKER.replace("\n", "\\n").encode()),
+        run=read_pem_text,
+        refusals=(ValueError,),
+    ),
+    FuzzTarget(
+        name="PKCS12",
+        seeds=_stores(),
+        run=read_keystore,
+        refusals=(ValueError,),
+        share=0.2,
+    ),
+    FuzzTarget(
+        name="answer of a token endpoint",
+        seeds=(
+            json.dumps({"access_token": "a.b.c", "expires_in": 3600, "scope": "x"}).encode(),
+            b'{"access_token": "a", "expires_in": "60"}',
+        ),
+        run=read_token,
+        refusals=(ValueError,),
+    ),
+    FuzzTarget(
+        name="JSON Web Token",
+        seeds=(unsecured_token({"sub": "a"}, lifetime_s=60, wall=lambda: 7.0).value.encode(),),
+        run=lambda data: expiry_of(_text(data)),
+        refusals=(),
+    ),
+    FuzzTarget(
+        name="address of a token endpoint",
+        seeds=(b"https://idp.example.com:8443/oauth/token?a=b", b"http://[::1]:80/"),
+        run=read_url,
+        refusals=(),
+    ),
+)

@@ -1,0 +1,80 @@
+"""A realm of MIT Kerberos on this machine, with a KDC of its own.
+
+It needs the programs of a KDC (Debian: krb5-kdc, krb5-admin-server, krb5-user).
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+from tests.wire.clients import TIMEOUT_S
+
+SBIN = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+KDC = shutil.which("krb5kdc", path=SBIN)
+"""The program, None where it is not installed."""
+
+REALM = "EXAMPLE.COM"
+USER = f"alice@{REALM}"
+SERVICE = f"kafka/localhost@{REALM}"
+
+
+class Realm:
+    """A realm with the user alice and the service kafka, on a port of 127.0.0.1."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.service_keytab = directory / "kafka.keytab"
+        self.user_keytab = directory / "alice.keytab"
+        config = directory / "krb5.conf"
+        config.write_text(
+            f"[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n rdns = false\n"
+            f" dns_canonicalize_hostname = false\n udp_preference_limit = 1\n"
+            f"[realms]\n {REALM} = {{\n  kdc = 127.0.0.1:{port}\n }}\n"
+        )
+        kdc_config = directory / "kdc.conf"
+        kdc_config.write_text(
+            f"[kdcdefaults]\n kdc_listen = 127.0.0.1:{port}\n kdc_tcp_listen = 127.0.0.1:{port}\n"
+            f"[realms]\n {REALM} = {{\n  database_name = {directory}/principal\n"
+            f"  key_stash_file = {directory}/stash\n }}\n"
+            f"[logging]\n kdc = FILE:{directory}/kdc.log\n"
+        )
+        self.environment = {
+            "PATH": SBIN,
+            "KRB5_CONFIG": str(config),
+            "KRB5_KDC_PROFILE": str(kdc_config),
+            "KRB5CCNAME": f"FILE:{directory}/cache",
+            "KRB5_KTNAME": str(self.service_keytab),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Create the database and its principals, and serve."""
+        self.run("kdb5_util", "create", "-s", "-r", REALM, "-P", "master")
+        for principal, keytab in (
+            (USER, self.user_keytab),
+            (SERVICE, self.service_keytab),
+        ):
+            self.run("kadmin.local", "-r", REALM, "addprinc", "-randkey", principal)
+            self.run("kadmin.local", "-r", REALM, "ktadd", "-k", str(keytab), principal)
+        assert KDC is not None
+        self._process = subprocess.Popen(
+            [KDC, "-n", "-r", REALM], env=self.environment, stderr=subprocess.PIPE
+        )
+        assert self._process.stderr is not None
+        assert b"starting" in self._process.stderr.readline()
+
+    def stop(self) -> None:
+        """End the KDC."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate(timeout=TIMEOUT_S)
+
+    def run(self, *command: str) -> None:
+        """Run a program of Kerberos."""
+        subprocess.run(
+            command, env=self.environment, check=True, capture_output=True, timeout=TIMEOUT_S
+        )
