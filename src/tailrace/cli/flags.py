@@ -13,7 +13,7 @@ from typing import Final
 
 from tailrace.errors import ConfigError, DirectoryError, FatalError
 from tailrace.spark.options import names
-from tailrace.spark.options.parse import CLIENT_OPTIONS
+from tailrace.spark.options.parse import CLIENT_OPTIONS, REGISTRY_OPTIONS
 
 _FLAGS: Final = {
     "path": "--data",
@@ -31,10 +31,11 @@ _FLAGS: Final = {
 """Flags by the arguments of jobs and the options of the source."""
 
 _OPTIONS: Final = {
-    name.lower(): name for name in (*names.KNOWN, *CLIENT_OPTIONS, *names.HARMLESS, *names.REFUSED)
+    name.lower(): name
+    for name in (*names.KNOWN, *CLIENT_OPTIONS, *REGISTRY_OPTIONS, *names.HARMLESS, *names.REFUSED)
 }
 
-_PLAIN_WORDS: Final = frozenset({"path", "paths", "columns"})
+_PLAIN_WORDS: Final = frozenset({"path", "paths", "columns", "mode"})
 """Options that are words of other sentences too, so they are replaced where a fault begins only."""
 
 _IN_TEXT: Final = re.compile(

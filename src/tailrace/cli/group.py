@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 import click
@@ -13,6 +12,7 @@ from tailrace.cli.on_cluster import (
     AS_JSON,
     YES,
     Connection,
+    change,
     confirm,
     emit,
     on_cluster,
@@ -20,29 +20,30 @@ from tailrace.cli.on_cluster import (
     say,
 )
 from tailrace.cli.tables import aligned
-from tailrace.client import groups
-from tailrace.client.errors import RemoteFatalError
-from tailrace.client.groups import (
+from tailrace.client.admin import groups
+from tailrace.client.admin.group_offsets import (
+    OffsetReset,
+    delete_group_offsets,
+    list_group_offsets,
+    reset_group_offsets,
+)
+from tailrace.client.admin.groups import (
     EMPTY,
     GroupDescription,
     GroupMember,
     NoSuchGroupError,
-    delete_group,
-    describe_group,
+    delete_groups,
+    describe_groups,
 )
-from tailrace.client.metadata import ClusterReader
-from tailrace.client.offsets import (
+from tailrace.client.admin.offsets import (
     CommittedOffset,
-    FoundOffset,
     LogRange,
     OffsetAt,
     Place,
-    commit_offsets,
-    committed_offsets,
-    delete_offsets,
-    find_offsets,
     log_ranges,
 )
+from tailrace.client.errors import RemoteFatalError
+from tailrace.client.metadata import ClusterReader
 from tailrace.client.topics import find_partitions, led_partitions
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
@@ -66,15 +67,6 @@ _UNITS_MS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reset:
-    """The new offset of one partition."""
-
-    partition: TopicPartition
-    committed: CommittedOffset | None
-    found: FoundOffset
-
-
 @click.group()
 def group() -> None:
     """List and describe groups, reset and delete their offsets, in any Kafka cluster."""
@@ -86,7 +78,7 @@ def group() -> None:
 def list_groups(*, as_json: bool, connection: Connection) -> None:
     """List all groups with type and state."""
     with connection.open() as cluster:
-        found = groups.list_groups(cluster)
+        found = cluster.do(groups.list_groups)
     rows = [("group", "type", "state", "protocol")]
     for each in found:
         fields = {
@@ -121,11 +113,11 @@ def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -
     """
     with connection.open() as cluster:
         for name in dict.fromkeys(names):
-            found = describe_group(cluster, name)
-            committed = committed_offsets(cluster, name)
+            found = cluster.do(describe_groups, [name]).result(name)
+            committed = cluster.do(list_group_offsets, name).results()
             owners = {each: member for member in found.members for each in member.partitions}
             partitions = sorted(committed.keys() | owners.keys())
-            logs = log_ranges(cluster, led_partitions(cluster, partitions))
+            logs = cluster.do(log_ranges, led_partitions(cluster, partitions)).results()
             if as_json:
                 emit(GROUP_FORMAT, "group", _group_fields(found))
                 for member in found.members:
@@ -174,27 +166,22 @@ def reset(
     if all_topics == bool(topics):
         raise click.UsageError("give --topic, once or more, or --all-topics")
     with connection.open() as cluster:
-        committed = committed_offsets(cluster, name)
+        committed = cluster.do(list_group_offsets, name).results()
         partitions = sorted(committed) if all_topics else _chosen(cluster, topics)
         with suppress(NoSuchGroupError):
-            _check_empty(describe_group(cluster, name), change="get other offsets")
-        found = find_offsets(cluster, partitions, at=at, committed=committed)
-        resets = [
-            _Reset(partition=each, committed=committed.get(each), found=found[each])
-            for each in partitions
-            if each in found
-        ]
-        skipped = [str(each) for each in partitions if each not in found]
-        if skipped:
-            say(f"--shift-by: group {name} has committed no offset of {', '.join(skipped)}")
-        if execute:
-            _commit(cluster, name, resets)
+            described = cluster.do(describe_groups, [name]).result(name)
+            _check_empty(described, change="get other offsets")
+        resets = _reset_to(cluster, name, partitions, at=at, execute=execute)
+    skipped = [str(each) for each in partitions if each not in resets]
+    if skipped:
+        say(f"--shift-by: group {name} has committed no offset of {', '.join(skipped)}")
     for line in _resets(resets):
         if not as_json:
             click.echo(line)
     if as_json:
-        for each in resets:
-            emit(GROUP_FORMAT, "reset", {"group": name} | _reset_fields(each, is_done=execute))
+        for partition, each in resets.items():
+            fields = _reset_fields(partition, each, is_done=execute)
+            emit(GROUP_FORMAT, "reset", {"group": name} | fields)
     if not execute:
         say("nothing was changed; add --execute to commit these offsets")
 
@@ -208,10 +195,11 @@ def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Conn
     """Delete groups without members, with their committed offsets."""
     with connection.open() as cluster:
         for each in dict.fromkeys(names):
-            _check_empty(describe_group(cluster, each), change="be deleted")
+            described = cluster.do(describe_groups, [each]).result(each)
+            _check_empty(described, change="be deleted")
         confirm(f"Delete {', '.join(names)} with all committed offsets?", yes=yes)
         for each in dict.fromkeys(names):
-            delete_group(cluster, each)
+            change(cluster, delete_groups, [each]).results()
             if as_json:
                 emit(GROUP_FORMAT, "deleted", {"group": each})
             else:
@@ -234,13 +222,13 @@ def delete_committed(
     with connection.open() as cluster:
         chosen = [
             each
-            for each in committed_offsets(cluster, name)
+            for each in cluster.do(list_group_offsets, name).results()
             if each.topic in wanted and each.partition in (wanted[each.topic] or (each.partition,))
         ]
         if not chosen:
             raise FatalError(f"group {name} has committed no offset of {', '.join(topics)}")
         confirm(f"Delete the offsets of {', '.join(map(str, chosen))}?", yes=yes)
-        delete_offsets(cluster, name, chosen)
+        change(cluster, delete_group_offsets, name, chosen).results()
     for each in chosen:
         if as_json:
             place = {"group": name, "topic": each.topic, "partition": each.partition}
@@ -301,26 +289,34 @@ def _check_empty(group: GroupDescription, *, change: str) -> None:
         )
 
 
-def _commit(cluster: ClusterReader, name: str, resets: Sequence[_Reset]) -> None:
+def _reset_to(
+    cluster: ClusterReader,
+    name: str,
+    partitions: Sequence[TopicPartition],
+    *,
+    at: OffsetAt,
+    execute: bool,
+) -> dict[TopicPartition, OffsetReset]:
 
-    offsets = {each.partition: CommittedOffset(offset=each.found.within) for each in resets}
-    try:
-        commit_offsets(cluster, name, offsets)
-    except RemoteFatalError as error:
-        if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
-            raise
-        raise FatalError(
-            f"a consumer has joined group {name} meanwhile, so nothing was reset: stop it first"
-        ) from error
+    if execute:
+        outcomes = change(cluster, reset_group_offsets, name, partitions, to=at)
+    else:
+        outcomes = cluster.do(reset_group_offsets, name, partitions, to=at, validate_only=True)
+    for error in outcomes.errors.values():
+        if isinstance(error, RemoteFatalError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID:
+            raise FatalError(
+                f"a consumer has joined group {name} meanwhile, so nothing was reset: stop it first"
+            ) from error
+    return outcomes.results()
 
 
-def _resets(resets: Sequence[_Reset]) -> Iterator[str]:
+def _resets(resets: Mapping[TopicPartition, OffsetReset]) -> Iterator[str]:
     rows = [("partition", "committed", "new", "earliest", "latest", "")]
-    for each in resets:
+    for partition, each in resets.items():
         outside = each.found.offset != each.found.within
         rows.append(
             (
-                str(each.partition),
+                str(partition),
                 "-" if each.committed is None else str(each.committed.offset),
                 str(each.found.within),
                 str(each.found.log.start),
@@ -331,10 +327,12 @@ def _resets(resets: Sequence[_Reset]) -> Iterator[str]:
     yield from aligned(rows, right=(1, 2, 3, 4))
 
 
-def _reset_fields(each: _Reset, *, is_done: bool) -> dict[str, object]:
+def _reset_fields(
+    partition: TopicPartition, each: OffsetReset, *, is_done: bool
+) -> dict[str, object]:
     return {
-        "topic": each.partition.topic,
-        "partition": each.partition.partition,
+        "topic": partition.topic,
+        "partition": partition.partition,
         "committed_offset": None if each.committed is None else each.committed.offset,
         "new_offset": each.found.within,
         "wanted_offset": each.found.offset,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import click
 
@@ -21,7 +21,10 @@ from tailrace.errors import ConfigError
 
 if TYPE_CHECKING:
     from tailrace.client.metadata import ClusterReader
+    from tailrace.client.steps import Call, Steps
 
+P = ParamSpec("P")
+T = TypeVar("T")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 AS_JSON = click.option(
@@ -134,6 +137,24 @@ def confirm(question: str, *, yes: bool) -> None:
     if not click.confirm(question, err=True):
         say("nothing was changed")
         sys.exit(_EXIT_REFUSED)
+
+
+def change(
+    cluster: "ClusterReader",
+    operation: Callable[Concatenate["Call", P], "Steps[T]"],
+    /,
+    *arguments: P.args,
+    **options: P.kwargs,
+) -> T:
+    """The result of an operation that changes the cluster; Ctrl-C says that it may be done.
+
+    Raises: what the operation raises.
+    """
+    try:
+        return cluster.do(operation, *arguments, **options)
+    except KeyboardInterrupt:
+        say("no answer has come, so the change may be made or not; look before you repeat it")
+        raise
 
 
 def say(message: str) -> None:

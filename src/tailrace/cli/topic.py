@@ -4,21 +4,27 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
-from tailrace.cli.on_cluster import AS_JSON, YES, Connection, confirm, emit, on_cluster
+from tailrace.cli.on_cluster import AS_JSON, YES, Connection, change, confirm, emit, on_cluster
 from tailrace.cli.tables import aligned
-from tailrace.client.configs import alter_topic_configs, topic_configs
-from tailrace.client.metadata import PartitionDescription, TopicDescription
-from tailrace.client.offsets import LogRange, log_ranges
-from tailrace.client.topics import (
-    add_partitions,
-    add_topic,
-    delete_topic,
-    find_topic,
-    led_partitions,
+from tailrace.client.admin.configs import (
+    ConfigResource,
+    describe_configs,
+    incremental_alter_configs,
 )
+from tailrace.client.admin.offsets import LogRange, log_ranges
+from tailrace.client.admin.topics import (
+    NewTopic,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    list_topics,
+)
+from tailrace.client.metadata import PartitionDescription, TopicDescription
+from tailrace.client.topics import find_topic, led_partitions
 from tailrace.config import parse_assignments
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
+from tailrace.protocol.config_resources import ResourceType
 
 TOPIC_FORMAT = "tailrace.topic/1"
 
@@ -56,13 +62,8 @@ def create(
     """Create a topic."""
     settings = _assignments(configs)
     with connection.open() as cluster:
-        add_topic(
-            cluster,
-            name,
-            partition_count=partitions or -1,
-            replication_factor=replication_factor or -1,
-            settings=settings,
-        )
+        new = NewTopic(name, partitions or -1, replication_factor or -1, settings)
+        change(cluster, create_topics, [new]).results()
     if as_json:
         emit(TOPIC_FORMAT, "created", {"topic": name})
     else:
@@ -72,10 +73,10 @@ def create(
 @topic.command("list")
 @AS_JSON
 @on_cluster
-def list_topics(*, as_json: bool, connection: Connection) -> None:
+def list_all(*, as_json: bool, connection: Connection) -> None:
     """List all topics, with those of Kafka's own."""
     with connection.open() as cluster:
-        found = sorted(cluster.topics().values(), key=lambda each: each.name)
+        found = cluster.do(list_topics)
     rows = [("topic", "partitions", "replicas", "")]
     for each in found:
         replicas = max((len(part.replicas) for part in each.partitions), default=0)
@@ -100,13 +101,14 @@ def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -
     """
     with connection.open() as cluster:
         found = [find_topic(cluster, each) for each in dict.fromkeys(names)]
-        configs = topic_configs(cluster, [each.name for each in found])
+        configs = cluster.do(describe_configs, [_resource(each.name) for each in found]).results()
         parts = [
             TopicPartition(each.name, part.partition) for each in found for part in each.partitions
         ]
-        logs = log_ranges(cluster, led_partitions(cluster, parts))
+        logs = cluster.do(log_ranges, led_partitions(cluster, parts)).results()
     for each in found:
-        own = {config.name: config.value for config in configs.get(each.name, ()) if config.is_own}
+        entries = configs[_resource(each.name)].values()
+        own = {config.name: config.value for config in entries if config.is_own}
         ranges = [logs.get(TopicPartition(each.name, part.partition)) for part in each.partitions]
         if not as_json:
             for line in _lines(each, own, ranges):
@@ -156,9 +158,10 @@ def alter(
                 f"give at least {count + 1}"
             )
         if values or unset:
-            alter_topic_configs(cluster, name, values=values, unset=unset)
+            changes = {**values, **dict.fromkeys(unset)}
+            change(cluster, incremental_alter_configs, {_resource(name): changes}).results()
         if partitions is not None:
-            add_partitions(cluster, name, partitions)
+            change(cluster, create_partitions, {name: partitions}).results()
     if as_json:
         changed = {"topic": name, "set": values, "unset": list(unset), "partitions": partitions}
         emit(TOPIC_FORMAT, "altered", changed)
@@ -178,11 +181,15 @@ def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Conn
         listed = ", ".join(f"{each.name} ({_count(each)})" for each in found)
         confirm(f"Delete {listed} with all records?", yes=yes)
         for each in found:
-            delete_topic(cluster, each.name)
+            change(cluster, delete_topics, [each.name]).results()
             if as_json:
                 emit(TOPIC_FORMAT, "deleted", {"topic": each.name})
             else:
                 click.echo(f"deleted topic {each.name}")
+
+
+def _resource(topic: str) -> ConfigResource:
+    return ConfigResource(ResourceType.TOPIC, topic)
 
 
 def _assignments(given: tuple[str, ...]) -> dict[str, str]:

@@ -6,12 +6,18 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from tailrace.cli.on_cluster import AS_JSON, YES, Connection, confirm, emit, on_cluster, say
+from tailrace.cli.on_cluster import AS_JSON, YES, Connection, change, confirm, emit, on_cluster, say
 from tailrace.cli.tables import aligned
-from tailrace.client import transactions
+from tailrace.client.admin import transactions
+from tailrace.client.admin.topics import list_topics
+from tailrace.client.admin.transactions import (
+    ProducerState,
+    abort_transaction,
+    describe_transactions,
+    find_hanging_transactions,
+)
 from tailrace.client.metadata import ClusterReader
 from tailrace.client.topics import find_partitions, find_topic
-from tailrace.client.transactions import ProducerState, abort_at, describe_transaction
 from tailrace.model import TopicPartition
 from tailrace.offline.show import iso_time, printable
 
@@ -40,7 +46,7 @@ def list_transactions(*, states: tuple[str, ...], as_json: bool, connection: Con
     """List the transactional ids with their state."""
     with connection.open() as cluster:
         try:
-            found = transactions.list_transactions(cluster, states=states)
+            found = cluster.do(transactions.list_transactions, states=states)
         except transactions.UnknownStateError as error:
             raise click.UsageError(f"--state: {error}") from error
     rows = [("transactional id", "coordinator", "producer", "state")]
@@ -72,7 +78,8 @@ def list_transactions(*, states: tuple[str, ...], as_json: bool, connection: Con
 def describe(transactional_id: str, *, as_json: bool, connection: Connection) -> None:
     """Show the producer, state and partitions of a transactional id."""
     with connection.open() as cluster:
-        found = describe_transaction(cluster, transactional_id)
+        told = cluster.do(describe_transactions, [transactional_id])
+    found = told.result(transactional_id)
     is_open = found.start_ms >= 0
     if as_json:
         fields = {
@@ -115,8 +122,8 @@ def find_hanging(
     """
     now_ms = int(time.time() * 1000)
     with connection.open() as cluster:
-        found = transactions.find_hanging(
-            cluster,
+        found = cluster.do(
+            find_hanging_transactions,
             _partitions(cluster, topics),
             now_ms=now_ms,
             open_for_ms=minutes * _MINUTE_MS,
@@ -160,7 +167,7 @@ def abort(
     with connection.open() as cluster:
         (place,) = find_partitions(cluster, topic, (partition,))
         confirm(f"Abort the transaction of {place} from offset {start_offset} on?", yes=yes)
-        found = abort_at(cluster, place, start_offset)
+        found = change(cluster, abort_transaction, place, start_offset)
     if as_json:
         emit(TRANSACTION_FORMAT, "aborted", _state_fields(found))
     else:
@@ -175,7 +182,7 @@ def _partitions(cluster: ClusterReader, topics: Sequence[str]) -> list[TopicPart
     if topics:
         found = [find_topic(cluster, each) for each in dict.fromkeys(topics)]
     else:
-        found = sorted(cluster.topics().values(), key=lambda each: each.name)
+        found = [*cluster.do(list_topics)]
     partitions = []
     for each in found:
         for part in each.partitions:

@@ -8,32 +8,34 @@ from typing import Any
 import pytest
 
 from tailrace.client import ClusterReader, RemoteFatalError, RemoteRetriableError
-from tailrace.client.errors import NoSuchPartitionError, NoSuchTopicError
-from tailrace.client.groups import (
+from tailrace.client.admin.group_offsets import (
+    alter_group_offsets,
+    delete_group_offsets,
+    list_group_offsets,
+)
+from tailrace.client.admin.groups import (
     NoSuchGroupError,
-    delete_group,
-    describe_group,
+    delete_groups,
+    describe_groups,
     list_groups,
 )
-from tailrace.client.offsets import (
+from tailrace.client.admin.offsets import (
     CommittedOffset,
     FoundOffset,
     LogRange,
     OffsetAt,
     Place,
-    commit_offsets,
-    committed_offsets,
-    delete_offsets,
     find_offsets,
 )
-from tailrace.client.topics import find_or_create_topic, find_partitions, led_partitions
-from tailrace.client.transactions import (
+from tailrace.client.admin.transactions import (
     NoSuchTransactionError,
-    abort_at,
-    describe_transaction,
-    find_hanging,
+    abort_transaction,
+    describe_transactions,
+    find_hanging_transactions,
     list_transactions,
 )
+from tailrace.client.errors import NoSuchPartitionError, NoSuchTopicError
+from tailrace.client.topics import find_or_create_topic, find_partitions, led_partitions
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.codec import encode
@@ -135,7 +137,7 @@ def test_groups_of_all_brokers_are_listed() -> None:
                 )
             ),
         )  # fmt: skip
-        found = list_groups(at.client)
+        found = at.client.do(list_groups)
         assert [(each.group, each.type, each.state) for each in found] == [
             ("a", "classic", "Empty"),
             ("z", "classic", "Empty"),
@@ -156,7 +158,7 @@ def test_a_group_of_the_consumer_protocol_is_described() -> None:
         )
         answer = consumers.ConsumerGroupDescribeResponse(groups=(group,))
         at.on(ApiKey.CONSUMER_GROUP_DESCRIBE, lambda *_: answer)
-        found = describe_group(at.client, "g")
+        found = at.client.do(describe_groups, ["g"]).result("g")
         assert (found.type, found.state, found.assignor) == ("consumer", "Stable", "uniform")
         assert found.members[0].partitions == (FLIGHTS, TopicPartition("flights", 1))
 
@@ -167,7 +169,7 @@ def test_a_group_of_the_classic_protocol_is_described() -> None:
         at.on(ApiKey.CONSUMER_GROUP_DESCRIBE, no_such_consumers)
         answer = classic_answer("Stable", assignment(0), b"")
         at.on(ApiKey.DESCRIBE_GROUPS, lambda *_: answer)
-        found = describe_group(at.client, "g")
+        found = at.client.do(describe_groups, ["g"]).result("g")
         assert (found.type, found.assignor) == ("classic", "range")
         assert [each.partitions for each in found.members] == [(FLIGHTS,), ()]
 
@@ -177,7 +179,7 @@ def test_a_broker_without_the_consumer_protocol_has_classic_groups() -> None:
     with stage() as at:
         at.cluster.versions[ApiKey.CONSUMER_GROUP_DESCRIBE] = -1
         at.on(ApiKey.DESCRIBE_GROUPS, lambda *_: classic_answer("Empty"))
-        assert describe_group(at.client, "g").state == "Empty"
+        assert at.client.do(describe_groups, ["g"]).result("g").state == "Empty"
 
 
 def test_a_dead_group_does_not_exist() -> None:
@@ -186,7 +188,7 @@ def test_a_dead_group_does_not_exist() -> None:
         at.on(ApiKey.CONSUMER_GROUP_DESCRIBE, no_such_consumers)
         at.on(ApiKey.DESCRIBE_GROUPS, lambda *_: classic_answer("Dead"))
         with pytest.raises(NoSuchGroupError, match="'g' does not exist"):
-            describe_group(at.client, "g")
+            at.client.do(describe_groups, ["g"]).result("g")
 
 
 def test_a_coordinator_that_has_moved_is_looked_up_again() -> None:
@@ -202,7 +204,7 @@ def test_a_coordinator_that_has_moved_is_looked_up_again() -> None:
             return DeleteGroupsResponse(results=(result,))
 
         at.on(ApiKey.DELETE_GROUPS, answer)
-        delete_group(at.client, "g")
+        at.client.do(delete_groups, ["g"]).results()
         assert [node for node, _ in at.asked] == [1, 2]
 
 
@@ -213,7 +215,7 @@ def test_a_group_with_members_is_not_deleted() -> None:
         answer = DeleteGroupsResponse(results=(result,))
         at.on(ApiKey.DELETE_GROUPS, lambda *_: answer)
         with pytest.raises(RemoteFatalError) as raised:
-            delete_group(at.client, "g")
+            at.client.do(delete_groups, ["g"]).results()
         assert raised.value.code == ErrorCode.NON_EMPTY_GROUP
 
 
@@ -233,7 +235,7 @@ def test_committed_offsets_are_read_in_both_forms(version: int) -> None:
         group = offset_fetch.OffsetFetchResponseGroup(group_id="g", topics=(topics,))
         answer = offset_fetch.OffsetFetchResponse(topics=(topic,), groups=(group,))
         at.on(ApiKey.OFFSET_FETCH, lambda *_: answer)
-        assert committed_offsets(at.client, "g") == {
+        assert at.client.do(list_group_offsets, "g").results() == {
             FLIGHTS: CommittedOffset(offset=7, leader_epoch=2)
         }
 
@@ -251,7 +253,7 @@ def test_offsets_are_committed_without_a_member() -> None:
 
         at.on(ApiKey.OFFSET_COMMIT, answer)
         with pytest.raises(RemoteFatalError, match="for flights-0") as raised:
-            commit_offsets(at.client, "g", {FLIGHTS: CommittedOffset(offset=5)})
+            at.client.do(alter_group_offsets, "g", {FLIGHTS: CommittedOffset(offset=5)}).results()
         assert raised.value.code == ErrorCode.UNKNOWN_MEMBER_ID
         (_, request) = at.asked[0]
         assert (request.member_id, request.generation_id_or_member_epoch) == ("", -1)
@@ -268,7 +270,7 @@ def test_offsets_that_members_read_are_not_deleted() -> None:
         answer = offset_delete.OffsetDeleteResponse(topics=(topic,))
         at.on(ApiKey.OFFSET_DELETE, lambda *_: answer)
         with pytest.raises(RemoteFatalError, match="flights-0"):
-            delete_offsets(at.client, "g", [FLIGHTS])
+            at.client.do(delete_group_offsets, "g", [FLIGHTS]).results()
 
 
 @pytest.mark.parametrize(
@@ -287,15 +289,15 @@ def test_places_become_offsets(place: OffsetAt, offset: int) -> None:
     with stage() as at:
         at.cluster.flights.write(30)
         committed = {FLIGHTS: CommittedOffset(offset=5)}
-        found = find_offsets(at.client, [FLIGHTS], at=place, committed=committed)
+        found = at.client.do(find_offsets, [FLIGHTS], at=place, committed=committed)
         assert found == {FLIGHTS: FoundOffset(offset, LogRange(0, 30))}
-        assert found[FLIGHTS].within == min(max(offset, 0), 30)
+        assert found.result(FLIGHTS).within == min(max(offset, 0), 30)
 
 
 def test_a_partition_without_a_committed_offset_is_not_shifted() -> None:
     """There is nothing to count from."""
     with stage() as at:
-        assert find_offsets(at.client, [FLIGHTS], at=OffsetAt(Place.FROM_COMMITTED, 3)) == {}
+        assert at.client.do(find_offsets, [FLIGHTS], at=OffsetAt(Place.FROM_COMMITTED, 3)) == {}
 
 
 def test_a_topic_that_does_not_exist_is_told_with_those_that_do() -> None:
@@ -350,13 +352,15 @@ def with_transactions(at: Stage, **partitions: int) -> None:
         return listed.ListTransactionsResponse(transaction_states=states)
 
     def description(_: ScriptedNode, body: Any) -> Message:
-        (name,) = body.transactional_ids
-        topic = described.TopicData(topic="flights", partitions=(partitions[name],))
-        found = described.TransactionState(
-            transactional_id=name, transaction_state="Ongoing", producer_id=int(name[1:]),
-            transaction_start_time_ms=5, topics=(topic,),
+        found = tuple(
+            described.TransactionState(
+                transactional_id=name, transaction_state="Ongoing", producer_id=int(name[1:]),
+                transaction_start_time_ms=5,
+                topics=(described.TopicData(topic="flights", partitions=(partitions[name],)),),
+            )
+            for name in body.transactional_ids
         )  # fmt: skip
-        return described.DescribeTransactionsResponse(transaction_states=(found,))
+        return described.DescribeTransactionsResponse(transaction_states=found)
 
     at.on(ApiKey.LIST_TRANSACTIONS, listing)
     at.on(ApiKey.DESCRIBE_TRANSACTIONS, description)
@@ -371,7 +375,7 @@ def test_a_transaction_hangs_if_its_coordinator_does_not_know_it() -> None:
             state(4, start=40, at_ms=young), state(5, start=-1),
         )  # fmt: skip
         with_transactions(at, p1=0, p2=7)
-        found = find_hanging(at.client, [FLIGHTS], now_ms=10 * HOUR_MS)
+        found = at.client.do(find_hanging_transactions, [FLIGHTS], now_ms=10 * HOUR_MS)
         assert [each.transaction_start_offset for each in found] == [20, 30]
 
 
@@ -379,7 +383,7 @@ def test_no_coordinator_is_asked_where_no_transaction_is_old() -> None:
     """The partitions' leaders alone tell that nothing hangs."""
     with stage() as at:
         with_producers(at, state(1, start=10, at_ms=HOUR_MS))
-        assert find_hanging(at.client, [FLIGHTS], now_ms=HOUR_MS) == []
+        assert at.client.do(find_hanging_transactions, [FLIGHTS], now_ms=HOUR_MS) == []
         assert len(at.asked) == 1
 
 
@@ -395,7 +399,7 @@ def test_an_abort_writes_a_marker_for_the_producer_of_the_transaction() -> None:
             return markers.WriteTxnMarkersResponse(markers=(result,))
 
         at.on(ApiKey.WRITE_TXN_MARKERS, answer)
-        assert abort_at(at.client, FLIGHTS, 20).producer_id == 9
+        assert at.client.do(abort_transaction, FLIGHTS, 20).producer_id == 9
         ((_, request),) = [each for each in at.asked if hasattr(each[1], "markers")]
         (marker,) = request.markers
         written = (marker.producer_id, marker.producer_epoch, marker.transaction_result)
@@ -408,10 +412,10 @@ def test_an_abort_needs_a_transaction_that_begins_there() -> None:
     with stage() as at:
         with_producers(at, state(9, start=20), state(8, start=10))
         with pytest.raises(NoSuchTransactionError, match="that are open begin at 10, 20"):
-            abort_at(at.client, FLIGHTS, 15)
+            at.client.do(abort_transaction, FLIGHTS, 15)
         with_producers(at)
         with pytest.raises(NoSuchTransactionError, match="none is open"):
-            abort_at(at.client, FLIGHTS, 15)
+            at.client.do(abort_transaction, FLIGHTS, 15)
 
 
 def test_an_unknown_transactional_id_is_told() -> None:
@@ -423,7 +427,7 @@ def test_an_unknown_transactional_id_is_told() -> None:
         answer = described.DescribeTransactionsResponse(transaction_states=(found,))
         at.on(ApiKey.DESCRIBE_TRANSACTIONS, lambda *_: answer)
         with pytest.raises(NoSuchTransactionError, match="'x' does not exist"):
-            describe_transaction(at.client, "x")
+            at.client.do(describe_transactions, ["x"]).result("x")
 
 
 def test_a_cluster_in_trouble_is_asked_again_and_then_given_up() -> None:
@@ -432,8 +436,8 @@ def test_a_cluster_in_trouble_is_asked_again_and_then_given_up() -> None:
         busy = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         at.on(ApiKey.LIST_GROUPS, lambda *_: busy)
         with pytest.raises(RemoteRetriableError, match="was asked for its groups"):
-            list_groups(at.client)
-        assert len(at.asked) == 7
+            at.client.do(list_groups)
+        assert [node for node, _ in at.asked].count(1) == 7
 
 
 def test_all_transactions_are_listed_in_their_order() -> None:
@@ -447,7 +451,7 @@ def test_all_transactions_are_listed_in_their_order() -> None:
             return listed.ListTransactionsResponse(transaction_states=(one,))
 
         at.on(ApiKey.LIST_TRANSACTIONS, listing)
-        found = list_transactions(at.client)
+        found = at.client.do(list_transactions)
         assert [(each.transactional_id, each.producer_id) for each in found] == [
             ("t1", 2),
             ("t2", 1),

@@ -1,0 +1,143 @@
+"""`Admin` and `AsyncAdmin`: administer any Kafka cluster; each operation is written once.
+
+    topics, configs, groups, ...   operations: generators of steps (`client.steps`), without I/O
+    items                          retries item by item, and the limits of a call
+    outcomes                       one outcome for each item
+    operations                     the list of operations, which both clients have as methods
+    blocking, aio                  `Admin` for threads, `AsyncAdmin` for an event loop
+
+A name below loads its module when it is first used: a command that lists topics needs no ACLs.
+
+Not here: which broker gets a request (`client.routes`), and connections (`client.nodes`).
+"""
+
+from importlib import import_module
+
+TYPE_CHECKING = False
+"""A copy of `typing.TYPE_CHECKING`, as in `tailrace`."""
+
+if TYPE_CHECKING:
+    from tailrace.client.admin.acls import (
+        AclBinding,
+        AclFilter,
+        AclOperation,
+        AclResource,
+        PatternType,
+        Permission,
+    )
+    from tailrace.client.admin.aio import AsyncAdmin
+    from tailrace.client.admin.blocking import Admin
+    from tailrace.client.admin.cluster import FeatureUpdate, UpgradeType
+    from tailrace.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource
+    from tailrace.client.admin.groups import GroupDescription, GroupListing, NoSuchGroupError
+    from tailrace.client.admin.log_dirs import Replica
+    from tailrace.client.admin.offsets import CommittedOffset, ListedOffset, OffsetAt, Place
+    from tailrace.client.admin.outcomes import (
+        ClosedAdminError,
+        IncompleteAnswerError,
+        ItemErrors,
+        OperationTimeoutError,
+        Outcomes,
+        UnknownOutcomeError,
+    )
+    from tailrace.client.admin.quotas import AnyName, QuotaEntity
+    from tailrace.client.admin.replicas import ElectionType
+    from tailrace.client.admin.shortcut import create_topic
+    from tailrace.client.admin.topics import CreatedTopic, NewPartitions, NewTopic
+    from tailrace.client.admin.transactions import NoSuchTransactionError
+    from tailrace.client.admin.users import ScramDeletion, ScramMechanism, ScramUpsertion
+    from tailrace.protocol.config_resources import ResourceType
+
+_MODULES = {
+    "AclBinding": "acls",
+    "AclFilter": "acls",
+    "AclOperation": "acls",
+    "AclResource": "acls",
+    "Admin": "blocking",
+    "AnyName": "quotas",
+    "AsyncAdmin": "aio",
+    "ClosedAdminError": "outcomes",
+    "CommittedOffset": "offsets",
+    "ConfigChange": "configs",
+    "ConfigEntry": "configs",
+    "ConfigResource": "configs",
+    "CreatedTopic": "topics",
+    "ElectionType": "replicas",
+    "FeatureUpdate": "cluster",
+    "GroupDescription": "groups",
+    "GroupListing": "groups",
+    "IncompleteAnswerError": "outcomes",
+    "ItemErrors": "outcomes",
+    "ListedOffset": "offsets",
+    "NewPartitions": "topics",
+    "NewTopic": "topics",
+    "NoSuchGroupError": "groups",
+    "NoSuchTransactionError": "transactions",
+    "OffsetAt": "offsets",
+    "OperationTimeoutError": "outcomes",
+    "Outcomes": "outcomes",
+    "PatternType": "acls",
+    "Permission": "acls",
+    "Place": "offsets",
+    "QuotaEntity": "quotas",
+    "Replica": "log_dirs",
+    "ResourceType": "configs",
+    "ScramDeletion": "users",
+    "ScramMechanism": "users",
+    "ScramUpsertion": "users",
+    "UnknownOutcomeError": "outcomes",
+    "UpgradeType": "cluster",
+    "create_topic": "shortcut",
+}
+
+__all__ = [
+    "AclBinding",
+    "AclFilter",
+    "AclOperation",
+    "AclResource",
+    "Admin",
+    "AnyName",
+    "AsyncAdmin",
+    "ClosedAdminError",
+    "CommittedOffset",
+    "ConfigChange",
+    "ConfigEntry",
+    "ConfigResource",
+    "CreatedTopic",
+    "ElectionType",
+    "FeatureUpdate",
+    "GroupDescription",
+    "GroupListing",
+    "IncompleteAnswerError",
+    "ItemErrors",
+    "ListedOffset",
+    "NewPartitions",
+    "NewTopic",
+    "NoSuchGroupError",
+    "NoSuchTransactionError",
+    "OffsetAt",
+    "OperationTimeoutError",
+    "Outcomes",
+    "PatternType",
+    "Permission",
+    "Place",
+    "QuotaEntity",
+    "Replica",
+    "ResourceType",
+    "ScramDeletion",
+    "ScramMechanism",
+    "ScramUpsertion",
+    "UnknownOutcomeError",
+    "UpgradeType",
+    "create_topic",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'tailrace.client.admin' has no attribute {name!r}")
+    return getattr(import_module(f"tailrace.client.admin.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,291 @@
+"""Access control lists: who may do what with which resource.
+
+    reading = AclBinding(AclResource.TOPIC, "flights", "User:alice", AclOperation.READ)
+    admin.create_acls([reading]).results()
+    admin.describe_acls(AclFilter(principal="User:alice"))
+
+A resource name is a topic, a group, a transactional id, a user, or `kafka-cluster`; with
+`PatternType.PREFIXED` it is the beginning of names.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeVar
+
+from tailrace.client.admin.items import Question, all_of, ask_one, for_each
+from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.errors import error_for
+from tailrace.client.routes import ANY
+from tailrace.client.steps import Call, Steps
+from tailrace.errors import TailraceError
+from tailrace.protocol.messages.create_acls import (
+    AclCreation,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from tailrace.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from tailrace.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+E = TypeVar("E", bound=IntEnum)
+
+
+class AclResource(IntEnum):
+    """Kinds of resources with access control lists, by Kafka's number."""
+
+    UNKNOWN = 0
+    """A kind that this version does not know."""
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """Kinds of names in bindings, by Kafka's number (KIP-290)."""
+
+    UNKNOWN = 0
+    ANY = 1
+    """In a filter: every kind."""
+    MATCH = 2
+    """In a filter: every binding that applies to a resource of that name."""
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(IntEnum):
+    """Operations on resources, by Kafka's number."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Permission(IntEnum):
+    """Whether a binding allows or denies, by Kafka's number."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AclBinding:
+    """One entry: a principal may, or may not, do an operation with a resource."""
+
+    resource: AclResource
+    """Kind of the resource."""
+    name: str
+    """Its name."""
+    principal: str
+    """`User:alice`, or `User:*` for everybody."""
+    operation: AclOperation
+    """The operation that is allowed or denied."""
+    permission: Permission = Permission.ALLOW
+    """Which of the two."""
+    host: str = "*"
+    """The address that the principal connects from; `*`: any."""
+    pattern: PatternType = PatternType.LITERAL
+    """The kind of the name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclFilter:
+    """Bindings that match in each of these; the defaults match all."""
+
+    resource: AclResource = AclResource.ANY
+    """Kind of the resource."""
+    name: str | None = None
+    """Its name."""
+    principal: str | None = None
+    """`User:alice`."""
+    operation: AclOperation = AclOperation.ANY
+    """The operation."""
+    permission: Permission = Permission.ANY
+    """Allowed, denied, or both."""
+    host: str | None = None
+    """The address."""
+    pattern: PatternType = PatternType.ANY
+    """The kind of the name."""
+
+
+def create_acls(call: Call, bindings: Iterable[AclBinding]) -> Steps[Outcomes[AclBinding, None]]:
+    """Add bindings; those that exist stay as they are.
+
+    Repeated after a lost connection: a second request changes nothing.
+
+    Raises:
+        TypeError: `bindings` is no list of `AclBinding`.
+    """
+    wanted = all_of(AclBinding, bindings, what="bindings")
+
+    def request(batch: Sequence[AclBinding]) -> CreateAclsRequest:
+        return CreateAclsRequest(
+            creations=tuple(
+                AclCreation(
+                    resource_type=each.resource,
+                    resource_name=each.name,
+                    resource_pattern_type=each.pattern,
+                    principal=each.principal,
+                    host=each.host,
+                    operation=each.operation,
+                    permission_type=each.permission,
+                )
+                for each in batch
+            )
+        )
+
+    def read(
+        answer: CreateAclsResponse, address: str, batch: Sequence[AclBinding]
+    ) -> Iterator[tuple[AclBinding, TailraceError | None]]:
+        for binding, each in zip(batch, answer.results, strict=False):
+            about = f"{binding} at {address}"
+            yield binding, error_for(each.error_code, about=about, message=each.error_message)
+
+    question = Question(
+        what="", target=lambda _: ANY, request=request, response=CreateAclsResponse, read=read
+    )
+    return (yield from for_each(call, wanted, question))
+
+
+def describe_acls(call: Call, matching: AclFilter | None = None) -> Steps[tuple[AclBinding, ...]]:
+    """The bindings that match; all of them without a filter.
+
+    Raises:
+        RemoteFatalError: the broker refuses: SECURITY_DISABLED if it has no authorizer.
+        UnsupportedBrokerError: the broker lacks the API (before Kafka 2.0).
+        OperationTimeoutError: no answer within the time limit.
+    """
+    wanted = matching or AclFilter()
+    asked = DescribeAclsRequest(
+        resource_type_filter=wanted.resource,
+        resource_name_filter=wanted.name,
+        pattern_type_filter=wanted.pattern,
+        principal_filter=wanted.principal,
+        host_filter=wanted.host,
+        operation=wanted.operation,
+        permission_type=wanted.permission,
+    )
+
+    def read(
+        answer: DescribeAclsResponse, address: str, batch: Sequence[str]
+    ) -> Iterator[tuple[str, tuple[AclBinding, ...] | TailraceError]]:
+        about = f"access control lists at {address}"
+        error = error_for(answer.error_code, about=about, message=answer.error_message)
+        found = tuple(
+            AclBinding(
+                resource=_known(AclResource, resource.resource_type),
+                name=resource.resource_name,
+                principal=each.principal,
+                operation=_known(AclOperation, each.operation),
+                permission=_known(Permission, each.permission_type),
+                host=each.host,
+                pattern=_known(PatternType, resource.pattern_type),
+            )
+            for resource in answer.resources
+            for each in resource.acls
+        )
+        yield batch[0], error or found
+
+    question = Question(
+        what="the access control lists",
+        target=lambda _: ANY,
+        request=lambda _: asked,
+        response=DescribeAclsResponse,
+        read=read,
+    )
+    return (yield from ask_one(call, question))
+
+
+def delete_acls(
+    call: Call, filters: Iterable[AclFilter]
+) -> Steps[Outcomes[AclFilter, Outcomes[AclBinding, None]]]:
+    """Remove the bindings that match; for each filter, the bindings and their own outcomes.
+
+    Repeated after a lost connection. A filter's bindings are then those that the last request has
+    removed; an earlier one may have removed others.
+
+    Raises:
+        TypeError: `filters` is no list of `AclFilter`.
+    """
+    wanted = all_of(AclFilter, filters, what="filters")
+
+    def request(batch: Sequence[AclFilter]) -> DeleteAclsRequest:
+        return DeleteAclsRequest(
+            filters=tuple(
+                DeleteAclsFilter(
+                    resource_type_filter=each.resource,
+                    resource_name_filter=each.name,
+                    pattern_type_filter=each.pattern,
+                    principal_filter=each.principal,
+                    host_filter=each.host,
+                    operation=each.operation,
+                    permission_type=each.permission,
+                )
+                for each in batch
+            )
+        )
+
+    def read(
+        answer: DeleteAclsResponse, address: str, batch: Sequence[AclFilter]
+    ) -> Iterator[tuple[AclFilter, Outcomes[AclBinding, None] | TailraceError]]:
+        for matching, each in zip(batch, answer.filter_results, strict=False):
+            about = f"{matching} at {address}"
+            error = error_for(each.error_code, about=about, message=each.error_message)
+            removed: dict[AclBinding, TailraceError | None] = {}
+            for acl in each.matching_acls:
+                binding = _removed(acl)
+                about = f"{binding} at {address}"
+                removed[binding] = error_for(acl.error_code, about=about, message=acl.error_message)
+            yield matching, error or Outcomes(removed)
+
+    question = Question(
+        what="", target=lambda _: ANY, request=request, response=DeleteAclsResponse, read=read
+    )
+    return (yield from for_each(call, wanted, question))
+
+
+def _removed(acl: DeleteAclsMatchingAcl) -> AclBinding:
+    return AclBinding(
+        resource=_known(AclResource, acl.resource_type),
+        name=acl.resource_name,
+        principal=acl.principal,
+        operation=_known(AclOperation, acl.operation),
+        permission=_known(Permission, acl.permission_type),
+        host=acl.host,
+        pattern=_known(PatternType, acl.pattern_type),
+    )
+
+
+def _known(kind: type[E], number: int) -> E:
+    """The member with a number; UNKNOWN for one that this version does not know."""
+    return kind(number) if number in set(kind) else kind(0)
+
+
+def operations_in(bits: int) -> frozenset[AclOperation] | None:
+    """The operations in the bits of an answer; None if it does not tell."""
+    if bits == -(1 << 31):
+        return None
+    return frozenset(each for each in AclOperation if each and bits >> each & 1)

@@ -1,0 +1,462 @@
+"""The cluster itself: brokers, controller, features, and the quorum of its metadata log.
+
+admin.describe_cluster().controller
+admin.update_features({"metadata.version": FeatureUpdate(25)}, validate_only=True)
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from uuid import UUID
+
+from tailrace.client.admin.acls import AclOperation, operations_in
+from tailrace.client.admin.items import Question, ask_one, for_each
+from tailrace.client.admin.outcomes import IncompleteAnswerError, Outcomes
+from tailrace.client.errors import UnsupportedBrokerError, error_for
+from tailrace.client.routes import ANY, CONTROLLER
+from tailrace.client.steps import Call, Pause, Steps
+from tailrace.errors import RetriableError, TailraceError
+from tailrace.model import METADATA_TOPIC
+from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tailrace.protocol.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from tailrace.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    PartitionData,
+    ReplicaState,
+    TopicData,
+)
+from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tailrace.protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from tailrace.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+_NO_ID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerNode:
+    """A broker of the cluster."""
+
+    id: int
+    """Its number."""
+    host: str
+    """The host that it tells clients."""
+    port: int
+    """The port that it tells clients."""
+    rack: str | None
+    """Its rack, where it has one."""
+    is_fenced: bool = False
+    """Whether it is registered and not in service."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDescription:
+    """The brokers of a cluster."""
+
+    cluster_id: str | None
+    """The cluster's id."""
+    controller: BrokerNode | None
+    """The broker that takes changes; None if there is none at the moment."""
+    brokers: tuple[BrokerNode, ...]
+    """Ordered by number."""
+    authorized_operations: frozenset[AclOperation] | None
+    """Operations that the client may do with the cluster; None if nobody asked."""
+
+
+class UpgradeType(IntEnum):
+    """Kinds of changes of a feature, by Kafka's number (KIP-778)."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    """Lower the level, if no metadata is lost."""
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """The new level of a feature."""
+
+    max_version_level: int
+    """The level; 0 removes the feature."""
+    upgrade_type: UpgradeType = UpgradeType.UPGRADE
+    """The kind of the change."""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelRange:
+    """Levels of a feature, both included."""
+
+    min_level: int
+    """The lowest."""
+    max_level: int
+    """The highest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureMetadata:
+    """The features of a cluster."""
+
+    finalized: Mapping[str, LevelRange]
+    """The levels that the cluster uses."""
+    supported: Mapping[str, LevelRange]
+    """The levels that the broker could use."""
+    epoch: int | None
+    """Grows with each change; None if nothing was ever changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumReplica:
+    """A replica of the metadata log, as its leader knows it."""
+
+    replica_id: int
+    """Its node."""
+    directory_id: UUID | None
+    """Its log directory, where it is told."""
+    log_end_offset: int
+    """The end of its log; -1 if it is not known."""
+    last_fetch_timestamp: int
+    """When it last fetched, in milliseconds since 1970; -1 if not known, or the leader."""
+    last_caught_up_timestamp: int
+    """When it last had all of the leader's log; -1 if not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataQuorum:
+    """The controllers that keep the metadata log."""
+
+    leader_id: int
+    """The active controller; -1 if there is none."""
+    leader_epoch: int
+    """Its epoch."""
+    high_watermark: int
+    """The offset after the last record that a majority has."""
+    voters: tuple[QuorumReplica, ...]
+    """The controllers."""
+    observers: tuple[QuorumReplica, ...]
+    """The brokers, which follow."""
+    addresses: Mapping[int, tuple[tuple[str, str, int], ...]]
+    """Name, host and port of each listener of a controller, by node (Kafka 3.9)."""
+
+
+def brokers_of(call: Call) -> Steps[list[int]]:
+    """The numbers of all living brokers, asked for now.
+
+    Raises:
+        RemoteFatalError: the broker refuses.
+        UnreachableBrokerError, RemoteRetriableError: no answer within the time limit.
+    """
+    attempt = 0
+    while True:
+        error = yield from call.routes.refresh(call)
+        if error is None:
+            return sorted(call.routes.nodes)
+        seconds = call.pauses.pause_s(attempt)
+        is_over = attempt >= call.retries or call.left_s <= seconds
+        if is_over or not isinstance(error, RetriableError):
+            raise error
+        yield Pause(seconds)
+        attempt += 1
+
+
+def describe_cluster(
+    call: Call,
+    *,
+    include_authorized_operations: bool = False,
+    include_fenced_brokers: bool = False,
+) -> Steps[ClusterDescription]:
+    """The cluster's id, its brokers, and its controller.
+
+    Raises:
+        UnsupportedBrokerError: fenced brokers are asked for, and the broker cannot tell (before
+            Kafka 4.0).
+        RemoteFatalError: the broker refuses.
+        OperationTimeoutError: no answer within the time limit.
+    """
+    asked = DescribeClusterRequest(
+        include_cluster_authorized_operations=include_authorized_operations,
+        include_fenced_brokers=include_fenced_brokers,
+    )
+
+    def read(
+        answer: DescribeClusterResponse, address: str, batch: Sequence[str]
+    ) -> Iterator[tuple[str, ClusterDescription | TailraceError]]:
+        about = f"the cluster at {address}"
+        error = error_for(answer.error_code, about=about, message=answer.error_message)
+        brokers = {
+            each.broker_id: BrokerNode(
+                id=each.broker_id,
+                host=each.host,
+                port=each.port,
+                rack=each.rack,
+                is_fenced=each.is_fenced,
+            )
+            for each in answer.brokers
+        }
+        yield (
+            batch[0],
+            error
+            or ClusterDescription(
+                cluster_id=answer.cluster_id,
+                controller=brokers.get(answer.controller_id),
+                brokers=tuple(brokers[each] for each in sorted(brokers)),
+                authorized_operations=operations_in(answer.cluster_authorized_operations),
+            ),
+        )
+
+    question = Question(
+        what="the cluster",
+        target=lambda _: ANY,
+        request=lambda _: asked,
+        response=DescribeClusterResponse,
+        read=read,
+        first_version=2 if include_fenced_brokers else 0,
+    )
+    try:
+        return (yield from ask_one(call, question))
+    except UnsupportedBrokerError:
+        if include_fenced_brokers:
+            raise
+        return (yield from _describe_by_metadata(call, is_authorized=include_authorized_operations))
+
+
+def describe_features(call: Call) -> Steps[FeatureMetadata]:
+    """The features of the cluster, and those that a broker supports (KIP-584).
+
+    Raises:
+        RemoteFatalError: the broker refuses.
+        OperationTimeoutError: no answer within the time limit.
+    """
+    asked = ApiVersionsRequest(client_software_name="tailrace", client_software_version="1")
+
+    def read(
+        answer: ApiVersionsResponse, address: str, batch: Sequence[str]
+    ) -> Iterator[tuple[str, FeatureMetadata | TailraceError]]:
+        error = error_for(answer.error_code, about=f"features at {address}")
+        epoch = answer.finalized_features_epoch
+        yield (
+            batch[0],
+            error
+            or FeatureMetadata(
+                finalized={
+                    each.name: LevelRange(each.min_version_level, each.max_version_level)
+                    for each in answer.finalized_features
+                },
+                supported={
+                    each.name: LevelRange(each.min_version, each.max_version)
+                    for each in answer.supported_features
+                },
+                epoch=None if epoch < 0 else epoch,
+            ),
+        )
+
+    question = Question(
+        what="the features",
+        target=lambda _: ANY,
+        request=lambda _: asked,
+        response=ApiVersionsResponse,
+        read=read,
+    )
+    return (yield from ask_one(call, question))
+
+
+def update_features(
+    call: Call, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False
+) -> Steps[Outcomes[str, None]]:
+    """Change levels of features; brokers since Kafka 4.0 change all of them, or none.
+
+    With `validate_only` (Kafka 3.3) the changes are checked and nothing changes. Repeated after a
+    lost connection: a second request sets the same again.
+
+    Raises:
+        ValueError: `updates` is empty, a name is empty, or a level below 1 is an upgrade.
+    """
+    if not updates:
+        raise ValueError("updates is empty; name a feature")
+    for name, update in updates.items():
+        if not name.strip():
+            raise ValueError("a feature has an empty name")
+        if update.max_version_level < 1 and update.upgrade_type is UpgradeType.UPGRADE:
+            raise ValueError(
+                f"feature {name}: level {update.max_version_level} removes it; give an "
+                "upgrade_type that allows it"
+            )
+
+    def request(batch: Sequence[str]) -> UpdateFeaturesRequest:
+        return UpdateFeaturesRequest(
+            timeout_ms=call.left_ms,
+            feature_updates=tuple(
+                FeatureUpdateKey(
+                    feature=each,
+                    max_version_level=updates[each].max_version_level,
+                    upgrade_type=updates[each].upgrade_type,
+                )
+                for each in batch
+            ),
+            validate_only=validate_only,
+        )
+
+    def read(
+        answer: UpdateFeaturesResponse, address: str, batch: Sequence[str]
+    ) -> Iterator[tuple[str, TailraceError | None]]:
+        about = f"features at {address}"
+        error = error_for(answer.error_code, about=about, message=answer.error_message)
+        told = {each.feature: each for each in answer.results}
+        for each in batch:
+            # From version 2 on one code is for all of them.
+            own = told.get(each)
+            if error is None and own is not None:
+                about = f"feature {each} at {address}"
+                yield each, error_for(own.error_code, about=about, message=own.error_message)
+            else:
+                yield each, error
+
+    question = Question(
+        what="feature",
+        target=lambda _: CONTROLLER,
+        request=request,
+        response=UpdateFeaturesResponse,
+        read=read,
+        first_version=1,
+    )
+    return (yield from for_each(call, updates, question))
+
+
+def describe_metadata_quorum(call: Call) -> Steps[MetadataQuorum]:
+    """The controllers of a KRaft cluster, and how far each replica of the metadata log is.
+
+    Raises:
+        UnsupportedBrokerError: the broker lacks the API (before Kafka 3.0, or without KRaft).
+        RemoteFatalError: the broker refuses.
+        OperationTimeoutError: no answer within the time limit.
+    """
+    asked = DescribeQuorumRequest(
+        topics=(
+            TopicData(topic_name=METADATA_TOPIC, partitions=(PartitionData(partition_index=0),)),
+        )
+    )
+
+    def read(
+        answer: DescribeQuorumResponse, address: str, batch: Sequence[str]
+    ) -> Iterator[tuple[str, MetadataQuorum | TailraceError]]:
+        about = f"the quorum at {address}"
+        error = error_for(answer.error_code, about=about, message=answer.error_message)
+        parts = [each for topic in answer.topics for each in topic.partitions]
+        names = [topic.topic_name for topic in answer.topics]
+        if error is None and (names != [METADATA_TOPIC] or len(parts) != 1):
+            yield batch[0], IncompleteAnswerError(f"{about} is not of {METADATA_TOPIC}-0 alone")
+            return
+        if error is None:
+            error = error_for(parts[0].error_code, about=about, message=parts[0].error_message)
+        yield (
+            batch[0],
+            error
+            or MetadataQuorum(
+                leader_id=parts[0].leader_id,
+                leader_epoch=parts[0].leader_epoch,
+                high_watermark=parts[0].high_watermark,
+                voters=tuple(map(_quorum_replica, parts[0].current_voters)),
+                observers=tuple(map(_quorum_replica, parts[0].observers)),
+                addresses={
+                    node.node_id: tuple(
+                        (each.name, each.host, each.port) for each in node.listeners
+                    )
+                    for node in answer.nodes
+                },
+            ),
+        )
+
+    question = Question(
+        what="the metadata quorum",
+        target=lambda _: ANY,
+        request=lambda _: asked,
+        response=DescribeQuorumResponse,
+        read=read,
+    )
+    return (yield from ask_one(call, question))
+
+
+def unregister_broker(call: Call, broker_id: int) -> Steps[None]:
+    """Have the cluster forget a broker that will not come back.
+
+    Repeated after a lost connection.
+
+    Raises:
+        UnsupportedBrokerError: the broker lacks the API (before Kafka 2.8, or without KRaft).
+        RemoteFatalError: the controller refuses: BROKER_ID_NOT_REGISTERED.
+        OperationTimeoutError: no answer within the time limit.
+    """
+
+    def read(
+        answer: UnregisterBrokerResponse, address: str, batch: Sequence[str]
+    ) -> Iterator[tuple[str, TailraceError | None]]:
+        about = f"broker {broker_id} at {address}"
+        yield batch[0], error_for(answer.error_code, about=about, message=answer.error_message)
+
+    question = Question(
+        what=f"broker {broker_id}",
+        target=lambda _: ANY,
+        request=lambda _: UnregisterBrokerRequest(broker_id=broker_id),
+        response=UnregisterBrokerResponse,
+        read=read,
+    )
+    yield from ask_one(call, question)
+
+
+def _describe_by_metadata(call: Call, *, is_authorized: bool) -> Steps[ClusterDescription]:
+    """The cluster as a broker before Kafka 2.8 tells it."""
+    asked = MetadataRequest(
+        topics=(),
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=is_authorized,
+    )
+
+    def read(
+        answer: MetadataResponse, address: str, batch: Sequence[str]
+    ) -> Iterator[tuple[str, ClusterDescription | TailraceError]]:
+        error = error_for(answer.error_code, about=f"the cluster at {address}")
+        brokers = {
+            each.node_id: BrokerNode(
+                id=each.node_id, host=each.host, port=each.port, rack=each.rack
+            )
+            for each in answer.brokers
+        }
+        yield (
+            batch[0],
+            error
+            or ClusterDescription(
+                cluster_id=answer.cluster_id,
+                controller=brokers.get(answer.controller_id),
+                brokers=tuple(brokers[each] for each in sorted(brokers)),
+                authorized_operations=operations_in(answer.cluster_authorized_operations),
+            ),
+        )
+
+    question = Question(
+        what="the cluster",
+        target=lambda _: ANY,
+        request=lambda _: asked,
+        response=MetadataResponse,
+        read=read,
+    )
+    return (yield from ask_one(call, question))
+
+
+def _quorum_replica(state: ReplicaState) -> QuorumReplica:
+    directory = state.replica_directory_id
+    return QuorumReplica(
+        replica_id=state.replica_id,
+        directory_id=None if directory == _NO_ID else directory,
+        log_end_offset=state.log_end_offset,
+        last_fetch_timestamp=state.last_fetch_timestamp,
+        last_caught_up_timestamp=state.last_caught_up_timestamp,
+    )

@@ -1,0 +1,304 @@
+"""Settings of topics, brokers and groups, at their brokers: read them, and change single ones.
+
+    topic = ConfigResource(ResourceType.TOPIC, "flights")
+    admin.describe_configs([topic]).result(topic)["retention.ms"].value
+    admin.incremental_alter_configs({topic: {"retention.ms": 60_000, "cleanup.policy": None}})
+
+Settings of a broker, and its loggers, are asked of that broker; of all others, of any.
+
+Not here: the client's own settings; see `client.config`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tailrace.client.admin.items import Question, ask_one, for_each, many
+from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.errors import error_for
+from tailrace.client.routes import ANY, Target, broker
+from tailrace.client.steps import Call, Steps
+from tailrace.config import settings_texts
+from tailrace.errors import TailraceError, kind_of
+from tailrace.protocol.config_resources import (
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    ConfigOperation,
+    ConfigSource,
+    ResourceType,
+)
+from tailrace.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from tailrace.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from tailrace.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+
+class ConfigResource(NamedTuple):
+    """A thing with settings."""
+
+    type: int
+    """A `ResourceType`, or another number of Kafka's."""
+    name: str
+    """The topic, the group, or the broker's number; empty: the default of all brokers."""
+
+    def __str__(self) -> str:
+        kind = ResourceType(self.type).name.lower() if self.type in set(ResourceType) else self.type
+        return f"{kind} {self.name or 'default'}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """A setting from which another gets its value, if nothing before it does."""
+
+    name: str
+    """Its name."""
+    value: str | None
+    """Its value; None if it is secret, or it has none."""
+    source: int
+    """A `ConfigSource`, or a number that this version does not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """One setting."""
+
+    name: str
+    """Its name."""
+    value: str | None
+    """None if the broker keeps it secret, or it has none."""
+    source: int
+    """A `ConfigSource`, or a number that this version does not know."""
+    is_read_only: bool = False
+    """Whether it cannot be changed while the broker runs."""
+    is_sensitive: bool = False
+    """Whether its value is secret."""
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    """The sources of the value, in the order in which they count."""
+    type: int = 0
+    """The type of the value, by Kafka's number; 0: not told."""
+    documentation: str | None = None
+    """The broker's description of it."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the topic or group has a value of its own, where others have the broker's."""
+        return self.source in (ConfigSource.TOPIC, ConfigSource.GROUP)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody has set it."""
+        return self.source == ConfigSource.DEFAULT
+
+
+class ConfigChange(NamedTuple):
+    """A change of one setting."""
+
+    name: str
+    """The setting."""
+    value: object = None
+    """The new value, or what is put into a list or taken from it."""
+    operation: ConfigOperation = ConfigOperation.SET
+    """The operation on the setting."""
+
+
+def describe_configs(
+    call: Call,
+    resources: Iterable[ConfigResource],
+    *,
+    names: Iterable[str] | None = None,
+    include_synonyms: bool = False,
+    include_documentation: bool = False,
+) -> Steps[Outcomes[ConfigResource, dict[str, ConfigEntry]]]:
+    """The settings of each resource by name: all, or those in `names`.
+
+    Repeated after a lost connection.
+
+    Raises:
+        TypeError: `resources` is no list of `ConfigResource`.
+    """
+    wanted = _resources(resources)
+    keys = None if names is None else tuple(names)
+
+    def request(batch: Sequence[ConfigResource]) -> DescribeConfigsRequest:
+        return DescribeConfigsRequest(
+            resources=tuple(
+                DescribeConfigsResource(
+                    resource_type=each.type, resource_name=each.name, configuration_keys=keys
+                )
+                for each in batch
+            ),
+            include_synonyms=include_synonyms,
+            include_documentation=include_documentation,
+        )
+
+    def read(
+        answer: DescribeConfigsResponse, address: str, _: Sequence[ConfigResource]
+    ) -> Iterator[tuple[ConfigResource, dict[str, ConfigEntry] | TailraceError]]:
+        for each in answer.results:
+            resource = ConfigResource(each.resource_type, each.resource_name)
+            about = f"settings of {resource} at {address}"
+            error = error_for(each.error_code, about=about, message=each.error_message)
+            yield resource, error or {config.name: _entry(config) for config in each.configs}
+
+    question = Question(
+        what="settings of",
+        target=_target,
+        request=request,
+        response=DescribeConfigsResponse,
+        read=read,
+    )
+    return (yield from for_each(call, wanted, question))
+
+
+def incremental_alter_configs(
+    call: Call,
+    changes: Mapping[ConfigResource, Mapping[str, object] | Iterable[ConfigChange]],
+    *,
+    validate_only: bool = False,
+) -> Steps[Outcomes[ConfigResource, None]]:
+    """Change single settings of each resource, all of them or none; the other settings stay.
+
+    A mapping sets values; None gives the default again. `ConfigChange` can also put values into a
+    list and take them from it. With `validate_only` the changes are checked and nothing changes.
+    Repeated after a lost connection: a second request sets the same again.
+
+    Raises:
+        TypeError: a resource is no `ConfigResource`, or a value is of no kind that settings have.
+    """
+    wanted = {each: tuple(_changes(each, changes[each])) for each in _resources(changes)}
+
+    def request(batch: Sequence[ConfigResource]) -> IncrementalAlterConfigsRequest:
+        return IncrementalAlterConfigsRequest(
+            resources=tuple(
+                IncrementalAlterConfigsResource(
+                    resource_type=each.type, resource_name=each.name, configs=wanted[each]
+                )
+                for each in batch
+            ),
+            validate_only=validate_only,
+        )
+
+    def read(
+        answer: IncrementalAlterConfigsResponse, address: str, _: Sequence[ConfigResource]
+    ) -> Iterator[tuple[ConfigResource, TailraceError | None]]:
+        for each in answer.responses:
+            resource = ConfigResource(each.resource_type, each.resource_name)
+            about = f"{resource} at {address}"
+            yield resource, error_for(each.error_code, about=about, message=each.error_message)
+
+    question = Question(
+        what="settings of",
+        target=_target,
+        request=request,
+        response=IncrementalAlterConfigsResponse,
+        read=read,
+    )
+    return (yield from for_each(call, wanted, question))
+
+
+def list_config_resources(
+    call: Call, types: Iterable[int] = ()
+) -> Steps[tuple[ConfigResource, ...]]:
+    """The resources that may have settings, of these types or of all, in order.
+
+    A broker before Kafka 4.1 lists subscriptions to client metrics only, and refuses types.
+
+    Raises:
+        UnsupportedBrokerError: the broker lacks the API (before Kafka 3.7), or types.
+        RemoteFatalError: the broker refuses.
+        OperationTimeoutError: no answer within the time limit.
+    """
+    asked = ListConfigResourcesRequest(resource_types=tuple(types))
+
+    def read(
+        answer: ListConfigResourcesResponse, address: str, batch: Sequence[str]
+    ) -> Iterator[tuple[str, tuple[ConfigResource, ...] | TailraceError]]:
+        found = tuple(
+            sorted(
+                ConfigResource(each.resource_type, each.resource_name)
+                for each in answer.config_resources
+            )
+        )
+        error = error_for(answer.error_code, about=f"{address} was asked for its resources")
+        yield batch[0], error or found
+
+    # Version 0 has no types, and would list client metrics whatever was asked for.
+    only_metrics = asked.resource_types == (CLIENT_METRICS,)
+    question = Question(
+        what="the resources",
+        target=lambda _: ANY,
+        request=lambda _: ListConfigResourcesRequest() if only_metrics else asked,
+        response=ListConfigResourcesResponse,
+        read=read,
+        first_version=1 if asked.resource_types and not only_metrics else 0,
+    )
+    found = yield from ask_one(call, question)
+    if only_metrics:
+        return tuple(each for each in found if each.type == CLIENT_METRICS)
+    return found
+
+
+def _resources(resources: object) -> list[ConfigResource]:
+    found = []
+    for each in many(resources, what="resources"):
+        if not isinstance(each, tuple) or len(each) != 2 or not isinstance(each[1], str):
+            raise TypeError(f"resources has {kind_of(each)}; each has to be a ConfigResource")
+        found.append(ConfigResource(*each))
+    return found
+
+
+def _target(resource: ConfigResource) -> Target:
+    is_of_one = resource.type in (ResourceType.BROKER, BROKER_LOGGER)
+    if is_of_one and resource.name.isascii() and resource.name.isdigit():
+        return broker(int(resource.name))
+    return ANY
+
+
+def _changes(
+    resource: ConfigResource, given: Mapping[str, object] | Iterable[ConfigChange]
+) -> Iterator[IncrementalAlterableConfig]:
+    changes = given
+    if isinstance(given, Mapping):
+        changes = [
+            ConfigChange(
+                name, value, ConfigOperation.DELETE if value is None else ConfigOperation.SET
+            )
+            for name, value in given.items()
+        ]
+    for each in changes:
+        assert isinstance(each, tuple), "a mapping has become changes"
+        name, value, operation = each
+        # Names of loggers may have underscores.
+        dotted = name if resource.type == BROKER_LOGGER else name.replace("_", ".")
+        yield IncrementalAlterableConfig(
+            name=dotted,
+            config_operation=operation,
+            value=settings_texts({dotted: value}).get(dotted.replace("_", ".")),
+        )
+
+
+def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
+    return ConfigEntry(
+        name=config.name,
+        value=config.value,
+        source=config.config_source,
+        is_read_only=config.read_only,
+        is_sensitive=config.is_sensitive,
+        synonyms=tuple(
+            ConfigSynonym(each.name, each.value, each.source) for each in config.synonyms
+        ),
+        type=config.config_type,
+        documentation=config.documentation,
+    )

@@ -1,0 +1,280 @@
+"""Committed offsets of groups: list, alter, delete and reset them.
+
+    admin.list_group_offsets("billing").results()
+    admin.reset_group_offsets("billing", partitions, to=OffsetAt(Place.EARLIEST))
+
+A group takes offsets from outside only while it has no members; it is made if it does not exist.
+
+Not here: members of groups, which commit what they have processed.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tailrace.client.admin.groups import NoSuchGroupError
+from tailrace.client.admin.items import Question, ask_one, by_topic, for_each
+from tailrace.client.admin.offsets import CommittedOffset, FoundOffset, OffsetAt, find_offsets
+from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.errors import RemoteRetriableError, error_for
+from tailrace.client.routes import group_coordinator
+from tailrace.client.steps import Call, Steps
+from tailrace.errors import TailraceError
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from tailrace.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from tailrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
+
+_Committed = Outcomes[TopicPartition, CommittedOffset]
+
+
+class OffsetReset(NamedTuple):
+    """The new offset of one partition."""
+
+    committed: CommittedOffset | None
+    """The offset that the group had committed."""
+    found: FoundOffset
+    """The place; its nearest offset in the log is committed."""
+
+
+def list_group_offsets(
+    call: Call,
+    group: str,
+    partitions: Iterable[TopicPartition] | None = None,
+    *,
+    require_stable: bool = False,
+) -> Steps[_Committed]:
+    """The offsets that a group has committed, ordered by partition; none for an unknown group.
+
+    Those of `partitions`, or all; a partition without an offset is left out. With `require_stable`
+    partitions whose offsets are in an open transaction are asked for until it has ended. Repeated
+    after a lost connection.
+
+    Raises:
+        UnsupportedBrokerError: `require_stable`, and the broker cannot (before Kafka 2.5).
+        RemoteFatalError: the coordinator refuses: GROUP_AUTHORIZATION_FAILED.
+        OperationTimeoutError: no answer within the time limit.
+    """
+    wanted = None if partitions is None else {TopicPartition(*each) for each in partitions}
+    chosen = None if wanted is None else by_topic(wanted)
+    asked = OffsetFetchRequest(
+        group_id=group,
+        topics=None
+        if chosen is None
+        else tuple(
+            OffsetFetchRequestTopic(name=topic, partition_indexes=tuple(numbers))
+            for topic, numbers in chosen.items()
+        ),
+        groups=(
+            OffsetFetchRequestGroup(
+                group_id=group,
+                topics=None
+                if chosen is None
+                else tuple(
+                    OffsetFetchRequestTopics(name=topic, partition_indexes=tuple(numbers))
+                    for topic, numbers in chosen.items()
+                ),
+            ),
+        ),
+        require_stable=require_stable,
+    )
+
+    def read(
+        answer: OffsetFetchResponse, address: str, batch: Sequence[str]
+    ) -> Iterator[tuple[str, _Committed | TailraceError]]:
+        # Until version 7 the answer is about one group; later it has a list.
+        groups = [each for each in answer.groups if each.group_id == group]
+        if answer.groups and not groups:
+            return
+        told = groups[0] if groups else answer
+        about = f"offsets of group {group!r} at {address}"
+        if told.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            yield batch[0], Outcomes({})
+            return
+        yield batch[0], error_for(told.error_code, about=about) or _committed(told, wanted, about)
+
+    question = Question(
+        what="the offsets of group",
+        target=group_coordinator,
+        request=lambda _: asked,
+        response=OffsetFetchResponse,
+        read=read,
+        first_version=7 if require_stable else 0,
+    )
+    return (yield from ask_one(call, question, group))
+
+
+def alter_group_offsets(
+    call: Call, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
+) -> Steps[Outcomes[TopicPartition, None]]:
+    """Commit offsets for a group that has no members; it is made if it does not exist.
+
+    A group with members refuses with UNKNOWN_MEMBER_ID. Repeated after a lost connection: a second
+    request commits the same again.
+    """
+    wanted = {
+        TopicPartition(*each): offset
+        if isinstance(offset, CommittedOffset)
+        else CommittedOffset(offset=offset)
+        for each, offset in offsets.items()
+    }
+
+    def request(batch: Sequence[TopicPartition]) -> OffsetCommitRequest:
+        return OffsetCommitRequest(
+            group_id=group,
+            topics=tuple(
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=tuple(
+                        _commit(number, wanted[TopicPartition(topic, number)]) for number in numbers
+                    ),
+                )
+                for topic, numbers in by_topic(batch).items()
+            ),
+        )
+
+    def read(
+        answer: OffsetCommitResponse, address: str, _: Sequence[TopicPartition]
+    ) -> Iterator[tuple[TopicPartition, TailraceError | None]]:
+        for topic in answer.topics:
+            for each in topic.partitions:
+                partition = TopicPartition(topic.name, each.partition_index)
+                about = f"offset of group {group!r} for {partition} at {address}"
+                yield partition, error_for(each.error_code, about=about)
+
+    question = Question(
+        what=f"the offset of group {group!r} for",
+        target=lambda _: group_coordinator(group),
+        request=request,
+        response=OffsetCommitResponse,
+        read=read,
+    )
+    return (yield from for_each(call, wanted, question))
+
+
+def delete_group_offsets(
+    call: Call, group: str, partitions: Iterable[TopicPartition]
+) -> Steps[Outcomes[TopicPartition, None]]:
+    """Delete what a group has committed for these partitions.
+
+    A partition that members of the group read has GROUP_SUBSCRIBED_TO_TOPIC; if there is no such
+    group, each has a NoSuchGroupError. Repeated after a lost connection.
+    """
+
+    def request(batch: Sequence[TopicPartition]) -> OffsetDeleteRequest:
+        return OffsetDeleteRequest(
+            group_id=group,
+            topics=tuple(
+                OffsetDeleteRequestTopic(
+                    name=topic,
+                    partitions=tuple(
+                        OffsetDeleteRequestPartition(partition_index=number) for number in numbers
+                    ),
+                )
+                for topic, numbers in by_topic(batch).items()
+            ),
+        )
+
+    def read(
+        answer: OffsetDeleteResponse, address: str, batch: Sequence[TopicPartition]
+    ) -> Iterator[tuple[TopicPartition, TailraceError | None]]:
+        error: TailraceError | None = error_for(
+            answer.error_code, about=f"group {group!r} at {address}"
+        )
+        if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            error = NoSuchGroupError(group)
+        if error is not None:
+            yield from ((each, error) for each in batch)
+            return
+        for topic in answer.topics:
+            for each in topic.partitions:
+                partition = TopicPartition(topic.name, each.partition_index)
+                about = f"offset of group {group!r} for {partition} at {address}"
+                yield partition, error_for(each.error_code, about=about)
+
+    question = Question(
+        what=f"the offset of group {group!r} for",
+        target=lambda _: group_coordinator(group),
+        request=request,
+        response=OffsetDeleteResponse,
+        read=read,
+    )
+    return (yield from for_each(call, [TopicPartition(*each) for each in partitions], question))
+
+
+def reset_group_offsets(
+    call: Call,
+    group: str,
+    partitions: Collection[TopicPartition],
+    *,
+    to: OffsetAt,
+    validate_only: bool = False,
+) -> Steps[Outcomes[TopicPartition, OffsetReset]]:
+    """Commit the offsets at a place in each log, for a group that has no members.
+
+    A place outside of a log becomes its nearest end. A partition of which the group has committed
+    nothing is left out where the distance from that is wanted. With `validate_only` the places are
+    found and nothing changes.
+
+    Raises: as `list_group_offsets`.
+    """
+    committed = (yield from list_group_offsets(call, group)).results()
+    found = yield from find_offsets(call, partitions, at=to, committed=committed)
+    resets = {each: OffsetReset(committed.get(each), at) for each, at in found.succeeded.items()}
+    outcomes: dict[TopicPartition, OffsetReset | TailraceError] = {**found.errors, **resets}
+    if not validate_only:
+        offsets = {each: reset.found.within for each, reset in resets.items()}
+        outcomes |= (yield from alter_group_offsets(call, group, offsets)).errors
+    return Outcomes({each: outcomes[each] for each in found})
+
+
+def _committed(
+    told: OffsetFetchResponse | OffsetFetchResponseGroup,
+    wanted: Collection[TopicPartition] | None,
+    about: str,
+) -> _Committed | RemoteRetriableError:
+    """The offsets in an answer; the retriable error of a partition is one of all."""
+    found: dict[TopicPartition, CommittedOffset | TailraceError] = {}
+    for topic in told.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            if wanted is not None and partition not in wanted:
+                continue
+            error = error_for(each.error_code, about=about)
+            if isinstance(error, RemoteRetriableError):
+                return error
+            if error is not None:
+                found[partition] = error
+            elif each.committed_offset >= 0:
+                found[partition] = CommittedOffset(
+                    offset=each.committed_offset,
+                    leader_epoch=each.committed_leader_epoch,
+                    metadata=each.metadata or "",
+                )
+    return Outcomes(dict(sorted(found.items(), key=lambda item: item[0])))
+
+
+def _commit(number: int, wanted: CommittedOffset) -> OffsetCommitRequestPartition:
+    return OffsetCommitRequestPartition(
+        partition_index=number,
+        committed_offset=wanted.offset,
+        committed_leader_epoch=wanted.leader_epoch,
+        committed_metadata=wanted.metadata,
+    )

@@ -1,0 +1,433 @@
+"""Groups of consumers, seen from outside: list, describe and delete them, and remove members.
+
+    list        every broker is asked for the groups that it coordinates
+    describe    ConsumerGroupDescribe for the consumer protocol (KIP-848), and DescribeGroups for
+                the classic one; a broker that lacks the first has no such groups
+
+Not here: committed offsets; see `group_offsets`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from struct import Struct
+
+from tailrace.client.admin.acls import AclOperation, operations_in
+from tailrace.client.admin.cluster import brokers_of
+from tailrace.client.admin.items import Question, for_each, names
+from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.config import BrokerAddress
+from tailrace.client.errors import RemoteFatalError, UnsupportedBrokerError, error_for
+from tailrace.client.nodes import Node
+from tailrace.client.routes import broker, group_coordinator
+from tailrace.client.steps import Call, Steps, address_of
+from tailrace.errors import FatalError, TailraceError
+from tailrace.model import TopicPartition
+from tailrace.protocol.codec import decode
+from tailrace.protocol.errors import ErrorCode, MalformedMessageError
+from tailrace.protocol.messages import consumer_group_describe
+from tailrace.protocol.messages import describe_groups as classic
+from tailrace.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from tailrace.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
+from tailrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+CLASSIC = "classic"
+"""The type of a group in which the members assign the partitions."""
+
+CONSUMER = "consumer"
+"""The type of a group in which the broker does (KIP-848); also the classic consumers' protocol."""
+
+DEAD = "Dead"
+"""The state of a group that does not exist."""
+
+EMPTY = "Empty"
+"""The state of a group that has offsets and no member."""
+
+REASON_CHARACTERS_MAX = 255
+"""Kafka's limit of a reason for leaving."""
+
+_VERSION = Struct(">h")
+
+
+class NoSuchGroupError(FatalError, LookupError):
+    """The coordinator does not know a group."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        super().__init__(
+            f"group {group!r} does not exist: nobody has joined it, and it has committed no offset"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListing:
+    """A group in a list."""
+
+    group: str
+    """Its name."""
+    type: str
+    """`classic`, `consumer`, `share`, ...; empty from brokers before Kafka 3.8."""
+    state: str
+    """`Stable`, `Empty`, ...; empty from brokers before Kafka 2.6."""
+    protocol_type: str
+    """The kind of members: `consumer` for consumers, empty if there are only offsets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A member of a group, and what it has been given."""
+
+    member_id: str
+    """Its id."""
+    instance_id: str | None
+    """The name of a static member (KIP-345)."""
+    client_id: str
+    """The `client.id` of its client."""
+    host: str
+    """The address that it connects from."""
+    partitions: tuple[TopicPartition, ...]
+    """In order; empty for members that are no consumers."""
+    target_partitions: tuple[TopicPartition, ...] | None = None
+    """Its partitions after the rebalance; None in a classic group."""
+    member_epoch: int | None = None
+    """Its epoch; None in a classic group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """A group and its members."""
+
+    group: str
+    """Its name."""
+    type: str
+    """`classic` or `consumer`."""
+    state: str
+    """`Stable`, `Empty`, ..."""
+    assignor: str
+    """Empty if the group has none at the moment."""
+    coordinator: BrokerAddress
+    """The broker that keeps it."""
+    members: tuple[GroupMember, ...]
+    """Its members."""
+    protocol_type: str = CONSUMER
+    """The kind of members: `consumer` for consumers, empty if there are only offsets."""
+    authorized_operations: frozenset[AclOperation] | None = None
+    """Operations that the client may do with it; None if nobody asked."""
+
+
+def list_groups(
+    call: Call,
+    *,
+    states: Iterable[str] = (),
+    types: Iterable[str] = (),
+    protocol_types: Iterable[str] | None = None,
+) -> Steps[list[GroupListing]]:
+    """All groups of the cluster, ordered by name; or those in these states, of these types.
+
+    `protocol_types=["consumer", ""]` leaves out the groups of other programs, as Kafka Connect.
+    Every broker is asked; a list without the groups of one would be no list, so its error is
+    raised.
+
+    Raises:
+        UnsupportedBrokerError: a broker has no states (before Kafka 2.6), or no types (3.8).
+        RemoteFatalError: a broker refuses.
+        OperationTimeoutError: a broker does not answer within the time limit.
+    """
+    asked = ListGroupsRequest(
+        states_filter=tuple(names(states, what="states")),
+        types_filter=tuple(names(types, what="types")),
+    )
+    kinds = None if protocol_types is None else set(names(protocol_types, what="protocol_types"))
+
+    def read(
+        answer: ListGroupsResponse, address: str, batch: Sequence[int]
+    ) -> Iterator[tuple[int, list[GroupListing] | TailraceError]]:
+        error = error_for(answer.error_code, about=f"{address} was asked for its groups")
+        yield (
+            batch[0],
+            error
+            or [
+                GroupListing(
+                    group=each.group_id,
+                    type=each.group_type.lower(),
+                    state=each.group_state,
+                    protocol_type=each.protocol_type,
+                )
+                for each in answer.groups
+            ],
+        )
+
+    question = Question(
+        what="the groups of broker",
+        target=broker,
+        request=lambda _: asked,
+        response=ListGroupsResponse,
+        read=read,
+        first_version=5 if asked.types_filter else 4 if asked.states_filter else 0,
+        is_single=True,
+    )
+    told = yield from for_each(call, (yield from brokers_of(call)), question)
+    found = {each.group: each for groups in told.complete().values() for each in groups}
+    return [
+        each for _, each in sorted(found.items()) if kinds is None or each.protocol_type in kinds
+    ]
+
+
+def describe_groups(
+    call: Call, groups: Iterable[str], *, include_authorized_operations: bool = False
+) -> Steps[Outcomes[str, GroupDescription]]:
+    """Groups and their members, of both protocols.
+
+    One that does not exist has a NoSuchGroupError. Repeated after a lost connection.
+
+    Raises:
+        TypeError: `groups` is no list of names.
+    """
+    wanted = names(groups, what="groups")
+
+    def request(batch: Sequence[str]) -> consumer_group_describe.ConsumerGroupDescribeRequest:
+        return consumer_group_describe.ConsumerGroupDescribeRequest(
+            group_ids=tuple(batch), include_authorized_operations=include_authorized_operations
+        )
+
+    def read(
+        answer: consumer_group_describe.ConsumerGroupDescribeResponse,
+        address: str,
+        _: Sequence[str],
+    ) -> Iterator[tuple[str, GroupDescription | TailraceError]]:
+        for each in answer.groups:
+            about = f"group {each.group_id!r} at {address}"
+            error = error_for(each.error_code, about=about, message=each.error_message)
+            coordinator = call.routes.known(group_coordinator(each.group_id))
+            yield each.group_id, error or _consumer_group(each, _address(coordinator))
+
+    question = Question(
+        what="group",
+        target=group_coordinator,
+        request=request,
+        response=consumer_group_describe.ConsumerGroupDescribeResponse,
+        read=read,
+    )
+    told = yield from for_each(call, wanted, question)
+    others = [group for group, error in told.errors.items() if _may_be_classic(error)]
+    if not others:
+        return told
+    classics = yield from _describe_classic(
+        call, others, is_authorized=include_authorized_operations
+    )
+    return told.merged(classics)
+
+
+def delete_groups(call: Call, groups: Iterable[str]) -> Steps[Outcomes[str, None]]:
+    """Delete groups without members, with their committed offsets.
+
+    One that does not exist has a NoSuchGroupError, one with members a RemoteFatalError with
+    NON_EMPTY_GROUP. Sent once: a group whose answer was lost has an UnknownOutcomeError.
+
+    Raises:
+        TypeError: `groups` is no list of names.
+    """
+
+    def read(
+        answer: DeleteGroupsResponse, address: str, _: Sequence[str]
+    ) -> Iterator[tuple[str, TailraceError | None]]:
+        for each in answer.results:
+            error: TailraceError | None = error_for(
+                each.error_code, about=f"group {each.group_id!r} at {address}"
+            )
+            if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                error = NoSuchGroupError(each.group_id)
+            yield each.group_id, error
+
+    question = Question(
+        what="group",
+        target=group_coordinator,
+        request=lambda batch: DeleteGroupsRequest(groups_names=tuple(batch)),
+        response=DeleteGroupsResponse,
+        read=read,
+        is_sent_once=True,
+    )
+    return (yield from for_each(call, names(groups, what="groups"), question))
+
+
+def remove_members_from_group(
+    call: Call,
+    group: str,
+    instance_ids: Iterable[str] | None = None,
+    *,
+    reason: str = "removed by an admin client",
+) -> Steps[Outcomes[str, None]]:
+    """Remove members of a classic group: those with these names (KIP-345), or all.
+
+    The outcomes are by instance id, and by member id where a member has no instance id. Consumers
+    that still run join again. Repeated after a lost connection: one that is gone already has
+    UNKNOWN_MEMBER_ID.
+
+    Raises:
+        TypeError: `instance_ids` is no list of names.
+        NoSuchGroupError: all members are to be removed, and there is no such group.
+        RemoteFatalError, OperationTimeoutError: likewise, and it could not be described.
+    """
+    if instance_ids is None:
+        described = yield from describe_groups(call, [group])
+        members = {
+            each.instance_id or each.member_id: each for each in described.result(group).members
+        }
+        wanted = {
+            name: MemberIdentity(
+                member_id="" if each.instance_id else each.member_id,
+                group_instance_id=each.instance_id,
+                reason=reason[:REASON_CHARACTERS_MAX],
+            )
+            for name, each in members.items()
+        }
+    else:
+        wanted = {
+            each: MemberIdentity(
+                member_id="", group_instance_id=each, reason=reason[:REASON_CHARACTERS_MAX]
+            )
+            for each in names(instance_ids, what="instance_ids")
+        }
+
+    def read(
+        answer: LeaveGroupResponse, address: str, batch: Sequence[str]
+    ) -> Iterator[tuple[str, TailraceError | None]]:
+        error = error_for(answer.error_code, about=f"group {group!r} at {address}")
+        if error is not None:
+            yield from ((each, error) for each in batch)
+            return
+        for each in answer.members:
+            name = each.group_instance_id or each.member_id
+            about = f"member {name!r} of group {group!r} at {address}"
+            yield name, error_for(each.error_code, about=about)
+
+    question = Question(
+        what=f"group {group!r}, member",
+        target=lambda _: group_coordinator(group),
+        request=lambda batch: LeaveGroupRequest(
+            group_id=group, members=tuple(wanted[each] for each in batch)
+        ),
+        response=LeaveGroupResponse,
+        read=read,
+        first_version=3,
+    )
+    return (yield from for_each(call, wanted, question))
+
+
+def _may_be_classic(error: TailraceError) -> bool:
+    if isinstance(error, RemoteFatalError):
+        return error.code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+    return isinstance(error, UnsupportedBrokerError)
+
+
+def _describe_classic(
+    call: Call, groups: Sequence[str], *, is_authorized: bool
+) -> Steps[Outcomes[str, GroupDescription]]:
+    def read(
+        answer: classic.DescribeGroupsResponse, address: str, _: Sequence[str]
+    ) -> Iterator[tuple[str, GroupDescription | TailraceError]]:
+        for each in answer.groups:
+            about = f"group {each.group_id!r} at {address}"
+            error: TailraceError | None = error_for(
+                each.error_code, about=about, message=each.error_message
+            )
+            if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (
+                not each.error_code and each.group_state == DEAD
+            ):
+                error = NoSuchGroupError(each.group_id)
+            coordinator = call.routes.known(group_coordinator(each.group_id))
+            yield each.group_id, error or _classic_group(each, _address(coordinator))
+
+    question = Question(
+        what="group",
+        target=group_coordinator,
+        request=lambda batch: classic.DescribeGroupsRequest(
+            groups=tuple(batch), include_authorized_operations=is_authorized
+        ),
+        response=classic.DescribeGroupsResponse,
+        read=read,
+    )
+    return (yield from for_each(call, groups, question))
+
+
+def _address(node: Node | None) -> BrokerAddress:
+    return BrokerAddress("", -1) if node is None else address_of(node)
+
+
+def _consumer_group(
+    found: consumer_group_describe.DescribedGroup, coordinator: BrokerAddress
+) -> GroupDescription:
+    return GroupDescription(
+        group=found.group_id,
+        type=CONSUMER,
+        state=found.group_state,
+        assignor=found.assignor_name,
+        coordinator=coordinator,
+        members=tuple(
+            GroupMember(
+                member_id=each.member_id,
+                instance_id=each.instance_id,
+                client_id=each.client_id,
+                host=each.client_host,
+                partitions=_assigned(each.assignment),
+                target_partitions=_assigned(each.target_assignment),
+                member_epoch=each.member_epoch,
+            )
+            for each in found.members
+        ),
+        authorized_operations=operations_in(found.authorized_operations),
+    )
+
+
+def _assigned(assignment: consumer_group_describe.Assignment) -> tuple[TopicPartition, ...]:
+    return _in_order({topic.topic_name: topic.partitions for topic in assignment.topic_partitions})
+
+
+def _classic_group(found: classic.DescribedGroup, coordinator: BrokerAddress) -> GroupDescription:
+    is_of_consumers = found.protocol_type == CONSUMER
+    return GroupDescription(
+        group=found.group_id,
+        type=CLASSIC,
+        state=found.group_state,
+        assignor=found.protocol_data,
+        coordinator=coordinator,
+        members=tuple(
+            GroupMember(
+                member_id=each.member_id,
+                instance_id=each.group_instance_id,
+                client_id=each.client_id,
+                host=each.client_host,
+                partitions=_assignment_in(each) if is_of_consumers else (),
+            )
+            for each in found.members
+        ),
+        protocol_type=found.protocol_type,
+        authorized_operations=operations_in(found.authorized_operations),
+    )
+
+
+def _assignment_in(member: classic.DescribedGroupMember) -> tuple[TopicPartition, ...]:
+    """The partitions that the group's leader gave a member; none while it waits for them.
+
+    An assignment of any version begins as one of version 0 does.
+    """
+    data = member.member_assignment
+    try:
+        found, _ = decode(ConsumerProtocolAssignment, 0, memoryview(data), position=_VERSION.size)
+    except MalformedMessageError:
+        return ()
+    return _in_order({topic.topic: topic.partitions for topic in found.assigned_partitions})
+
+
+def _in_order(partitions: Mapping[str, Iterable[int]]) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(topic, number)
+            for topic, numbers in partitions.items()
+            for number in numbers
+        )
+    )

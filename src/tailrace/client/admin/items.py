@@ -1,0 +1,244 @@
+"""`for_each`: requests about items, sent to their brokers, retried item by item.
+
+    find the broker of each item -> one request for each broker -> an outcome for each item
+            ^                                                            |
+            '---- pause, for the items with a retriable error -----------'
+
+An item is retried until the time limit of the call, or `retries` times, after pauses that grow.
+What does not exist is asked for `ABSENT_ATTEMPTS_MAX` times: a broker may not have heard of it yet.
+
+A change that cannot be repeated (`is_sent_once`) is sent again only if the broker has refused it or
+cannot have got it. All other requests may be repeated after a lost connection.
+
+Not here: what the requests mean; see the modules of the operations.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from tailrace.client.admin.outcomes import (
+    IncompleteAnswerError,
+    OperationTimeoutError,
+    Outcomes,
+    UnknownOutcomeError,
+)
+from tailrace.client.errors import RemoteRetriableError, UnsupportedBrokerError
+from tailrace.client.routes import Target
+from tailrace.client.steps import Ask, Call, Pause, Reply, Send, Steps
+from tailrace.errors import RetriableError, TailraceError, kind_of
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message
+
+if TYPE_CHECKING:
+    from tailrace.client.nodes import Node
+
+K = TypeVar("K")
+V = TypeVar("V")
+M = TypeVar("M", bound=Message)
+
+ABSENT_ATTEMPTS_MAX = 6
+"""With the default pauses this waits three seconds, longer than news of a topic take to spread."""
+
+_ABSENT = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID,
+                     ErrorCode.REPLICA_NOT_AVAILABLE})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(Generic[K, V, M]):
+    """The requests of one operation, and how their answers are read."""
+
+    what: str
+    """The kind of the items in errors: `topic`."""
+    target: Callable[[K], Target]
+    """The broker that an item is asked of."""
+    request: Callable[[Sequence[K]], Message]
+    """The request about items of one broker."""
+    response: type[M]
+    read: Callable[[M, str, Sequence[K]], Iterable[tuple[K, V | TailraceError]]]
+    """The outcomes in an answer of the broker at an address to the request about these items;
+    other items are ignored."""
+    is_single: bool = False
+    """Whether each item has its own request."""
+    is_sent_once: bool = False
+    """Whether the request is not repeated once a broker may have got it."""
+    first_version: int = 0
+    """The lowest version of the request that has its meaning."""
+    final: frozenset[int] = frozenset()
+    """Error codes that are not retried, although Kafka's clients retry them elsewhere."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Round(Generic[K, V]):
+    """The items of an operation that are not done, and the outcomes so far."""
+
+    pending: list[K]
+    done: dict[K, V | TailraceError] = field(default_factory=dict)
+    later: dict[K, TailraceError] = field(default_factory=dict)
+    """Items to retry, with their last errors."""
+    alone: set[K] = field(default_factory=set)
+    """Items that get their own request, because one in theirs could not be sent."""
+
+
+def for_each(call: Call, items: Iterable[K], question: Question[K, V, M]) -> Steps[Outcomes[K, V]]:
+    """The outcome of each item.
+
+    Raises nothing: errors are outcomes.
+    """
+    order = list(dict.fromkeys(items))
+    state: _Round[K, V] = _Round(pending=order)
+    attempt = 0
+    while state.pending:
+        targets = {each: question.target(each) for each in state.pending}
+        routed = yield from call.routes.find(call, set(targets.values()))
+        batches: dict[tuple[Node | None, object], list[K]] = {}
+        for item in state.pending:
+            node = routed[targets[item]]
+            if isinstance(node, TailraceError):
+                _settle(state, question, item=item, outcome=node, attempt=attempt)
+            else:
+                is_alone = question.is_single or item in state.alone
+                batches.setdefault((node, item if is_alone else None), []).append(item)
+        if batches:
+            asks = tuple(
+                Ask(node, question.request(batch), call.deadline, question.first_version)
+                for (node, _), batch in batches.items()
+            )
+            replies = yield Send(asks)
+            for batch, reply in zip(batches.values(), replies, strict=True):
+                _take(state, question, batch, reply=reply, attempt=attempt)
+        call.routes.forget(targets[item] for item in state.later)
+        state.pending = [each for each in state.pending if each not in state.done]
+        if not state.later:
+            continue
+        seconds = call.pauses.pause_s(attempt)
+        if attempt >= call.retries:
+            state.done |= state.later
+            break
+        if call.left_s <= seconds:
+            state.done |= {
+                item: _timed_out(call, _name(question, item), error)
+                for item, error in state.later.items()
+            }
+            break
+        yield Pause(seconds)
+        state.later = {}
+        attempt += 1
+    return Outcomes({item: state.done[item] for item in order})
+
+
+def ask_one(call: Call, question: Question[str, V, M], item: str = "") -> Steps[V]:
+    """The result of an operation with one item.
+
+    Raises:
+        TailraceError: the error of the item.
+    """
+    return (yield from for_each(call, [item], question)).result(item)
+
+
+def many(items: object, *, what: str) -> list[object]:
+    """The items of a call; a single text is refused, because its letters would be items.
+
+    Raises:
+        TypeError: it is a text or bytes, or has no items.
+    """
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        raise TypeError(f"{what} is {kind_of(items)}; give a list")
+    return list(items)
+
+
+def all_of(kind: type[K], items: object, *, what: str) -> list[K]:
+    """The items of a call, which are all of one class.
+
+    Raises:
+        TypeError: one is of another, or the call has no list.
+    """
+    found = many(items, what=what)
+    for each in found:
+        if not isinstance(each, kind):
+            raise TypeError(f"{what} has {kind_of(each)}; each has to be a {kind.__name__}")
+    return [each for each in found if isinstance(each, kind)]
+
+
+def names(items: object, *, what: str) -> list[str]:
+    """The names in a call.
+
+    Raises:
+        TypeError: one is no str, or the call has no list.
+    """
+    return all_of(str, items, what=what)
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The numbers of partitions by topic, in order."""
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+def _take(
+    state: _Round[K, V],
+    question: Question[K, V, M],
+    batch: Sequence[K],
+    *,
+    reply: Reply,
+    attempt: int,
+) -> None:
+    """Settle the items of one request."""
+    outcome = reply.outcome
+    if isinstance(outcome, TailraceError):
+        if isinstance(outcome, UnsupportedBrokerError) and len(batch) > 1:
+            # One of the items may be what this version of the request cannot carry.
+            state.alone.update(batch)
+            return
+        for item in batch:
+            if question.is_sent_once and reply.is_sent:
+                name = _name(question, item)
+                state.done[item] = UnknownOutcomeError(name, cause=outcome)
+            else:
+                _settle(state, question, item=item, outcome=outcome, attempt=attempt)
+        return
+    assert isinstance(outcome, question.response)
+    found = dict(question.read(outcome, reply.address, batch))
+    for item in batch:
+        if item in found:
+            _settle(state, question, item=item, outcome=found[item], attempt=attempt)
+        else:
+            name = type(outcome).__name__
+            state.done[item] = IncompleteAnswerError(
+                f"{_name(question, item)}: {reply.address} left it out of its {name}; is it a "
+                "broker of Kafka?"
+            )
+
+
+def _settle(
+    state: _Round[K, V],
+    question: Question[K, V, M],
+    *,
+    item: K,
+    outcome: V | TailraceError,
+    attempt: int,
+) -> None:
+    """Note an outcome, or that the item is to be retried."""
+    if not isinstance(outcome, RetriableError):
+        state.done[item] = outcome
+        return
+    code = outcome.code if isinstance(outcome, RemoteRetriableError) else ErrorCode.NONE
+    if question.is_sent_once and code == ErrorCode.REQUEST_TIMED_OUT:
+        state.done[item] = UnknownOutcomeError(_name(question, item), cause=outcome)
+    elif code in question.final or (code in _ABSENT and attempt + 1 >= ABSENT_ATTEMPTS_MAX):
+        state.done[item] = outcome
+    else:
+        state.later[item] = outcome
+
+
+def _timed_out(call: Call, name: str, last: TailraceError) -> OperationTimeoutError:
+    error = OperationTimeoutError(name, limit_ms=call.limit_ms, last=last)
+    error.__cause__ = last
+    return error
+
+
+def _name(question: Question[K, V, M], item: K) -> str:
+    return f"{question.what} {item}".rstrip()

@@ -1,0 +1,240 @@
+"""Log directories of brokers: what lies in them, and in which of them a replica is to lie.
+
+for path, directory in admin.describe_log_dirs([1]).result(1).items(): ...
+admin.alter_replica_log_dirs({Replica("flights", 0, 1): "/disks/b"})
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tailrace.client.admin.cluster import brokers_of
+from tailrace.client.admin.items import Question, by_topic, for_each
+from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.errors import error_for
+from tailrace.client.routes import broker
+from tailrace.client.steps import Call, Steps
+from tailrace.errors import TailraceError
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
+from tailrace.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+)
+
+_OFFLINE = frozenset({ErrorCode.KAFKA_STORAGE_ERROR})
+"""Kafka's clients retry this error for leaders; a directory stays offline until a restart."""
+
+
+class Replica(NamedTuple):
+    """A partition on one broker."""
+
+    topic: str
+    """The topic."""
+    partition: int
+    """The number of the partition."""
+    broker: int
+    """The broker."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} on broker {self.broker}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSize:
+    """A partition's log in one directory."""
+
+    size: int
+    """Bytes of its segments."""
+    offset_lag: int
+    """Records that it is behind: the high watermark, or, of a future log, the present one."""
+    is_future: bool
+    """Whether it is to replace the log in another directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirectory:
+    """A log directory of a broker."""
+
+    error: TailraceError | None
+    """Why it is offline."""
+    replicas: Mapping[TopicPartition, ReplicaSize]
+    """The logs in it."""
+    total_bytes: int
+    """Size of its volume; -1 from brokers before Kafka 3.3."""
+    usable_bytes: int
+    """Free bytes of its volume; likewise."""
+    is_cordoned: bool = False
+    """Whether no new logs are put into it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDirectories:
+    """The directory of a replica, and the one that it is moved to."""
+
+    current: str | None
+    """Its directory; None if the broker has no such log."""
+    offset_lag: int
+    """Records that it is behind the high watermark; -1 without a log."""
+    future: str | None
+    """The directory that it is moved to."""
+    future_offset_lag: int
+    """Records that the move is behind; -1 without one."""
+
+
+def describe_log_dirs(
+    call: Call, brokers: Iterable[int] | None = None
+) -> Steps[Outcomes[int, dict[str, LogDirectory]]]:
+    """The log directories of these brokers, or of all, by path.
+
+    Repeated after a lost connection.
+    """
+    wanted = (yield from brokers_of(call)) if brokers is None else list(brokers)
+    return (yield from _describe(call, wanted, partitions=None))
+
+
+def describe_replica_log_dirs(
+    call: Call, replicas: Iterable[Replica]
+) -> Steps[Outcomes[Replica, ReplicaDirectories]]:
+    """The directories of these replicas, and those that they are moved to.
+
+    Repeated after a lost connection.
+    """
+    wanted = [Replica(*each) for each in replicas]
+    told = yield from _describe(
+        call,
+        [*dict.fromkeys(each.broker for each in wanted)],
+        partitions=[TopicPartition(each.topic, each.partition) for each in wanted],
+    )
+    found: dict[Replica, ReplicaDirectories | TailraceError] = {}
+    for each in wanted:
+        directories = told[each.broker]
+        found[each] = (
+            directories
+            if isinstance(directories, TailraceError)
+            else _places(TopicPartition(each.topic, each.partition), directories)
+        )
+    return Outcomes(found)
+
+
+def alter_replica_log_dirs(
+    call: Call, moves: Mapping[Replica, str]
+) -> Steps[Outcomes[Replica, None]]:
+    """Have replicas go to other log directories of their brokers, while they are served.
+
+    Done when the broker has begun; `describe_replica_log_dirs` shows how far it is. A broker that
+    has no such replica puts it there when it gets one. Repeated after a lost connection.
+    """
+    wanted = {Replica(*each): path for each, path in moves.items()}
+
+    def request(batch: Sequence[Replica]) -> AlterReplicaLogDirsRequest:
+        by_path: dict[str, list[TopicPartition]] = {}
+        for each in batch:
+            partition = TopicPartition(each.topic, each.partition)
+            by_path.setdefault(wanted[each], []).append(partition)
+        return AlterReplicaLogDirsRequest(
+            dirs=tuple(
+                AlterReplicaLogDir(
+                    path=path,
+                    topics=tuple(
+                        AlterReplicaLogDirTopic(name=topic, partitions=tuple(numbers))
+                        for topic, numbers in by_topic(partitions).items()
+                    ),
+                )
+                for path, partitions in by_path.items()
+            )
+        )
+
+    def read(
+        answer: AlterReplicaLogDirsResponse, address: str, batch: Sequence[Replica]
+    ) -> Iterator[tuple[Replica, TailraceError | None]]:
+        for topic in answer.results:
+            for each in topic.partitions:
+                replica = Replica(topic.topic_name, each.partition_index, batch[0].broker)
+                yield replica, error_for(each.error_code, about=f"{replica} at {address}")
+
+    question = Question(
+        what="replica",
+        target=lambda each: broker(each.broker),
+        request=request,
+        response=AlterReplicaLogDirsResponse,
+        read=read,
+        final=_OFFLINE,
+    )
+    return (yield from for_each(call, wanted, question))
+
+
+def _describe(
+    call: Call, brokers: Sequence[int], *, partitions: Sequence[TopicPartition] | None
+) -> Steps[Outcomes[int, dict[str, LogDirectory]]]:
+    topics = None
+    if partitions is not None:
+        topics = tuple(
+            DescribableLogDirTopic(topic=topic, partitions=tuple(numbers))
+            for topic, numbers in by_topic(set(partitions)).items()
+        )
+
+    def read(
+        answer: DescribeLogDirsResponse, address: str, batch: Sequence[int]
+    ) -> Iterator[tuple[int, dict[str, LogDirectory] | TailraceError]]:
+        error = error_for(answer.error_code, about=f"log directories at {address}")
+        if error is None and not answer.results:
+            # Until version 2 a refusal has no code, and a broker always has a directory.
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            error = error_for(code, about=f"log directories at {address}")
+        yield (
+            batch[0],
+            error or {each.log_dir: _directory(each, address) for each in answer.results},
+        )
+
+    question = Question(
+        what="the log directories of broker",
+        target=broker,
+        request=lambda _: DescribeLogDirsRequest(topics=topics),
+        response=DescribeLogDirsResponse,
+        read=read,
+        is_single=True,
+    )
+    return (yield from for_each(call, brokers, question))
+
+
+def _directory(told: DescribeLogDirsResult, address: str) -> LogDirectory:
+    return LogDirectory(
+        error=error_for(told.error_code, about=f"{told.log_dir} at {address}"),
+        replicas={
+            TopicPartition(topic.name, each.partition_index): ReplicaSize(
+                size=each.partition_size,
+                offset_lag=each.offset_lag,
+                is_future=each.is_future_key,
+            )
+            for topic in told.topics
+            for each in topic.partitions
+        },
+        total_bytes=told.total_bytes,
+        usable_bytes=told.usable_bytes,
+        is_cordoned=told.is_cordoned,
+    )
+
+
+def _places(
+    partition: TopicPartition, directories: Mapping[str, LogDirectory]
+) -> ReplicaDirectories:
+    current = future = None
+    lag = future_lag = -1
+    for path, directory in directories.items():
+        found = directory.replicas.get(partition)
+        if found is not None and found.is_future:
+            future, future_lag = path, found.offset_lag
+        elif found is not None:
+            current, lag = path, found.offset_lag
+    return ReplicaDirectories(
+        current=current, offset_lag=lag, future=future, future_offset_lag=future_lag
+    )

@@ -1,0 +1,276 @@
+"""Offsets of partitions: at both ends of a log, at a time, or at another place.
+
+    admin.list_offsets({TopicPartition("flights", 0): SpecialTimestamp.LATEST})
+    admin.find_offsets(partitions, at=OffsetAt(Place.TIME, 1700000000000))
+
+Not here: offsets that groups have committed; see `group_offsets`.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, assert_never
+
+from tailrace.client.admin.items import Question, by_topic, for_each
+from tailrace.client.admin.outcomes import IncompleteAnswerError, Outcomes
+from tailrace.client.errors import error_for
+from tailrace.client.routes import leader
+from tailrace.client.steps import Call, Steps
+from tailrace.errors import TailraceError
+from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
+from tailrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+_FIRST_VERSIONS = {
+    SpecialTimestamp.MAX_TIMESTAMP: 7,
+    SpecialTimestamp.EARLIEST_LOCAL: 8,
+    SpecialTimestamp.LATEST_TIERED: 9,
+    SpecialTimestamp.EARLIEST_PENDING_UPLOAD: 11,
+}
+"""The versions of ListOffsets in which a special timestamp is no time."""
+
+
+class Place(Enum):
+    """Kinds of places in a log."""
+
+    EARLIEST = "the first record"
+    LATEST = "after the last record"
+    OFFSET = "an offset"
+    TIME = "the first record from a time on, in milliseconds since 1970"
+    FROM_LATEST = "so many offsets after the last record; before it, if negative"
+    FROM_COMMITTED = "so many offsets after the committed one; before it, if negative"
+
+
+class OffsetAt(NamedTuple):
+    """A place in any log."""
+
+    place: Place
+    """The kind of the place."""
+    number: int = 0
+    """The offset, time or distance."""
+
+
+class LogRange(NamedTuple):
+    """The two ends of a log."""
+
+    start: int
+    """Its first offset."""
+    end: int
+    """The offset after its last readable record."""
+
+
+class FoundOffset(NamedTuple):
+    """A place in one log, as an offset."""
+
+    offset: int
+    """May lie outside of `log`, where an offset or a distance was asked for."""
+    log: LogRange
+    """Both ends of the log."""
+
+    @property
+    def within(self) -> int:
+        """The nearest offset that the log has, or the one after its last record."""
+        return min(max(self.offset, self.log.start), self.log.end)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    """The offset of the next record that a group wants from a partition."""
+
+    offset: int
+    """The offset."""
+    leader_epoch: int = -1
+    """The leader epoch of the last record that was processed; -1 if it is not known."""
+    metadata: str = ""
+    """A note by the client that committed it."""
+
+
+class ListedOffset(NamedTuple):
+    """The answer about one partition."""
+
+    offset: int
+    """-1 where no record is that new."""
+    timestamp: int
+    """The timestamp of the record there, in milliseconds; -1 for the ends of a log."""
+    leader_epoch: int
+    """The leader epoch of that record; -1 if it is not known."""
+
+
+def list_offsets(
+    call: Call,
+    questions: Mapping[TopicPartition, int],
+    *,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> Steps[Outcomes[TopicPartition, ListedOffset]]:
+    """The offset of each partition at a time in milliseconds, or at a `SpecialTimestamp`.
+
+    With READ_COMMITTED a log ends at its last stable offset. Repeated after a lost connection.
+    """
+    wanted = {TopicPartition(*each): timestamp for each, timestamp in questions.items()}
+    found: dict[TopicPartition, ListedOffset | TailraceError] = {}
+    by_version: dict[int, list[TopicPartition]] = {}
+    for partition, timestamp in wanted.items():
+        by_version.setdefault(_first_version(timestamp), []).append(partition)
+    for version, partitions in by_version.items():
+        found |= yield from for_each(
+            call,
+            partitions,
+            _offsets_question(call, wanted, isolation=isolation, first_version=version),
+        )
+    return Outcomes({each: found[each] for each in wanted})
+
+
+def log_ranges(
+    call: Call,
+    partitions: Collection[TopicPartition],
+    *,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> Steps[Outcomes[TopicPartition, LogRange]]:
+    """Both ends of each log."""
+    starts, ends = yield from _both_ends(call, partitions, isolation)
+    return Outcomes({each: _range(each, starts[each], ends[each]) for each in starts})
+
+
+def find_offsets(
+    call: Call,
+    partitions: Collection[TopicPartition],
+    *,
+    at: OffsetAt,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    committed: Mapping[TopicPartition, CommittedOffset] | None = None,
+) -> Steps[Outcomes[TopicPartition, FoundOffset]]:
+    """The offset at a place in each log.
+
+    A time after the last record is the end of the log. A partition without an offset in `committed`
+    is left out where the distance from that is wanted.
+    """
+    known = committed or {}
+    chosen = [each for each in partitions if at.place is not Place.FROM_COMMITTED or each in known]
+    logs = yield from log_ranges(call, chosen, isolation=isolation)
+    times: Mapping[TopicPartition, ListedOffset | TailraceError] = {}
+    if at.place is Place.TIME:
+        questions = dict.fromkeys(chosen, max(at.number, 0))
+        times = yield from list_offsets(call, questions, isolation=isolation)
+    found: dict[TopicPartition, FoundOffset | TailraceError] = {}
+    for each, log in logs.items():
+        time = times.get(each)
+        if isinstance(log, TailraceError):
+            found[each] = log
+        elif isinstance(time, TailraceError):
+            found[each] = time
+        else:
+            offset = _offset_at(at, log, time=time, committed=known.get(each))
+            found[each] = FoundOffset(offset, log)
+    return Outcomes(found)
+
+
+def _offset_at(
+    at: OffsetAt,
+    log: LogRange,
+    *,
+    time: ListedOffset | None,
+    committed: CommittedOffset | None,
+) -> int:
+    match at.place:
+        case Place.EARLIEST:
+            return log.start
+        case Place.LATEST:
+            return log.end
+        case Place.OFFSET:
+            return at.number
+        case Place.TIME:
+            return log.end if time is None or time.offset < 0 else time.offset
+        case Place.FROM_LATEST:
+            return log.end + at.number
+        case Place.FROM_COMMITTED:
+            assert committed is not None, "partitions without one are left out"
+            return committed.offset + at.number
+        case _:
+            assert_never(at.place)
+
+
+def _both_ends(
+    call: Call, partitions: Iterable[TopicPartition], isolation: IsolationLevel
+) -> Steps[tuple[Outcomes[TopicPartition, ListedOffset], Outcomes[TopicPartition, ListedOffset]]]:
+    chosen = list(partitions)
+    starts = yield from list_offsets(
+        call, dict.fromkeys(chosen, SpecialTimestamp.EARLIEST), isolation=isolation
+    )
+    ends = yield from list_offsets(
+        call, dict.fromkeys(chosen, SpecialTimestamp.LATEST), isolation=isolation
+    )
+    return starts, ends
+
+
+def _range(
+    partition: TopicPartition,
+    start: ListedOffset | TailraceError,
+    end: ListedOffset | TailraceError,
+) -> LogRange | TailraceError:
+    if isinstance(start, TailraceError):
+        return start
+    if isinstance(end, TailraceError):
+        return end
+    if start.offset < 0 or end.offset < 0:
+        return IncompleteAnswerError(
+            f"{partition}: the leader has told no end of its log (from {start.offset} to "
+            f"{end.offset}); is it a broker of Kafka?"
+        )
+    return LogRange(start.offset, end.offset)
+
+
+def _first_version(timestamp: int) -> int:
+    special = timestamp in set(SpecialTimestamp)
+    return _FIRST_VERSIONS.get(SpecialTimestamp(timestamp), 0) if special else 0
+
+
+def _offsets_question(
+    call: Call,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    isolation: IsolationLevel,
+    first_version: int,
+) -> Question[TopicPartition, ListedOffset, ListOffsetsResponse]:
+    def request(batch: Sequence[TopicPartition]) -> ListOffsetsRequest:
+        return ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation,
+            topics=tuple(
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=tuple(
+                        ListOffsetsPartition(
+                            partition_index=number, timestamp=wanted[TopicPartition(topic, number)]
+                        )
+                        for number in numbers
+                    ),
+                )
+                for topic, numbers in by_topic(batch).items()
+            ),
+            timeout_ms=call.left_ms,
+        )
+
+    def read(
+        answer: ListOffsetsResponse, address: str, _: Sequence[TopicPartition]
+    ) -> Iterator[tuple[TopicPartition, ListedOffset | TailraceError]]:
+        for topic in answer.topics:
+            for each in topic.partitions:
+                partition = TopicPartition(topic.name, each.partition_index)
+                error = error_for(each.error_code, about=f"offsets of {partition} at {address}")
+                yield (
+                    partition,
+                    error or ListedOffset(each.offset, each.timestamp, each.leader_epoch),
+                )
+
+    return Question(
+        what="partition",
+        target=leader,
+        request=request,
+        response=ListOffsetsResponse,
+        read=read,
+        first_version=first_version,
+    )

@@ -1,0 +1,214 @@
+"""Replicas of partitions: elect leaders, and move replicas to other brokers.
+
+admin.elect_leaders([TopicPartition("flights", 0)])
+admin.alter_partition_reassignments({TopicPartition("flights", 0): [2, 3], other: None})
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from tailrace.client.admin.items import Question, ask_one, by_topic, for_each
+from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.errors import error_for
+from tailrace.client.routes import CONTROLLER
+from tailrace.client.steps import Call, Steps
+from tailrace.errors import TailraceError
+from tailrace.model import TopicPartition
+from tailrace.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from tailrace.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from tailrace.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
+
+
+class ElectionType(IntEnum):
+    """Kinds of elections, by Kafka's number."""
+
+    PREFERRED = 0
+    """The first replica in the list leads, if it is in sync."""
+    UNCLEAN = 1
+    """Any living replica leads where none is in sync; records may be lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment:
+    """A partition whose replicas are moved."""
+
+    replicas: tuple[int, ...]
+    """All brokers that have it now, or are to have it."""
+    adding: tuple[int, ...]
+    """Brokers that get it."""
+    removing: tuple[int, ...]
+    """Brokers that lose it."""
+
+
+def elect_leaders(
+    call: Call,
+    partitions: Iterable[TopicPartition] | None = None,
+    *,
+    election: ElectionType = ElectionType.PREFERRED,
+) -> Steps[Outcomes[TopicPartition, None]]:
+    """Elect leaders of these partitions, or of all that need it.
+
+    A partition whose leader stays has a RemoteRetriableError with ELECTION_NOT_NEEDED. Repeated
+    after a lost connection.
+
+    Raises:
+        UnsupportedBrokerError: the broker lacks the API (before Kafka 2.2), or this kind (2.4).
+        RemoteFatalError: the controller refuses all of it.
+        OperationTimeoutError: no answer within the time limit.
+    """
+    wanted = None if partitions is None else [TopicPartition(*each) for each in partitions]
+    if wanted == []:
+        return Outcomes({})
+    chosen = None
+    if wanted is not None:
+        chosen = tuple(
+            TopicPartitions(topic=topic, partitions=tuple(numbers))
+            for topic, numbers in by_topic(set(wanted)).items()
+        )
+
+    def read(
+        answer: ElectLeadersResponse, address: str, batch: Sequence[str]
+    ) -> Iterator[tuple[str, dict[TopicPartition, TailraceError | None] | TailraceError]]:
+        found: dict[TopicPartition, TailraceError | None] = {}
+        for topic in answer.replica_election_results:
+            for each in topic.partition_result:
+                partition = TopicPartition(topic.topic, each.partition_id)
+                found[partition] = error_for(
+                    each.error_code, about=f"{partition} at {address}", message=each.error_message
+                )
+        error = error_for(answer.error_code, about=f"{address} was asked to elect leaders")
+        yield batch[0], error or found
+
+    question = Question(
+        what="the election",
+        target=lambda _: CONTROLLER,
+        request=lambda _: ElectLeadersRequest(
+            election_type=election, topic_partitions=chosen, timeout_ms=call.left_ms
+        ),
+        response=ElectLeadersResponse,
+        read=read,
+        first_version=0 if election is ElectionType.PREFERRED else 1,
+    )
+    found = yield from ask_one(call, question)
+    outcomes = Outcomes(found)
+    return outcomes if wanted is None else outcomes.about(wanted, answer="ElectLeaders")
+
+
+def alter_partition_reassignments(
+    call: Call,
+    replicas: Mapping[TopicPartition, Sequence[int] | None],
+    *,
+    allow_replication_factor_change: bool = True,
+) -> Steps[Outcomes[TopicPartition, None]]:
+    """Begin to move partitions to these brokers; None ends a move that is under way.
+
+    Done when the controller has noted it; `list_partition_reassignments` shows what is under way.
+    Repeated after a lost connection.
+    """
+    wanted = {TopicPartition(*each): brokers for each, brokers in replicas.items()}
+
+    def request(batch: Sequence[TopicPartition]) -> AlterPartitionReassignmentsRequest:
+        return AlterPartitionReassignmentsRequest(
+            timeout_ms=call.left_ms,
+            allow_replication_factor_change=allow_replication_factor_change,
+            topics=tuple(
+                ReassignableTopic(
+                    name=topic,
+                    partitions=tuple(
+                        _reassignable(number, wanted[TopicPartition(topic, number)])
+                        for number in numbers
+                    ),
+                )
+                for topic, numbers in by_topic(batch).items()
+            ),
+        )
+
+    def read(
+        answer: AlterPartitionReassignmentsResponse, address: str, batch: Sequence[TopicPartition]
+    ) -> Iterator[tuple[TopicPartition, TailraceError | None]]:
+        about = f"{address} was asked to move partitions"
+        error = error_for(answer.error_code, about=about, message=answer.error_message)
+        if error is not None:
+            yield from ((each, error) for each in batch)
+            return
+        for topic in answer.responses:
+            for each in topic.partitions:
+                partition = TopicPartition(topic.name, each.partition_index)
+                about = f"{partition} at {address}"
+                yield partition, error_for(each.error_code, about=about, message=each.error_message)
+
+    question = Question(
+        what="the replicas of",
+        target=lambda _: CONTROLLER,
+        request=request,
+        response=AlterPartitionReassignmentsResponse,
+        read=read,
+        first_version=0 if allow_replication_factor_change else 1,
+    )
+    return (yield from for_each(call, wanted, question))
+
+
+def list_partition_reassignments(
+    call: Call, partitions: Iterable[TopicPartition] | None = None
+) -> Steps[dict[TopicPartition, Reassignment]]:
+    """The partitions among these, or among all, whose replicas are being moved.
+
+    Raises:
+        UnsupportedBrokerError: the broker lacks the API (before Kafka 2.4).
+        RemoteFatalError: the controller refuses.
+        OperationTimeoutError: no answer within the time limit.
+    """
+    chosen = None
+    if partitions is not None:
+        chosen = tuple(
+            ListPartitionReassignmentsTopics(name=topic, partition_indexes=tuple(numbers))
+            for topic, numbers in by_topic({TopicPartition(*each) for each in partitions}).items()
+        )
+
+    def read(
+        answer: ListPartitionReassignmentsResponse, address: str, batch: Sequence[str]
+    ) -> Iterator[tuple[str, dict[TopicPartition, Reassignment] | TailraceError]]:
+        about = f"{address} was asked for reassignments"
+        error = error_for(answer.error_code, about=about, message=answer.error_message)
+        yield (
+            batch[0],
+            error
+            or {
+                TopicPartition(topic.name, each.partition_index): Reassignment(
+                    replicas=each.replicas,
+                    adding=each.adding_replicas,
+                    removing=each.removing_replicas,
+                )
+                for topic in answer.topics
+                for each in topic.partitions
+            },
+        )
+
+    question = Question(
+        what="the reassignments",
+        target=lambda _: CONTROLLER,
+        request=lambda _: ListPartitionReassignmentsRequest(timeout_ms=call.left_ms, topics=chosen),
+        response=ListPartitionReassignmentsResponse,
+        read=read,
+    )
+    return (yield from ask_one(call, question))
+
+
+def _reassignable(number: int, brokers: Sequence[int] | None) -> ReassignablePartition:
+    return ReassignablePartition(
+        partition_index=number, replicas=None if brokers is None else tuple(brokers)
+    )

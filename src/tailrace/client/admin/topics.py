@@ -1,0 +1,570 @@
+"""Topics: create, delete, list and describe them, add partitions, delete old records.
+
+The controller makes the changes; any broker of a KRaft cluster forwards to it. What creates or
+deletes is sent once: a second request could fail because the first has made the change.
+
+Not here: settings of topics (`configs`), and where their replicas are (`replicas`).
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from tailrace.client.admin.acls import operations_in
+from tailrace.client.admin.configs import ConfigEntry
+from tailrace.client.admin.items import Question, ask_one, by_topic, for_each, many
+from tailrace.client.admin.outcomes import IncompleteAnswerError, Outcomes
+from tailrace.client.errors import UnsupportedBrokerError, error_for
+from tailrace.client.metadata import PartitionDescription, TopicDescription, describe_topic
+from tailrace.client.routes import ANY, CONTROLLER, leader
+from tailrace.client.steps import Call, Steps
+from tailrace.config import settings_texts
+from tailrace.errors import TailraceError, kind_of
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from tailrace.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from tailrace.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from tailrace.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from tailrace.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    TopicRequest,
+)
+from tailrace.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+
+PARTITIONS_MAX = 4_000_000
+"""Most topics and partitions in one answer of several pages: twice what Kafka's largest clusters
+have had."""
+
+_NO_ID = UUID(int=0)
+
+_NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create."""
+
+    name: str
+    """Its name."""
+    partition_count: int = -1
+    """Its partitions; -1: the broker's `num.partitions`."""
+    replication_factor: int = -1
+    """Replicas of each partition; -1: the broker's `default.replication.factor`."""
+    configs: Mapping[str, object] | None = None
+    """Settings of its own, by Kafka's names."""
+    replicas: Mapping[int, Sequence[int]] | None = None
+    """Brokers of each partition by its number, in place of the two counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTopic:
+    """A topic that was created, or would be."""
+
+    topic_id: UUID | None
+    """None from a broker before Kafka 2.8, and from a dry run."""
+    partition_count: int
+    """-1 from a broker before Kafka 2.4."""
+    replication_factor: int
+    """Likewise."""
+    configs: Mapping[str, ConfigEntry] | None
+    """Its settings by name; None if the client may not see them."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """The partitions that a topic is to have."""
+
+    count: int
+    """The number of all, with those that it has."""
+    replicas: Sequence[Sequence[int]] | None = None
+    """Brokers of each new partition; the controller chooses them by default."""
+
+
+def create_topics(
+    call: Call, topics: Iterable[NewTopic], *, validate_only: bool = False
+) -> Steps[Outcomes[str, CreatedTopic]]:
+    """Create topics.
+
+    With `validate_only` the topics are checked and nothing is created. Sent once: a topic whose
+    answer was lost has an UnknownOutcomeError. A refusal for now (NOT_CONTROLLER, a quota) is
+    retried.
+
+        admin.create_topics([NewTopic("flights", 6, configs={"retention.ms": -1})]).results()
+
+    Raises:
+        TypeError: `topics` is no list of `NewTopic`.
+        ValueError: a name is there twice.
+    """
+    wanted: dict[str, NewTopic] = {}
+    for each in many(topics, what="topics"):
+        if not isinstance(each, NewTopic):
+            raise TypeError(f"topics has {kind_of(each)}; each has to be a NewTopic")
+        if not isinstance(each.name, str):
+            raise TypeError(f"the name of a topic is {kind_of(each.name)}; it has to be a str")
+        if each.name in wanted:
+            raise ValueError(f"topics has {each.name!r} twice")
+        wanted[each.name] = each
+    creatable = {name: _creatable(each) for name, each in wanted.items()}
+
+    def request(batch: Sequence[str]) -> CreateTopicsRequest:
+        return CreateTopicsRequest(
+            topics=tuple(creatable[each] for each in batch),
+            timeout_ms=call.left_ms,
+            validate_only=validate_only,
+        )
+
+    def read(
+        answer: CreateTopicsResponse, address: str, _: Sequence[str]
+    ) -> Iterator[tuple[str, CreatedTopic | TailraceError]]:
+        for each in answer.topics:
+            about = f"topic {each.name} at {address}"
+            error = error_for(each.error_code, about=about, message=each.error_message)
+            yield each.name, error or _created(each)
+
+    question = Question(
+        what="topic",
+        target=lambda _: CONTROLLER,
+        request=request,
+        response=CreateTopicsResponse,
+        read=read,
+        is_sent_once=not validate_only,
+    )
+    return (yield from for_each(call, wanted, question))
+
+
+def delete_topics(call: Call, topics: Iterable[str | UUID]) -> Steps[Outcomes[str | UUID, None]]:
+    """Delete topics with all of their records, by name or by id (Kafka 2.8).
+
+    Sent once: a topic whose answer was lost has an UnknownOutcomeError. One that does not exist has
+    a RemoteRetriableError with UNKNOWN_TOPIC_OR_PARTITION, or UNKNOWN_TOPIC_ID.
+
+    Raises:
+        TypeError: `topics` is no list of names and ids.
+    """
+    wanted = _names_and_ids(topics)
+
+    def request(batch: Sequence[str | UUID]) -> DeleteTopicsRequest:
+        by_name = tuple(each for each in batch if isinstance(each, str))
+        return DeleteTopicsRequest(
+            topics=tuple(
+                DeleteTopicState(name=each)
+                if isinstance(each, str)
+                else DeleteTopicState(topic_id=each)
+                for each in batch
+            ),
+            topic_names=by_name,
+            timeout_ms=call.left_ms,
+        )
+
+    def read(
+        answer: DeleteTopicsResponse, address: str, batch: Sequence[str | UUID]
+    ) -> Iterator[tuple[str | UUID, TailraceError | None]]:
+        for each in answer.responses:
+            item = each.name if each.name in batch else each.topic_id
+            if item is not None:
+                about = f"topic {item} at {address}"
+                yield item, error_for(each.error_code, about=about, message=each.error_message)
+
+    ids = [each for each in wanted if isinstance(each, UUID)]
+    found: dict[str | UUID, TailraceError | None] = {}
+    for some, version in (([each for each in wanted if isinstance(each, str)], 0), (ids, 6)):
+        question = Question(
+            what="topic",
+            target=lambda _: CONTROLLER,
+            request=request,
+            response=DeleteTopicsResponse,
+            read=read,
+            is_sent_once=True,
+            first_version=version,
+            final=_NO_SUCH_TOPIC,
+        )
+        found |= yield from for_each(call, some, question)
+    return Outcomes({each: found[each] for each in wanted})
+
+
+def list_topics(
+    call: Call, *, include_internal: bool = True
+) -> Steps[tuple[TopicDescription, ...]]:
+    """All topics, ordered by name; without `include_internal` not those of Kafka's own state.
+
+    Raises:
+        UnreachableBrokerError: no broker can be reached.
+        RemoteRetriableError, RemoteFatalError: the broker refuses.
+        OperationTimeoutError: no answer within the time limit.
+    """
+    found = yield from _describe_all(call)
+    return tuple(
+        each
+        for _, each in sorted(found.succeeded.items())
+        if include_internal or not each.is_internal
+    )
+
+
+def describe_topics(
+    call: Call, topics: Iterable[str | UUID], *, include_authorized_operations: bool = False
+) -> Steps[Outcomes[str | UUID, TopicDescription]]:
+    """Partitions, leaders and replicas of topics, by name or by id (Kafka 3.8).
+
+    A topic that does not exist has a RemoteRetriableError with UNKNOWN_TOPIC_OR_PARTITION, or
+    UNKNOWN_TOPIC_ID. Repeated after a lost connection.
+
+    Raises:
+        TypeError: `topics` is no list of names and ids.
+    """
+    wanted = _names_and_ids(topics)
+    by_name = [each for each in wanted if isinstance(each, str)]
+    found: dict[str | UUID, TopicDescription | TailraceError] = {}
+    if by_name:
+        described = yield from _describe_named(
+            call, by_name, is_authorized=include_authorized_operations
+        )
+        found.update({name: described[name] for name in by_name})
+    if len(by_name) < len(wanted):
+        # No API describes topics by id without a version of Metadata that this client does not
+        # speak; so all are asked for.
+        failure: TailraceError | None = None
+        by_id: dict[UUID | None, TopicDescription] = {}
+        try:
+            everything = yield from _describe_all(call)
+            by_id = {each.topic_id: each for each in everything.succeeded.values()}
+        except TailraceError as error:
+            failure = error
+        for each in wanted:
+            if isinstance(each, UUID):
+                missing = error_for(ErrorCode.UNKNOWN_TOPIC_ID, about=f"topic {each}")
+                assert missing is not None, "the code is an error"
+                found[each] = by_id.get(each) or failure or missing
+    return Outcomes({each: found[each] for each in wanted})
+
+
+def create_partitions(
+    call: Call, counts: Mapping[str, int | NewPartitions], *, validate_only: bool = False
+) -> Steps[Outcomes[str, None]]:
+    """Give topics more partitions, so that each has `count` of them.
+
+    Records with a key may go to other partitions from then on. With `validate_only` the counts are
+    checked and nothing changes. Sent once: a topic whose answer was lost has an
+    UnknownOutcomeError.
+    """
+    wanted = {
+        name: each if isinstance(each, NewPartitions) else NewPartitions(each)
+        for name, each in counts.items()
+    }
+
+    def request(batch: Sequence[str]) -> CreatePartitionsRequest:
+        return CreatePartitionsRequest(
+            topics=tuple(_grown(each, wanted[each]) for each in batch),
+            timeout_ms=call.left_ms,
+            validate_only=validate_only,
+        )
+
+    def read(
+        answer: CreatePartitionsResponse, address: str, _: Sequence[str]
+    ) -> Iterator[tuple[str, TailraceError | None]]:
+        for each in answer.results:
+            about = f"topic {each.name} at {address}"
+            yield each.name, error_for(each.error_code, about=about, message=each.error_message)
+
+    question = Question(
+        what="topic",
+        target=lambda _: CONTROLLER,
+        request=request,
+        response=CreatePartitionsResponse,
+        read=read,
+        is_sent_once=not validate_only,
+        final=_NO_SUCH_TOPIC,
+    )
+    return (yield from for_each(call, wanted, question))
+
+
+def delete_records(
+    call: Call, before: Mapping[TopicPartition, int]
+) -> Steps[Outcomes[TopicPartition, int]]:
+    """Delete the records below an offset in each partition, -1: all; returns the log starts.
+
+    The records are not seen any more; their bytes go with their segments. Repeated after a lost
+    connection: a second request deletes nothing more.
+    """
+    partitions = {TopicPartition(*each): offset for each, offset in before.items()}
+
+    def request(batch: Sequence[TopicPartition]) -> DeleteRecordsRequest:
+        return DeleteRecordsRequest(
+            topics=tuple(
+                DeleteRecordsTopic(
+                    name=topic,
+                    partitions=tuple(
+                        DeleteRecordsPartition(
+                            partition_index=number,
+                            offset=partitions[TopicPartition(topic, number)],
+                        )
+                        for number in numbers
+                    ),
+                )
+                for topic, numbers in by_topic(batch).items()
+            ),
+            timeout_ms=call.left_ms,
+        )
+
+    def read(
+        answer: DeleteRecordsResponse, address: str, _: Sequence[TopicPartition]
+    ) -> Iterator[tuple[TopicPartition, int | TailraceError]]:
+        for topic in answer.topics:
+            for each in topic.partitions:
+                partition = TopicPartition(topic.name, each.partition_index)
+                error = error_for(each.error_code, about=f"records of {partition} at {address}")
+                yield partition, error or each.low_watermark
+
+    question = Question(
+        what="partition",
+        target=leader,
+        request=request,
+        response=DeleteRecordsResponse,
+        read=read,
+    )
+    return (yield from for_each(call, partitions, question))
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    replicas = topic.replicas or {}
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=-1 if replicas else topic.partition_count,
+        replication_factor=-1 if replicas else topic.replication_factor,
+        assignments=tuple(
+            CreatableReplicaAssignment(partition_index=number, broker_ids=tuple(brokers))
+            for number, brokers in replicas.items()
+        ),
+        configs=tuple(
+            CreatableTopicConfig(name=name, value=value)
+            for name, value in settings_texts(topic.configs).items()
+        ),
+    )
+
+
+def _created(each: CreatableTopicResult) -> CreatedTopic:
+    return CreatedTopic(
+        topic_id=None if each.topic_id == _NO_ID else each.topic_id,
+        partition_count=each.num_partitions,
+        replication_factor=each.replication_factor,
+        configs=None
+        if each.configs is None or each.topic_config_error_code
+        else {
+            config.name: ConfigEntry(
+                name=config.name,
+                value=config.value,
+                source=config.config_source,
+                is_read_only=config.read_only,
+                is_sensitive=config.is_sensitive,
+            )
+            for config in each.configs
+        },
+    )
+
+
+def _grown(name: str, wanted: NewPartitions) -> CreatePartitionsTopic:
+    assignments = None
+    if wanted.replicas is not None:
+        assignments = tuple(
+            CreatePartitionsAssignment(broker_ids=tuple(each)) for each in wanted.replicas
+        )
+    return CreatePartitionsTopic(name=name, count=wanted.count, assignments=assignments)
+
+
+def _names_and_ids(topics: object) -> list[str | UUID]:
+    found: list[str | UUID] = []
+    for each in many(topics, what="topics"):
+        if not isinstance(each, str | UUID):
+            raise TypeError(f"topics has {kind_of(each)}; each has to be a name or a UUID")
+        found.append(each)
+    return list(dict.fromkeys(found))
+
+
+_Page = DescribeTopicPartitionsResponse
+
+
+def _describe_named(
+    call: Call, topics: Sequence[str], *, is_authorized: bool
+) -> Steps[Outcomes[str, TopicDescription]]:
+    """Topics by name, from whichever of the two APIs the broker has."""
+    try:
+        told = yield from _pages(call, topics)
+    except UnsupportedBrokerError:
+        try:
+            return (yield from _describe_by_metadata(call, topics, is_authorized=is_authorized))
+        except TailraceError as failure:
+            return Outcomes(dict.fromkeys(topics, failure))
+    except TailraceError as failure:
+        return Outcomes(dict.fromkeys(topics, failure))
+    found: dict[str, TopicDescription | TailraceError] = {}
+    for each in topics:
+        topic = told.get(each)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic[0].error_code
+        error = error_for(code, about=f"topic {each}")
+        if error is not None:
+            found[each] = error
+        elif topic is not None:
+            found[each] = _described(each, *topic, is_authorized=is_authorized)
+    return Outcomes(found)
+
+
+def _describe_all(call: Call) -> Steps[Outcomes[str, TopicDescription]]:
+    try:
+        told = yield from _pages(call, ())
+    except UnsupportedBrokerError:
+        return (yield from _describe_by_metadata(call, None, is_authorized=False))
+    return Outcomes(
+        {
+            name: _described(name, *topic, is_authorized=False)
+            for name, topic in told.items()
+            if not topic[0].error_code
+        }
+    )
+
+
+_Told = tuple[DescribeTopicPartitionsResponseTopic, list[DescribeTopicPartitionsResponsePartition]]
+
+
+def _pages(call: Call, topics: Collection[str]) -> Steps[dict[str, _Told]]:
+    """The answer of DescribeTopicPartitions about topics, or all, page by page.
+
+    Raises:
+        UnsupportedBrokerError: the broker lacks the API.
+        IncompleteAnswerError: the pages do not end.
+        TailraceError: no page came within the time limit.
+    """
+    found: dict[str, _Told] = {}
+    cursor: Cursor | None = None
+    left = PARTITIONS_MAX
+    while True:
+        page = yield from ask_one(call, _page_question(sorted(topics), cursor))
+        left -= 1
+        for topic in page.topics:
+            left -= 1 + len(topic.partitions)
+            name = topic.name or ""
+            if not topics or name in topics:
+                _, partitions = found.setdefault(name, (topic, []))
+                partitions += topic.partitions
+        if left < 0:
+            raise IncompleteAnswerError(
+                f"DescribeTopicPartitions has told more than {PARTITIONS_MAX} topics and "
+                "partitions and does not end; is it a broker of Kafka?"
+            )
+        after = page.next_cursor
+        # A page that does not get on would be asked for without end.
+        if after is None or (cursor is not None and _place(after) <= _place(cursor)):
+            return found
+        cursor = after
+
+
+def _page_question(topics: Sequence[str], cursor: Cursor | None) -> Question[str, _Page, _Page]:
+    asked = DescribeTopicPartitionsRequest(
+        topics=tuple(TopicRequest(name=each) for each in topics), cursor=cursor
+    )
+    return Question(
+        what="the topics",
+        target=lambda _: ANY,
+        request=lambda _: asked,
+        response=_Page,
+        read=lambda answer, _, batch: [(batch[0], answer)],
+    )
+
+
+def _place(cursor: Cursor) -> tuple[str, int]:
+    return cursor.topic_name, cursor.partition_index
+
+
+def _described(
+    name: str,
+    topic: DescribeTopicPartitionsResponseTopic,
+    partitions: Iterable[DescribeTopicPartitionsResponsePartition],
+    *,
+    is_authorized: bool,
+) -> TopicDescription:
+    return TopicDescription(
+        name=name,
+        is_internal=topic.is_internal,
+        partitions=tuple(
+            PartitionDescription(
+                partition=each.partition_index,
+                leader=each.leader_id,
+                leader_epoch=each.leader_epoch,
+                replicas=each.replica_nodes,
+                isr=each.isr_nodes,
+                offline=each.offline_replicas,
+                eligible_leaders=each.eligible_leader_replicas,
+            )
+            for each in sorted(partitions, key=lambda each: each.partition_index)
+        ),
+        topic_id=topic.topic_id,
+        authorized_operations=operations_in(topic.topic_authorized_operations)
+        if is_authorized
+        else None,
+    )
+
+
+def _describe_by_metadata(
+    call: Call, topics: Sequence[str] | None, *, is_authorized: bool
+) -> Steps[Outcomes[str, TopicDescription]]:
+    """Topics from an older broker."""
+    asked = MetadataRequest(
+        topics=None if topics is None else tuple(MetadataRequestTopic(name=t) for t in topics),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=is_authorized,
+    )
+
+    def read(
+        answer: MetadataResponse, address: str, batch: Sequence[str]
+    ) -> Iterator[tuple[str, Outcomes[str, TopicDescription]]]:
+        found: dict[str, TopicDescription | TailraceError] = {}
+        for topic in answer.topics:
+            name = topic.name or ""
+            error = error_for(topic.error_code, about=f"topic {name} at {address}")
+            operations = operations_in(topic.topic_authorized_operations)
+            found[name] = error or describe_topic(
+                name, topic, operations=operations if is_authorized else None
+            )
+        yield batch[0], Outcomes(found)
+
+    question = Question(
+        what="the topics",
+        target=lambda _: ANY,
+        request=lambda _: asked,
+        response=MetadataResponse,
+        read=read,
+    )
+    found = yield from ask_one(call, question)
+    if topics is None:
+        return Outcomes(found.succeeded)
+    missing = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, about="the topic is not in metadata")
+    assert missing is not None, "the code is an error"
+    return Outcomes({each: found.get(each, missing) for each in topics})

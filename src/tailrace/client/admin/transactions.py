@@ -1,0 +1,451 @@
+"""Transactions of a cluster, seen from outside: list, describe, fence, abort hanging ones.
+
+A transaction hangs if a partition has one open that its coordinator does not know (any more): the
+partition's last stable offset stays where it began, and readers of committed records wait for ever.
+
+    partition   one open since offset 120, of producer 7 epoch 2   } open for longer than any
+    coordinator producer 7 has none open, or not with the partition } transaction may last
+
+Not here: the transactions of our own producer; see `client.producer.transactions`.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tailrace.client.admin.cluster import brokers_of
+from tailrace.client.admin.items import Question, by_topic, for_each, names
+from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.config import BrokerAddress
+from tailrace.client.errors import error_for
+from tailrace.client.routes import broker, leader, transaction_coordinator
+from tailrace.client.steps import Call, Steps, address_of
+from tailrace.errors import FatalError, TailraceError
+from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
+from tailrace.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from tailrace.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from tailrace.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from tailrace.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+TRANSACTION_TIMEOUT_MAX_MS = 15 * 60 * 1000
+"""Longest time that a broker lets a transaction last by default (transaction.max.timeout.ms)."""
+
+_FENCING_TIMEOUT_MS = 1
+"""The transaction timeout that fencing declares, as Kafka's client does: no transaction follows."""
+
+
+class NoSuchTransactionError(FatalError, LookupError):
+    """There is no such transactional id, or no open transaction at an offset."""
+
+
+class UnknownStateError(FatalError, ValueError):
+    """A state of transactions that a broker does not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionListing:
+    """A transactional id in a list."""
+
+    transactional_id: str
+    """The id."""
+    producer_id: ProducerId
+    """The producer that uses it."""
+    state: str
+    """`Ongoing`, `Empty`, `CompleteCommit`, ..."""
+    coordinator: BrokerAddress
+    """The broker that keeps it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionDescription:
+    """A transactional id, and the transaction that is open under it."""
+
+    transactional_id: str
+    """The id."""
+    producer_id: ProducerId
+    """The producer that uses it."""
+    producer_epoch: ProducerEpoch
+    """Its epoch."""
+    state: str
+    """`Ongoing`, `Empty`, `CompleteCommit`, ..."""
+    timeout_ms: int
+    """Longest time that a transaction may be open."""
+    start_ms: int
+    """When the open transaction began, in milliseconds since 1970; -1 if none is open."""
+    partitions: tuple[TopicPartition, ...]
+    """The partitions of the open transaction, in order."""
+    coordinator: BrokerAddress
+    """The broker that keeps it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerState:
+    """A producer as a partition's leader knows it."""
+
+    partition: TopicPartition
+    """The partition."""
+    producer_id: ProducerId
+    """The producer."""
+    producer_epoch: ProducerEpoch
+    """Its epoch."""
+    last_timestamp: int
+    """The largest timestamp that it has produced, in milliseconds; -1 if not known."""
+    coordinator_epoch: LeaderEpoch
+    """The epoch of the coordinator that ended its last transaction; -1 if none has."""
+    transaction_start_offset: int
+    """The first offset of its open transaction; -1 if none is open."""
+
+
+class FencedProducer(NamedTuple):
+    """The identity that the next producer with a transactional id gets."""
+
+    producer_id: ProducerId
+    """Its id."""
+    producer_epoch: ProducerEpoch
+    """Its epoch; producers with a lower one are fenced."""
+
+
+def list_transactions(
+    call: Call,
+    *,
+    states: Iterable[str] = (),
+    producer_ids: Iterable[int] = (),
+    open_for_ms: int = -1,
+    pattern: str | None = None,
+) -> Steps[list[TransactionListing]]:
+    """All transactional ids of the cluster, ordered; or those that match.
+
+    `states` are Kafka's, as `Ongoing`; `open_for_ms` takes transactions that are open for longer
+    (Kafka 3.8), `pattern` ids that match a regular expression (Kafka 4.1). Every broker is asked; a
+    list without the ids of one would be no list, so its error is raised.
+
+    Raises:
+        UnsupportedBrokerError: a broker cannot tell (before Kafka 3.0), or lacks a filter.
+        UnknownStateError: a broker does not know one of the states.
+        RemoteFatalError: a broker refuses.
+        OperationTimeoutError: a broker does not answer within the time limit.
+    """
+    asked = ListTransactionsRequest(
+        state_filters=tuple(names(states, what="states")),
+        producer_id_filters=tuple(producer_ids),
+        duration_filter=open_for_ms,
+        transactional_id_pattern=pattern,
+    )
+
+    def read(
+        answer: ListTransactionsResponse, address: str, batch: Sequence[int]
+    ) -> Iterator[tuple[int, list[TransactionListing] | TailraceError]]:
+        error = error_for(answer.error_code, about=f"{address} was asked for its transactions")
+        if error is None and answer.unknown_state_filters:
+            unknown = ", ".join(answer.unknown_state_filters)
+            yield batch[0], UnknownStateError(f"{address} knows no such state: {unknown}")
+            return
+        node = call.routes.known(broker(batch[0]))
+        address_known = BrokerAddress("", -1) if node is None else address_of(node)
+        yield (
+            batch[0],
+            error
+            or [
+                TransactionListing(
+                    transactional_id=each.transactional_id,
+                    producer_id=ProducerId(each.producer_id),
+                    state=each.transaction_state,
+                    coordinator=address_known,
+                )
+                for each in answer.transaction_states
+            ],
+        )
+
+    question = Question(
+        what="the transactions of broker",
+        target=broker,
+        request=lambda _: asked,
+        response=ListTransactionsResponse,
+        read=read,
+        first_version=2 if pattern is not None else 1 if open_for_ms >= 0 else 0,
+        is_single=True,
+    )
+    told = yield from for_each(call, (yield from brokers_of(call)), question)
+    found = [each for listed in told.complete().values() for each in listed]
+    return sorted(found, key=lambda each: each.transactional_id)
+
+
+def describe_transactions(
+    call: Call, transactional_ids: Iterable[str]
+) -> Steps[Outcomes[str, TransactionDescription]]:
+    """The state of transactional ids.
+
+    One that no coordinator knows has a NoSuchTransactionError. Repeated after a lost connection.
+
+    Raises:
+        TypeError: `transactional_ids` is no list of names.
+    """
+
+    def read(
+        answer: DescribeTransactionsResponse, address: str, _: Sequence[str]
+    ) -> Iterator[tuple[str, TransactionDescription | TailraceError]]:
+        for each in answer.transaction_states:
+            name = each.transactional_id
+            if each.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                yield (
+                    name,
+                    NoSuchTransactionError(
+                        f"transactional id {name!r} does not exist: no producer has used it, or "
+                        "not for transactional.id.expiration.ms"
+                    ),
+                )
+                continue
+            node = call.routes.known(transaction_coordinator(name))
+            about = f"transactional id {name!r} at {address}"
+            yield (
+                name,
+                error_for(each.error_code, about=about)
+                or TransactionDescription(
+                    transactional_id=name,
+                    producer_id=ProducerId(each.producer_id),
+                    producer_epoch=ProducerEpoch(each.producer_epoch),
+                    state=each.transaction_state,
+                    timeout_ms=each.transaction_timeout_ms,
+                    start_ms=each.transaction_start_time_ms,
+                    partitions=tuple(
+                        sorted(
+                            TopicPartition(topic.topic, number)
+                            for topic in each.topics
+                            for number in topic.partitions
+                        )
+                    ),
+                    coordinator=BrokerAddress("", -1) if node is None else address_of(node),
+                ),
+            )
+
+    question = Question(
+        what="transactional id",
+        target=transaction_coordinator,
+        request=lambda batch: DescribeTransactionsRequest(transactional_ids=tuple(batch)),
+        response=DescribeTransactionsResponse,
+        read=read,
+    )
+    wanted = names(transactional_ids, what="transactional_ids")
+    return (yield from for_each(call, wanted, question))
+
+
+def describe_producers(
+    call: Call, partitions: Iterable[TopicPartition]
+) -> Steps[Outcomes[TopicPartition, tuple[ProducerState, ...]]]:
+    """The producers that the leaders of these partitions know.
+
+    Repeated after a lost connection.
+    """
+
+    def request(batch: Sequence[TopicPartition]) -> DescribeProducersRequest:
+        return DescribeProducersRequest(
+            topics=tuple(
+                TopicRequest(name=name, partition_indexes=tuple(numbers))
+                for name, numbers in by_topic(batch).items()
+            )
+        )
+
+    def read(
+        answer: DescribeProducersResponse, address: str, _: Sequence[TopicPartition]
+    ) -> Iterator[tuple[TopicPartition, tuple[ProducerState, ...] | TailraceError]]:
+        for topic in answer.topics:
+            for part in topic.partitions:
+                partition = TopicPartition(topic.name, part.partition_index)
+                about = f"producers of {partition} at {address}"
+                error = error_for(part.error_code, about=about, message=part.error_message)
+                yield (
+                    partition,
+                    error
+                    or tuple(
+                        ProducerState(
+                            partition=partition,
+                            producer_id=ProducerId(each.producer_id),
+                            producer_epoch=ProducerEpoch(each.producer_epoch),
+                            last_timestamp=each.last_timestamp,
+                            coordinator_epoch=LeaderEpoch(each.coordinator_epoch),
+                            transaction_start_offset=each.current_txn_start_offset,
+                        )
+                        for each in part.active_producers
+                    ),
+                )
+
+    question = Question(
+        what="the producers of",
+        target=leader,
+        request=request,
+        response=DescribeProducersResponse,
+        read=read,
+    )
+    return (yield from for_each(call, [TopicPartition(*each) for each in partitions], question))
+
+
+def find_hanging_transactions(
+    call: Call,
+    partitions: Collection[TopicPartition],
+    *,
+    now_ms: int,
+    open_for_ms: int = TRANSACTION_TIMEOUT_MAX_MS,
+) -> Steps[list[ProducerState]]:
+    """Transactions in these partitions that nobody will end, ordered by partition.
+
+    Only those whose last record is older than `open_for_ms` are looked at: a younger one may be on
+    its way from its coordinator to the partition. `now_ms` is the time, in milliseconds since 1970.
+
+    Raises: the error of a partition, or of a broker; what was not asked cannot be told sound.
+    """
+    told = (yield from describe_producers(call, partitions)).complete()
+    candidates = [
+        each
+        for states in told.values()
+        for each in states
+        if each.transaction_start_offset >= 0 and now_ms - each.last_timestamp > open_for_ms
+    ]
+    if not candidates:
+        return []
+    listed = yield from list_transactions(
+        call, producer_ids={each.producer_id for each in candidates}
+    )
+    described = yield from describe_transactions(call, [each.transactional_id for each in listed])
+    known: dict[int, TransactionDescription] = {}
+    for each in listed:
+        found = described[each.transactional_id]
+        if isinstance(found, TransactionDescription):
+            known[each.producer_id] = found
+        elif not isinstance(found, NoSuchTransactionError):
+            raise found
+        # Otherwise it has expired since it was listed.
+
+    def is_hanging(state: ProducerState) -> bool:
+        transaction = known.get(state.producer_id)
+        return transaction is None or state.partition not in transaction.partitions
+
+    return sorted(filter(is_hanging, candidates), key=lambda each: each.partition)
+
+
+def abort_transaction(
+    call: Call, partition: TopicPartition, start_offset: int
+) -> Steps[ProducerState]:
+    """Abort the transaction that a partition has open since an offset; returns what it was.
+
+    Meant for one that hangs: its producer, if it is alive, is not told. Repeated after a lost
+    connection: a second marker changes nothing.
+
+    Raises:
+        NoSuchTransactionError: none is open there since that offset.
+        UnsupportedBrokerError: the leader cannot do it (before Kafka 2.8).
+        RemoteFatalError: the leader refuses.
+        OperationTimeoutError: the leader does not answer within the time limit.
+    """
+    place = TopicPartition(*partition)
+    states = (yield from describe_producers(call, [place])).result(place)
+    open_ones = [each for each in states if each.transaction_start_offset >= 0]
+    for each in open_ones:
+        if each.transaction_start_offset == start_offset:
+            (yield from for_each(call, [place], _abort_question(each))).results()
+            return each
+    offsets = sorted(each.transaction_start_offset for each in open_ones)
+    listed = ", ".join(map(str, offsets))
+    there_are = f"those that are open begin at {listed}" if offsets else "none is open"
+    raise NoSuchTransactionError(
+        f"no transaction of {place} begins at offset {start_offset}; {there_are}"
+    )
+
+
+def fence_producers(
+    call: Call, transactional_ids: Iterable[str]
+) -> Steps[Outcomes[str, FencedProducer]]:
+    """Fence the producers with these transactional ids, and abort their open transactions.
+
+    They get PRODUCER_FENCED for what they send next. Repeated after a lost connection: a second
+    request fences once more.
+
+    Raises:
+        TypeError: `transactional_ids` is no list of names.
+    """
+
+    def read(
+        answer: InitProducerIdResponse, address: str, batch: Sequence[str]
+    ) -> Iterator[tuple[str, FencedProducer | TailraceError]]:
+        about = f"transactional id {batch[0]!r} at {address}"
+        yield (
+            batch[0],
+            error_for(answer.error_code, about=about)
+            or FencedProducer(ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch)),
+        )
+
+    question = Question(
+        what="transactional id",
+        target=transaction_coordinator,
+        request=lambda batch: InitProducerIdRequest(
+            transactional_id=batch[0], transaction_timeout_ms=_FENCING_TIMEOUT_MS
+        ),
+        response=InitProducerIdResponse,
+        read=read,
+        is_single=True,
+    )
+    wanted = names(transactional_ids, what="transactional_ids")
+    return (yield from for_each(call, wanted, question))
+
+
+def force_terminate_transaction(call: Call, transactional_id: str) -> Steps[FencedProducer]:
+    """Abort the transaction of one transactional id and fence its producer (KIP-939).
+
+    Raises:
+        RemoteFatalError: the coordinator refuses: TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+        OperationTimeoutError: the coordinator does not answer within the time limit.
+    """
+    fenced = yield from fence_producers(call, [transactional_id])
+    return fenced.result(transactional_id)
+
+
+def _abort_question(
+    state: ProducerState,
+) -> Question[TopicPartition, None, WriteTxnMarkersResponse]:
+    topic, number = state.partition
+    marker = WritableTxnMarker(
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        transaction_result=False,
+        topics=(WritableTxnMarkerTopic(name=topic, partition_indexes=(number,)),),
+        # A partition that has seen no marker of this producer knows no epoch, and takes any.
+        coordinator_epoch=max(state.coordinator_epoch, 0),
+    )
+
+    def read(
+        answer: WriteTxnMarkersResponse, address: str, _: Sequence[TopicPartition]
+    ) -> Iterator[tuple[TopicPartition, TailraceError | None]]:
+        ours = (each for each in answer.markers if each.producer_id == state.producer_id)
+        for written in ours:
+            for each in written.topics:
+                for part in each.partitions:
+                    partition = TopicPartition(each.name, part.partition_index)
+                    about = f"marker for {partition} at {address}"
+                    yield partition, error_for(part.error_code, about=about)
+
+    return Question(
+        what="the marker for",
+        target=leader,
+        request=lambda _: WriteTxnMarkersRequest(markers=(marker,)),
+        response=WriteTxnMarkersResponse,
+        read=read,
+    )

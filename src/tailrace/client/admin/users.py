@@ -1,0 +1,213 @@
+"""Users that log in by SCRAM: which there are, and their passwords (KIP-554).
+
+    admin.alter_user_scram_credentials(
+        [ScramUpsertion("alice", ScramMechanism.SHA_512, "correct horse"), ScramDeletion("bob")]
+    ).results()
+
+A password is salted here, and the broker gets only the salted one.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from tailrace.client.admin.items import Question, ask_one, for_each, many, names
+from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.errors import error_for
+from tailrace.client.routes import ANY
+from tailrace.client.steps import Call, Steps
+from tailrace.errors import TailraceError, kind_of
+from tailrace.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from tailrace.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    UserName,
+)
+
+ITERATIONS_DEFAULT = 4096
+"""Kafka's lowest number, and that of its own tools."""
+
+SALT_BYTES = 24
+
+
+class ScramMechanism(IntEnum):
+    """Mechanisms, by Kafka's number."""
+
+    UNKNOWN = 0
+    """One that this version does not know."""
+    SHA_256 = 1
+    SHA_512 = 2
+
+    @property
+    def hash_name(self) -> str:
+        """The name of its hash in `hashlib`."""
+        return "sha512" if self is ScramMechanism.SHA_512 else "sha256"
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """A credential of a user, without the password."""
+
+    mechanism: ScramMechanism
+    """The mechanism of the login."""
+    iterations: int
+    """Iterations with which the password was salted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScramUpsertion:
+    """A user's new password for one mechanism."""
+
+    user: str
+    """The user's name."""
+    mechanism: ScramMechanism
+    """The mechanism."""
+    password: str | bytes = field(repr=False)
+    """The password; never shown, and not sent as it is."""
+    iterations: int = ITERATIONS_DEFAULT
+    """Kafka takes 4096 to 16384."""
+    salt: bytes | None = field(default=None, repr=False)
+    """Random unless it is given."""
+
+    def salted(self) -> ScramCredentialUpsertion:
+        """The credential as the broker gets it."""
+        password = self.password
+        data = password.encode() if isinstance(password, str) else password
+        salt = self.salt or secrets.token_bytes(SALT_BYTES)
+        return ScramCredentialUpsertion(
+            name=self.user,
+            mechanism=self.mechanism,
+            iterations=self.iterations,
+            salt=salt,
+            salted_password=hashlib.pbkdf2_hmac(
+                self.mechanism.hash_name, data, salt, self.iterations
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScramDeletion:
+    """A user who cannot log in with a mechanism any more."""
+
+    user: str
+    """The user's name."""
+    mechanism: ScramMechanism = ScramMechanism.SHA_512
+    """The mechanism."""
+
+
+def describe_user_scram_credentials(
+    call: Call, users: Iterable[str] | None = None
+) -> Steps[Outcomes[str, tuple[ScramCredential, ...]]]:
+    """The credentials of these users, or of all.
+
+    A user without credentials has a RemoteFatalError with RESOURCE_NOT_FOUND.
+
+    Raises:
+        TypeError: `users` is no list of names.
+        RemoteFatalError: the broker refuses: CLUSTER_AUTHORIZATION_FAILED.
+        UnsupportedBrokerError: the broker lacks the API (before Kafka 2.7).
+        OperationTimeoutError: no answer within the time limit.
+    """
+    wanted = None if users is None else names(users, what="users")
+    if wanted == []:
+        return Outcomes({})
+    asked = DescribeUserScramCredentialsRequest(
+        users=None if wanted is None else tuple(UserName(name=each) for each in wanted)
+    )
+
+    def read(
+        answer: DescribeUserScramCredentialsResponse, address: str, batch: Sequence[str]
+    ) -> Iterator[tuple[str, Outcomes[str, tuple[ScramCredential, ...]] | TailraceError]]:
+        about = f"users at {address}"
+        error = error_for(answer.error_code, about=about, message=answer.error_message)
+        found: dict[str, tuple[ScramCredential, ...] | TailraceError] = {}
+        for each in answer.results:
+            about = f"user {each.user!r} at {address}"
+            refusal = error_for(each.error_code, about=about, message=each.error_message)
+            found[each.user] = refusal or tuple(
+                ScramCredential(_mechanism(info.mechanism), info.iterations)
+                for info in each.credential_infos
+            )
+        yield batch[0], error or Outcomes(found)
+
+    question = Question(
+        what="the users",
+        target=lambda _: ANY,
+        request=lambda _: asked,
+        response=DescribeUserScramCredentialsResponse,
+        read=read,
+    )
+    found = yield from ask_one(call, question)
+    return found if wanted is None else found.about(wanted, answer="DescribeUserScramCredentials")
+
+
+def alter_user_scram_credentials(
+    call: Call, changes: Iterable[ScramUpsertion | ScramDeletion]
+) -> Steps[Outcomes[str, None]]:
+    """Set and remove credentials; the outcome of a user is that of all changes to the user.
+
+    Repeated after a lost connection: a second request sets the same again. After one that was
+    carried out, a deletion may have RESOURCE_NOT_FOUND.
+
+    Raises:
+        TypeError: `changes` is no list of `ScramUpsertion` and `ScramDeletion`.
+        ValueError: a number of iterations is not positive, or a mechanism is UNKNOWN.
+    """
+    by_user: dict[str, list[ScramUpsertion | ScramDeletion]] = {}
+    for each in many(changes, what="changes"):
+        if not isinstance(each, ScramUpsertion | ScramDeletion):
+            raise TypeError(
+                f"changes has {kind_of(each)}; each has to be a ScramUpsertion or ScramDeletion"
+            )
+        if each.mechanism == ScramMechanism.UNKNOWN:
+            raise ValueError(f"user {each.user!r}: give the mechanism SHA_256 or SHA_512")
+        if isinstance(each, ScramUpsertion) and each.iterations < 1:
+            raise ValueError(
+                f"user {each.user!r}: iterations is {each.iterations}; give 4096 to 16384"
+            )
+        by_user.setdefault(each.user, []).append(each)
+    # Salting takes milliseconds: once for each change, not once for each attempt.
+    salted = {
+        each: each.salted()
+        for chosen in by_user.values()
+        for each in chosen
+        if isinstance(each, ScramUpsertion)
+    }
+
+    def request(batch: Sequence[str]) -> AlterUserScramCredentialsRequest:
+        chosen = [each for user in batch for each in by_user[user]]
+        return AlterUserScramCredentialsRequest(
+            deletions=tuple(
+                ScramCredentialDeletion(name=each.user, mechanism=each.mechanism)
+                for each in chosen
+                if isinstance(each, ScramDeletion)
+            ),
+            upsertions=tuple(salted[each] for each in chosen if isinstance(each, ScramUpsertion)),
+        )
+
+    def read(
+        answer: AlterUserScramCredentialsResponse, address: str, _: Sequence[str]
+    ) -> Iterator[tuple[str, TailraceError | None]]:
+        for each in answer.results:
+            about = f"user {each.user!r} at {address}"
+            yield each.user, error_for(each.error_code, about=about, message=each.error_message)
+
+    question = Question(
+        what="user",
+        target=lambda _: ANY,
+        request=request,
+        response=AlterUserScramCredentialsResponse,
+        read=read,
+    )
+    return (yield from for_each(call, by_user, question))
+
+
+def _mechanism(number: int) -> ScramMechanism:
+    return ScramMechanism(number) if number in set(ScramMechanism) else ScramMechanism.UNKNOWN
