@@ -238,6 +238,10 @@ class BreakingNetwork(Connector):
             raise ZeroDivisionError("a fault in the middle of a step")
         return self.network.connect(host, port, done, first=first)
 
+    def run_beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Run it as the network does."""
+        self.network.run_beside(work, done)
+
 
 @pytest.mark.parametrize("is_called", [True, False])
 def test_a_fault_in_the_middle_of_a_step_ends_the_producer(

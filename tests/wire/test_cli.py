@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from tailrace import Broker
+from tailrace import Broker, Consumer
 from tailrace.cli import commands
 from tests.unit.cli.running import lines, objects, run, said
 
@@ -39,7 +40,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
 @pytest.fixture
 def topic(at: tuple[str, str], request: pytest.FixtureRequest) -> str:
     """A topic of two partitions, for one test."""
-    name = f"topic-of-{request.node.name[5:60]}"
+    name = "topic-of-" + re.sub(r"\W", "-", request.node.name[5:60])
     lines("topic", "create", name, "--partitions", 2, *at)
     return name
 
@@ -220,7 +221,8 @@ def test_a_group_with_members_is_not_touched(at: tuple[str, str], topic: str) ->
         assert told.startswith("group busy is Stable with 1 member, and can only get other offsets")
         told = said("group", "delete", "busy", "--yes", *at)
         assert told.startswith("group busy is Stable with 1 member, and can only be deleted while")
-        assert "does not join groups" in said("consume", topic, "--group", "busy", *at)
+        told = said("consume", topic, "-p", 0, "--group", "busy", *at)
+        assert "does not join the group" in told
         consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 3)], asynchronous=False)
         told = said("group", "delete-offsets", "busy", "--topic", topic, "--yes", *at)
         assert "(GROUP_SUBSCRIBED_TO_TOPIC)" in told
@@ -287,6 +289,35 @@ def test_ctrl_c_ends_a_follower_cleanly(at: tuple[str, str], topic: str) -> None
         each for each in objects("group", "describe", "follower", *at) if each["type"] == "offset"
     )
     assert offset["committed_offset"] == 3
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_shares_partitions_with_other_members(
+    at: tuple[str, str], topic: str, protocol: str
+) -> None:
+    """The offset behind the last printed record is committed before another member gets it."""
+    group = f"shared-{protocol}"
+    fill(topic, at, count=2)
+    fill(topic, at, count=3, partition=1)
+    more = ("--group", group, "--option", f"group.protocol={protocol}")
+    with started("consume", topic, *more, *at, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        printed = sorted(process.stdout.readline() for _ in range(5))
+        assert printed == [b"0\n", b"0\n", b"1\n", b"1\n", b"2\n"]
+        settings = {"bootstrap.servers": at[1], "group.id": group, "group.protocol": protocol}
+        with Consumer(settings, auto_offset_reset="earliest", enable_auto_commit=False) as other:
+            other.subscribe(topic)
+            deadline = time.monotonic() + PATIENCE_S
+            while not other.assignment():
+                assert time.monotonic() < deadline, "the group did not get its partitions"
+                assert other.poll(0.1) == []
+            (place,) = other.assignment()
+            found = other.committed(place)[place]
+            assert found is not None
+            assert found.offset == 2 + place.partition
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, told) == (0, b"")
 
 
 def test_ctrl_c_while_a_record_leaves_still_commits_it(

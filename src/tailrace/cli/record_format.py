@@ -7,16 +7,22 @@ r"""Records as kcat's format strings show them: `%t [%p] at offset %o: key %k, v
 
 Keys, values and headers are written byte for byte. For a terminal, which obeys control characters,
 they are escaped, and shown as hexadecimal digits where they are no text.
+
+A decoded value is JSON, except that a text is that text; %S and %K stay the sizes of the bytes.
 """
 
+import json
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
 from tailrace.offline.show import printable
 from tailrace.records.builder import Record
+
+if TYPE_CHECKING:
+    from tailrace.schemas.shown import ShownDecoder, ShownValue
 
 VALUE_LINE = r"%s\n"
 """The default: values, one on a line."""
@@ -32,8 +38,8 @@ class FormatError(FatalError, ValueError):
     """A format string, or a delimiter, that cannot be read."""
 
 
-def parse_format(text: str, *, for_terminal: bool) -> Shower:
-    """A function that writes records in this format.
+def parse_format(text: str, *, for_terminal: bool, decoder: "ShownDecoder | None" = None) -> Shower:
+    """A function that writes records in this format; `decoder` decodes keys and values.
 
     Raises:
         FormatError: a letter after % or a backslash means nothing.
@@ -42,7 +48,9 @@ def parse_format(text: str, *, for_terminal: bool) -> Shower:
     shown = _printable if for_terminal else _raw
     for found in _TOKEN.finditer(text):
         letter, literal = found.groups()
-        parts.append(_literal(unescape(literal)) if letter is None else _field(letter, shown))
+        parts.append(
+            _literal(unescape(literal)) if letter is None else _field(letter, shown, decoder)
+        )
 
     def show(partition: TopicPartition, record: Record) -> bytes:
         return b"".join(part(partition, record) for part in parts)
@@ -70,8 +78,14 @@ def unescape(text: str) -> bytes:
     return bytes(done + text[position:].encode())
 
 
-def _field(letter: str, shown: Callable[[bytes | None], bytes]) -> Shower:
+def _field(
+    letter: str, shown: Callable[[bytes | None], bytes], decoder: "ShownDecoder | None"
+) -> Shower:
     match letter:
+        case "s" if decoder is not None:
+            return lambda _, record: shown(_text(record.value, decoder.value(record.value)))
+        case "k" if decoder is not None:
+            return lambda _, record: shown(_text(record.key, decoder.key(record.key)))
         case "s":
             return lambda _, record: shown(record.value)
         case "S":
@@ -104,6 +118,15 @@ def _field(letter: str, shown: Callable[[bytes | None], bytes]) -> Shower:
 
 def _literal(text: bytes) -> Shower:
     return lambda _partition, _record: text
+
+
+def _text(data: bytes | None, decoded: "ShownValue | None") -> bytes | None:
+    """A decoded key or value; as it is stored if it could not be decoded."""
+    if decoded is None or decoded.fault or data is None:
+        return data
+    value = decoded.value
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text.encode()
 
 
 def _size(data: bytes | None) -> int:

@@ -1,12 +1,12 @@
-"""Two Kafka clients: a small blocking one that reads and administers, and the producer.
+"""Kafka clients: one that reads, one that administers, and the producer.
 
     nodes                        connections that never wait, with TLS, SASL and throttling
-    config                       how both clients get to their brokers
+    config                       how all clients get to their brokers
+    steps, routes                requests without I/O, and which broker gets them
     brokers, metadata            one thread waits for the connections; nothing runs in the
                                  background
     fetcher, follower            records of one range, and of many partitions as they come
-    topics, configs, groups,     administration, one module for a kind of thing: functions that take
-    offsets, transactions        a `ClusterReader`
+    admin                        administration, on threads and on an event loop
     producer                     sends records; imported only where records are produced
 
 Not here: members of consumer groups. The broker process uses neither client.

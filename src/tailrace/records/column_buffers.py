@@ -80,6 +80,12 @@ class RowBuffers:
         """Whether a record that was written since `keep` has headers."""
         return bool(self.cursors[3] != self.kept[3])
 
+    def clear(self) -> None:
+        """Begins again with no rows."""
+        self.cursors[:] = 0
+        self.kept = [0, 0, 0, 0]
+        self.count = self.size = 0
+
     def keep(self) -> None:
         """Keeps the rows that the kernel has written."""
         self.kept = self.cursors.tolist()
@@ -158,6 +164,11 @@ class HeaderBuffers:
         _, _, key_end, value_end = self.cursors.tolist()
         self.size = key_end + value_end
         return 0
+
+    def clear(self) -> None:
+        """Begins again with no headers."""
+        self.cursors[:] = 0
+        self.size = 0
 
     def add_none(self, count: int) -> None:
         """Appends `count` records without headers."""

@@ -3,11 +3,9 @@
 Kernels write into the buffers that Arrow then owns, so each byte is copied once. The columns are
 those that `schema` declares of records and batches; the caller adds those of the place.
 
-Invariant: a batch is appended whole or not at all, and no row comes from bytes that break a rule of
-the format. The caller has checked each batch (`Batch.check`), and leaves out control batches and
-aborted transactions.
+Invariant: as of `decoding`, which fills the buffers.
 
-Of this room, only this module, `batch_columns` and `column_buffers` need numpy or pyarrow.
+Of this room, only this module and `batch_columns` need pyarrow.
 """
 
 from collections.abc import Collection
@@ -16,17 +14,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from tailrace import kernels
-from tailrace.kernels import PAYLOAD_WIDTH, Payload, RecordFault
 from tailrace.kernels.arrays import Int32s, Int64s, UInt8s
 from tailrace.kernels.records import WANT_KEY, WANT_OFFSET, WANT_TIMESTAMP, WANT_VALUE
-from tailrace.model import TimestampType
-from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.batch_columns import ARROW_TYPES, BatchColumns, schema_of
-from tailrace.records.checks import check_records, record_error
-from tailrace.records.column_buffers import HeaderBuffers, RowBuffers
-from tailrace.records.runs import BatchRun, Field
+from tailrace.records.column_buffers import HeaderBuffers
+from tailrace.records.decoding import RecordDecoder
+from tailrace.records.runs import BatchRun
 from tailrace.records.schema import Column
 
 __all__ = ["ARROW_TYPES", "RECORD_COLUMNS", "ColumnsBuilder", "schema_of"]
@@ -36,9 +30,6 @@ ROWS_TARGET: Final = 65_536
 
 BYTES_TARGET: Final = 8 * 1024 * 1024
 """A chunk with this many bytes is full; memory for all its copies is still small."""
-
-COLUMN_BYTES_MAX: Final = 2**31 - 1
-"""Arrow's `binary` has int32 offsets."""
 
 MILLISECONDS_MAX: Final = (2**63 - 1) // 1000
 """The largest timestamp that Arrow's microseconds can hold; it is in the year 294247."""
@@ -70,10 +61,8 @@ class ColumnsBuilder:
     __slots__ = (
         "_batches",
         "_columns",
+        "_decoder",
         "_has_headers",
-        "_headers",
-        "_payload",
-        "_rows",
         "_wanted",
         "schema",
     )
@@ -85,18 +74,17 @@ class ColumnsBuilder:
         for column in self._columns:
             self._wanted |= _WANTED_BITS.get(column, 0)
         self._has_headers = Column.HEADERS in self._columns
-        self._payload = np.zeros(PAYLOAD_WIDTH, np.int64)
         self._start(rows_max=0, size_max=0)
 
     @property
     def row_count(self) -> int:
         """Rows collected since the last `finish`."""
-        return self._rows.count
+        return self._decoder.rows.count
 
     @property
     def byte_count(self) -> int:
         """Bytes of keys, values and headers collected since the last `finish`."""
-        return self._rows.size + self._headers.size
+        return self._decoder.byte_count
 
     @property
     def has_room(self) -> bool:
@@ -106,32 +94,9 @@ class ColumnsBuilder:
     def append(self, batch: Batch, *, start_offset: int, limit_offset: int) -> int:
         """Appends the records of `start_offset <= offset < limit_offset`; returns how many.
 
-        Raises:
-            CorruptRecordError: a record breaks a rule of the format; nothing was appended.
-            CorruptCompressionError: the payload cannot be decompressed.
-            UnsupportedCodecError: the attributes have codec 5, 6 or 7.
-            OverflowError: the chunk has more than 2 GiB in a column; call `finish` first.
+        Raises as `RecordDecoder.append`.
         """
-        view = batch.records_view()
-        size, count = len(view), batch.record_count
-        if self.byte_count + size > COLUMN_BYTES_MAX:
-            raise OverflowError(f"{self.byte_count} bytes are collected, {size} more do not fit")
-        if not 0 <= count <= size // kernels.RECORD_SIZE_MIN:
-            raise record_error(batch, RecordFault.RECORD_COUNT, index=0, size=size)
-        is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
-        self._payload[:] = (
-            0,
-            size,
-            count,
-            batch.base_offset,
-            batch.base_timestamp if is_create_time else batch.max_timestamp,
-            is_create_time,
-            0,
-        )
-        rows = self._decode(view, self._payload, count, start=start_offset, limit=limit_offset)
-        if rows < 0:
-            check_records(batch)
-            raise AssertionError(f"decoding said {RecordFault(-rows)!r}, the walk nothing")
+        rows = self._decoder.append(batch, start_offset=start_offset, limit_offset=limit_offset)
         self._batches.append(batch, rows)
         return rows
 
@@ -140,62 +105,35 @@ class ColumnsBuilder:
     ) -> list[int] | None:
         """Appends the records of a run as `append` those of a batch; returns how many of each.
 
-        None if a record breaks a rule of the format; then nothing was appended, and `append` tells
-        the batch and the rule.
+        None if a record breaks a rule of the format, as with `RecordDecoder.append_run`.
 
         Raises:
             OverflowError: as `append`.
         """
-        if self.byte_count + run.size > COLUMN_BYTES_MAX:
-            raise OverflowError(
-                f"{self.byte_count} bytes are collected, {run.size} more do not fit"
-            )
         headers = np.array(run.headers, np.int64)
-        payloads, count = _payloads_of(headers)
-        status = self._decode(
-            run.view, payloads.reshape(-1), count, start=start_offset, limit=limit_offset
+        rows = self._decoder.append_run(
+            run, headers, start_offset=start_offset, limit_offset=limit_offset
         )
-        if status < 0:
-            return None
-        rows: list[int] = payloads[:, Payload.ROWS].tolist()
-        self._batches.append_run(headers, rows)
+        if rows is not None:
+            self._batches.append_run(headers, rows)
         return rows
-
-    def _decode(
-        self, view: memoryview, payloads: Int64s, count: int, *, start: int, limit: int
-    ) -> int:
-        """Rows appended, or minus a fault; then nothing was appended."""
-        rows, headers = self._rows, self._headers
-        source = np.frombuffer(view.toreadonly(), np.uint8)
-        rows.make_room(count, len(view))
-        status = kernels.decode_records(
-            source, payloads, count, start, limit, self._wanted, *rows.outputs
-        )
-        if status >= 0 and self._has_headers:
-            if not rows.has_new_headers:
-                headers.add_none(status)
-            elif (fault := headers.decode(source, payloads, start=start, limit=limit)) < 0:
-                status = fault
-        if status < 0:
-            rows.undo()
-        else:
-            rows.keep()
-        return status
 
     def finish(self) -> pa.RecordBatch:
         """The rows collected so far, as Arrow; the builder starts again with none."""
         arrays = [self._arrow_of(column) for column in self._columns]
         # The next chunk will be about as large, and memory that is never touched costs nothing.
-        self._start(rows_max=self._rows.count_max, size_max=self._rows.size_max)
+        rows = self._decoder.rows
+        self._start(rows_max=rows.count_max, size_max=rows.size_max)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _start(self, *, rows_max: int, size_max: int) -> None:
-        self._rows = RowBuffers(rows_max, size_max)
-        self._headers = HeaderBuffers()
+        self._decoder = RecordDecoder(
+            self._wanted, has_headers=self._has_headers, rows_max=rows_max, size_max=size_max
+        )
         self._batches = BatchColumns(self._columns)
 
     def _arrow_of(self, column: Column) -> pa.Array:
-        rows = self._rows
+        rows = self._decoder.rows
         match column:
             case Column.KEY:
                 return _binary(
@@ -212,26 +150,9 @@ class ColumnsBuilder:
                 bounded = rows.timestamps[: rows.count].clip(-MILLISECONDS_MAX, MILLISECONDS_MAX)
                 return _integers(column, rows.count, bounded * 1000)
             case Column.HEADERS:
-                return _header_lists(self._headers)
+                return _header_lists(self._decoder.headers)
             case _:
                 return self._batches.array(column, rows.offsets[: rows.count])
-
-
-def _payloads_of(headers: Int64s) -> tuple[Int64s, int]:
-    """Return `payloads` for `decode_records` from the headers of a run, and their record count."""
-    sizes = headers[:, Field.LENGTH] + layout.LOG_OVERHEAD
-    ends = np.cumsum(sizes)
-    is_create_time = headers[:, Field.ATTRIBUTES] & layout.LOG_APPEND_TIME_FLAG == 0
-    payloads = np.zeros((len(headers), PAYLOAD_WIDTH), np.int64)
-    payloads[:, Payload.POSITION] = ends - sizes + layout.RECORDS_POSITION
-    payloads[:, Payload.LIMIT] = ends
-    payloads[:, Payload.RECORD_COUNT] = headers[:, Field.RECORD_COUNT]
-    payloads[:, Payload.BASE_OFFSET] = headers[:, Field.BASE_OFFSET]
-    payloads[:, Payload.BASE_TIMESTAMP] = np.where(
-        is_create_time, headers[:, Field.BASE_TIMESTAMP], headers[:, Field.MAX_TIMESTAMP]
-    )
-    payloads[:, Payload.KEEPS_DELTAS] = is_create_time
-    return payloads, int(headers[:, Field.RECORD_COUNT].sum())
 
 
 def _integers(column: Column, count: int, values: Int64s) -> pa.Array:

@@ -88,6 +88,15 @@ class LoopNetwork:
 
         return self._outside.network.connect(host, port, settled, first=first)
 
+    def run_beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """See `Connector.run_beside`."""
+
+        def noted_done() -> None:
+            self._news.set()
+            done()
+
+        self._outside.network.run_beside(work, noted_done)
+
     def wait(self, timeout_s: float | None) -> Events:
         """Let the loop run until something has been called back, or time has gone by."""
         with _outside_of_loop(self._outside):

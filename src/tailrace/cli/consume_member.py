@@ -1,0 +1,168 @@
+"""`tailrace consume --group`: a member of the group, which commits what it has printed.
+
+Records are printed and flushed before the next poll, and rebalances take place inside of polls. So
+what is committed when partitions go away is what has left this process.
+"""
+
+import time
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final
+
+from tailrace.cli.on_cluster import Connection, faults_in_flags, say
+from tailrace.cli.printer import Printer, drop_output
+from tailrace.cli.span import Span
+from tailrace.client.admin.offsets import CommittedOffset
+from tailrace.client.consumer import Consumer, ConsumerRecord
+from tailrace.client.consumer.config import parse_consumer_config
+from tailrace.client.consumer.membership.errors import CommitFailedError
+from tailrace.client.metadata import ClusterReader
+from tailrace.client.topics import find_partitions
+from tailrace.errors import RetriableError
+from tailrace.model import TopicPartition
+from tailrace.records.builder import Record
+
+_POLL_S: Final = 0.5
+"""Longest time that Ctrl-C waits, and until the next look whether a commit is due."""
+
+_COMMIT_INTERVAL_S: Final = 5.0
+"""Pause between commits, as in Kafka's consumers."""
+
+
+def read_as_member(
+    connection: Connection, topic: str, *, group: str, printer: Printer, span: Span
+) -> None:
+    """Print records of the partitions that the group assigns, until Ctrl-C or the end of `span`.
+
+    Raises:
+        ConfigError: a setting is unknown or cannot be used; named as it is typed.
+        UnreachableBrokerError: no broker can be reached.
+        UnknownTopicError: there is no such topic.
+    """
+    settings = {
+        "client.id": "tailrace-cli",
+        **connection.settings,
+        "bootstrap.servers": connection.bootstrap,
+        "group.id": group,
+        "enable.auto.commit": "false",
+        "auto.offset.reset": "earliest",
+        "isolation.level": span.isolation.name.lower(),
+    }
+    with faults_in_flags():
+        cluster = ClusterReader(parse_consumer_config(settings))
+    try:
+        find_partitions(cluster, topic, None)
+        consumer = Consumer(settings)
+        member = _Member(consumer, cluster, printer=printer, span=span)
+        try:
+            with printer.ctrl_c:
+                member.follow(topic)
+        except KeyboardInterrupt:
+            printer.flush()
+        except BrokenPipeError:
+            drop_output()
+        finally:
+            consumer.close()
+    finally:
+        cluster.close()
+
+
+class _Member:
+    """One member of the group, and what it still has to print."""
+
+    def __init__(
+        self, consumer: Consumer, cluster: ClusterReader, *, printer: Printer, span: Span
+    ) -> None:
+        self._consumer = consumer
+        self._cluster = cluster
+        self._printer = printer
+        self._span = span
+        self._limits: dict[TopicPartition, int] | None = None
+        """The offset to stop at in each own partition; None to go on for ever."""
+        self._has_joined = False
+        self._committed: dict[TopicPartition, int] = {}
+        self._due = time.monotonic() + _COMMIT_INTERVAL_S
+
+    def follow(self, topic: str) -> None:
+        """Print until there is enough."""
+        self._consumer.subscribe(
+            topic, on_assigned=self._assigned, on_revoked=self._revoked, on_lost=self._lost
+        )
+        told = ""
+        while not self._printer.has_enough and not self._is_over():
+            try:
+                with self._printer.ctrl_c.held():
+                    records = self._consumer.poll(_POLL_S)
+                for place, part in groupby(records, lambda each: each.topic_partition):
+                    self._print(place, [*part])
+                self._printer.flush()
+                if time.monotonic() >= self._due:
+                    self._commit(self._printer.flushed)
+            except RetriableError as error:
+                if self._limits is not None:
+                    raise
+                if str(error) != told:
+                    told = str(error)
+                    say(f"{told}; trying again")
+            else:
+                told = ""
+
+    def _print(self, place: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
+        limit = None if self._limits is None else self._limits[place]
+        fitting = [each for each in records if limit is None or each.offset < limit]
+        if fitting and not self._printer.has_enough:
+            shown = (
+                Record(each.offset, each.timestamp, each.key, each.value, each.headers)  # type: ignore[arg-type]
+                for each in fitting
+            )
+            self._printer.print(place, shown, next_offset=fitting[-1].offset + 1)
+        if len(fitting) < len(records):
+            self._consumer.pause(place)
+
+    def _is_over(self) -> bool:
+        """Whether all that this member was given is printed."""
+        if self._limits is None or not self._has_joined:
+            return False
+        return all(self._consumer.position(each) >= end for each, end in self._limits.items())
+
+    def _commit(self, offsets: dict[TopicPartition, int]) -> None:
+        """Commit these offsets, as far as they are new."""
+        new = {each: end for each, end in offsets.items() if self._committed.get(each) != end}
+        self._due = time.monotonic() + _COMMIT_INTERVAL_S
+        if not new:
+            return
+        try:
+            self._consumer.commit(new)
+        except (RetriableError, CommitFailedError) as error:
+            say(f"{error}; what was printed since the last commit may be printed again")
+        else:
+            self._committed.update(new)
+
+    # -- in rebalances ------------------------------------------------------------------------
+
+    def _assigned(self, partitions: list[TopicPartition]) -> None:
+        stored = self._consumer.committed(partitions)
+        known = {
+            each: CommittedOffset(offset=found.offset)
+            for each, found in stored.items()
+            if found is not None
+        }
+        for each, offset in self._span.begins(self._cluster, partitions, known).items():
+            self._consumer.seek(each, offset)
+            self._printer.begin(each, offset)
+        limits = self._span.limits(self._cluster, partitions)
+        if limits is not None:
+            self._limits = (self._limits or {}) | limits
+        self._has_joined = True
+
+    def _revoked(self, partitions: list[TopicPartition]) -> None:
+        flushed = self._printer.flushed
+        self._commit({each: flushed[each] for each in partitions if each in flushed})
+        self._lost(partitions)
+
+    def _lost(self, partitions: list[TopicPartition]) -> None:
+        for each in partitions:
+            self._printer.forget(each)
+            self._committed.pop(each, None)
+            if self._limits is not None:
+                self._limits.pop(each, None)

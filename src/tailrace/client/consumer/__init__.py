@@ -1,0 +1,66 @@
+"""The consumer: reads records of topics, alone or as a member of a group.
+
+`Consumer` is for threads and `AsyncConsumer` for an event loop; both are built on one
+`ConsumerEngine`.
+
+    engine         one consumer without its own thread; connects the parts below
+    subscription   topics, partitions, and the position in each
+    metadata       brokers, topics, leaders                lookups     offsets from leaders
+    fetching       Fetch requests and answers              fetch_session   KIP-227
+    fetched        from bytes to checked batches           rows, columns   from these to records
+    membership/    the member of a group, and commits      group_work      connects it
+    steps          what a call waits for                   driver, aio     who waits, and how
+
+Not here: connections (`tailrace.client.nodes`).
+"""
+
+from importlib import import_module
+
+TYPE_CHECKING = False
+"""A copy of `typing.TYPE_CHECKING`, as in `tailrace`."""
+
+if TYPE_CHECKING:
+    from tailrace.client.consumer.aio import AsyncConsumer
+    from tailrace.client.consumer.consumer import Consumer
+    from tailrace.client.consumer.hooks import RebalanceHooks
+    from tailrace.client.consumer.metrics import ConsumerStatistics, PartitionStatistics
+    from tailrace.client.consumer.records import (
+        ConsumerRecord,
+        OffsetAndTimestamp,
+        PartitionInfo,
+    )
+    from tailrace.client.producer.transactions.requests import OffsetAndMetadata
+
+__all__ = [
+    "AsyncConsumer",
+    "Consumer",
+    "ConsumerRecord",
+    "ConsumerStatistics",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "PartitionInfo",
+    "PartitionStatistics",
+    "RebalanceHooks",
+]
+
+_MODULES = {
+    "AsyncConsumer": "consumer.aio",
+    "Consumer": "consumer.consumer",
+    "ConsumerRecord": "consumer.records",
+    "ConsumerStatistics": "consumer.metrics",
+    "OffsetAndMetadata": "producer.transactions.requests",
+    "OffsetAndTimestamp": "consumer.records",
+    "PartitionInfo": "consumer.records",
+    "PartitionStatistics": "consumer.metrics",
+    "RebalanceHooks": "consumer.hooks",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'tailrace.client.consumer' has no attribute {name!r}")
+    return getattr(import_module(f"tailrace.client.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,253 @@
+"""`BaseConsumer`: the methods of `Consumer` and `AsyncConsumer` that do not wait.
+
+The methods that wait are operations (`steps`): each is written once, and run by a thread or by a
+task. `reading_calls`, `offset_calls` and `group_calls` have them.
+
+Not here: threads and event loops.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from math import inf
+
+from tailrace.client.consumer.arguments import (
+    Partitions,
+    all_partitions,
+    names_of,
+    partitions_of,
+)
+from tailrace.client.consumer.engine import ConsumerEngine
+from tailrace.client.consumer.errors import ConcurrentCallError, SubscriptionError
+from tailrace.client.consumer.group_calls import GroupCalls
+from tailrace.client.consumer.hooks import Hook, RebalanceHooks
+from tailrace.client.consumer.metrics import ConsumerStatistics
+from tailrace.client.consumer.offset_calls import OffsetCalls
+from tailrace.client.consumer.reading_calls import ReadingCalls
+from tailrace.client.consumer.rows import Deserializer
+from tailrace.client.consumer.statistics import lags_of, statistics_of
+from tailrace.client.consumer.subscription import EARLIEST, LATEST, ResetPolicy
+from tailrace.client.consumer.work import Ahead, Work
+from tailrace.client.producer.transactions.requests import ConsumerGroupMetadata
+from tailrace.model import TopicPartition
+
+
+class BaseConsumer:
+    """A consumer without the calls that wait."""
+
+    _engine: ConsumerEngine
+    _clock: Callable[[], float]
+    """Monotonic seconds."""
+
+    def _settle(
+        self,
+        engine: ConsumerEngine,
+        *,
+        clock: Callable[[], float],
+        key_deserializer: Deserializer | None,
+        value_deserializer: Deserializer | None,
+    ) -> None:
+        """Set the parts, in the constructor."""
+        self._engine = engine
+        self._clock = clock
+        self._work = Work(engine, clock, Ahead(engine))
+        self._ahead = self._work.ahead.records
+        self._group = GroupCalls(self._work)
+        self._offsets = OffsetCalls(self._work)
+        self._polls = ReadingCalls(
+            self._work,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            rebalance=self._group.rebalance,
+        )
+        self._reader: object = None
+        """The thread or task that polls right now."""
+
+    def subscribe(
+        self,
+        topics: str | Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        on_assigned: Hook | None = None,
+        on_revoked: Hook | None = None,
+        on_lost: Hook | None = None,
+    ) -> None:
+        """Read topics as a member of the group `group.id`, which assigns their partitions.
+
+        `topics` is one name or several; a new call replaces those of the last. `pattern` instead
+        is a regular expression over the whole name: topics that match later are read then. A `str`
+        with `group.protocol=consumer` is matched by the broker (RE2), else by this client.
+
+        The hooks are called with a list of partitions inside of `poll`; see `RebalanceHooks`.
+
+        Raises:
+            SubscriptionError: no group.id, no topic, or `assign` was called before.
+            TypeError: topics is no name and no list of names.
+        """
+        engine = self._engine
+        if (topics is None) == (pattern is None):
+            raise SubscriptionError("subscribe to topics, or to a pattern: give one of the two")
+        names = frozenset[str]()
+        if topics is not None:
+            names = names_of(topics)
+            if not names:
+                raise SubscriptionError("subscribe needs a topic; unsubscribe reads nothing")
+        if engine.config.group_id is None:
+            raise SubscriptionError(
+                "subscribe needs a group that assigns partitions: set group.id, or call assign"
+            )
+        with self._changing():
+            self._work.hooks = RebalanceHooks(
+                on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
+            )
+            if pattern is None:
+                engine.subscription.subscribe(names)
+            else:
+                engine.subscription.subscribe_pattern(pattern)
+            engine.subscription_changed(self._clock())
+
+    def assign(self, partitions: Partitions) -> None:
+        """Read these partitions, without being a member of a group, instead of those before.
+
+        A partition begins at the offset that `group.id` has committed, or where
+        `auto.offset.reset` says; one that was assigned before keeps its position.
+
+        Raises:
+            SubscriptionError: `subscribe` was called before; call `unsubscribe` first.
+        """
+        with self._changing():
+            self._engine.subscription.assign(partitions_of(partitions))
+            self._work.ahead.keep(set(self._engine.subscription.assigned))
+            self._engine.subscription_changed(self._clock())
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are read now."""
+        with self._engine.lock:
+            return set(self._engine.subscription.assigned)
+
+    def subscription(self) -> set[str]:
+        """The topics that are subscribed to; with a pattern, those that match."""
+        with self._engine.lock:
+            return set(self._engine.subscription.topics)
+
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: object) -> None:
+        """Have the next `poll` read a partition from an offset on.
+
+        `offset` is a number or an `OffsetAndMetadata`; with a leader epoch in it, the leader is
+        asked first whether its log still has that record (KIP-320).
+
+        Raises:
+            SubscriptionError: the partition is not assigned.
+            ValueError: the offset is negative.
+        """
+        number, epoch = (offset, -1) if isinstance(offset, int) else tuple(offset)[:2]  # type: ignore[arg-type]
+        if number < 0:
+            raise ValueError(
+                f"offset {number} is negative; seek_to_beginning and seek_to_end exist"
+            )
+        with self._changing():
+            [place] = partitions_of(partition)
+            self._engine.seek(place, number, epoch)
+            self._work.ahead.drop({place})
+
+    def seek_to_beginning(self, *partitions: Partitions) -> None:
+        """Have the next `poll` read from the first offsets; of all assigned partitions if none."""
+        self._reset(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: Partitions) -> None:
+        """Have the next `poll` read what comes after now; of all assigned partitions if none."""
+        self._reset(partitions, LATEST)
+
+    def pause(self, *partitions: Partitions) -> None:
+        """Return no records of these partitions until `resume`; they stay assigned."""
+        with self._changing():
+            places = all_partitions(partitions)
+            self._engine.subscription.set_paused(places, is_paused=True)
+            self._work.ahead.put_back(set(places))
+
+    def resume(self, *partitions: Partitions) -> None:
+        """Return records of paused partitions again."""
+        with self._changing():
+            self._engine.subscription.set_paused(all_partitions(partitions), is_paused=False)
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        with self._engine.lock:
+            assigned = self._engine.subscription.assigned.items()
+            return {each for each, state in assigned if state.is_paused}
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """The group and this member, for `Producer.send_offsets_to_transaction`.
+
+        Raises:
+            SubscriptionError: there is no group.id.
+        """
+        with self._engine.lock:
+            return self._group.group_for("group_metadata").producer_metadata
+
+    def enforce_rebalance(self, reason: str = "the program asked for it") -> None:
+        """Have the group distribute its partitions anew, in the next calls of `poll`."""
+        with self._changing():
+            self._group.group_for("enforce_rebalance").request_rejoin(reason, self._clock())
+
+    def statistics(self) -> ConsumerStatistics:
+        """Counters, and the state of each partition and connection, right now."""
+        with self._engine.lock:
+            return statistics_of(self._engine)
+
+    def metrics(self) -> dict[str, float]:
+        """Counters under Kafka's names of them."""
+        with self._engine.lock:
+            found = self._engine.metrics
+            lags = [each for each in lags_of(self._engine).values() if each is not None]
+            return {
+                "records-consumed-total": found.record_count,
+                "bytes-consumed-total": found.fetched_bytes,
+                "fetch-total": found.fetch_count,
+                "poll-total": found.poll_count,
+                "poll-error-total": found.error_count,
+                "records-lag-max": max(lags, default=0),
+                "assigned-partitions": len(self._engine.subscription.assigned),
+            }
+
+    def _woken(self) -> None:
+        """Have all that wait look again; called under the lock."""
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """A change of the subscription, under the lock."""
+        with self._engine.lock:
+            self._engine.check_open()
+            yield
+            self._engine.fetches.stir()
+            self._woken()
+
+    def _deadline(self, timeout: float | None, *, is_poll: bool = False) -> float:
+        """The end of a call: for `poll` none if no timeout is given, else the default."""
+        if timeout is None:
+            if is_poll:
+                return inf
+            timeout = self._engine.config.default_api_timeout_ms / 1000
+        return self._clock() + timeout
+
+    @contextmanager
+    def _reading(self, reader: object) -> Iterator[None]:
+        """Keep out other threads or tasks while one polls."""
+        before = self._reader
+        if before is not None and before != reader:
+            raise ConcurrentCallError(
+                "another thread or task polls this consumer right now; one may read, give each "
+                "thread a consumer of its own"
+            )
+        self._reader = reader
+        try:
+            yield
+        finally:
+            self._reader = before
+
+    def _reset(self, partitions: tuple[Partitions, ...], policy: ResetPolicy) -> None:
+        with self._changing():
+            places = all_partitions(partitions) or tuple(self._engine.subscription.assigned)
+            for state in [self._engine.subscription.of(each) for each in places]:
+                state.await_reset(policy)
+            self._work.ahead.drop(set(places))

@@ -1,0 +1,128 @@
+"""`Cluster`: sends a consumer's Metadata requests, for its own use and for callers.
+
+Not here: what is known of the cluster (`metadata`).
+"""
+
+from collections.abc import Callable, Mapping
+
+from tailrace.client.consumer.config import ConsumerConfig
+from tailrace.client.consumer.errors import consumer_error
+from tailrace.client.consumer.metadata import ConsumerMetadata, listed_topics
+from tailrace.client.consumer.pending import Pending
+from tailrace.client.consumer.records import PartitionInfo
+from tailrace.client.nodes import DisconnectedError, Node, Nodes, RequestOutcome
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+
+class Cluster:
+    """Requests that any broker answers; times are monotonic seconds."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        metadata: ConsumerMetadata,
+        nodes: Nodes,
+        clock: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._nodes = nodes
+        self._clock = clock
+        self.errors: list[Exception] = []
+        """Refused logins; the next poll of the caller raises them."""
+        self._listings: list[tuple[Pending[Mapping[str, tuple[PartitionInfo, ...]]], bool]] = []
+
+    def list_topics(self) -> Pending[Mapping[str, tuple[PartitionInfo, ...]]]:
+        """Ask for all topics."""
+        pending: Pending[Mapping[str, tuple[PartitionInfo, ...]]] = Pending()
+        self._listings.append((pending, False))
+        return pending
+
+    def send(self, now: float) -> None:
+        """Send the requests that are due and can be sent now."""
+        metadata = self._metadata
+        if metadata.due_in(now) <= 0:
+            node = self.any_node(now)
+            if node is not None:
+                found = metadata.next_request(now)
+                assert found is not None, "a request is due"
+                body, token = found
+                version = self._nodes.version_of(node.id, ApiKey.METADATA)
+
+                def take(outcome: RequestOutcome) -> None:
+                    if isinstance(outcome, MetadataResponse):
+                        metadata.answered(token, outcome, self._clock(), version=version)
+                    else:
+                        assert isinstance(outcome, Exception), "Metadata has an answer"
+                        metadata.failed(token, outcome, self._clock())
+
+                self._ask(node, body, done=take, now=now)
+        for listing, is_asked in list(self._listings):
+            if not is_asked and (node := self.any_node(now)) is not None:
+                self._send_listing(node, listing, now)
+
+    def any_node(self, now: float) -> Node | None:
+        """A node that is ready; if none is, one gets a connection."""
+        nodes = self._metadata.nodes
+        node = self._nodes.least_loaded(nodes, now)
+        if node is not None:
+            return node if self._nodes.connect(node, now) else None
+        if all(self._nodes.failure(each.id) is not None for each in nodes):
+            error = self._nodes.login_error(nodes)
+            if error is not None:
+                self.errors.append(consumer_error(error))
+            self._metadata.no_node(now)
+        return None
+
+    def _ask(
+        self,
+        node: Node,
+        body: MetadataRequest,
+        *,
+        done: Callable[[RequestOutcome], None],
+        now: float,
+    ) -> None:
+        timeout_ms = self._config.request_timeout_ms
+        self._nodes.send(node.id, body, now=now, done=done, timeout_ms=timeout_ms)
+
+    def _send_listing(
+        self, node: Node, listing: Pending[Mapping[str, tuple[PartitionInfo, ...]]], now: float
+    ) -> None:
+        self._listings.remove((listing, False))
+        if listing.is_abandoned:
+            return
+        self._listings.append((listing, True))
+
+        def take(outcome: RequestOutcome) -> None:
+            self._listings.remove((listing, True))
+            if isinstance(outcome, MetadataResponse):
+                listing.settle(listed_topics(outcome))
+            elif isinstance(outcome, DisconnectedError):
+                listing.reason = str(outcome)
+                self._listings.append((listing, False))
+            else:
+                assert isinstance(outcome, Exception), "Metadata has an answer"
+                listing.fail(consumer_error(outcome))
+
+        body = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        self._ask(node, body, done=take, now=now)
+
+
+def describe_wait(metadata: ConsumerMetadata, topic: str, partition: int | None = None) -> str:
+    """Why a topic or a partition cannot be used yet."""
+    known = metadata.topics.get(topic)
+    if known is None:
+        brokers = ", ".join(f"{each.host}:{each.port}" for each in metadata.nodes)
+        reason = f"no metadata of topic {topic} came from {brokers}"
+    elif known.error:
+        code = known.error
+        name = ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"
+        reason = f"topic {topic}: {name}"
+    elif partition is not None and partition >= len(known.leaders):
+        reason = f"topic {topic} has {len(known.leaders)} partitions, numbered from 0"
+    else:
+        reason = f"topic {topic} has partitions without a leader"
+    return reason if metadata.failure is None else f"{reason}; the last failure: {metadata.failure}"

@@ -1,0 +1,349 @@
+"""`ConsumerEngine`: the part of a consumer that needs neither a thread nor an event loop.
+
+    poll    metadata, group, offsets, fetches -> nodes -> answers -> parts       (the driver)
+    taking  parts -> rows or columns; the positions move                        (the caller)
+
+`Consumer` adds waiting by threads (`driver`), `AsyncConsumer` waiting on an event loop (`aio`).
+
+Invariant: everything here happens under `lock`; user code (hooks, deserializers) never does.
+"""
+
+import logging
+import random
+import threading
+import weakref
+from collections.abc import Callable, Collection, Mapping
+from math import inf
+from os import register_at_fork
+
+from tailrace.client.config import nodes_config
+from tailrace.client.consumer.cluster import Cluster
+from tailrace.client.consumer.config import ConsumerConfig
+from tailrace.client.consumer.errors import (
+    ClosedConsumerError,
+    InvalidTopicNameError,
+    NoOffsetForPartitionError,
+    SubscriptionError,
+    TopicAuthorizationError,
+)
+from tailrace.client.consumer.fetching import Fetches
+from tailrace.client.consumer.group_work import GroupWork
+from tailrace.client.consumer.lookups import OffsetLookups
+from tailrace.client.consumer.metadata import ConsumerMetadata, topics_with
+from tailrace.client.consumer.metrics import (
+    ConsumerMetrics,
+)
+from tailrace.client.consumer.subscription import (
+    NOBODY,
+    Assigned,
+    Phase,
+    Position,
+    SubscriptionState,
+)
+from tailrace.client.consumer.taking import Taking
+from tailrace.client.nodes import Backoff, Node, Nodes
+from tailrace.client.nodes.versions import VERSION_LIMITS
+from tailrace.client.producer.transactions.requests import OffsetAndMetadata
+from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.runtime.network import Connector
+
+log = logging.getLogger(__name__)
+
+_LIMITS = {**VERSION_LIMITS, ApiKey.FETCH: 17, ApiKey.METADATA: 13}
+"""Topic ids and leader epochs, which the producer and readers of ranges do without."""
+
+_living: "weakref.WeakSet[ConsumerEngine]" = weakref.WeakSet()
+
+
+class ConsumerEngine:
+    """The state of one consumer; `Consumer` or `AsyncConsumer` calls it."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        network: Connector,
+        wall: Callable[[], float],
+        chance: random.Random,
+        stirred: Callable[[], None],
+    ) -> None:
+        self.config = config
+        self.lock = threading.RLock()
+        """Never acquired twice by a thread. An RLock, since `Condition` can take it again after a
+        wait without being interrupted."""
+        self.metrics = ConsumerMetrics()
+        self.closed_error: ClosedConsumerError | None = None
+        self.is_closing = False
+        """Whether polls are refused, while hooks may still commit."""
+        self.now = 0.0
+        """The time of the present `poll`."""
+        self.subscription = SubscriptionState(config.auto_offset_reset)
+        self.nodes = Nodes(
+            nodes_config(config, version_limits=_LIMITS),
+            network=network,
+            chance=chance,
+            stirred=stirred,
+        )
+        self.metadata = ConsumerMetadata(
+            [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)],
+            Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance),
+            max_age_ms=config.metadata_max_age_ms,
+            may_rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
+            may_create_topics=config.allow_auto_create_topics,
+        )
+        self.cluster = Cluster(
+            config, metadata=self.metadata, nodes=self.nodes, clock=lambda: self.now
+        )
+        self.fetches = Fetches(
+            config,
+            subscription=self.subscription,
+            metadata=self.metadata,
+            nodes=self.nodes,
+            metrics=self.metrics,
+            clock=lambda: self.now,
+        )
+        self.taking = Taking(
+            config, subscription=self.subscription, fetches=self.fetches, metrics=self.metrics
+        )
+        self.lookups = OffsetLookups(
+            config,
+            subscription=self.subscription,
+            metadata=self.metadata,
+            nodes=self.nodes,
+            clock=lambda: self.now,
+            wall_ms=lambda: int(wall() * 1000),
+            is_busy=self.fetches.has_flight,
+        )
+        self.errors: list[Exception] = []
+        """Errors for the next polls of the caller, one at a time."""
+        self.processed: dict[TopicPartition, OffsetAndMetadata] = {}
+        """The positions when poll was last called: all before them was handled by the caller."""
+        self.is_last_poll_void = False
+        """Whether an exception of the program has ended the work on the records of that poll."""
+        self.group: GroupWork | None = None
+        if config.group_id is not None:
+            self.group = GroupWork(
+                config,
+                subscription=self.subscription,
+                metadata=self.metadata,
+                nodes=self.nodes,
+                chance=chance,
+                clock=lambda: self.now,
+                positions=self.positions,
+                any_node=self.cluster.any_node,
+            )
+        self._seen_metadata = -1
+        self._was_waiting = False
+        _living.add(self)
+
+    # -- the driver ---------------------------------------------------------------------------
+
+    def poll(self, now: float) -> None:
+        """Take in what has arrived, and send what is due."""
+        self.now = now
+        self.nodes.poll(now)
+        if self.metadata.version != self._seen_metadata:
+            self._seen_metadata = self.metadata.version
+            self._metadata_changed()
+        waiting = [
+            each for each in self.subscription.assigned.values() if each.phase is not Phase.FETCHING
+        ]
+        if waiting or self._was_waiting:
+            # An answer may have given one of them its position.
+            self._was_waiting = bool(waiting)
+            self.fetches.stir()
+            self._initialize(waiting)
+        if self.group is not None:
+            self.group.send(now)
+        self.lookups.send(now)
+        self.fetches.send(now)
+        self.cluster.send(now)
+
+    def next_deadline(self, now: float) -> float:
+        """The time by which `poll` has to be called again; it may be too early."""
+        nodes_at = self.nodes.next_deadline()
+        metadata_in = self.metadata.due_in(now)
+        return min(
+            # What is due was not sent because no connection is ready yet, of which `nodes` tells.
+            now + metadata_in if metadata_in > 0 else inf,
+            inf if nodes_at is None else nodes_at,
+            self.lookups.next_deadline(),
+            self.fetches.next_deadline(),
+            inf if self.group is None else self.group.next_deadline(now),
+        )
+
+    def _metadata_changed(self) -> None:
+        metadata = self.metadata
+        self.fetches.stir()
+        if self.group is not None:
+            self.group.metadata_changed(self.now)
+        wanted = self.subscription.topics_in_use()
+        denied = topics_with(metadata, ErrorCode.TOPIC_AUTHORIZATION_FAILED) & wanted
+        invalid = topics_with(metadata, ErrorCode.INVALID_TOPIC_EXCEPTION) & wanted
+        if denied:
+            self._raise_soon(TopicAuthorizationError(denied))
+        if invalid:
+            self._raise_soon(InvalidTopicNameError(invalid))
+        for partition, state in self.subscription.assigned.items():
+            leader = metadata.leader(partition)
+            position = state.position
+            if leader is not None and position is not None and leader != position.leader:
+                state.await_validation(leader)
+
+    def _raise_soon(self, error: Exception) -> None:
+        if not any(str(each) == str(error) for each in self.errors):
+            self.errors.append(error)
+
+    def _initialize(self, waiting: Collection[Assigned]) -> None:
+        """Give partitions without a position their beginning."""
+        unknown = [each for each in waiting if each.phase is Phase.INITIALIZING]
+        if self.group is not None:
+            if self.group.is_assigning:
+                return
+            unknown = self.group.offsets.without_offsets(unknown)
+        for state in unknown:
+            policy = self.config.auto_offset_reset
+            if policy.name == "none":
+                self._raise_soon(NoOffsetForPartitionError(frozenset({state.partition})))
+            else:
+                state.await_reset(policy)
+
+    # -- the caller ---------------------------------------------------------------------------
+
+    def polled(self, now: float) -> None:
+        """Note that the caller polls: it has handled all that was returned before."""
+        self.now = now
+        self.metrics.poll_count += 1
+        self.processed = self.subscription.consumed()
+        if self.group is not None:
+            self.group.polled(now)
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets to commit: the positions, or only those that are handled."""
+        return self.processed if self.is_last_poll_void else self.subscription.consumed()
+
+    def check_open(self) -> None:
+        """Raise ClosedConsumerError if the consumer was closed, or in a fork of its process."""
+        error = self.closed_error
+        if error is not None:
+            # A new instance: a shared one would keep the notes and traceback of every raise.
+            raise ClosedConsumerError(*error.args)
+
+    def check_readable(self) -> None:
+        """Raise if nothing can be read.
+
+        Raises:
+            ClosedConsumerError: the consumer was closed, or is being closed.
+            SubscriptionError: there is nothing to read.
+        """
+        self.check_open()
+        if self.is_closing:
+            raise ClosedConsumerError("the consumer is closed")
+        if not self.subscription.assigned and not self.subscription.is_by_group:
+            raise SubscriptionError(
+                "this consumer reads nothing yet: call subscribe with topics, or assign with "
+                "partitions"
+            )
+
+    def raise_error(self) -> None:
+        """Raise the oldest error that no call has raised yet."""
+        if self.group is not None and self.group.error is not None:
+            self.metrics.error_count += 1
+            raise self.group.error
+        for errors in self._error_lists():
+            if errors:
+                self.metrics.error_count += 1
+                raise errors.pop(0)
+
+    def _error_lists(self) -> list[list[Exception]]:
+        found = [self.errors, self.cluster.errors, self.fetches.errors, self.lookups.errors]
+        return found if self.group is None else [*found, self.group.offsets.errors]
+
+    @property
+    def has_error(self) -> bool:
+        """Whether an error waits to be raised."""
+        if self.group is not None and self.group.error is not None:
+            return True
+        return any(self._error_lists())
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a poll would return records, raise, or have something to do."""
+        if self.is_closing or self.has_error:
+            return True
+        if self.group is not None and self.group.has_news:
+            return True
+        return self.taking.has_some
+
+    def seek(self, partition: TopicPartition, offset: int, epoch: int = -1) -> None:
+        """Read on at an offset; one with an epoch is validated first."""
+        state = self.subscription.of(partition)
+        leader = self.metadata.leader(partition) or NOBODY
+        state.seek_unvalidated(Position(offset, epoch, leader))
+        self.fetches.stir()
+
+    def hold_back(self, positions: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Put positions back to records that were taken and not handed to the program."""
+        for each, (offset, epoch) in positions.items():
+            state = self.subscription.assigned.get(each)
+            if state is not None and state.position is not None:
+                state.seek(Position(offset, epoch, state.position.leader))
+        self.fetches.stir()
+
+    def subscription_changed(self, now: float) -> None:
+        """Have the metadata of what is subscribed to and assigned, and tell the group."""
+        self.now = now
+        if self.group is None:
+            self.metadata.want(self.subscription.topics_in_use())
+        else:
+            self.group.subscription_changed(now)
+        self.fetches.stir()
+
+    # -- ending -------------------------------------------------------------------------------
+
+    def begin_close(self) -> bool:
+        """Refuse calls from now on; returns False if that was so already."""
+        self.is_closing = True
+        if self.closed_error is not None:
+            return False
+        self.closed_error = ClosedConsumerError("the consumer is closed")
+        return True
+
+    def end_close(self) -> None:
+        """End the fetch sessions, and close the connections."""
+        if self.group is not None:
+            self.group.offsets.close(ClosedConsumerError("the consumer was closed meanwhile"))
+        self.fetches.close_sessions(self.now)
+        self.subscription.unsubscribe()
+        self.nodes.close()
+
+    def give_up(self, error: BaseException) -> None:
+        """Close after an interrupted step has left the state unknown."""
+        self.is_closing = True
+        self.closed_error = ClosedConsumerError(
+            f"the consumer was stopped by {error!r} while it changed its state; make a new one"
+        )
+        try:
+            self.nodes.close()
+        except Exception:
+            log.exception("consumer_close_failed client_id=%s", self.config.client_id)
+
+    def forked(self) -> None:
+        """Disable the consumer in a forked child, which shares the parent's sockets."""
+        self.lock._at_fork_reinit()  # type: ignore[attr-defined]
+        self.is_closing = True
+        self.closed_error = ClosedConsumerError(
+            "this process is a fork of the one that created the consumer; create a new consumer "
+            "in this process"
+        )
+
+
+def _forked() -> None:
+    """Disable the parent's consumers in a forked child, which shares their sockets."""
+    for engine in list(_living):
+        engine.forked()
+
+
+register_at_fork(after_in_child=_forked)

@@ -1,0 +1,147 @@
+"""`GroupOffsets`: the committed offsets of a consumer's group, stored and fetched.
+
+Not here: how commits are retried, and when they are due by themselves (`membership`).
+
+Invariant: a partition gets its committed offset only if it still waits for it.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+
+from tailrace.client.consumer.membership.auto_commit import AutoCommit
+from tailrace.client.consumer.membership.commit_requests import FetchedOffsets
+from tailrace.client.consumer.membership.commits import Commits
+from tailrace.client.consumer.membership.interface import NEVER
+from tailrace.client.consumer.metadata import ConsumerMetadata
+from tailrace.client.consumer.pending import Pending
+from tailrace.client.consumer.subscription import (
+    NOBODY,
+    Assigned,
+    Phase,
+    Position,
+    SubscriptionState,
+)
+from tailrace.client.producer.transactions.requests import OffsetAndMetadata
+from tailrace.model import TopicPartition
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class GroupOffsets:
+    """The offsets of one group, for one consumer; times are monotonic seconds."""
+
+    def __init__(
+        self,
+        commits: Commits,
+        auto_commit: AutoCommit,
+        *,
+        subscription: SubscriptionState,
+        metadata: ConsumerMetadata,
+        clock: Callable[[], float],
+        positions: Callable[[], Offsets],
+    ) -> None:
+        """`positions` gives the offsets that are committed by themselves."""
+        self._commits = commits
+        self._auto_commit = auto_commit
+        self._subscription = subscription
+        self._metadata = metadata
+        self._clock = clock
+        self._positions = positions
+        self.errors: list[Exception] = []
+        """Errors of the fetch of committed offsets; the next poll of the caller raises them."""
+        self._asked: dict[TopicPartition, int] = {}
+        """Partitions whose committed offsets are fetched, with the versions of their states."""
+        self._without: set[TopicPartition] = set()
+        """Partitions that turned out to have no committed offset."""
+
+    def polled(self, now: float) -> None:
+        """Commit the positions if that is due: the caller has handled what was returned."""
+        if self._auto_commit.is_due(now):
+            self._auto_commit.started(now)
+            self._commits.commit(
+                self._positions(),
+                done=lambda error: self._auto_commit.finished(error, self._clock()),
+                deadline=None,
+            )
+
+    def without_offsets(self, states: Collection[Assigned]) -> list[Assigned]:
+        """Fetch the committed offsets of partitions; returns those that turned out to have none.
+
+        They are asked for until there is an answer, however long the coordinator is away: a `poll`
+        waits for them as it does for records.
+        """
+        found = [each for each in states if each.partition in self._without]
+        self._without -= {each.partition for each in found}
+        missing = {
+            each.partition: each.version
+            for each in states
+            if each not in found and each.partition not in self._asked
+        }
+        if missing:
+            self._asked |= missing
+            self._commits.fetch(
+                missing,
+                done=lambda outcome: self._take_committed(missing, outcome),
+                deadline=NEVER,
+            )
+        return found
+
+    def commit(self, offsets: Offsets, *, deadline: float, is_last: bool = False) -> Pending[None]:
+        """Store offsets; with `is_last`, before partitions go to others."""
+        pending: Pending[None] = Pending()
+
+        def take(error: Exception | None) -> None:
+            if error is None:
+                pending.settle(None)
+            else:
+                pending.fail(error)
+
+        self._commits.commit(offsets, done=take, deadline=deadline, is_before_revocation=is_last)
+        return pending
+
+    def commit_positions(self, *, deadline: float) -> Pending[None]:
+        """Store the positions before partitions go away."""
+        return self.commit(self._positions(), deadline=deadline, is_last=True)
+
+    def committed(
+        self, partitions: Collection[TopicPartition], *, deadline: float
+    ) -> Pending[Mapping[TopicPartition, OffsetAndMetadata | None]]:
+        """The offsets that the group has stored."""
+        pending: Pending[Mapping[TopicPartition, OffsetAndMetadata | None]] = Pending()
+
+        def take(outcome: FetchedOffsets | Exception) -> None:
+            if isinstance(outcome, Exception):
+                pending.fail(outcome)
+            else:
+                pending.settle(
+                    {
+                        each: None if found is None else OffsetAndMetadata(*found)
+                        for each, found in outcome.items()
+                    }
+                )
+
+        self._commits.fetch(partitions, done=take, deadline=deadline)
+        return pending
+
+    def _take_committed(
+        self, asked: Mapping[TopicPartition, int], outcome: FetchedOffsets | Exception
+    ) -> None:
+        """Give partitions the positions that the group has stored."""
+        for each in asked:
+            self._asked.pop(each, None)
+        if isinstance(outcome, Exception):
+            if any(each in self._subscription.assigned for each in asked):
+                self.errors.append(outcome)
+            return
+        for each, offset in outcome.items():
+            state = self._subscription.current(each, asked[each])
+            if state is None or state.phase is not Phase.INITIALIZING:
+                continue
+            if offset is None:
+                self._without.add(each)
+            else:
+                leader = self._metadata.leader(each) or NOBODY
+                state.seek_unvalidated(Position(offset.offset, offset.leader_epoch, leader))
+
+    def close(self, error: Exception) -> None:
+        """Fail commits that have no outcome."""
+        self._commits.close(error)

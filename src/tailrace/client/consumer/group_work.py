@@ -1,0 +1,307 @@
+"""`GroupWork`: the part of a consumer that is about its group: membership, commits, offsets.
+
+It connects the state machines of `membership` with the consumer's nodes, metadata and positions.
+The steps of a rebalance are carried out in `base_consumer`, on the caller's thread or task.
+
+Invariant: partitions that are being revoked or lost return no records, and those that are being
+assigned have no position before the hook of the caller has run, unless it sets one.
+"""
+
+import random
+import re
+from collections.abc import Callable
+
+from tailrace.client.consumer.config import ConsumerConfig
+from tailrace.client.consumer.group_offsets import GroupOffsets, Offsets
+from tailrace.client.consumer.membership import (
+    GroupRequest,
+    Membership,
+    MembershipSettings,
+    MetadataWish,
+    RebalanceStep,
+    RequestSource,
+    StepKind,
+    TopicShape,
+)
+from tailrace.client.consumer.membership.auto_commit import AutoCommit
+from tailrace.client.consumer.membership.classic import ClassicMembership
+from tailrace.client.consumer.membership.commits import Commits
+from tailrace.client.consumer.membership.consumer_protocol import ConsumerMembership
+from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
+from tailrace.client.consumer.membership.no_membership import NoMembership
+from tailrace.client.consumer.metadata import ConsumerMetadata, replica_racks
+from tailrace.client.consumer.subscription import (
+    Kind,
+    SubscriptionState,
+)
+from tailrace.client.nodes import Node, NodeError, Nodes, RequestOutcome, UnsupportedVersionError
+from tailrace.client.producer.transactions.requests import (
+    ConsumerGroupMetadata,
+)
+from tailrace.model import INTERNAL_TOPICS
+from tailrace.protocol.apis import api_of
+from tailrace.protocol.fields import NO_UUID
+
+
+class GroupWork:
+    """The group of one consumer; times are monotonic seconds."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        subscription: SubscriptionState,
+        metadata: ConsumerMetadata,
+        nodes: Nodes,
+        chance: random.Random,
+        clock: Callable[[], float],
+        positions: Callable[[], Offsets],
+        any_node: Callable[[float], Node | None],
+    ) -> None:
+        self._config = config
+        self._subscription = subscription
+        self._metadata = metadata
+        self._nodes = nodes
+        self._clock = clock
+        self._any_node = any_node
+        settings = _membership_settings(config)
+        coordinator = GroupCoordinator(settings, chance=chance)
+        self._member: Membership = (
+            ConsumerMembership(settings, coordinator, chance=chance)
+            if config.group_protocol == "consumer"
+            else ClassicMembership(settings, coordinator, chance=chance)
+        )
+        self._outsider = NoMembership(settings.group_id)
+        self._commits = Commits(settings, coordinator, self._outsider, chance=chance)
+        self._auto_commit = AutoCommit(settings, clock())
+        self.offsets = GroupOffsets(
+            self._commits,
+            self._auto_commit,
+            subscription=subscription,
+            metadata=metadata,
+            clock=clock,
+            positions=positions,
+        )
+        self.is_assigning = False
+        """Whether the hook for new partitions is running, which may set their positions."""
+        self._matched: frozenset[str] | None = None
+        """The topics that the pattern matched last."""
+        self._last_wish = MetadataWish()
+        self._is_waiting = False
+        """Whether a request was due and had no connection at the last `send`."""
+
+    # -- what the caller sees -----------------------------------------------------------------
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the consumer cannot be a member; None if it can."""
+        return self._member.error if self._subscription.is_by_group else None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the caller's thread has a step to do."""
+        return self._member.next_step() is not None
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the consumer is no member, and the coordinator knows."""
+        return self._member.is_left
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits for the coordinator."""
+        return self._member.is_left and self._commits.is_idle
+
+    @property
+    def commits_by_itself(self) -> bool:
+        """Whether offsets are committed without a call of `commit`."""
+        return self._config.enable_auto_commit
+
+    @property
+    def producer_metadata(self) -> ConsumerGroupMetadata:
+        """The group and the member, for offsets in a transaction."""
+        group_id, member_id, generation, instance_id = self._commits.membership.identity
+        return ConsumerGroupMetadata(group_id, generation, member_id, instance_id)
+
+    def subscription_changed(self, now: float) -> None:
+        """Join, or subscribe anew; assigning partitions needs no membership."""
+        subscription = self._subscription
+        is_by_group = subscription.is_by_group
+        self._commits.membership = self._member if is_by_group else self._outsider
+        match subscription.kind:
+            case Kind.TOPICS:
+                self._member.subscribe(subscription.topics, None, now)
+            case Kind.PATTERN if self._is_pattern_of_broker:
+                self._member.subscribe(None, str(subscription.pattern), now)
+            case Kind.PATTERN:
+                self._match(now)
+        self._want()
+
+    def metadata_changed(self, now: float) -> None:
+        """Match the pattern, and tell the membership which topics there are."""
+        if not self._subscription.is_by_group:
+            return
+        if self._subscription.kind is Kind.PATTERN and not self._is_pattern_of_broker:
+            self._match(now)
+        shapes = {
+            name: TopicShape(each.topic_id or NO_UUID, replica_racks(self._metadata, each))
+            for name, each in self._metadata.topics.items()
+            if not each.error
+        }
+        missing = frozenset(name for name, each in self._metadata.topics.items() if each.error)
+        self._member.topics_changed(shapes, missing, now)
+        self._want()
+
+    def polled(self, now: float) -> None:
+        """The caller polls: it is alive, and has handled what was returned."""
+        if self._subscription.is_by_group:
+            self._member.polled(now)
+        self.offsets.polled(now)
+
+    def request_rejoin(self, reason: str, now: float) -> None:
+        """Have the group rebalance."""
+        self._member.request_rejoin(reason, now)
+
+    def leave(self, reason: str, now: float) -> None:
+        """Leave the group; steps to revoke what is assigned come first."""
+        self._member.leave(reason, now)
+
+    # -- steps of a rebalance -----------------------------------------------------------------
+
+    def next_step(self) -> RebalanceStep | None:
+        """The step that the caller's thread has to do now."""
+        return self._member.next_step()
+
+    def begin_step(self, step: RebalanceStep) -> None:
+        """Have partitions return no records any more, or be there for the hook."""
+        subscription = self._subscription
+        if step.kind is StepKind.ASSIGN:
+            self.is_assigning = True
+            subscription.take_over([*subscription.assigned, *step.partitions])
+        else:
+            for each in step.partitions:
+                if each in subscription.assigned:
+                    subscription.assigned[each].is_revoking = True
+
+    def step_done(self, step: RebalanceStep, now: float) -> None:
+        """The hook has run: drop positions, or fetch the committed offsets."""
+        subscription = self._subscription
+        if step.kind is StepKind.ASSIGN:
+            self.is_assigning = False
+            self._auto_commit.restart(now)
+        else:
+            gone = set(step.partitions)
+            subscription.take_over([each for each in subscription.assigned if each not in gone])
+        self._member.step_done(step, now)
+        self._want()
+
+    # -- offsets ------------------------------------------------------------------------------
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def send(self, now: float) -> None:
+        """Send what the membership and the commits have to send."""
+        if self._member.wish != self._last_wish:
+            self._want()
+        self._is_waiting = False
+        for source in (self._member, self._commits):
+            while (request := source.next_request(now)) is not None:
+                if not self._send_one(source, request, now):
+                    self._is_waiting = True
+                    break
+
+    def next_deadline(self, now: float) -> float:
+        """When `send` has to be called again."""
+        due = min(self._member.next_deadline(now), self._commits.next_deadline(now))
+        if self._is_waiting:
+            # `nodes` tells of the connection. To look at once again would be a loop without end.
+            return max(due, now + self._config.retry_backoff_ms / 1000)
+        return due
+
+    def _send_one(self, source: RequestSource, request: GroupRequest, now: float) -> bool:
+        """Whether the request was sent, or has failed; else it was put back."""
+        node = request.node or self._any_node(now)
+        if node is None:
+            source.put_back(request, now)
+            return False
+        if not self._nodes.connect(node, now):
+            failure = self._nodes.failure(node.id)
+            # It is in the pause after a failure, and not connecting again.
+            if failure is not None and self._nodes.least_loaded((node,), now) is None:
+                source.answered(request, failure, now)
+                return True
+            source.put_back(request, now)
+            return False
+
+        def take(outcome: RequestOutcome) -> None:
+            assert outcome is not None, "every request of a group has an answer"
+            source.answered(request, outcome, self._clock())
+
+        try:
+            version = self._nodes.version_of(node.id, api_of(type(request.body)).key)
+            if version < request.first_version:
+                raise UnsupportedVersionError(
+                    f"{node} takes {api_of(type(request.body)).key.title} up to version {version}; "
+                    f"{request.first_version} is needed"
+                )
+        except NodeError as error:
+            source.answered(request, error, now)
+            return True
+        self._nodes.send(node.id, request.body, now=now, done=take, timeout_ms=request.timeout_ms)
+        return True
+
+    # -- internal -----------------------------------------------------------------------------
+
+    @property
+    def _is_pattern_of_broker(self) -> bool:
+        is_text = isinstance(self._subscription.pattern, str)
+        return is_text and self._config.group_protocol == "consumer"
+
+    def _match(self, now: float) -> None:
+        """Subscribe to the topics that the pattern matches."""
+        pattern = re.compile(self._subscription.pattern or "")
+        topics = frozenset(
+            name
+            for name, each in self._metadata.topics.items()
+            if pattern.fullmatch(name)
+            and not each.error
+            and not (
+                self._config.exclude_internal_topics
+                and (each.is_internal or name in INTERNAL_TOPICS)
+            )
+        )
+        if topics != self._matched:
+            self._matched = self._subscription.topics = topics
+            self._member.subscribe(topics, None, now)
+
+    def _want(self) -> None:
+        """Have the metadata that the membership needs."""
+        wish = self._member.wish
+        is_pattern = self._subscription.kind is Kind.PATTERN and not self._is_pattern_of_broker
+        self._metadata.want(
+            self._subscription.topics_in_use() | wish.names, ids=wish.ids, wants_all=is_pattern
+        )
+        if wish.is_urgent:
+            self._metadata.request_update(is_urgent=wish != self._last_wish)
+        self._last_wish = wish
+
+
+def _membership_settings(config: ConsumerConfig) -> MembershipSettings:
+    assert config.group_id is not None, "there is a group"
+    return MembershipSettings(
+        group_id=config.group_id,
+        client_id=config.client_id,
+        group_instance_id=config.group_instance_id,
+        client_rack=config.client_rack or None,
+        session_timeout_ms=config.session_timeout_ms,
+        heartbeat_interval_ms=config.heartbeat_interval_ms,
+        max_poll_interval_ms=config.max_poll_interval_ms,
+        assignors=config.partition_assignment_strategy,
+        server_assignor=config.group_remote_assignor,
+        request_timeout_ms=config.request_timeout_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+        retry_backoff_max_ms=config.retry_backoff_max_ms,
+        default_api_timeout_ms=config.default_api_timeout_ms,
+        enable_auto_commit=config.enable_auto_commit,
+        auto_commit_interval_ms=config.auto_commit_interval_ms,
+    )

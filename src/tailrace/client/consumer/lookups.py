@@ -1,0 +1,467 @@
+"""`OffsetLookups`: what a consumer asks the leaders of partitions about their offsets.
+
+    resets         ListOffsets for partitions that have no position
+    validations    OffsetForLeaderEpoch for positions that an older leader gave (KIP-320)
+    questions      ListOffsets for a caller: the ends of logs, offsets for times
+
+Not here: committed offsets, which the group's coordinator has.
+
+Invariant: an answer changes a position only if the partition still waits for it (`version`).
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+from tailrace.client.consumer.cluster import describe_wait
+from tailrace.client.consumer.config import ConsumerConfig
+from tailrace.client.consumer.errors import (
+    LogTruncationError,
+    TopicAuthorizationError,
+    consumer_error,
+    words_of,
+)
+from tailrace.client.consumer.metadata import ConsumerMetadata, topics_with
+from tailrace.client.consumer.pending import Pending
+from tailrace.client.consumer.records import OffsetAndTimestamp
+from tailrace.client.consumer.subscription import (
+    LATEST,
+    NO_RESET,
+    Assigned,
+    Leader,
+    Phase,
+    Position,
+    SubscriptionState,
+)
+from tailrace.client.nodes import (
+    DisconnectedError,
+    Node,
+    NodeError,
+    Nodes,
+    RequestOutcome,
+    UnsupportedVersionError,
+)
+from tailrace.model import NO_LEADER_EPOCH, TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from tailrace.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+_SECOND_CONNECTION: Final = 1 << 30
+"""Added to a node's id: a connection beside the one on which a Fetch waits at the broker."""
+
+_CONSUMER: Final = -1
+"""The replica id of a consumer."""
+
+Answers = Mapping[TopicPartition, OffsetAndTimestamp | None]
+
+
+class Question(Pending[dict[TopicPartition, OffsetAndTimestamp | None]]):
+    """A caller's ListOffsets: a timestamp for each partition."""
+
+    __slots__ = ("asked", "found", "retry_at", "timestamps")
+
+    def __init__(self, timestamps: Mapping[TopicPartition, int]) -> None:
+        super().__init__()
+        self.timestamps = dict(timestamps)
+        """Offsets that are not known yet."""
+        self.asked: set[TopicPartition] = set()
+        self.found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
+        self.retry_at = 0.0
+
+
+class OffsetLookups:
+    """The requests about offsets of one consumer; times are monotonic seconds."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        subscription: SubscriptionState,
+        metadata: ConsumerMetadata,
+        nodes: Nodes,
+        clock: Callable[[], float],
+        wall_ms: Callable[[], int],
+        is_busy: Callable[[int], bool],
+    ) -> None:
+        """`is_busy` says whether a Fetch is under way at a node."""
+        self._config = config
+        self._subscription = subscription
+        self._metadata = metadata
+        self._nodes = nodes
+        self._clock = clock
+        self._wall_ms = wall_ms
+        self._is_busy = is_busy
+        self._questions: list[Question] = []
+        self.errors: list[Exception] = []
+        """Errors for the next polls of the caller."""
+        self._wake_at = math.inf
+
+    def ask(self, timestamps: Mapping[TopicPartition, int]) -> Question:
+        """Ask for offsets; the result has None where no record is as late as the time."""
+        question = Question(timestamps)
+        if not timestamps:
+            question.settle({})
+            return question
+        self._questions.append(question)
+        for topic in {each.topic for each in timestamps}:
+            self._metadata.add_guest(topic)
+        return question
+
+    def next_deadline(self) -> float:
+        """When `send` has to be called again; it may be too early."""
+        return self._wake_at
+
+    def send(self, now: float) -> None:
+        """Send what can be sent now."""
+        self._wake_at = math.inf
+        self._send_resets(now)
+        self._send_validations(now)
+        for question in list(self._questions):
+            self._send_question(question, now)
+
+    # -- resets -------------------------------------------------------------------------------
+
+    def _send_resets(self, now: float) -> None:
+        by_node: dict[int, list[Assigned]] = {}
+        for state in self._due(Phase.AWAIT_RESET, now):
+            leader = self._leader_of(state.partition)
+            if leader is not None:
+                by_node.setdefault(leader.node_id, []).append(state)
+        for node_id, states in by_node.items():
+            node = self._ready(node_id, now)
+            if node is None:
+                continue
+            now_ms = self._wall_ms()
+            timestamps = {
+                each.partition: each.reset.timestamp(now_ms)
+                for each in states
+                if each.reset is not None
+            }
+            versions = {each.partition: each.version for each in states}
+            for each in states:
+                each.is_asked = True
+            self._list_offsets(node, timestamps, now=now, done=partial(self._reset, versions))
+
+    def _reset(self, asked: Mapping[TopicPartition, int], outcome: RequestOutcome) -> None:
+        states = self._still(asked, Phase.AWAIT_RESET)
+        if not isinstance(outcome, ListOffsetsResponse):
+            self._failed(states.values(), outcome)
+            return
+        found, denied, _ = self._read_offsets(outcome, states.keys())
+        for each, state in states.items():
+            state.is_asked = False
+            answer = found.get(each, _RETRY)
+            if answer is _RETRY:
+                self._postpone(state)
+            elif answer is None:
+                # by_duration, and no record is that young.
+                state.await_reset(LATEST)
+            else:
+                leader = self._metadata.leader(each) or Leader(-1, -1)
+                state.seek(Position(answer.offset, NO_LEADER_EPOCH, leader))
+        if denied:
+            self.errors.append(TopicAuthorizationError(denied))
+
+    # -- validations --------------------------------------------------------------------------
+
+    def _send_validations(self, now: float) -> None:
+        by_node: dict[int, list[Assigned]] = {}
+        for state in self._due(Phase.AWAIT_VALIDATION, now):
+            leader = self._leader_of(state.partition)
+            if leader is not None:
+                by_node.setdefault(leader.node_id, []).append(state)
+        for node_id, states in by_node.items():
+            node = self._ready(node_id, now)
+            if node is None:
+                continue
+            topics: dict[str, list[OffsetForLeaderPartition]] = {}
+            for state in states:
+                position = state.position
+                assert position is not None, "a position is validated"
+                state.is_asked = True
+                topics.setdefault(state.partition.topic, []).append(
+                    OffsetForLeaderPartition(
+                        partition=state.partition.partition,
+                        current_leader_epoch=position.leader.epoch,
+                        leader_epoch=position.epoch,
+                    )
+                )
+            body = OffsetForLeaderEpochRequest(
+                replica_id=_CONSUMER,
+                topics=tuple(
+                    OffsetForLeaderTopic(topic=topic, partitions=tuple(parts))
+                    for topic, parts in topics.items()
+                ),
+            )
+            versions = {each.partition: each.version for each in states}
+            self._nodes.send(
+                node.id,
+                body,
+                now=now,
+                done=partial(self._validated, versions),
+                timeout_ms=self._config.request_timeout_ms,
+            )
+
+    def _validated(self, asked: Mapping[TopicPartition, int], outcome: RequestOutcome) -> None:
+        states = self._still(asked, Phase.AWAIT_VALIDATION)
+        if isinstance(outcome, UnsupportedVersionError):
+            # A broker that is too old to be asked: Kafka's client reads on, too.
+            for state in states.values():
+                state.validated()
+            return
+        if not isinstance(outcome, OffsetForLeaderEpochResponse):
+            self._failed(states.values(), outcome)
+            return
+        answers = {
+            TopicPartition(topic.topic, each.partition): each
+            for topic in outcome.topics
+            for each in topic.partitions
+        }
+        denied: set[str] = set()
+        cut: dict[TopicPartition, tuple[int, tuple[int, int] | None]] = {}
+        for partition, state in states.items():
+            state.is_asked = False
+            answer = answers.get(partition)
+            if answer is None or answer.error_code:
+                self._take_refusal(state, 0 if answer is None else answer.error_code, denied)
+            else:
+                self._compare(state, answer, cut)
+        if denied:
+            self.errors.append(TopicAuthorizationError(frozenset(denied)))
+        if cut:
+            self.errors.append(
+                LogTruncationError(
+                    {each: offset for each, (offset, _) in cut.items()},
+                    {each: divergent for each, (_, divergent) in cut.items()},
+                )
+            )
+
+    def _compare(
+        self,
+        state: Assigned,
+        answer: EpochEndOffset,
+        cut: dict[TopicPartition, tuple[int, tuple[int, int] | None]],
+    ) -> None:
+        """Read on, or find that the log was truncated below the position."""
+        position = state.position
+        assert position is not None, "a position was validated"
+        is_unknown = answer.end_offset < 0 or answer.leader_epoch < 0
+        if not is_unknown and answer.end_offset >= position.offset:
+            state.validated()
+            return
+        policy = self._subscription.default_reset
+        if is_unknown:
+            if policy is NO_RESET or policy.name == NO_RESET.name:
+                cut[state.partition] = position.offset, None
+                self._postpone(state)
+            else:
+                state.await_reset(policy)
+        elif policy.name == NO_RESET.name:
+            cut[state.partition] = position.offset, (answer.end_offset, answer.leader_epoch)
+            self._postpone(state)
+        else:
+            state.seek(Position(answer.end_offset, answer.leader_epoch, position.leader))
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def _send_question(self, question: Question, now: float) -> None:
+        if question.is_abandoned or question.is_done:
+            self._end(question)
+            return
+        if now < question.retry_at:
+            self._wake_at = min(self._wake_at, question.retry_at)
+            return
+        by_node: dict[int, dict[TopicPartition, int]] = {}
+        for each, timestamp in question.timestamps.items():
+            if each in question.asked:
+                continue
+            leader = self._leader_of(each)
+            if leader is None:
+                question.reason = describe_wait(self._metadata, each.topic, each.partition)
+                denied = topics_with(self._metadata, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                if each.topic in denied:
+                    question.fail(TopicAuthorizationError(frozenset({each.topic})))
+                    self._end(question)
+                    return
+            else:
+                by_node.setdefault(leader.node_id, {})[each] = timestamp
+        for node_id, timestamps in by_node.items():
+            node = self._ready(node_id, now)
+            if node is None:
+                continue
+            question.asked |= timestamps.keys()
+            self._list_offsets(
+                node, timestamps, now=now, done=partial(self._answered, question, timestamps)
+            )
+
+    def _answered(
+        self, question: Question, asked: Mapping[TopicPartition, int], outcome: RequestOutcome
+    ) -> None:
+        question.asked -= asked.keys()
+        pause_s = self._config.retry_backoff_ms / 1000
+        if not isinstance(outcome, ListOffsetsResponse):
+            question.retry_at = self._clock() + pause_s
+            question.reason = str(outcome)
+            if isinstance(outcome, DisconnectedError):
+                self._metadata.request_update()
+            elif isinstance(outcome, NodeError):
+                question.fail(consumer_error(outcome))
+            return
+        found, denied, refused = self._read_offsets(outcome, asked.keys())
+        if denied:
+            question.fail(TopicAuthorizationError(denied))
+            return
+        for each, answer in found.items():
+            if each in question.timestamps:
+                del question.timestamps[each]
+                question.found[each] = answer
+        if asked.keys() - found.keys():
+            question.reason = "a leader refused: " + ", ".join(
+                f"{each}: {why}" for each, why in refused.items()
+            )
+            question.retry_at = self._clock() + pause_s
+        if not question.timestamps:
+            question.settle(question.found)
+
+    def _end(self, question: Question) -> None:
+        self._questions.remove(question)
+        for topic in {each.topic for each in (*question.timestamps, *question.found)}:
+            self._metadata.remove_guest(topic)
+
+    # -- shared -------------------------------------------------------------------------------
+
+    def _due(self, phase: Phase, now: float) -> Iterable[Assigned]:
+        for state in self._subscription.in_phase(phase):
+            if state.is_asked:
+                continue
+            if now < state.retry_at:
+                self._wake_at = min(self._wake_at, state.retry_at)
+            else:
+                yield state
+
+    def _leader_of(self, partition: TopicPartition) -> Leader | None:
+        leader = self._metadata.leader(partition)
+        if leader is None:
+            self._metadata.request_update()
+        return leader
+
+    def _ready(self, node_id: int, now: float) -> Node | None:
+        """The node if a request can be sent now, on a connection that no Fetch occupies."""
+        node = self._metadata.node(node_id)
+        if node is None:
+            return None
+        if self._is_busy(node_id):
+            node = node._replace(id=node_id + _SECOND_CONNECTION)
+        return node if self._nodes.connect(node, now) else None
+
+    def _list_offsets(
+        self,
+        node: Node,
+        timestamps: Mapping[TopicPartition, int],
+        *,
+        now: float,
+        done: Callable[[RequestOutcome], None],
+    ) -> None:
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for each, timestamp in timestamps.items():
+            leader = self._metadata.leader(each)
+            topics.setdefault(each.topic, []).append(
+                ListOffsetsPartition(
+                    partition_index=each.partition,
+                    current_leader_epoch=NO_LEADER_EPOCH if leader is None else leader.epoch,
+                    timestamp=timestamp,
+                )
+            )
+        body = ListOffsetsRequest(
+            replica_id=_CONSUMER,
+            isolation_level=self._config.isolation_level,
+            topics=tuple(
+                ListOffsetsTopic(name=topic, partitions=tuple(parts))
+                for topic, parts in topics.items()
+            ),
+            timeout_ms=self._config.request_timeout_ms,
+        )
+        self._nodes.send(
+            node.id, body, now=now, done=done, timeout_ms=self._config.request_timeout_ms
+        )
+
+    def _read_offsets(
+        self, answer: ListOffsetsResponse, asked: Iterable[TopicPartition]
+    ) -> tuple[
+        dict[TopicPartition, OffsetAndTimestamp | None], frozenset[str], dict[TopicPartition, str]
+    ]:
+        """Offsets by partition, None for no record; topics that may not be read; other refusals.
+
+        A partition that is missing has to be asked for again.
+        """
+        wanted = set(asked)
+        found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
+        denied: set[str] = set()
+        refused: dict[TopicPartition, str] = {}
+        for topic in answer.topics:
+            for each in topic.partitions:
+                partition = TopicPartition(topic.name, each.partition_index)
+                if partition not in wanted:
+                    continue
+                match each.error_code:
+                    case 0:
+                        found[partition] = (
+                            OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
+                            if each.offset >= 0
+                            else None
+                        )
+                    case ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                        found[partition] = None
+                    case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                        denied.add(topic.name)
+                    case code:
+                        refused[partition] = words_of(code)
+                        self._metadata.request_update()
+        return found, frozenset(denied), refused
+
+    def _still(
+        self, asked: Mapping[TopicPartition, int], phase: Phase
+    ) -> dict[TopicPartition, Assigned]:
+        """The partitions that still wait for this answer."""
+        found = {}
+        for each, version in asked.items():
+            state = self._subscription.current(each, version)
+            if state is not None and state.phase is phase:
+                found[each] = state
+        return found
+
+    def _take_refusal(self, state: Assigned, code: int, denied: set[str]) -> None:
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            denied.add(state.partition.topic)
+        else:
+            self._metadata.request_update()
+        self._postpone(state)
+
+    def _failed(self, states: Iterable[Assigned], outcome: RequestOutcome) -> None:
+        """Ask again later, after a failure of the connection."""
+        for state in states:
+            state.is_asked = False
+            self._postpone(state)
+        if isinstance(outcome, DisconnectedError):
+            self._metadata.request_update()
+        elif isinstance(outcome, NodeError):
+            self.errors.append(consumer_error(outcome))
+
+    def _postpone(self, state: Assigned) -> None:
+        state.retry_at = self._clock() + self._config.retry_backoff_ms / 1000
+
+
+_RETRY: Final = OffsetAndTimestamp(-1, -1)
+"""Stands for no answer."""

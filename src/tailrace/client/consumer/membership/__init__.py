@@ -1,0 +1,49 @@
+"""Membership of a consumer in a group, assignors, and commits, without thread, loop or clock.
+
+Membership                  interface: what the consumer's engine calls
+├── ClassicMembership       classic: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
+├── ConsumerMembership      consumer_protocol: ConsumerGroupHeartbeat (KIP-848)
+└── NoMembership            no_membership: `assign` only
+Commits                     commits: OffsetCommit and OffsetFetch
+AutoCommit                  auto_commit: when offsets are committed by themselves
+"""
+
+from tailrace.client.consumer.membership.auto_commit import AutoCommit
+from tailrace.client.consumer.membership.classic import ClassicMembership
+from tailrace.client.consumer.membership.commits import Commits
+from tailrace.client.consumer.membership.consumer_protocol import ConsumerMembership
+from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
+from tailrace.client.consumer.membership.interface import (
+    NEVER,
+    GroupIdentity,
+    GroupRequest,
+    Membership,
+    MembershipSettings,
+    MetadataWish,
+    OffsetAndMetadata,
+    RebalanceStep,
+    RequestSource,
+    StepKind,
+    TopicShape,
+)
+from tailrace.client.consumer.membership.no_membership import NoMembership
+
+__all__ = [
+    "NEVER",
+    "AutoCommit",
+    "ClassicMembership",
+    "Commits",
+    "ConsumerMembership",
+    "GroupCoordinator",
+    "GroupIdentity",
+    "GroupRequest",
+    "Membership",
+    "MembershipSettings",
+    "MetadataWish",
+    "NoMembership",
+    "OffsetAndMetadata",
+    "RebalanceStep",
+    "RequestSource",
+    "StepKind",
+    "TopicShape",
+]

@@ -1,0 +1,133 @@
+"""`GroupCoordinator`: the broker that coordinates a group, looked up again whenever it is lost.
+
+Shared by a membership and its commits: whichever needs the coordinator sends the look-up.
+
+Not here: requests to the coordinator itself.
+"""
+
+import logging
+from random import Random
+
+from tailrace.client.consumer.membership.errors import (
+    is_retriable,
+    refusal,
+    words,
+)
+from tailrace.client.consumer.membership.interface import (
+    NEVER,
+    GroupRequest,
+    MembershipSettings,
+)
+from tailrace.client.nodes import Backoff, Node, NodeError
+from tailrace.errors import RetriableError
+from tailrace.protocol.coordinator_keys import CoordinatorKeyType
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+CONNECTION_ID_MAX = 2**31 - 1
+"""Minus the node's id: the id of the connection to a coordinator, so that its requests, of which
+JoinGroup is answered late, do not wait behind fetches from the same broker, nor these behind it."""
+
+
+class GroupCoordinator:
+    """The coordinator of one group, and the look-up of it."""
+
+    def __init__(self, settings: MembershipSettings, *, chance: Random) -> None:
+        self._settings = settings
+        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, chance)
+        self.node: Node | None = None
+        """The coordinator; None while it is not known."""
+        self.error: Exception | None = None
+        """Why it cannot be found; None if it may be."""
+        self.find_count = 0
+        """Number of times that it was found."""
+        self._request: GroupRequest | None = None
+        self._failures = 0
+        self._retry_at = -NEVER
+
+    def next_request(self, now: float) -> GroupRequest | None:
+        """The look-up, if the coordinator is unknown and a look-up is due."""
+        if (
+            self.node is not None
+            or self.error is not None
+            or self._request is not None
+            or now < self._retry_at
+        ):
+            return None
+        group_id = self._settings.group_id
+        self._request = GroupRequest(
+            FindCoordinatorRequest(
+                key=group_id, key_type=CoordinatorKeyType.GROUP, coordinator_keys=(group_id,)
+            ),
+            timeout_ms=self._settings.request_timeout_ms,
+        )
+        return self._request
+
+    def next_deadline(self) -> float:
+        """When the next look-up is due, if the coordinator is unknown."""
+        if self.node is not None or self.error is not None or self._request is not None:
+            return NEVER
+        return self._retry_at
+
+    def put_back(self, request: GroupRequest) -> None:
+        """The look-up could not be sent yet."""
+        if request is self._request:
+            self._request = None
+
+    def answered(self, request: GroupRequest, outcome: Message | NodeError, now: float) -> None:
+        """Handle the answer to a look-up, or the error that came instead."""
+        if request is not self._request:
+            return
+        self._request = None
+        if isinstance(outcome, RetriableError):
+            self._retry(now, why=str(outcome))
+        elif isinstance(outcome, Exception):
+            self.error = outcome
+        else:
+            assert isinstance(outcome, FindCoordinatorResponse)
+            self._judge(outcome, now)
+
+    def mark_unknown(self, node: Node | None, now: float, *, why: str) -> None:
+        """Forget the coordinator if it is still `node`, and look it up again."""
+        if node is not None and node == self.node:
+            logger.info("group_coordinator_lost group=%s %s reason=%s", self._group, node, why)
+            self.node = None
+            self._retry_at = now
+
+    @property
+    def _group(self) -> str:
+        return self._settings.group_id
+
+    def _judge(self, answer: FindCoordinatorResponse, now: float) -> None:
+        named = [each for each in answer.coordinators if each.key == self._group]
+        if answer.coordinators and not named:
+            self._retry(now, why="the answer names other groups")
+            return
+        found = named[0] if named else answer
+        code = found.error_code
+        if code != ErrorCode.NONE:
+            if is_retriable(code):
+                self._retry(now, why=words(code))
+            else:
+                self.error = refusal(
+                    code, group_id=self._group, during="FindCoordinator", said=found.error_message
+                )
+            return
+        if found.node_id < 0 or not found.host or not 0 < found.port < 1 << 16:
+            self._retry(now, why="the answer names no broker")
+            return
+        self.node = Node(CONNECTION_ID_MAX - found.node_id, found.host, found.port)
+        self.find_count += 1
+        self._failures = 0
+        logger.info("group_coordinator_found group=%s node=%d", self._group, found.node_id)
+
+    def _retry(self, now: float, *, why: str) -> None:
+        self._retry_at = now + self._backoff.pause_s(self._failures)
+        self._failures += 1
+        logger.debug("group_coordinator_not_found group=%s reason=%s", self._group, why)

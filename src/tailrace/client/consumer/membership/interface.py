@@ -1,0 +1,276 @@
+"""The words between a consumer's engine and its membership in a group.
+
+The engine passes times and answers in, and takes requests and steps out:
+
+    membership.polled(now)                          # the user has called poll
+    while (step := membership.next_step()) is not None:
+        ...                                         # on the user's thread: commit, hooks, positions
+        membership.step_done(step, now)
+    request = membership.next_request(now)          # then `answered` or `put_back`
+    membership.answered(request, answer, now)
+    wait_until(membership.next_deadline(now))
+
+Not here: how a member joins (`classic`, `consumer_protocol`), and how offsets are committed
+(`commits`).
+
+Invariant: `assignment` changes only in `step_done`, so that hooks see the partitions that the
+consumer really reads.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from tailrace.client.nodes import Node, NodeError
+from tailrace.client.producer.transactions import requests
+from tailrace.model import TopicPartition
+from tailrace.protocol.fields import Message
+
+NEVER = float("inf")
+"""A time that does not come."""
+
+
+OffsetAndMetadata = requests.OffsetAndMetadata
+"""A consumed offset of a partition; the producer's transactions take the same class."""
+
+
+class GroupIdentity(NamedTuple):
+    """The name of a group and of this member in it, for OffsetCommit and TxnOffsetCommit."""
+
+    group_id: str
+    member_id: str = ""
+    """Empty for a consumer that is no member, as one that only assigns partitions itself."""
+    generation: int = -1
+    """Generation of a classic group, epoch of a member of the consumer protocol; -1: no member."""
+    instance_id: str | None = None
+    """The instance id of a static member (KIP-345)."""
+
+
+class TopicShape(NamedTuple):
+    """The partitions of a topic, from the cluster's metadata."""
+
+    topic_id: UUID
+    racks: tuple[frozenset[str], ...]
+    """Racks of the replicas, by partition; an empty set if they are not known."""
+
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions."""
+        return len(self.racks)
+
+
+class MetadataWish(NamedTuple):
+    """Topics that a membership needs to know beyond those that the consumer subscribes to."""
+
+    names: frozenset[str] = frozenset()
+    """Topics of the group, of which the leader assigns the partitions."""
+    ids: frozenset[UUID] = frozenset()
+    """Topics that the coordinator has assigned by an id that `topics_changed` has not named."""
+    is_urgent: bool = False
+    """Whether the group waits for it; the engine asks at once then, and not with the next refresh.
+    An answered refresh is passed to `topics_changed`, also if it brought nothing new."""
+
+
+class StepKind(Enum):
+    """The kinds of steps of a rebalance on the user's thread."""
+
+    REVOKE = "revoke"
+    """Partitions go to others: stop fetching, commit, call the hook, drop the positions."""
+    ASSIGN = "assign"
+    """Partitions came: call the hook, then fetch the committed offsets."""
+    LOSE = "lose"
+    """Partitions are gone, and others may read them already: call the hook, commit nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RebalanceStep:
+    """A part of a rebalance for the user's thread; `step_done` must follow."""
+
+    kind: StepKind
+    partitions: tuple[TopicPartition, ...]
+    """In order; may be empty for ASSIGN: the hook is called for every rebalance."""
+
+
+@dataclass(slots=True, eq=False)
+class GroupRequest:
+    """A request that is to be sent now; `answered` or `put_back` must follow, exactly once."""
+
+    body: Message
+    """It has the fields of all versions; the connection's version decides which are sent."""
+    timeout_ms: int
+    """Milliseconds to wait for the answer: more for JoinGroup, which is answered late."""
+    node: Node | None = None
+    """The coordinator, with an id of its own, so that it has a connection of its own; None for any
+    node."""
+    first_version: int = 0
+    """The lowest version that has the needed fields; with an older one the outcome is an
+    `UnsupportedVersionError`."""
+
+    @property
+    def is_find_coordinator(self) -> bool:
+        """Whether any node takes it."""
+        return self.node is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembershipSettings:
+    """Kafka's settings of a member of a group, with its defaults."""
+
+    group_id: str
+    """`group.id`."""
+    client_id: str = ""
+    """`client.id`, for error messages."""
+    group_instance_id: str | None = None
+    """`group.instance.id`."""
+    client_rack: str | None = None
+    """`client.rack`; None if it is empty."""
+    session_timeout_ms: int = 45_000
+    """`session.timeout.ms`; classic protocol only."""
+    heartbeat_interval_ms: int = 3_000
+    """`heartbeat.interval.ms`; classic protocol only."""
+    max_poll_interval_ms: int = 300_000
+    """`max.poll.interval.ms`."""
+    assignors: tuple[str, ...] = ("range", "cooperative-sticky")
+    """Names from `partition.assignment.strategy`, the preferred one first; classic protocol."""
+    server_assignor: str | None = None
+    """`group.remote.assignor`; None: the broker chooses."""
+    request_timeout_ms: int = 30_000
+    """`request.timeout.ms`."""
+    retry_backoff_ms: int = 100
+    """`retry.backoff.ms`."""
+    retry_backoff_max_ms: int = 1_000
+    """`retry.backoff.max.ms`."""
+    default_api_timeout_ms: int = 60_000
+    """`default.api.timeout.ms`."""
+    enable_auto_commit: bool = True
+    """`enable.auto.commit`."""
+    auto_commit_interval_ms: int = 5_000
+    """`auto.commit.interval.ms`."""
+
+
+class RequestSource(Protocol):
+    """A state machine that sends requests."""
+
+    def next_request(self, now: float) -> GroupRequest | None:
+        """The request to send now, or None; `answered` or `put_back` must follow."""
+        ...
+
+    def put_back(self, request: GroupRequest, now: float) -> None:
+        """The request could not be sent now, because no connection is ready yet."""
+        ...
+
+    def answered(self, request: GroupRequest, outcome: Message | NodeError, now: float) -> None:
+        """Handle the answer to a request, or the error that came instead.
+
+        A connection to `request.node` that failed before the request was sent is an outcome too.
+        """
+        ...
+
+    def next_deadline(self, now: float) -> float:
+        """The time by which `next_request` has to be called again; `NEVER` if only events matter.
+
+        Never too late, but it may be too early.
+        """
+        ...
+
+
+class Membership(RequestSource, Protocol):
+    """The membership of one consumer in one group."""
+
+    @property
+    def identity(self) -> GroupIdentity:
+        """The present identity, for commits."""
+        ...
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that the consumer reads: assigned, and not revoked yet."""
+        ...
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the membership has ended for good; None if it goes on. `poll` raises it."""
+        ...
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the consumer is no member, and nothing waits to be sent to the coordinator."""
+        ...
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the member has its assignment, and no rebalance of its own is under way."""
+        ...
+
+    @property
+    def wish(self) -> MetadataWish:
+        """Topics of which it needs the metadata."""
+        ...
+
+    def subscribe(self, topics: frozenset[str] | None, pattern: str | None, now: float) -> None:
+        """Subscribe to topics, or to a pattern in RE2 syntax that the broker resolves.
+
+        (None, None) is nothing, which leaves the group. A pattern that the client resolves is a set
+        of topics here.
+        """
+        ...
+
+    def topics_changed(
+        self, topics: Mapping[str, TopicShape], missing: frozenset[str], now: float
+    ) -> None:
+        """Note the topics of the newest metadata, all that are known.
+
+        `missing` has the names that were asked for and do not exist, or may not be seen; without
+        it a leader would wait for them.
+        """
+        ...
+
+    def polled(self, now: float) -> None:
+        """Note that the user has called poll: `max.poll.interval.ms` counts from here."""
+        ...
+
+    def request_rejoin(self, reason: str, now: float) -> None:
+        """Rebalance although nothing has changed (`enforceRebalance`)."""
+        ...
+
+    def next_step(self) -> RebalanceStep | None:
+        """The next step of a rebalance; the same one until `step_done` is called with it."""
+        ...
+
+    def step_done(self, step: RebalanceStep, now: float) -> None:
+        """The step is done: hooks have run, offsets are committed, positions are dropped."""
+        ...
+
+    def leave(self, reason: str, now: float) -> None:
+        """Leave the group, as `close` and `subscribe(None, None)` do.
+
+        If there is an assignment, a step to revoke or lose it comes first. Then requests come out
+        of `next_request` until `is_left`. Nothing is retried.
+        """
+        ...
+
+    @property
+    def grants(self) -> Mapping[TopicPartition, int]:
+        """`assignment`, each partition with a number; for `Commits`.
+
+        The number is another one if the partition was given up in between and came back.
+        """
+        ...
+
+    @property
+    def names_member_in_fetch(self) -> bool:
+        """Whether OffsetFetch names the member and its epoch; for `Commits`."""
+        ...
+
+    def commit_fault(self) -> Exception | None:
+        """Why nothing can be committed now; None if it can; for `Commits`."""
+        ...
+
+    def commit_refused(self, code: int, sent: GroupIdentity, now: float) -> Exception | None:
+        """The error of a commit that was sent as `sent` and refused because of the member.
+
+        The member acts upon it. None if the code says nothing about the member. For `Commits`.
+        """
+        ...

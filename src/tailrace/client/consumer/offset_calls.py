@@ -1,0 +1,167 @@
+"""`OffsetCalls`: the operations about positions, offsets and topics."""
+
+from collections.abc import Mapping
+
+from tailrace.client.consumer.arguments import (
+    Partitions,
+    all_partitions,
+    partition_of,
+    partitions_of,
+)
+from tailrace.client.consumer.cluster import describe_wait
+from tailrace.client.consumer.engine import ConsumerEngine
+from tailrace.client.consumer.errors import ConsumerTimeoutError, UnknownTopicError
+from tailrace.client.consumer.pending import Pending, T
+from tailrace.client.consumer.records import OffsetAndTimestamp, PartitionInfo
+from tailrace.client.consumer.statistics import lags_of
+from tailrace.client.consumer.steps import Steps, Wait
+from tailrace.client.consumer.subscription import LATEST
+from tailrace.client.consumer.work import Work
+from tailrace.errors import kind_of
+from tailrace.model import SpecialTimestamp, TopicPartition
+from tailrace.protocol.errors import ErrorCode
+
+
+class OffsetCalls:
+    """Questions about offsets and topics of one consumer."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def position(self, partition: TopicPartition | tuple[str, int], deadline: float) -> Steps[int]:
+        """The offset of the next record that is returned."""
+        engine = self._work.engine
+        engine.check_open()
+        [place] = partitions_of(partition)
+        state = engine.subscription.of(place)
+        self._work.ahead.put_back((place,))
+
+        def is_known() -> bool:
+            return state.has_position or engine.has_error
+
+        while not state.has_position:
+            is_in_time = yield Wait(is_known, deadline)
+            engine.check_open()
+            engine.raise_error()
+            if not is_in_time and not state.has_position:
+                why = describe_wait(engine.metadata, place.topic, place.partition)
+                raise ConsumerTimeoutError(
+                    f"the position of {place} is not known in time: it waits for "
+                    f"{state.phase.value}; {why}"
+                )
+        assert state.position is not None, "the wait has ended"
+        return state.position.offset
+
+    def offsets(
+        self,
+        timestamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int],
+        deadline: float,
+    ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        """ListOffsets for each partition.
+
+        Raises:
+            TypeError: a partition is none, or a timestamp is no number.
+        """
+        self._work.engine.check_open()
+        asked = dict(zip(map(partition_of, timestamps), timestamps.values(), strict=True))
+        for partition, timestamp in asked.items():
+            if not isinstance(timestamp, int):
+                raise TypeError(
+                    f"the time for {partition} is {kind_of(timestamp)}; give ms since 1970 as int"
+                )
+        question = self._work.engine.lookups.ask(asked)
+        about = "offsets of " + ", ".join(map(str, sorted(asked)))
+        return (yield from steps_of_pending(self._work.engine, question, deadline, about=about))
+
+    def ends(
+        self, partitions: Partitions, timestamp: SpecialTimestamp, deadline: float
+    ) -> Steps[dict[TopicPartition, int]]:
+        """The offset at one end of each log."""
+        asked = dict.fromkeys(partitions_of(partitions), int(timestamp))
+        found = yield from self.offsets(asked, deadline)
+        return {each: 0 if end is None else end.offset for each, end in found.items()}
+
+    def seek_to_time(
+        self, timestamp_ms: int, partitions: tuple[Partitions, ...], deadline: float
+    ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        """Read on from a time; the offsets that were found."""
+        places = all_partitions(partitions) or tuple(self._work.engine.subscription.assigned)
+        for each in places:
+            self._work.engine.subscription.of(each)
+        found = yield from self.offsets(dict.fromkeys(places, timestamp_ms), deadline)
+        for each, place in found.items():
+            if each not in self._work.engine.subscription.assigned:
+                continue
+            if place is None:
+                self._work.engine.subscription.of(each).await_reset(LATEST)
+            else:
+                self._work.engine.seek(each, place.offset)
+        self._work.ahead.drop(places)
+        return found
+
+    def lag(self, deadline: float) -> Steps[dict[TopicPartition, int]]:
+        """Records behind the positions; asks the leaders where a fetch has not told yet."""
+        engine = self._work.engine
+        lags = lags_of(engine)
+        for each in lags:
+            yield from self.position(each, deadline)
+        lags = lags_of(engine)
+        unknown = {each: int(SpecialTimestamp.LATEST) for each, lag in lags.items() if lag is None}
+        ends = yield from self.offsets(unknown, deadline)
+        for each, end in ends.items():
+            state = engine.subscription.assigned.get(each)
+            if state is not None and state.position is not None and end is not None:
+                lags[each] = max(0, end.offset - state.position.offset)
+        return {each: lag for each, lag in lags.items() if lag is not None}
+
+    def partitions_for(self, topic: str, deadline: float) -> Steps[list[PartitionInfo]]:
+        """The partitions of a topic."""
+        engine = self._work.engine
+        engine.check_open()
+        metadata = engine.metadata
+        metadata.add_guest(topic)
+        try:
+
+            def is_known() -> bool:
+                known = metadata.topics.get(topic)
+                return known is not None and not known.error
+
+            if not is_known() and not (yield Wait(is_known, deadline)):
+                engine.check_open()
+                known = metadata.topics.get(topic)
+                why = describe_wait(metadata, topic)
+                if known is not None and known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise UnknownTopicError(f"topic {topic!r} does not exist ({why})")
+                raise ConsumerTimeoutError(why)
+            return list(metadata.topics[topic].partitions)
+        finally:
+            metadata.remove_guest(topic)
+
+    def list_topics(self, deadline: float) -> Steps[Mapping[str, tuple[PartitionInfo, ...]]]:
+        """All topics with their partitions."""
+        self._work.engine.check_open()
+        pending = self._work.engine.cluster.list_topics()
+        return (
+            yield from steps_of_pending(
+                self._work.engine, pending, deadline, about="the list of topics"
+            )
+        )
+
+
+def steps_of_pending(
+    engine: ConsumerEngine, pending: Pending[T], deadline: float, *, about: str
+) -> Steps[T]:
+    """The value of a pending call.
+
+    Raises:
+        ConsumerTimeoutError: at the deadline.
+    """
+    try:
+        if not pending.is_done:
+            yield Wait(lambda: pending.is_done, deadline)
+        if not pending.is_done:
+            engine.check_open()
+            raise ConsumerTimeoutError(f"{about}: not known in time: {pending.reason}")
+        return pending.result()
+    finally:
+        pending.is_abandoned = True

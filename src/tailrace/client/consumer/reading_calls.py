@@ -1,0 +1,145 @@
+"""`ReadingCalls`: the operations that return records, as objects or as columns."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from tailrace.client.consumer.errors import RecordDeserializationError
+from tailrace.client.consumer.loading import note_decoded
+from tailrace.client.consumer.pending import T
+from tailrace.client.consumer.records import ConsumerRecord
+from tailrace.client.consumer.rows import Deserializer, Rows
+from tailrace.client.consumer.steps import Call, Steps, Wait
+from tailrace.client.consumer.work import Work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tailrace.client.consumer.columns import Collector
+
+
+class ReadingCalls:
+    """Polls of one consumer."""
+
+    def __init__(
+        self,
+        work: Work,
+        *,
+        key_deserializer: Deserializer | None,
+        value_deserializer: Deserializer | None,
+        rebalance: Callable[[], Steps[None]],
+    ) -> None:
+        """`rebalance` carries out what the group wants, before records are returned."""
+        self._work = work
+        self._key_deserializer = key_deserializer
+        self._value_deserializer = value_deserializer
+        self._rebalance = rebalance
+        self._collectors: dict[tuple[str, ...], Collector] = {}
+        """The columns of the last call, whose buffers have the right size for the next."""
+
+    def poll(self, deadline: float, count_max: int) -> Steps[list[ConsumerRecord]]:
+        """Records that iteration has left over, or the next ones."""
+        ahead = self._work.ahead.records
+        if ahead:
+            taken = min(count_max, len(ahead))
+            self._work.engine.check_open()
+            return [ahead.popleft() for _ in range(taken)]
+        engine = self._work.engine
+
+        def take() -> list[Rows]:
+            return engine.taking.rows(count_max)
+
+        while True:
+            rows = yield from self._taking(take, deadline)
+            if not rows:
+                return []
+            note_decoded(sum(each.row_count for each in rows))
+            records = yield from self._making(rows)
+            if records:
+                return records
+
+    def columns(self, deadline: float, names: Sequence[str] | None) -> Steps["pa.RecordBatch"]:
+        """Records as columns with these names.
+
+        Raises:
+            ConfigError: there is no such column.
+        """
+        from tailrace.client.consumer.columns import DEFAULT_COLUMNS, Collector
+
+        engine = self._work.engine
+        self._work.ahead.put_back()
+        wanted = DEFAULT_COLUMNS if names is None else tuple(names)
+        if wanted not in self._collectors:
+            self._collectors = {wanted: Collector(wanted)}
+        collector = self._collectors[wanted]
+
+        def take() -> "Collector | None":
+            engine.taking.columns(collector)
+            return collector if collector.row_count else None
+
+        yield from self._taking(take, deadline)
+        note_decoded(collector.row_count)
+        return collector.finish()
+
+    def _taking(self, take: Callable[[], T], deadline: float) -> Steps[T | None]:
+        """The result of `take`, once there is something in it; None at the deadline."""
+        engine = self._work.engine
+        engine.check_readable()
+        engine.polled(self._work.clock())
+        while True:
+            yield from self._rebalance()
+            engine.check_readable()
+            engine.raise_error()
+            taken = take()
+            if taken:
+                return taken
+            if not (yield Wait(lambda: engine.has_news, deadline)):
+                engine.check_readable()
+                return None
+
+    def _making(self, rows: list[Rows]) -> Steps[list[ConsumerRecord]]:
+        """Records of rows; user code makes keys and values without the lock, if there is any."""
+        key, value = self._key_deserializer, self._value_deserializer
+        if key is None and value is None:
+            return list(chain.from_iterable([each.records(None, None) for each in rows]))
+        records: list[ConsumerRecord] = []
+        index = 0
+        try:
+            for index, each in enumerate(rows):  # noqa: B007 - the handlers below need it
+                records += yield Call(_made, (each, key, value))
+        except RecordDeserializationError as error:
+            first = error
+            while True:
+                try:
+                    records += yield Call(_made_before, (rows[index], first.offset, key, value))
+                    break
+                except RecordDeserializationError as earlier:
+                    first = earlier
+            self._seek_back(first, rows[index + 1 :])
+            if not records:
+                self._work.engine.metrics.error_count += 1
+                raise first from first.__cause__
+        except BaseException:
+            self._work.engine.hold_back(
+                {each.block.partition: (each.first_offset, -1) for each in reversed(rows)}
+            )
+            raise
+        return records
+
+    def _seek_back(self, error: RecordDeserializationError, rest: Iterable[Rows]) -> None:
+        """Put the positions before the record that failed, and before all that came after it."""
+        places = {error.partition: (error.offset, -1)}
+        for each in rest:
+            places.setdefault(each.block.partition, (each.first_offset, -1))
+        self._work.engine.hold_back(places)
+
+
+def _made(rows: Rows, key: Deserializer | None, value: Deserializer | None) -> list[ConsumerRecord]:
+    return list(rows.records(key, value))
+
+
+def _made_before(
+    rows: Rows, offset: int, *deserializers: Deserializer | None
+) -> list[ConsumerRecord]:
+    """The records before the one that a deserializer has failed on."""
+    return list(rows.before(offset).records(*deserializers))

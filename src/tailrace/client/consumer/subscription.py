@@ -1,0 +1,281 @@
+"""`SubscriptionState`: what a consumer reads, and the position in each assigned partition.
+
+    subscribe, assign                           which partitions there are
+    INITIALIZING -> AWAIT_RESET -> FETCHING     how each of them gets its position
+                        ^             |
+                        |       AWAIT_VALIDATION     after a change of the leader (KIP-320)
+                        '-------------'              after OFFSET_OUT_OF_RANGE
+
+Pure: no requests, no clock but the times that are passed in.
+
+Invariant: a partition has a position in FETCHING and AWAIT_VALIDATION and only there. `version` of
+a partition is larger after every change of its position that is not reading on, so that an answer
+to an older request can be told.
+"""
+
+import re
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailrace.client.consumer.errors import SubscriptionError
+from tailrace.client.producer.transactions.requests import OffsetAndMetadata
+from tailrace.model import NO_LEADER_EPOCH, SpecialTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from tailrace.client.consumer.fetched import FetchedPart
+
+NO_NODE = -1
+
+
+class Leader(NamedTuple):
+    """The leader of a partition."""
+
+    node_id: int
+    """Id of the broker; -1 if there is no leader."""
+    epoch: int
+    """The leader epoch; -1 if it is not known."""
+
+
+NOBODY = Leader(NO_NODE, NO_LEADER_EPOCH)
+
+
+class Position(NamedTuple):
+    """The next record to return, and what is known of the log there."""
+
+    offset: int
+    epoch: int = NO_LEADER_EPOCH
+    """Leader epoch of the record before it; -1 if it is not known."""
+    leader: Leader = NOBODY
+    """The leader under which the position was last found valid."""
+
+
+class Phase(Enum):
+    """The thing that a partition waits for."""
+
+    INITIALIZING = "the committed offset"
+    AWAIT_RESET = "an offset from its leader"
+    AWAIT_VALIDATION = "its leader to confirm the position"
+    FETCHING = "nothing"
+
+
+class ResetPolicy(NamedTuple):
+    """The beginning without a valid position: `auto.offset.reset`."""
+
+    name: str
+    """earliest, latest, none or by_duration."""
+    duration_ms: int = 0
+    """The time that by_duration goes back."""
+
+    def timestamp(self, now_ms: int) -> int:
+        """The timestamp to ask ListOffsets for."""
+        match self.name:
+            case "earliest":
+                return SpecialTimestamp.EARLIEST
+            case "latest":
+                return SpecialTimestamp.LATEST
+        return max(0, now_ms - self.duration_ms)
+
+
+EARLIEST = ResetPolicy("earliest")
+LATEST = ResetPolicy("latest")
+NO_RESET = ResetPolicy("none")
+
+
+@dataclass(slots=True, eq=False)
+class Assigned:
+    """The state of one assigned partition."""
+
+    partition: TopicPartition
+    phase: Phase = Phase.INITIALIZING
+    position: Position | None = None
+    reset: ResetPolicy | None = None
+    """The beginning, in AWAIT_RESET."""
+    version: int = 0
+    """Larger after each seek, reset and validation."""
+    is_paused: bool = False
+    is_revoking: bool = False
+    """Whether the partition is being given back, so that nothing of it is fetched or returned."""
+    retry_at: float = 0.0
+    """No request about the partition before this time."""
+    is_asked: bool = False
+    """Whether a request for the reset or the validation is in flight."""
+    preferred_replica: int = NO_NODE
+    """The follower to fetch from (KIP-392); -1: the leader."""
+    preferred_until: float = 0.0
+    high_watermark: int | None = None
+    last_stable_offset: int | None = None
+    log_start_offset: int | None = None
+    parts: "deque[FetchedPart]" = field(default_factory=deque)
+    """Records that were fetched and not returned, in the order of offsets."""
+    fetch_offset: int = 0
+    """The offset of the next fetch: behind `parts`."""
+    is_fetching: bool = False
+    """Whether a fetch of it is in flight."""
+
+    @property
+    def has_position(self) -> bool:
+        """Whether the next offset is known."""
+        return self.position is not None
+
+    @property
+    def is_fetchable(self) -> bool:
+        """Whether its records may be returned."""
+        return self.phase is Phase.FETCHING and not self.is_paused and not self.is_revoking
+
+    def seek(self, position: Position) -> None:
+        """Go to a position and drop what was fetched."""
+        self.phase, self.position, self.reset = Phase.FETCHING, position, None
+        self._changed()
+
+    def seek_unvalidated(self, position: Position) -> None:
+        """Go to a position that another life of the log may have given (KIP-320)."""
+        self.seek(position)
+        self.await_validation(position.leader)
+
+    def await_reset(self, policy: ResetPolicy) -> None:
+        """Lose the position; `policy` says which one to ask for."""
+        self.phase, self.position, self.reset = Phase.AWAIT_RESET, None, policy
+        self._changed()
+
+    def await_validation(self, leader: Leader) -> None:
+        """Have the new leader confirm the position, if there is an epoch to compare."""
+        assert self.position is not None, "there is nothing to validate"
+        self.position = self.position._replace(leader=leader)
+        if NO_LEADER_EPOCH not in {self.position.epoch, leader.epoch}:
+            self.phase = Phase.AWAIT_VALIDATION
+            self._changed()
+        else:
+            self.phase = Phase.FETCHING
+
+    def validated(self) -> None:
+        """The position is valid: read on."""
+        self.phase = Phase.FETCHING
+        self._changed()
+
+    def read_to(self, offset: int, epoch: int) -> None:
+        """Move the position behind records that were returned or passed over."""
+        assert self.position is not None, "records were returned without a position"
+        self.position = Position(
+            offset, self.position.epoch if epoch < 0 else epoch, self.position.leader
+        )
+
+    def drop_parts(self) -> None:
+        """Forget what was fetched and not returned; it is fetched again."""
+        for each in self.parts:
+            each.release()
+        self.parts.clear()
+        if self.position is not None:
+            self.fetch_offset = self.position.offset
+
+    def _changed(self) -> None:
+        self.version += 1
+        self.is_asked = False
+        self.retry_at = 0.0
+        self.drop_parts()
+
+
+class Kind(Enum):
+    """The ways to choose partitions; a consumer does one of these at a time."""
+
+    NONE = "nothing"
+    TOPICS = "subscribe() with topics"
+    PATTERN = "subscribe() with a pattern"
+    PARTITIONS = "assign()"
+
+
+class SubscriptionState:
+    """Topics or partitions of one consumer, and the state of each assigned partition."""
+
+    def __init__(self, default_reset: ResetPolicy) -> None:
+        self.default_reset = default_reset
+        self.kind = Kind.NONE
+        self.topics: frozenset[str] = frozenset()
+        """The topics that were named, or that the pattern has matched."""
+        self.pattern: re.Pattern[str] | str | None = None
+        """A regular expression that is matched here, or the text of one for the broker."""
+        self.assigned: dict[TopicPartition, Assigned] = {}
+
+    @property
+    def is_by_group(self) -> bool:
+        """Whether a group assigns the partitions."""
+        return self.kind in {Kind.TOPICS, Kind.PATTERN}
+
+    def subscribe(self, topics: frozenset[str]) -> None:
+        """Have a group assign partitions of these topics."""
+        self._become(Kind.TOPICS)
+        self.topics, self.pattern = topics, None
+
+    def subscribe_pattern(self, pattern: re.Pattern[str] | str) -> None:
+        """Have a group assign partitions of the topics that match."""
+        self._become(Kind.PATTERN)
+        self.pattern, self.topics = pattern, frozenset()
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Read these partitions; those that were assigned before keep their position."""
+        self._become(Kind.PARTITIONS)
+        self.take_over(partitions)
+
+    def unsubscribe(self) -> None:
+        """Read nothing."""
+        self.kind, self.topics, self.pattern = Kind.NONE, frozenset(), None
+        self.take_over(())
+
+    def take_over(self, partitions: Collection[TopicPartition]) -> None:
+        """Have exactly these partitions; those that were assigned before keep their state."""
+        before = self.assigned
+        self.assigned = {each: before.get(each) or Assigned(each) for each in partitions}
+        for each, state in before.items():
+            if each not in self.assigned:
+                state.version += 1
+                state.drop_parts()
+
+    def of(self, partition: TopicPartition) -> Assigned:
+        """The state of an assigned partition.
+
+        Raises:
+            SubscriptionError: it is not assigned.
+        """
+        found = self.assigned.get(partition)
+        if found is None:
+            assigned = ", ".join(map(str, sorted(self.assigned))) or "none"
+            raise SubscriptionError(
+                f"{partition} is not assigned to this consumer (assigned: {assigned}); call "
+                "assign, or wait until the group has assigned it"
+            )
+        return found
+
+    def current(self, partition: TopicPartition, version: int) -> Assigned | None:
+        """The state of a partition if it is still that of a request; else None."""
+        found = self.assigned.get(partition)
+        return found if found is not None and found.version == version else None
+
+    def in_phase(self, phase: Phase) -> Iterator[Assigned]:
+        """The partitions that wait for this."""
+        return (each for each in self.assigned.values() if each.phase is phase)
+
+    def topics_in_use(self) -> frozenset[str]:
+        """The topics whose metadata is needed."""
+        return self.topics | {each.topic for each in self.assigned}
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The position of each partition that has one, as it is committed."""
+        return {
+            each: OffsetAndMetadata(state.position.offset, state.position.epoch)
+            for each, state in self.assigned.items()
+            if state.position is not None
+        }
+
+    def set_paused(self, partitions: Iterable[TopicPartition], *, is_paused: bool) -> None:
+        """Stop or go on returning records of these partitions."""
+        for state in [self.of(each) for each in partitions]:
+            state.is_paused = is_paused
+
+    def _become(self, kind: Kind) -> None:
+        if self.kind not in {Kind.NONE, kind}:
+            raise SubscriptionError(
+                f"this consumer reads by {self.kind.value}; call unsubscribe before {kind.value}"
+            )
+        self.kind = kind

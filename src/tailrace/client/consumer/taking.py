@@ -1,0 +1,148 @@
+"""`Taking`: hands fetched records to the caller, and moves the positions behind them.
+
+Not here: how records are decoded (`rows`, `columns`).
+
+Invariant: a position moves only behind records that are returned, or that are left out for good:
+markers, aborted transactions, gaps. An error is raised only if nothing is returned with it.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tailrace.client.consumer.config import ConsumerConfig
+from tailrace.client.consumer.errors import PositionOutOfRangeError
+from tailrace.client.consumer.fetched import FetchedPart
+from tailrace.client.consumer.fetching import Fetches
+from tailrace.client.consumer.metrics import ConsumerMetrics
+from tailrace.client.consumer.rows import RowReader, Rows
+from tailrace.client.consumer.subscription import Assigned, SubscriptionState
+
+if TYPE_CHECKING:
+    from tailrace.client.consumer.columns import Collector
+
+log = logging.getLogger(__name__)
+
+
+class Taking:
+    """The returned records of one consumer."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        subscription: SubscriptionState,
+        fetches: Fetches,
+        metrics: ConsumerMetrics,
+    ) -> None:
+        self._config = config
+        self._subscription = subscription
+        self._fetches = fetches
+        self._metrics = metrics
+        self._reader = RowReader()
+
+    @property
+    def has_some(self) -> bool:
+        """Whether a partition that may be read has something to return or to raise."""
+        assigned = self._subscription.assigned
+        return any(
+            assigned[each].is_fetchable and assigned[each].parts
+            for each in self._fetches.ready
+            if each in assigned
+        )
+
+    def rows(self, count_max: int) -> list[Rows]:
+        """The next rows, at most so many; the positions move behind them.
+
+        Raises the error of the next records, if it is the first thing to tell.
+        """
+        found: list[Rows] = []
+        left = count_max
+
+        def take_part(state: Assigned, part: FetchedPart) -> bool:
+            nonlocal left
+            assert state.position is not None, "a fetchable partition has a position"
+            rows = self._reader.next_rows(part, state.position.offset, left)
+            if rows is None:
+                return False
+            state.read_to(rows.block.position, rows.block.epoch)
+            found.append(rows)
+            left -= rows.row_count
+            return True
+
+        self._take_parts(take_part, lambda: left > 0, lambda: bool(found))
+        self._metrics.record_count += count_max - left
+        return found
+
+    def columns(self, collector: "Collector") -> None:
+        """Put the next records into columns, until these are full; the positions move."""
+        before = collector.row_count
+
+        def take_part(state: Assigned, part: FetchedPart) -> bool:
+            assert state.position is not None, "a fetchable partition has a position"
+            passed = collector.append(part, state.position.offset)
+            if passed is None:
+                return False
+            state.read_to(*passed)
+            return True
+
+        self._take_parts(take_part, lambda: collector.has_room, lambda: collector.row_count > 0)
+        self._metrics.record_count += collector.row_count - before
+
+    def _take_parts(
+        self,
+        take_part: Callable[[Assigned, FetchedPart], bool],
+        has_room: Callable[[], bool],
+        has_some: Callable[[], bool],
+    ) -> None:
+        ready = self._fetches.ready
+        for partition in list(ready):
+            state = self._subscription.assigned.get(partition)
+            if state is None or not state.parts:
+                del ready[partition]
+                continue
+            if not state.is_fetchable:
+                continue
+            try:
+                while has_room() and state.parts:
+                    part = state.parts[0]
+                    if not take_part(state, part):
+                        if part.error is not None and has_some():
+                            return
+                        self._end_part(state, part)
+            except Exception:
+                if has_some():
+                    return
+                state.drop_parts()
+                self._fetches.stir()
+                self._metrics.error_count += 1
+                raise
+            if not has_room():
+                return
+            del ready[partition]
+
+    def _end_part(self, state: Assigned, part: FetchedPart) -> None:
+        """Go on behind a part that was returned."""
+        assert state.position is not None, "a fetchable partition has a position"
+        if part.end_offset > state.position.offset:
+            state.read_to(part.end_offset, part.end_epoch)
+        self._fetches.stir()
+        error = part.error
+        if error is None:
+            state.parts.popleft().release()
+            return
+        if isinstance(error, PositionOutOfRangeError):
+            policy = self._config.auto_offset_reset
+            if error.offsets.get(state.partition) != state.position.offset:
+                state.drop_parts()
+                return
+            if policy.name != "none":
+                log.info(
+                    "position_out_of_range partition=%s offset=%d reset=%s",
+                    state.partition,
+                    state.position.offset,
+                    policy.name,
+                )
+                state.await_reset(policy)
+                return
+        raise error

@@ -1,0 +1,144 @@
+"""`RecordDecoder`: the records of many batches, written into buffers by kernels, without objects.
+
+Not here: what is made of the buffers, Arrow (`columns`) or lists of Python objects.
+
+Invariant: a batch is appended whole or not at all, and no row comes from bytes that break a rule of
+the format. The caller has checked each batch (`Batch.check`), and leaves out control batches and
+aborted transactions.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from tailrace import kernels
+from tailrace.kernels import PAYLOAD_WIDTH, Payload, RecordFault
+from tailrace.kernels.arrays import Int64s
+from tailrace.model import TimestampType
+from tailrace.records import layout
+from tailrace.records.batch import Batch
+from tailrace.records.checks import check_records, record_error
+from tailrace.records.column_buffers import HeaderBuffers, RowBuffers
+from tailrace.records.runs import BatchRun, Field
+
+COLUMN_BYTES_MAX: Final = 2**31 - 1
+"""The ends of keys and values are int32, as in Arrow's `binary`."""
+
+
+class RecordDecoder:
+    """Collects the records of batches in `rows` and `headers`."""
+
+    __slots__ = ("_has_headers", "_payload", "_wanted", "headers", "rows")
+
+    def __init__(
+        self, wanted: int, *, has_headers: bool, rows_max: int = 0, size_max: int = 0
+    ) -> None:
+        """`wanted` has the `WANT_` bits of `kernels.records`; buffers begin with this room."""
+        self._wanted = wanted
+        self._has_headers = has_headers
+        self._payload = np.zeros(PAYLOAD_WIDTH, np.int64)
+        self.rows = RowBuffers(rows_max, size_max)
+        self.headers = HeaderBuffers()
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes of keys, values and headers."""
+        return self.rows.size + self.headers.size
+
+    def clear(self) -> None:
+        """Begin again with no rows, in the same buffers; what was decoded is overwritten."""
+        self.rows.clear()
+        self.headers.clear()
+
+    def append(self, batch: Batch, *, start_offset: int, limit_offset: int) -> int:
+        """Appends the records of `start_offset <= offset < limit_offset`; returns how many.
+
+        Raises:
+            CorruptRecordError: a record breaks a rule of the format; nothing was appended.
+            CorruptCompressionError: the payload cannot be decompressed.
+            UnsupportedCodecError: the attributes have codec 5, 6 or 7.
+            OverflowError: the chunk has more than 2 GiB in a column; call `finish` first.
+        """
+        view = batch.records_view()
+        size, count = len(view), batch.record_count
+        if self.byte_count + size > COLUMN_BYTES_MAX:
+            raise OverflowError(f"{self.byte_count} bytes are collected, {size} more do not fit")
+        if not 0 <= count <= size // kernels.RECORD_SIZE_MIN:
+            raise record_error(batch, RecordFault.RECORD_COUNT, index=0, size=size)
+        is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
+        self._payload[:] = (
+            0,
+            size,
+            count,
+            batch.base_offset,
+            batch.base_timestamp if is_create_time else batch.max_timestamp,
+            is_create_time,
+            0,
+        )
+        rows = self._decode(view, self._payload, count, start=start_offset, limit=limit_offset)
+        if rows < 0:
+            check_records(batch)
+            raise AssertionError(f"decoding said {RecordFault(-rows)!r}, the walk nothing")
+        return rows
+
+    def append_run(
+        self, run: BatchRun, headers: Int64s, *, start_offset: int, limit_offset: int
+    ) -> list[int] | None:
+        """Appends the records of a run as `append` those of a batch; returns how many of each.
+
+        `headers` are those of the run, as an array. None if a record breaks a rule of the format;
+        then nothing was appended, and `append` tells the batch and the rule.
+
+        Raises:
+            OverflowError: as `append`.
+        """
+        if self.byte_count + run.size > COLUMN_BYTES_MAX:
+            raise OverflowError(
+                f"{self.byte_count} bytes are collected, {run.size} more do not fit"
+            )
+        payloads, count = _payloads_of(headers)
+        status = self._decode(
+            run.view, payloads.reshape(-1), count, start=start_offset, limit=limit_offset
+        )
+        if status < 0:
+            return None
+        rows: list[int] = payloads[:, Payload.ROWS].tolist()
+        return rows
+
+    def _decode(
+        self, view: memoryview, payloads: Int64s, count: int, *, start: int, limit: int
+    ) -> int:
+        """Rows appended, or minus a fault; then nothing was appended."""
+        rows, headers = self.rows, self.headers
+        source = np.frombuffer(view.toreadonly(), np.uint8)
+        rows.make_room(count, len(view))
+        status = kernels.decode_records(
+            source, payloads, count, start, limit, self._wanted, *rows.outputs
+        )
+        if status >= 0 and self._has_headers:
+            if not rows.has_new_headers:
+                headers.add_none(status)
+            elif (fault := headers.decode(source, payloads, start=start, limit=limit)) < 0:
+                status = fault
+        if status < 0:
+            rows.undo()
+        else:
+            rows.keep()
+        return status
+
+
+def _payloads_of(headers: Int64s) -> tuple[Int64s, int]:
+    """Return `payloads` for `decode_records` from the headers of a run, and their record count."""
+    sizes = headers[:, Field.LENGTH] + layout.LOG_OVERHEAD
+    ends = np.cumsum(sizes)
+    is_create_time = headers[:, Field.ATTRIBUTES] & layout.LOG_APPEND_TIME_FLAG == 0
+    payloads = np.zeros((len(headers), PAYLOAD_WIDTH), np.int64)
+    payloads[:, Payload.POSITION] = ends - sizes + layout.RECORDS_POSITION
+    payloads[:, Payload.LIMIT] = ends
+    payloads[:, Payload.RECORD_COUNT] = headers[:, Field.RECORD_COUNT]
+    payloads[:, Payload.BASE_OFFSET] = headers[:, Field.BASE_OFFSET]
+    payloads[:, Payload.BASE_TIMESTAMP] = np.where(
+        is_create_time, headers[:, Field.BASE_TIMESTAMP], headers[:, Field.MAX_TIMESTAMP]
+    )
+    payloads[:, Payload.KEEPS_DELTAS] = is_create_time
+    return payloads, int(headers[:, Field.RECORD_COUNT].sum())

@@ -1,0 +1,150 @@
+"""Hooks of a rebalance, and calls that end in the middle of one."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tailrace.client.producer.transactions.requests import OffsetAndMetadata
+from tailrace.model import TopicPartition
+from tailrace.testing import Outside
+from tests.unit.client.consumer.stage import T0, on_stage, read, values
+from tests.unit.client.consumer.test_groups import BOTH, QUICK, member
+
+
+def failing(calls: list[str], name: str) -> Callable[[list[TopicPartition]], None]:
+    """A hook that notes its call and raises at the first one."""
+
+    def hook(_: list[TopicPartition]) -> None:
+        calls.append(name)
+        if calls.count(name) == 1:
+            raise ZeroDivisionError(name)
+
+    return hook
+
+
+@BOTH
+async def test_partitions_are_read_although_on_assigned_has_raised(
+    outside: Outside, protocol: str
+) -> None:
+    """The poll raises what the hook has raised; the next one reads."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.fill(3)
+        calls: list[str] = []
+        async with member(stage, protocol) as consumer:
+            consumer.subscribe("t", on_assigned=failing(calls, "assigned"))
+            with pytest.raises(ZeroDivisionError, match="assigned"):
+                await read(consumer, 3)
+            assert consumer.assignment() == {T0}
+            assert values(await read(consumer, 3)) == [0, 1, 2]
+        assert calls == ["assigned"]
+
+
+@BOTH
+async def test_partitions_go_although_on_revoked_has_raised(
+    outside: Outside, protocol: str
+) -> None:
+    """`unsubscribe` raises what the hook has raised, and another member gets the partitions."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.fill(3)
+        calls: list[str] = []
+        consumer, other = member(stage, protocol), member(stage, protocol)
+        consumer.subscribe("t", on_revoked=failing(calls, "revoked"))
+        await read(consumer, 3)
+        with pytest.raises(ZeroDivisionError, match="revoked"):
+            await consumer.unsubscribe()
+        assert consumer.assignment() == set()
+        other.subscribe("t")
+        while not other.assignment():
+            await other.poll(0.5)
+        await other.close()
+        await consumer.close()
+
+
+@BOTH
+async def test_lost_partitions_are_gone_although_on_lost_has_raised(
+    outside: Outside, protocol: str
+) -> None:
+    """The next poll joins again and reads on."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.fill(3)
+        calls: list[str] = []
+        async with member(stage, protocol, max_poll_interval_ms=10_000) as consumer:
+            consumer.subscribe("t", on_lost=failing(calls, "lost"))
+            await read(consumer, 3)
+            await consumer.commit()
+            await outside.pass_time(30)
+            with pytest.raises(ZeroDivisionError, match="lost"):
+                await consumer.poll(5)
+            await stage.fill(2, start=3)
+            assert values(await read(consumer, 2)) == [3, 4]
+
+
+@BOTH
+async def test_what_was_returned_is_committed_before_partitions_go(
+    outside: Outside, protocol: str
+) -> None:
+    """Under `enable.auto.commit` the hook that takes partitions away finds their offsets stored."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.fill(3)
+        stored: list[Any] = []
+        consumer = member(stage, protocol, auto_commit_interval_ms=3_600_000)
+
+        async def revoked(_: list[TopicPartition]) -> None:
+            stored.append(await consumer.committed(T0))
+
+        consumer.subscribe("t", on_revoked=revoked)
+        await read(consumer, 3)
+        await consumer.unsubscribe()
+        assert stored == [{T0: OffsetAndMetadata(3, 0)}]
+        await consumer.close()
+
+
+@BOTH
+async def test_polls_that_are_cancelled_do_not_hinder_the_join(
+    outside: Outside, protocol: str
+) -> None:
+    """Whichever request is under way when a poll ends, the member joins once and reads."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.fill(3)
+        assigned: list[list[TopicPartition]] = []
+        async with member(stage, protocol) as consumer:
+            consumer.subscribe("t", on_assigned=assigned.append)
+            while not consumer.assignment():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.001):
+                        await consumer.poll(60)
+            consumer.seek(T0, 0)
+            assert values(await read(consumer, 3)) == [0, 1, 2]
+        assert assigned == [[T0]]
+
+
+@BOTH
+async def test_a_hook_that_is_cancelled_does_not_hinder_the_assignment(
+    outside: Outside, protocol: str
+) -> None:
+    """The partitions are there, and the next poll reads them."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.fill(3)
+        begun: list[list[TopicPartition]] = []
+
+        async def assigned(partitions: list[TopicPartition]) -> None:
+            begun.append(partitions)
+            await asyncio.Event().wait()
+
+        async with member(stage, protocol) as consumer:
+            consumer.subscribe("t", on_assigned=assigned)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(20):
+                    await consumer.poll(60)
+            assert begun == [[T0]]
+            assert consumer.assignment() == {T0}
+            assert values(await read(consumer, 3)) == [0, 1, 2]

@@ -1,0 +1,103 @@
+"""Answers that lie: records with changed bytes, and partitions that nobody asked for."""
+
+import random
+
+import crc32c
+import pytest
+
+from tailrace.client.consumer.errors import DamagedRecordsError
+from tailrace.client.consumer.fetch_session import FetchSession, Wanted
+from tailrace.client.consumer.fetched import FetchedPart, cut_records
+from tailrace.client.consumer.rows import RowReader
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import NO_UUID
+from tailrace.protocol.messages.fetch import FetchResponse
+from tailrace.records import layout
+from tailrace.records.control import build_end_marker
+from tests.unit.broker.brokers import batch
+
+T0 = TopicPartition("t", 0)
+T1 = TopicPartition("t", 1)
+
+
+def test_changed_bytes_end_in_an_error_or_in_what_was_written() -> None:
+    """Each of 2,000 changed answers gives sound records only, or a DamagedRecordsError."""
+    chance = random.Random(1)
+    sound = batch(b"one", b"two")
+    for _ in range(2000):
+        data = bytearray(sound)
+        for _ in range(chance.randrange(1, 4)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        part = FetchedPart(T0, offset=0)
+        cut_records(part, memoryview(data), place="here", aborted=())
+        assert part.error is None or isinstance(part.error, DamagedRecordsError)
+        values, error = read_all(part)
+        assert values in ([b"one", b"two"], [])
+        assert error is None or error.partition == T0
+
+
+def read_all(part: FetchedPart) -> tuple[list[bytes | None], DamagedRecordsError | None]:
+    """The values of a part, and the error that ends them."""
+    reader = RowReader()
+    values: list[bytes | None] = []
+    try:
+        while (rows := reader.next_rows(part, 0, 10)) is not None:
+            values += [each.value for each in rows.records(None, None)]
+    except DamagedRecordsError as error:
+        return values, error
+    return values, None
+
+
+def test_damage_behind_sound_records_is_told_after_them() -> None:
+    """The batches before the damage are kept, and the error says where to seek to."""
+    data = bytearray(batch(b"one") + batch(b"two"))
+    data[8 + len(data) // 2 + 40] ^= 1
+    part = FetchedPart(T0, offset=0)
+    cut_records(part, memoryview(data), place="here", aborted=None)
+    assert [each.last_offset for each in part.pieces] == [0]
+    assert isinstance(part.error, DamagedRecordsError)
+    assert part.error.next_offset is not None
+
+
+def test_a_marker_with_an_unknown_codec_is_damage() -> None:
+    """A reader of committed records says where the batch is that it cannot decompress."""
+    data = build_end_marker(1, 0, is_commit=False, coordinator_epoch=0, timestamp=0)
+    data[layout.ATTRIBUTES_POSITION + 1] |= layout.CODEC_MASK
+    crc = crc32c.crc32c(memoryview(data)[layout.ATTRIBUTES_POSITION :])
+    layout.CRC.pack_into(data, layout.CRC_POSITION, crc)
+    part = FetchedPart(T0, offset=0)
+    cut_records(part, memoryview(data), place="here", aborted=())
+    assert isinstance(part.error, DamagedRecordsError)
+    assert part.error.partition == T0
+
+
+@pytest.mark.parametrize("found", [[T1], [T0, T0], [], [None]])
+def test_a_full_answer_with_other_partitions_is_refused(found: list[TopicPartition | None]) -> None:
+    """An answer to a full request must have exactly the partitions that were asked for."""
+    session = FetchSession()
+    session.plan({T0: Wanted(NO_UUID, 0, -1, 100)})
+    assert not session.is_answer(FetchResponse(session_id=7), found)
+    assert session.plan({T0: Wanted(NO_UUID, 0, -1, 100)}).session_epoch == 0
+
+
+def test_a_session_names_only_what_has_changed() -> None:
+    """After a full request the next ones have new, changed and forgotten partitions only."""
+    session = FetchSession()
+    session.plan({T0: Wanted(NO_UUID, 0, -1, 100), T1: Wanted(NO_UUID, 0, -1, 100)})
+    assert session.is_answer(FetchResponse(session_id=7), [T0, T1])
+    plan = session.plan({T0: Wanted(NO_UUID, 5, -1, 100)})
+    assert (plan.session_id, plan.session_epoch) == (7, 1)
+    assert [each.partitions[0].fetch_offset for each in plan.topics] == [5]
+    assert [each.partitions for each in plan.forgotten] == [(1,)]
+
+
+def test_a_session_that_the_broker_has_lost_begins_anew() -> None:
+    """FETCH_SESSION_ID_NOT_FOUND is followed by a full request without a session."""
+    session = FetchSession()
+    session.plan({T0: Wanted(NO_UUID, 0, -1, 100)})
+    assert session.is_answer(FetchResponse(session_id=7), [T0])
+    lost = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    assert not session.is_answer(lost, [])
+    plan = session.plan({T0: Wanted(NO_UUID, 0, -1, 100)})
+    assert (plan.session_id, plan.session_epoch, len(plan.topics)) == (0, 0, 1)

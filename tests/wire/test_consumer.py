@@ -1,0 +1,185 @@
+"""`Consumer` on real sockets and threads: beside other clients, restarts, Ctrl-C, close."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer as ConfluentConsumer
+
+from tailrace import Consumer, Producer
+from tailrace.client.consumer.errors import ClosedConsumerError, DamagedRecordsError
+from tailrace.model import TopicPartition
+from tailrace.testing.broker import TestBroker
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def broker() -> Iterator[TestBroker]:
+    """A broker with the topic t of two partitions."""
+    with TestBroker() as started:
+        started.create_topic("t", partitions=2)
+        yield started
+
+
+def fill(broker: TestBroker, count: int, *, start: int = 0) -> None:
+    """Write numbers, even ones to partition 0."""
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(start, start + count):
+            producer.send("t", b"%d" % number, partition=number % 2)
+
+
+def test_a_loop_reads_every_record(broker: TestBroker) -> None:
+    """Iteration gives each record once, and `close` commits behind the last one."""
+    fill(broker, 1000)
+    seen = []
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+    with Consumer(settings, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe("t")
+        for record in consumer:
+            seen.append(int(record.value))
+            if len(seen) == 1000:
+                break
+    assert sorted(seen) == list(range(1000))
+    fill(broker, 2, start=1000)
+    with Consumer(settings, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe("t")
+        assert sorted(int(next(consumer).value) for _ in range(2)) == [1000, 1001]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "error", "times"),
+    [("consumer", "UNKNOWN_MEMBER_ID", 1), ("classic", "COORDINATOR_LOAD_IN_PROGRESS", 6)],
+)
+def test_a_poll_waits_for_committed_offsets(
+    broker: TestBroker, protocol: str, error: str, times: int
+) -> None:
+    """It raises nothing when the coordinator has dropped the member, or is away for long."""
+    fill(broker, 2)
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+    broker.fail("OffsetFetch", error=error, times=times)
+    with Consumer(
+        settings,
+        group_protocol=protocol,
+        auto_offset_reset="earliest",
+        default_api_timeout_ms=500,
+    ) as consumer:
+        consumer.subscribe("t")
+        assert sorted(int(next(consumer).value) for _ in range(2)) == [0, 1]
+
+
+def test_a_group_with_a_member_of_librdkafka(broker: TestBroker) -> None:
+    """Our member and one of confluent-kafka share the partitions of a topic."""
+    other = ConfluentConsumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "partition.assignment.strategy": "range",
+        }
+    )
+    other.subscribe(["t"])
+    with Consumer(
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id="g",
+        auto_offset_reset="earliest",
+        partition_assignment_strategy="range",
+        heartbeat_interval_ms=100,
+    ) as ours:
+        ours.subscribe("t")
+        for _ in range(600):
+            other.poll(0.05)
+            ours.poll(0.05)
+            if len(ours.assignment()) == len(other.assignment()) == 1:
+                break
+        assert len(ours.assignment()) == len(other.assignment()) == 1
+        fill(broker, 10)
+        found: list[int] = []
+        while len(found) < 10:
+            found += [int(each.value) for each in ours.poll(0.05)]
+            message = other.poll(0.05)
+            found += [] if message is None or message.error() else [int(message.value() or b"")]
+        assert sorted(found) == list(range(10))
+    other.close()
+
+
+def test_a_restart_of_the_broker_is_survived(broker: TestBroker) -> None:
+    """A consumer that waits reads on when its broker is back."""
+    fill(broker, 2)
+    with Consumer(
+        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign([("t", 0), ("t", 1)])
+        found: list[int] = []
+        while len(found) < 2:
+            found += [int(each.value) for each in consumer.poll(5)]
+        broker.kill()
+        assert consumer.poll(0.2) == []
+        broker.start()
+        fill(broker, 2, start=2)
+        while len(found) < 4:
+            found += [int(each.value) for each in consumer.poll(5)]
+        assert found in ([0, 1, 2, 3], [1, 0, 2, 3], [0, 1, 3, 2], [1, 0, 3, 2])
+
+
+def test_close_ends_a_poll_of_another_thread(broker: TestBroker) -> None:
+    """A poll without a limit ends with ClosedConsumerError when another thread closes."""
+    consumer = Consumer(bootstrap_servers=broker.bootstrap_servers)
+    consumer.assign(T0)
+    errors: list[BaseException] = []
+    begun = threading.Event()
+
+    def read() -> None:
+        begun.set()
+        try:
+            consumer.poll(None)
+        except ClosedConsumerError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    begun.wait()
+    consumer.close()
+    thread.join(10)
+    assert len(errors) == 1
+
+
+def test_damaged_records_are_named_and_read_again(broker: TestBroker) -> None:
+    """A corrupt answer raises where it is damaged; the next fetch reads the records."""
+    fill(broker, 2)
+    with Consumer(
+        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign(T0)
+        assert consumer.position(T0) == 0
+        broker.corrupt("Fetch", times=1)
+        consumer.seek(T0, 0)
+        found = []
+        errors = []
+        for _ in range(100):
+            try:
+                found += consumer.poll(1)
+            except DamagedRecordsError as error:
+                errors.append(error)
+            if found:
+                break
+        assert [each.value for each in found] == [b"0"]
+        assert all(each.partition == T0 for each in errors)
+
+
+def test_columns_and_rows_over_sockets(broker: TestBroker) -> None:
+    """Both give all records, compressed ones too."""
+    with Producer(bootstrap_servers=broker.bootstrap_servers, compression_type="zstd") as producer:
+        producer.send_many("t", [b"%d" % number for number in range(5000)])
+    for is_columns in (False, True):
+        with Consumer(
+            bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.assign([("t", 0), ("t", 1)])
+            found: list[int] = []
+            while len(found) < 5000:
+                if is_columns:
+                    found += map(int, consumer.poll_columns(5)["value"].to_pylist())
+                else:
+                    found += [int(each.value) for each in consumer.poll(5)]
+            assert sorted(found) == list(range(5000))
