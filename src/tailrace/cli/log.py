@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tailrace.cli.arguments import data_directory
+from tailrace.cli.decoding import chosen_decoding, decoded
 from tailrace.cli.log_export import export
 from tailrace.cli.log_groups import groups
 from tailrace.cli.log_options import (
@@ -112,6 +113,7 @@ def scan(directory: str, *, as_json: bool) -> None:
     show_default=True, help="How records are shown.",
 )  # fmt: skip
 @ON_DAMAGE
+@decoded
 def cat(
     directory: str,
     topic: str,
@@ -124,13 +126,16 @@ def cat(
     on_damage: str,
     **bounds: int | None,
 ) -> None:
-    """Print records; those of __consumer_offsets decoded.
+    """Print records; those of __consumer_offsets and __cluster_metadata decoded.
 
     Offsets and times are looked up in the indexes, so that only what is wanted is read. Each batch
     is checked before its records are printed: damaged ones are never shown.
     """
     if key is not None and key_hex is not None:
         raise click.UsageError("--key and --key-hex exclude each other")
+    decoding = chosen_decoding()
+    if decoding is not None and form == "hex":
+        raise click.UsageError("--format hex shows keys and values as they are stored")
     files = DiskFiles()
     partitions = choose_partitions(find_partitions(files, directory), topic, partition)
     choice = Choice(
@@ -139,16 +144,18 @@ def cat(
         **bounds,
     )
     left_out = LeftOut()
+    decoder = None if decoding is None else decoding.decoder()
     pages = show_records(
         files,
         partitions,
         choice,
         form=Form[form.upper()],
         tell=left_out.tell if on_damage == "skip" else None,
+        decoder=decoder,
     )
     for page in _one_ahead(pages):
         click.echo(page, nl=False)
-    left_out.finish()
+    left_out.finish(undecoded=0 if decoder is None else decoder.fault_count)
 
 
 @log.command()

@@ -5,6 +5,7 @@ from dataclasses import replace
 import click
 
 from tailrace.cli.arguments import data_directory
+from tailrace.cli.decoding import DecodingChoice, chosen_decoding, decoded
 from tailrace.cli.log_options import (
     FROM_OFFSET,
     FROM_TIME,
@@ -16,9 +17,10 @@ from tailrace.cli.log_options import (
     LeftOut,
     progress,
 )
+from tailrace.errors import FatalError
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.offline.cat import Choice, choose_partitions
-from tailrace.offline.export import ExportFormat, export_records
+from tailrace.offline.export import ExportDecoding, ExportFormat, export_records
 from tailrace.reading.directory import find_partitions
 from tailrace.runtime.files import DiskFiles, Files
 
@@ -41,6 +43,7 @@ from tailrace.runtime.files import DiskFiles, Files
 @TO_TIME
 @ISOLATION
 @ON_DAMAGE
+@decoded
 def export(
     directory: str,
     topic: str | None,
@@ -56,7 +59,11 @@ def export(
 
     Without TOPIC all partitions of DIR are written. A file gets its name when it is whole, and
     replaces an older one. Markers of transactions are left out.
+
+    With --value-format the column `value` of Parquet has the types of --schema, or of the latest
+    version of the subject TOPIC-value.
     """
+    decoding = chosen_decoding()
     files = DiskFiles()
     found = find_partitions(files, directory)
     if topic is not None:
@@ -75,12 +82,13 @@ def export(
                 choice,
                 to=path,
                 form=chosen,
+                decoding=decoding and _planned(decoding, partitions, form=chosen),
                 tell=left_out.tell if on_damage == "skip" else None,
                 progress=step,
             )
-    for path, count in counts.items():
+    for path, (count, _) in counts.items():
         click.echo(f"{path}: {count} {'record' if count == 1 else 'records'}")
-    left_out.finish()
+    left_out.finish(undecoded=sum(each.undecoded for each in counts.values()))
 
 
 def _format(to: str, form: str | None) -> ExportFormat:
@@ -102,3 +110,22 @@ def _targets(
         f"{to}/{partition}{form.suffix}": {partition: folder}
         for partition, folder in partitions.items()
     }
+
+
+def _planned(
+    decoding: DecodingChoice, partitions: dict[TopicPartition, str], *, form: ExportFormat
+) -> ExportDecoding:
+    """The decodings of one file; the types of Parquet are those of the latest schema.
+
+    Raises:
+        FatalError: the file would have several topics, whose types would have to be the same.
+    """
+    if form is ExportFormat.JSON:
+        return ExportDecoding(key=decoding.key, value=decoding.value)
+    topics = sorted({each.topic for each in partitions})
+    if len(topics) > 1 and decoding.needs_registry:
+        raise FatalError(
+            f"a Parquet file has the types of one topic, and this one would have {len(topics)}; "
+            "name a TOPIC, give --schema, or export to a directory"
+        )
+    return ExportDecoding(**decoding.with_latest(topics[0] if topics else ""))

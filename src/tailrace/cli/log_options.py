@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import click
 
+from tailrace.cli.decoding import undecoded_sentence
 from tailrace.offline.cat import parse_time
 from tailrace.reading.directory import DataDirectory, list_segments
 from tailrace.reading.located import Skipped
@@ -83,14 +84,16 @@ class LeftOut:
             err=True,
         )
 
-    def finish(self) -> None:
-        """The summary, and exit code 1, if anything was left out."""
-        if not self._ranges:
-            return
-        ranges = "1 damaged range" if self._ranges == 1 else f"{self._ranges} damaged ranges"
-        unknown = f"; {self._unknown} of unknown length" if self._unknown else ""
-        click.echo(f"left out: {ranges}, {self._offsets} offsets{unknown}", err=True)
-        sys.exit(EXIT_DAMAGE)
+    def finish(self, *, undecoded: int = 0) -> None:
+        """The summary, and exit code 1, if anything was left out or could not be decoded."""
+        if self._ranges:
+            ranges = "1 damaged range" if self._ranges == 1 else f"{self._ranges} damaged ranges"
+            unknown = f"; {self._unknown} of unknown length" if self._unknown else ""
+            click.echo(f"left out: {ranges}, {self._offsets} offsets{unknown}", err=True)
+        if undecoded:
+            click.echo(undecoded_sentence(undecoded), err=True)
+        if self._ranges or undecoded:
+            sys.exit(EXIT_DAMAGE)
 
 
 @contextmanager

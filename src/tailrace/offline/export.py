@@ -8,11 +8,17 @@ Names are those of the Spark source and the archive. JSON has bytes as text wher
 as {"hex": "..."} elsewhere, like `log cat`; Parquet has them as they are. Markers of transactions
 are left out: no consumer sees them.
 
+With a decoding, key and value are what their schema makes of them: in JSON objects, in Parquet
+typed columns. `keyError` and `valueError` say why one could not be decoded: in JSON beside the
+stored bytes, in Parquet beside a null.
+
 Memory is bounded by the largest batch, and the file is whole or not there (`output`).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import FatalError
@@ -24,6 +30,17 @@ from tailrace.offline.show import Page
 from tailrace.reading.located import TellDamage
 from tailrace.reading.view import UNREADABLE, open_view
 from tailrace.runtime.files import Files
+
+if TYPE_CHECKING:
+    from tailrace.schemas.formats import Decoding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportDecoding:
+    """The decodings of keys and values of an export; None: left as they are stored."""
+
+    key: "Decoding | None" = None
+    value: "Decoding | None" = None
 
 
 class ExportFormat(Enum):
@@ -38,6 +55,14 @@ class ExportFormat(Enum):
         return ".jsonl" if self is ExportFormat.JSON else ".parquet"
 
 
+class ExportCounts(NamedTuple):
+    """Counts of an exported file."""
+
+    records: int
+    undecoded: int
+    """Keys and values that could not be decoded."""
+
+
 def export_records(
     files: Files,
     partitions: dict[TopicPartition, str],
@@ -45,23 +70,30 @@ def export_records(
     *,
     to: str,
     form: ExportFormat,
+    decoding: ExportDecoding | None = None,
     tell: TellDamage | None = None,
     progress: Callable[[int], None] = lambda _: None,
-) -> int:
+) -> ExportCounts:
     """Write the chosen records to the file `to`, in the order of partitions and offsets.
 
     With `tell` damage is told and stepped over. `progress` takes bytes of log that have been read.
-    `choice.key` and `choice.limit` choose in JSON only. Returns how many records there are.
+    `choice.key` and `choice.limit` choose in JSON only. For Parquet a decoding has a schema, which
+    gives the types of the columns.
 
     Raises:
+        SchemaError, RegistryRefusedError, RegistryUnavailableError: a schema cannot be had or used;
+            no file is written then.
         CorruptionError: a batch is damaged, and nobody is told of damage; no file is written then.
         FatalError: Parquet is asked for and PyArrow is not installed.
         DirectoryError: a log file cannot be read.
         StorageError: the file cannot be written.
     """
     write = _write_json if form is ExportFormat.JSON else _write_parquet
+    wanted = decoding or ExportDecoding()
     with whole_file(files, to) as output:
-        return write(files, partitions, choice, output=output, tell=tell, progress=progress)
+        return write(
+            files, partitions, choice, output=output, decoding=wanted, tell=tell, progress=progress
+        )
 
 
 def _write_json(
@@ -70,11 +102,20 @@ def _write_json(
     choice: Choice,
     *,
     output: Output,
+    decoding: ExportDecoding,
     tell: TellDamage | None,
     progress: Callable[[int], None],
-) -> int:
+) -> ExportCounts:
     records_max = INT64_MAX if choice.limit is None else choice.limit
-    page = Page(Form.JSON, records_max=records_max, is_export=True)
+    decoder = None
+    if decoding.key is not None or decoding.value is not None:
+        from tailrace.schemas.shown import ShownDecoder
+
+        decoder = ShownDecoder(
+            key=None if decoding.key is None else decoding.key.deserializer(),
+            value=None if decoding.value is None else decoding.value.deserializer(),
+        )
+    page = Page(Form.JSON, records_max=records_max, is_export=True, decoder=decoder)
     count = 0
     for partition, folder in partitions.items():
         with readable(folder):
@@ -84,7 +125,8 @@ def _write_json(
                 output.write(lines)
     lines = page.take()
     output.write(lines)
-    return count + lines.count(b"\n")
+    count += lines.count(b"\n")
+    return ExportCounts(count, 0 if decoder is None else decoder.fault_count)
 
 
 def _write_parquet(
@@ -93,9 +135,10 @@ def _write_parquet(
     choice: Choice,
     *,
     output: Output,
+    decoding: ExportDecoding,
     tell: TellDamage | None,
     progress: Callable[[int], None],
-) -> int:
+) -> ExportCounts:
     try:
         from tailrace.offline.parquet_rows import ParquetRows
     except ImportError as error:
@@ -104,7 +147,13 @@ def _write_parquet(
         ) from error
     assert choice.key is None, "columns are not chosen by key"
     assert choice.limit is None, "nor by number"
-    with ParquetRows(output, choice) as rows:
+    typed = {}
+    for name, each in (("key", decoding.key), ("value", decoding.value)):
+        if each is not None:
+            from tailrace.schemas.columns import ColumnDecoder
+
+            typed[name] = ColumnDecoder(each)
+    with ParquetRows(output, choice, typed) as rows:
         for partition, folder in partitions.items():
             rows.begin(partition)
             with readable(folder):
@@ -119,4 +168,4 @@ def _write_parquet(
                     except UNREADABLE as error:
                         log.leave_out(stored, error)
                     progress(stored.batch.size)
-    return rows.count
+    return ExportCounts(rows.count, rows.fault_count)

@@ -5,7 +5,7 @@ The columns are those of the archive (docs/formats/archive.md), and the topic; a
 Needs PyArrow.
 """
 
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,11 @@ from tailrace.offline.output import Output
 from tailrace.records.batch import Batch
 from tailrace.records.columns import ARROW_TYPES, ColumnsBuilder
 from tailrace.records.schema import Column, ColumnOrigin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tailrace.schemas.columns import ColumnDecoder
 
 _MILLISECONDS: Final = pa.timestamp("ms", tz="UTC")
 
@@ -42,18 +47,34 @@ SCHEMA: Final = pa.schema(
 _DECODED: Final = tuple(each for each in _COLUMNS if each.origin is not ColumnOrigin.PLACE)
 
 
+def _with_types(typed: "Mapping[str, ColumnDecoder]") -> pa.Schema:
+    """The schema of a file with some columns decoded, and one more for the errors of each."""
+    schema = SCHEMA
+    for name, decoder in typed.items():
+        schema = schema.set(schema.get_field_index(name), pa.field(name, decoder.type))
+        schema = schema.append(pa.field(f"{name}Error", pa.string()))
+    return schema
+
+
 class ParquetRows:
     """Collects batches and writes them as row groups; to be used in a `with` statement."""
 
-    def __init__(self, output: Output, choice: Choice) -> None:
+    def __init__(
+        self, output: Output, choice: Choice, typed: "Mapping[str, ColumnDecoder] | None" = None
+    ) -> None:
+        """`typed` decodes the columns `key` and `value`, or one of them."""
         self.count = 0
         """Rows written."""
+        self.fault_count = 0
+        """Keys and values that could not be decoded."""
         self.is_late = False
         """Whether a record of this partition was as young as `choice.to_time_ms`."""
         self._choice = choice
         self._builder = ColumnsBuilder(_DECODED)
         self._partition: TopicPartition | None = None
-        self._writer = pq.ParquetWriter(output, SCHEMA, compression="zstd")
+        self._typed = dict(typed or {})
+        self._schema = _with_types(self._typed)
+        self._writer = pq.ParquetWriter(output, self._schema, compression="zstd")
 
     def __enter__(self) -> Self:
         return self
@@ -96,8 +117,17 @@ class ParquetRows:
             **{column.value: decoded.column(column.value) for column in _DECODED},
         }
         columns["timestamp"] = columns["timestamp"].cast(_MILLISECONDS)
+        for name, decoder in self._typed.items():
+            columns[name], bad = decoder.decode(columns[name])
+            reasons = dict(bad)
+            columns[f"{name}Error"] = pa.array(
+                [reasons.get(row) for row in range(decoded.num_rows)], pa.string()
+            )
+            self.fault_count += len(bad)
         self._writer.write_batch(
-            pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+            pa.RecordBatch.from_arrays(
+                [columns[name] for name in self._schema.names], schema=self._schema
+            )
         )
         self.count += decoded.num_rows
 

@@ -16,6 +16,7 @@ from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.planning import OffsetRange, ScanTask, plan_tasks
 from tailrace.spark.stores import LogStore, measure_ranges, open_store
+from tailrace.spark.typed import TypedColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
 class TailraceReader(DataSourceReader):  # type: ignore[misc]  # PySpark is untyped here
     """Plans on the driver, reads in tasks; Spark sends it there, so it holds options only."""
 
-    def __init__(self, options: SourceOptions, *, columns: Sequence[str]) -> None:
+    def __init__(
+        self, options: SourceOptions, *, columns: Sequence[str], typed: TypedColumns | None = None
+    ) -> None:
         self._options = options
         self._columns = tuple(columns)
+        self._typed = typed or TypedColumns(decodings={}, is_strict=False)
 
     def partitions(self) -> list[InputPartition]:
         """The tasks, each with explicit ranges of offsets.
@@ -46,13 +50,14 @@ class TailraceReader(DataSourceReader):  # type: ignore[misc]  # PySpark is unty
 
         # If there are no partitions, Spark makes an empty one; before 4.2 that is None.
         task = getattr(partition, "value", None) or ScanTask(ranges=(), is_compiled=False)
-        return read_task(
+        batches = read_task(
             task,
             open_store(self._options),
-            columns=self._columns,
+            columns=self._typed.stored(self._columns),
             fails_on_data_loss=self._options.fails_on_data_loss,
             corruption_report=self._options.corruption_report,
         )
+        return self._typed.decode(batches, self._columns) if self._typed.decodings else batches
 
 
 def plan_scan(options: SourceOptions, store: LogStore, *, core_count: int) -> list[ScanTask]:

@@ -16,7 +16,7 @@ of a source, so there the range is settled once per query.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -37,6 +37,7 @@ from tailrace.errors import ConfigError
 from tailrace.records.schema import Column, ColumnType, DeclaredColumn
 from tailrace.spark.batch_reader import TailraceReader
 from tailrace.spark.options import parse_options
+from tailrace.spark.typed import plan_typed
 
 if TYPE_CHECKING:
     from tailrace.spark.sink import TailraceStreamWriter, TailraceWriter
@@ -78,8 +79,11 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
     def schema(self) -> StructType:
         """The columns of Spark's Kafka source, or those that the options add or choose.
 
+        With a format of keys or values it reads the schema's file or asks the registry.
+
         Raises:
-            ConfigError: the options have faults.
+            ConfigError: the options have faults, or a schema cannot be used.
+            RegistryUnavailableError, RegistryRefusedError: the registry cannot be asked.
         """
         # Spark does not tell whether a batch or a stream is wanted; the reader finds out.
         try:
@@ -89,7 +93,8 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
                 options = parse_options(self.options, is_stream=True)
             except ConfigError as of_stream:
                 raise min(of_batch, of_stream, key=lambda error: len(error.faults)) from None
-        return StructType([StructField(name, COLUMNS[name]) for name in options.columns])
+        types = COLUMNS | plan_typed(options).spark_types()
+        return StructType([StructField(name, types[name]) for name in options.columns])
 
     def reader(self, schema: StructType) -> TailraceReader:
         """The reader of these columns.
@@ -99,12 +104,13 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
                 not have, or has as another type.
         """
         options = parse_options(self.options)
-        faults = schema_faults(schema)
+        typed = plan_typed(options)
+        faults = schema_faults(schema, COLUMNS | typed.spark_types())
         if faults:
             raise ConfigError(faults)
         if options.limits.is_any:
             log.warning("limits per trigger are ignored: only streams have triggers")
-        return TailraceReader(options, columns=schema.names)
+        return TailraceReader(options, columns=schema.names, typed=typed)
 
     def streamReader(  # noqa: N802 - Spark's
         self, schema: StructType
@@ -119,10 +125,11 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
         from tailrace.spark.streaming import TailraceStreamReader
 
         options = parse_options(self.options, is_stream=True)
-        faults = schema_faults(schema)
+        typed = plan_typed(options)
+        faults = schema_faults(schema, COLUMNS | typed.spark_types())
         if faults:
             raise ConfigError(faults)
-        reader = TailraceStreamReader(options, columns=schema.names)
+        reader = TailraceStreamReader(options, columns=schema.names, typed=typed)
         if HAS_READ_LIMITS:
             return reader
         from tailrace.spark.streaming_4_0 import StreamReaderWithoutStart, refuse_limits
@@ -151,7 +158,7 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
         return open_stream_writer(self.options, schema, overwrite=overwrite)
 
 
-def schema_faults(schema: StructType) -> list[str]:
+def schema_faults(schema: StructType, columns: Mapping[str, DataType] = COLUMNS) -> list[str]:
     """Tell why a schema is no choice of the source's columns, as sentences; none if it is one."""
     faults = []
     if not schema.fields:
@@ -159,9 +166,9 @@ def schema_faults(schema: StructType) -> list[str]:
     if len(set(schema.names)) < len(schema.names):
         faults.append("schema: a column is named twice")
     for field in schema.fields:
-        kind = COLUMNS.get(field.name)
+        kind = columns.get(field.name)
         if kind is None:
-            faults.append(f"schema: no column {field.name!r}; there are: {', '.join(COLUMNS)}")
+            faults.append(f"schema: no column {field.name!r}; there are: {', '.join(columns)}")
         elif field.dataType != kind:
             faults.append(
                 f"schema: {field.name} is {kind.simpleString()} here, not "

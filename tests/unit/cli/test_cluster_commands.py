@@ -31,7 +31,12 @@ from tailrace.protocol.messages.describe_transactions import (
 from tailrace.protocol.messages.describe_transactions import TransactionState as Described
 from tailrace.protocol.messages.list_transactions import ListTransactionsResponse
 from tailrace.protocol.messages.list_transactions import TransactionState as Listed
-from tailrace.protocol.messages.write_txn_markers import WriteTxnMarkersResponse
+from tailrace.protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
+)
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
 from tailrace.testing.script import FaultKind
@@ -127,7 +132,11 @@ def hang(cluster: ScriptedCluster) -> list[Any]:
     topic = TopicResponse(name="t", partitions=(part,))
     answer(cluster, ApiKey.DESCRIBE_PRODUCERS, DescribeProducersResponse(topics=(topic,)))
     answer(cluster, ApiKey.LIST_TRANSACTIONS, ListTransactionsResponse())
-    return answer(cluster, ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersResponse())
+    written = WritableTxnMarkerTopicResult(
+        name="t", partitions=(WritableTxnMarkerPartitionResult(partition_index=0),)
+    )
+    result = WritableTxnMarkerResult(producer_id=7, topics=(written,))
+    return answer(cluster, ApiKey.WRITE_TXN_MARKERS, WriteTxnMarkersResponse(markers=(result,)))
 
 
 def test_a_hanging_transaction_is_found_and_aborted(cluster: ScriptedCluster) -> None:
@@ -267,4 +276,29 @@ def test_ctrl_c_says_what_was_not_delivered(cluster: ScriptedCluster) -> None:
         _, told = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"1 of 1 records were not delivered" in told
+    assert told.endswith(b"stopped\n")
+
+
+@pytest.mark.parametrize(
+    ("key", "command", "may_be_done"),
+    [
+        (ApiKey.CREATE_TOPICS, ["topic", "create", "new", "--partitions", "1"], True),
+        (ApiKey.DELETE_TOPICS, ["topic", "delete", "t", "--yes"], True),
+        (ApiKey.METADATA, ["topic", "list"], False),
+    ],
+)
+def test_ctrl_c_says_whether_a_change_may_have_been_made(
+    cluster: ScriptedCluster, key: ApiKey, command: list[str], *, may_be_done: bool
+) -> None:
+    """A change whose answer has not come is told as one; a question that is stopped is not."""
+    cluster.script.add(key, FaultKind.LOSE, times=99)
+    words = [sys.executable, "-m", "tailrace", *command, "--bootstrap", cluster.bootstrap]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 60
+        while not cluster.count(key):
+            assert time.monotonic() < deadline, "nothing was asked"
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert (b"may be made or not; look before you repeat it" in told) == may_be_done
     assert told.endswith(b"stopped\n")

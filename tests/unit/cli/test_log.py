@@ -118,6 +118,18 @@ def test_cat_decodes_what_groups_have_committed(tmp_path: Path) -> None:
     assert "group=g topic=t partition=3 tombstone=true" in text
 
 
+def test_cat_decodes_kafkas_metadata_log() -> None:
+    """Each record of the log that Kafka 4.3.1 wrote has its type and its fields."""
+    data = Path(__file__).parents[2] / "golden" / "kraft" / "logs"
+    found = lines("cat", "--data", data, "__cluster_metadata", "--format", "json")
+    decoded = [json.loads(each)["decoded"] for each in found]
+    assert decoded[0]["type"] == "LeaderChange"
+    topics = {each["name"] for each in decoded if each["type"] == "Topic"}
+    assert "__consumer_offsets" in topics
+    text = lines("cat", "--data", data, "__cluster_metadata")
+    assert "type=FeatureLevel version=0 name=metadata.version feature_level=30" in text[2]
+
+
 def test_cat_shows_markers_of_transactions(tmp_path: Path) -> None:
     """A marker is shown as commit or abort."""
     marker = batch_of([record_at(0, 5, b"\0\0\0\1", b"\0\0\0\0\0\0")], is_control=True)

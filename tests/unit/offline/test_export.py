@@ -52,7 +52,7 @@ def exported(
     """The rows of the file that an export makes, timestamps in milliseconds, bytes as bytes."""
     files.make_directory("out")
     target = f"out/records{form.suffix}"
-    count = export_records(
+    count, _ = export_records(
         files,
         {partition: FOLDER},
         Choice(**choice),  # type: ignore[arg-type]

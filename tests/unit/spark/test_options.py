@@ -129,13 +129,11 @@ def test_all_faults_come_together() -> None:
         ("minPartitions", "9" * 30, "is out of range (1 to 100000)"),
         ("includeHeaders", "yes", "'yes' is not one of true, false"),
         ("kafka.isolation.level", "committed", "is not one of read_uncommitted, read_committed"),
-        ("kafka.sasl.jaas.config", "x", "say kafka.sasl.username and kafka.sasl.password instead"),
-        ("kafka.ssl.truststore.password", "x", "is a PEM file, which has none"),
         ("kafka.sasl.mechanisms", "PLAIN", "did you mean kafka.sasl.mechanism?"),
         ("kafka.auto.offset.reset", "earliest", "say startingOffsets instead"),
         ("kafka.enable.auto.commit", "true", "commits no offsets"),
-        ("kafka.key.deserializer", "x", "keys are binary columns"),
-        ("kafka.value.deserializer", "x", "values are binary columns"),
+        ("kafka.key.deserializer", "x", "say keyFormat, or convert"),
+        ("kafka.value.deserializer", "x", "say valueFormat, or convert"),
         ("kafka.interceptor.classes", "x", "no Java consumer"),
         ("paths", '["a", "b"]', "there are path, paths"),
         ("columns", "offset,when", "no column 'when'; there are: key, value"),
@@ -315,3 +313,20 @@ def test_any_json_ends_in_a_bound_or_in_a_fault(name: str) -> None:
         except ConfigError as error:
             refused += bool(error.faults)
     assert refused > len(SHAPES)
+
+
+def test_the_login_of_a_java_client_is_taken() -> None:
+    """Options of Spark's own source for SASL are read, and a text that cannot be is refused."""
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    given = {
+        "kafka.bootstrap.servers": "b:1",
+        "subscribe": "a",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": f'{module} required username="ann" password="hush";',
+    }
+    found = parse_options(given)
+    assert found.client_settings["sasl.jaas.config"] == given["kafka.sasl.jaas.config"]
+    assert "hush" not in repr(found)
+    [fault] = faults_of(given | {"kafka.sasl.jaas.config": f"{module} required username=ann"})
+    assert fault == "kafka.sasl.jaas.config: the entry has to end with ';'"

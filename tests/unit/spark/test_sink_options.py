@@ -192,7 +192,7 @@ def test_settings_of_the_producer_are_checked_by_the_producer() -> None:
     )
     assert told == [
         "kafka.compresion.type: no such setting; did you mean compression.type?",
-        "kafka.linger.ms: 'soon' is not a whole number",
+        "kafka.linger.ms: 'soon' is not a number",
         "topic: the name is empty",
     ]
     assert faults("value STRING", {"kafka.bootstrap.servers": "nowhere", "topic": "t"}) == [

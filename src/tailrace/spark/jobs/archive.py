@@ -40,7 +40,7 @@ from tailrace.spark.jobs.manifest import Entry, Manifest, open_manifest
 from tailrace.spark.jobs.value_schema import arrow_type, schema_json
 from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
 from tailrace.spark.offsets import choose_partitions
-from tailrace.spark.options import SourceOptions, parse_options
+from tailrace.spark.options import SourceOptions, parse_job_options
 from tailrace.spark.options.names import COLUMNS, HEADERS, METADATA
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.stores import measure_ranges, open_store
@@ -125,7 +125,7 @@ def check_arguments(
         except ConfigError as error:
             faults += error.faults
     try:
-        options = parse_options({"failOnDataLoss": "true", **source_options})
+        options = parse_job_options({"failOnDataLoss": "true", **source_options})
     except ConfigError as error:
         raise ConfigError(faults + error.faults) from error
     if faults:

@@ -44,7 +44,7 @@ from tailrace.spark.jobs.sketches import (
 )
 from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
-from tailrace.spark.options import SourceOptions, parse_options
+from tailrace.spark.options import SourceOptions, parse_job_options
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.stores import LogStore, measure_ranges, open_store, single_batches
 
@@ -260,7 +260,7 @@ def profile_topics(
         FatalError: an executor does not see a directory; a range is gone meanwhile.
     """
     began = time.monotonic()
-    options = parse_options(source_options)
+    options = parse_job_options(source_options)
     core_count = count_cores(spark)
     local = [each for each in options.directories if "://" not in each]
     check_visible(spark, directories=local, target=None, core_count=core_count)

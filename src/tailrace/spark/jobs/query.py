@@ -32,7 +32,7 @@ from tailrace.spark.jobs.json_values import parse_values
 from tailrace.spark.jobs.manifest import Manifest
 from tailrace.spark.jobs.value_schema import arrow_type
 from tailrace.spark.offsets import choose_partitions
-from tailrace.spark.options import SourceOptions, parse_options
+from tailrace.spark.options import SourceOptions, parse_job_options
 from tailrace.spark.stores import open_store
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def query(
         FatalError: there is no archive at this path or URI.
         CorruptionError: its manifest is damaged.
     """
-    options = parse_options(source_options)
+    options = parse_job_options(source_options)
     folder = open_folder(archive)
     manifest = Manifest.open(folder, form=FORMAT)
     require_archive(manifest)

@@ -52,7 +52,7 @@ from tailrace.spark.jobs.replay_send import ReplayItem, ReplayTask, StagedSend, 
 from tailrace.spark.jobs.replay_source import OpenSource, ReplaySource, open_source
 from tailrace.spark.jobs.replay_target import BrokerTarget, TargetSettings
 from tailrace.spark.jobs.work import ROUNDS, check_visible, count_cores, run_items
-from tailrace.spark.options import SourceOptions, parse_options
+from tailrace.spark.options import SourceOptions, parse_job_options
 from tailrace.spark.planning import OffsetRange
 
 if TYPE_CHECKING:
@@ -377,7 +377,7 @@ def _source(given: Mapping[str, str], faults: list[str]) -> ReplaySource | None:
         options = {name: value for name, value in options.items() if name not in named}
         options["path"] = archive
     try:
-        parsed = parse_options(options)
+        parsed = parse_job_options(options)
         return ReplaySource(
             options=parsed, archive=None if archive is None else open_folder(archive).path
         )

@@ -1,6 +1,6 @@
 """Options of the source, from Spark's strings to one frozen value."""
 
-from tailrace.spark.options.parse import parse_options
+from tailrace.spark.options.parse import parse_job_options, parse_options
 from tailrace.spark.options.values import (
     EARLIEST,
     LATEST,
@@ -25,5 +25,6 @@ __all__ = [
     "Selection",
     "SourceOptions",
     "Topics",
+    "parse_job_options",
     "parse_options",
 ]

@@ -9,6 +9,9 @@ COLUMNS = names_added_by(None)
 HEADERS, METADATA = names_added_by("includeHeaders"), names_added_by("includeMetadata")
 """The columns that these options add."""
 
+ERRORS = {"key": "keyError", "value": "valueError"}
+"""The columns that say why a key or value could not be decoded, where they are decoded."""
+
 SELECTIONS = ("subscribe", "subscribePattern", "assign")
 """Which topics to read."""
 
@@ -42,12 +45,9 @@ no consumer group, and the client has its own patience."""
 
 REFUSED = {
     "kafka.auto.offset.reset": "say startingOffsets instead",
-    "kafka.key.deserializer": "keys are binary columns; convert them in a select",
-    "kafka.value.deserializer": "values are binary columns; convert them in a select",
+    "kafka.key.deserializer": "say keyFormat, or convert the binary column in a select",
+    "kafka.value.deserializer": "say valueFormat, or convert the binary column in a select",
     "kafka.enable.auto.commit": "the source commits no offsets",
     "kafka.interceptor.classes": "there is no Java consumer that could run them",
-    "kafka.sasl.jaas.config": "say kafka.sasl.username and kafka.sasl.password instead",
-    "kafka.ssl.truststore.password": "kafka.ssl.truststore.location is a PEM file, which has none",
-    "kafka.ssl.keystore.password": "kafka.ssl.keystore.location is a PEM file, which has none",
 }
 """Options that would change something, and what to do instead; all in lower case."""

@@ -15,6 +15,8 @@ from tailrace.client.config import CLIENT_SETTINGS, parse_client_config
 from tailrace.config import field_values
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
+from tailrace.schemas.config import REGISTRY_SETTINGS, parse_registry_config
+from tailrace.schemas.formats import FORMATS
 from tailrace.spark.limits import RateLimits
 from tailrace.spark.options import names
 from tailrace.spark.options.bounds import parse_bound
@@ -23,6 +25,8 @@ from tailrace.spark.options.values import (
     EARLIEST,
     LATEST,
     Bound,
+    ColumnFormat,
+    DecodingOptions,
     Partitions,
     Pattern,
     Selection,
@@ -32,6 +36,13 @@ from tailrace.spark.options.values import (
 
 CLIENT_OPTIONS = {f"kafka.{each.name}": each.name for each in CLIENT_SETTINGS}
 """Options for the client of brokers, and the names of its settings."""
+
+REGISTRY_OPTIONS = {
+    f"schemaRegistry.{each.name}": each.name
+    for each in REGISTRY_SETTINGS
+    if each.name != "schema.registry.url"
+}
+"""Options for the client of a schema registry, and the names of its settings."""
 
 
 def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> SourceOptions:
@@ -55,6 +66,7 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Sourc
         ending=_ending(read, is_stream=is_stream),
         columns=_columns(read),
         corruption_report=_corruption_report(read),
+        decoding=_decoding(read),
         limits=_limits(read),
         client_settings=_client_settings(read),
     )
@@ -63,8 +75,25 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Sourc
     return options
 
 
+def parse_job_options(given: Mapping[str, str]) -> SourceOptions:
+    """The options of a job, which reads keys and values as they are stored.
+
+    Raises:
+        ConfigError: as `parse_options`, or a format is given.
+    """
+    options = parse_options(given)
+    if options.decoding.formats:
+        raise ConfigError(
+            [
+                f"{column}Format: a job reads keys and values as they are stored; leave it out"
+                for column in options.decoding.formats
+            ]
+        )
+    return options
+
+
 def _name_faults(given: Iterable[str]) -> list[str]:
-    known = {name.lower(): name for name in (*names.KNOWN, *CLIENT_OPTIONS)}
+    known = {name.lower(): name for name in (*names.KNOWN, *CLIENT_OPTIONS, *REGISTRY_OPTIONS)}
     faults = []
     for name in given:
         if name in known or name in names.HARMLESS:
@@ -167,14 +196,71 @@ def _ending(read: GivenOptions, *, is_stream: bool) -> Bound:
 
 
 def _columns(read: GivenOptions) -> tuple[str, ...]:
-    known = (*names.COLUMNS, *names.HEADERS, *names.METADATA)
+    errors = tuple(
+        error for column, error in names.ERRORS.items() if read.values[f"{column}Format"]
+    )
+    known = (*names.COLUMNS, *names.HEADERS, *names.METADATA, *errors)
     headers = names.HEADERS if read.values["includeHeaders"] else ()
     metadata = names.METADATA if read.values["includeMetadata"] else ()
     chosen = read.words("columns")
     for name in chosen:
         if name and name not in known:
             read.fault("columns", f"no column {name!r}; there are: {', '.join(known)}")
-    return chosen or (*names.COLUMNS, *headers, *metadata)
+    return chosen or (*names.COLUMNS, *headers, *metadata, *errors)
+
+
+def _decoding(read: GivenOptions) -> DecodingOptions:
+    formats, files = {}, {"key": "keySchemaFile", "value": "schemaFile"}
+    registry = _registry(read)
+    for column, file_option in files.items():
+        subject_option = f"{column}Subject"
+        named = [name for name in (file_option, subject_option) if read.text(name)]
+        name = str(read.values[f"{column}Format"])
+        if not name:
+            for each in named:
+                read.fault(each, f"it needs {column}Format")
+            continue
+        form = FORMATS[name]
+        if len(named) > 1:
+            read.fault(", ".join(named), "give one of them")
+        elif form.is_plain and file_option not in named:
+            read.fault(f"{column}Format", f"{name} needs {file_option}: values name no schema")
+        elif registry is None and file_option not in named:
+            read.fault(f"{column}Format", f"{name} needs schemaRegistry or {file_option}")
+        formats[column] = ColumnFormat(
+            form=form,
+            schema_file=read.text(file_option) or None,
+            subject=read.text(subject_option) or None,
+        )
+    if not formats:
+        for each in read.named(("schemaRegistry", "mode")):
+            read.fault(each, "it needs valueFormat or keyFormat")
+    is_strict = read.values["mode"] == "failfast"
+    return DecodingOptions(formats=formats, registry=registry, is_strict=is_strict)
+
+
+def _registry(read: GivenOptions) -> dict[str, str] | None:
+    url = read.text("schemaRegistry")
+    given = {
+        setting: value
+        for option, setting in REGISTRY_OPTIONS.items()
+        if (value := read.text(option)) is not None
+    }
+    if not url:
+        for setting in given:
+            read.fault(f"schemaRegistry.{setting}", "it needs schemaRegistry, the URL")
+        return None
+    found = {"schema.registry.url": url} | given
+    try:
+        parse_registry_config(found)
+    except ConfigError as error:
+        read.faults += [
+            "schemaRegistry" + fault.removeprefix("schema.registry.url")
+            if fault.startswith("schema.registry.url")
+            else f"schemaRegistry.{fault}"
+            for fault in error.faults
+        ]
+    return found
 
 
 def _corruption_report(read: GivenOptions) -> str | None:

@@ -8,6 +8,8 @@ from typing import Final, NamedTuple, TypeAlias
 from tailrace.config import Setting, setting, settings_of
 from tailrace.config.settings import INT64_MAX, settings_together
 from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.schemas.deserializers import ValueFormat
+from tailrace.schemas.formats import FORMATS
 from tailrace.spark.limits import RateLimits
 from tailrace.spark.planning import TASKS_MAX
 
@@ -72,6 +74,28 @@ class Partitions(NamedTuple):
 
 
 Selection: TypeAlias = Topics | Pattern | Partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFormat:
+    """The format of `key` or `value`."""
+
+    form: ValueFormat
+    schema_file: str | None
+    subject: str | None
+    """The subject with the schema; None: that of the one topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodingOptions:
+    """The formats of keys and values that become typed columns."""
+
+    formats: Mapping[str, ColumnFormat]
+    """By the name of the column; one that is missing is binary."""
+    registry: Mapping[str, str] | None = field(repr=False)
+    """Settings of the registry; there may be a password among them."""
+    is_strict: bool
+    """Whether a value that cannot be decoded fails the query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +250,46 @@ class SourceOptions:
         high=INT64_MAX,
         text="Most bytes of a task.",
     )
+    decoding: DecodingOptions = settings_together(
+        Setting(
+            name="keyFormat",
+            default="",
+            choices=tuple(FORMATS),
+            text="Decodes keys: the column `key` has the types of a schema; see "
+            "[schemas.md](schemas.md).",
+        ),
+        Setting(
+            name="valueFormat", default="", choices=tuple(FORMATS), text="Decodes values, likewise."
+        ),
+        Setting(
+            name="schemaRegistry",
+            default="",
+            text="URLs of a schema registry. Its other settings may be given with the prefix "
+            "`schemaRegistry.`: `schemaRegistry.basic.auth.user.info`, …",
+        ),
+        Setting(
+            name="keySchemaFile",
+            default="",
+            text="The schema that keys are read with, a file on the driver: `.avsc`, `.json`, "
+            "`.proto`, or `FILE.proto:MESSAGE`.",
+        ),
+        Setting(name="schemaFile", default="", text="The schema of values, likewise."),
+        Setting(
+            name="keySubject",
+            default="",
+            text="The subject whose latest schema gives the types of keys; `TOPIC-key` if one "
+            "topic is read.",
+        ),
+        Setting(name="valueSubject", default="", text="That of values, likewise; `TOPIC-value`."),
+        Setting(
+            name="mode",
+            default="permissive",
+            choices=("permissive", "failfast"),
+            text="What cannot be decoded is null, and `keyError` or `valueError` says why; or "
+            "fails the query.",
+        ),
+    )
+    """The formats of keys and values that become typed columns."""
     limits: RateLimits = settings_together(
         Setting(
             name="maxOffsetsPerTrigger",

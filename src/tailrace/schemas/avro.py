@@ -1,0 +1,211 @@
+"""`AvroCodec`: values of one Avro schema, by fastavro.
+
+Logical types become Python's: decimals `Decimal`, timestamps and dates `datetime` and `date` (UTC
+where the type has a zone), times of day `time`, UUIDs `UUID`.
+
+Decimals are read by a function of ours: fastavro's takes the square of their size in time, and
+rounds those that have more digits than their schema says.
+
+fastavro's compiled reader calls itself in C, so for a record that can be within itself the one in
+Python is taken: that ends in a RecursionError where the other would end the process.
+
+Needs fastavro.
+"""
+
+import io
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+import fastavro
+from fastavro import _read_py, _validation_py, _write_py
+from fastavro.logical_readers import LOGICAL_READERS
+
+from tailrace.schemas.avro_shape import measure_shape
+from tailrace.schemas.errors import SchemaError, UndecodableError, UnencodableError
+from tailrace.schemas.schema import ResolvedSchema, load_json
+
+FREE_VALUES_MAX: Final = 10_000_000
+"""Most values without bytes of their own that one message may become."""
+
+DECIMAL_BYTES_MAX: Final = 1000
+"""Largest decimal, of 2,400 digits; the time that one takes grows with the square of its size."""
+
+_DECIMAL: Final = "tailrace-decimal"
+"""A logical type of fastavro's, as it lets programs add them; schemas never have it."""
+
+STORED_IN_COLUMNS: Final = frozenset({"uuid", "time-millis", "time-micros"})
+"""Logical types that columns have as text and numbers: Spark has no others for them."""
+
+_PARSED: Final = ("__fastavro_parsed", "__named_schemas")
+"""Keys by which fastavro takes a schema for one that it has checked."""
+
+
+class ParsedAvro:
+    """A checked schema, as fastavro takes it."""
+
+    def __init__(
+        self,
+        schema: ResolvedSchema,
+        *,
+        without_logical: frozenset[str] = frozenset(),
+    ) -> None:
+        """Parse a schema; values of `without_logical` stay what they are stored as.
+
+        Raises:
+            SchemaError: it is no Avro schema, or one that no reader may have (`avro_shape`).
+        """
+        self.named: dict[str, Any] = {}
+        """All types that have a name, by their full names."""
+        for _, text in schema.dependencies:
+            _parse(text, self.named, without_logical)
+        self.parsed = _parse(schema.schema.text, self.named, without_logical)
+        self.shape = measure_shape(self.parsed, self.named)
+        self.readable = self.parsed
+        """The same, with our reader of decimals."""
+        texts = [text for _, text in schema.dependencies] + [schema.schema.text]
+        if any('"decimal"' in text for text in texts):
+            named: dict[str, Any] = {}
+            for text in texts:
+                self.readable = _parse(text, named, without_logical, decimals=_DECIMAL)
+
+    @property
+    def name(self) -> str:
+        """The full name; empty if the type has none."""
+        parsed = self.parsed
+        return str(parsed["name"]) if isinstance(parsed, dict) and "name" in parsed else ""
+
+
+class AvroCodec:
+    """Encodes values of a schema, and decodes them, also for a reader with another one."""
+
+    def __init__(self, writer: ParsedAvro, reader: ParsedAvro | None = None) -> None:
+        self.name = writer.name
+        """The full name of the record; empty if the schema is none."""
+        self._writer: Any = writer.parsed
+        self._written: Any = writer.readable
+        self._reader: Any = None if reader is None else reader.readable
+        self._free = writer.shape.free_values
+        self._validate: Any = None
+        is_recursive = writer.shape.is_recursive
+        self._read: Any = _read_py.schemaless_reader if is_recursive else fastavro.schemaless_reader
+        self._write: Any = (
+            _write_py.schemaless_writer if is_recursive else fastavro.schemaless_writer
+        )
+        if writer.shape.has_int:
+            self._validate = _validation_py.validate if is_recursive else fastavro.validate
+
+    def encode(self, value: object) -> bytes:
+        """The bytes of a value; a record has exactly the fields of the schema.
+
+        Only a field that has a default may be left out.
+
+        Raises:
+            UnencodableError: the value does not fit the schema.
+        """
+        out = io.BytesIO()
+        try:
+            if self._validate is not None:
+                self._validate(value, self._writer, raise_errors=True)
+            self._write(out, self._writer, value, strict_allow_default=True)
+        except Exception as error:
+            raise UnencodableError(
+                f"a {type(value).__qualname__} does not fit the Avro schema {self.name}: "
+                f"{_reason(error)}"
+            ) from error
+        return out.getvalue()
+
+    def decode(self, data: bytes, position: int) -> object:
+        """The value that takes all bytes from a position on.
+
+        Raises:
+            UndecodableError: there is none, or bytes are left behind it.
+        """
+        size = len(data) - position
+        if self._free * (size + 1) > FREE_VALUES_MAX:
+            raise UndecodableError(
+                f"{size} bytes could become {self._free * (size + 1)} values that have none; at "
+                f"most {FREE_VALUES_MAX} are decoded"
+            )
+        stream = io.BytesIO(data)
+        stream.seek(position)
+        try:
+            value: object = self._read(stream, self._written, self._reader)
+        except Exception as error:
+            raise UndecodableError(
+                f"{size} bytes are no value of the Avro schema {self.name}: {_reason(error)}"
+            ) from error
+        left = len(data) - stream.tell()
+        if left:
+            raise UndecodableError(
+                f"{left} of {size} bytes are left behind the value of the Avro schema {self.name}; "
+                "it was written with another schema"
+            )
+        return value
+
+
+def _parse(
+    text: str,
+    named: dict[str, Any],
+    without_logical: frozenset[str],
+    *,
+    decimals: str | None = None,
+) -> Any:  # noqa: ANN401
+    """A schema as fastavro takes it, with another name of the logical type of decimals."""
+    if any(each in text for each in _PARSED):
+        raise SchemaError(f"the Avro schema has the name {_PARSED[0]}, which no schema may have")
+    try:
+        given = load_json(text)
+        if without_logical or decimals:
+            given = _stripped(given, without_logical, decimals)
+        return fastavro.parse_schema(given, named_schemas=named)  # type: ignore[arg-type]
+    except Exception as error:
+        raise SchemaError(f"this is no Avro schema: {_reason(error)}") from error
+
+
+def _stripped(schema: object, logical: frozenset[str], decimals: str | None) -> object:
+    """A schema without some logical types, and with another name of decimals."""
+    match schema:
+        case Mapping():
+            changed = {
+                name: each if name == "default" else _stripped(each, logical, decimals)
+                for name, each in schema.items()
+                if not (name == "logicalType" and isinstance(each, str) and each in logical)
+            }
+            if decimals is not None and changed.get("logicalType") == "decimal":
+                changed["logicalType"] = decimals
+            return changed
+        case list():
+            return [_stripped(each, logical, decimals) for each in schema]
+        case _:
+            return schema
+
+
+def _read_decimal(
+    data: bytes, writer: dict[Any, Any] | None = None, _reader: object = None
+) -> Decimal:
+    """A decimal with all of its digits.
+
+    Raises:
+        ValueError: it has more digits than the schema says.
+    """
+    assert writer is not None
+    precision, scale = int(writer["precision"]), int(writer.get("scale", 0))
+    if len(data) > DECIMAL_BYTES_MAX:
+        raise ValueError(f"a decimal has more than {DECIMAL_BYTES_MAX} bytes: {len(data)}")
+    found = Decimal(int.from_bytes(data, "big", signed=True))
+    if len(found.as_tuple().digits) > precision:
+        raise ValueError(f"a decimal has more than {precision} digits")
+    sign, digits, _ = found.as_tuple()
+    return Decimal((sign, digits, -scale))
+
+
+# Both readers of fastavro look there.
+LOGICAL_READERS[f"bytes-{_DECIMAL}"] = LOGICAL_READERS[f"fixed-{_DECIMAL}"] = _read_decimal
+
+
+def _reason(error: Exception) -> str:
+    """An error's own words, on one line."""
+    words = " ".join(str(error).split())[:300]
+    name = type(error).__name__
+    return f"{name}: {words}" if words else name
