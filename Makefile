@@ -71,9 +71,9 @@ slow: setup ## Clusters, every crash, 50 kills of each job, many more random cas
 devices: setup ## A broker whose device refuses each kind of call; needs a C compiler
 	$(BIN)/python -m pytest tests/devices --timeout=600
 
-chaos: setup ## Kill and cut off a broker at random under producers, then under groups; SECONDS=60 SEED=… KAFKA=1
+chaos: setup ## Kill and cut off a broker at random under producers, then under groups; SECONDS=60 SEED=… KAFKA=1 JAVA=1
 	$(BIN)/python -m tests.chaos.run --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(if $(KAFKA),--kafka)
-	$(BIN)/python -m tests.chaos.groups --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(if $(KAFKA),--kafka)
+	$(BIN)/python -m tests.chaos.groups --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(if $(KAFKA),--kafka) $(if $(JAVA),--java)
 
 hostile: setup ## Attack a live broker beside working clients; what they notice, in figures
 	$(BIN)/python -m benchmarks.hostile.run

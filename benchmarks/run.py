@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks.macro.consumers import measure_consumers
 from benchmarks.macro.directories import (
     measure_compaction,
     measure_partitions,
@@ -35,6 +36,7 @@ STAGES: dict[str, Callable[[Bench], list[Figure]]] = {
     "memory": measure_memory,
     "produce": measure_produce,
     "producers": measure_producers,
+    "consumers": measure_consumers,
     "fetch": measure_fetch,
     "requests": measure_requests,
     "groups": measure_groups,

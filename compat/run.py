@@ -22,6 +22,8 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 
 from compat import (
+    administering,
+    administering_both,
     answers,
     checkpoints,
     cleaning,
@@ -34,6 +36,8 @@ from compat import (
     equality,
     interchange,
     kafka_to_us,
+    kerberos,
+    keyed_order,
     killed,
     old_formats,
     others,
@@ -42,6 +46,8 @@ from compat import (
     producing,
     reading,
     recovering,
+    schemas,
+    securing,
     upstream,
     us_to_kafka,
 )
@@ -139,8 +145,23 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     others.check(report, tools.others, directory)
     report.section("Our producer sends to Kafka")
     producing.check(report, Kafka(java, jars, directory / "producing"), directory)
+    report.section("Our producer sends keys to three Kafkas whose leaders go away")
+    keyed_order.check(report, keyed_order.Cluster(java, jars, directory / "keyed-order"))
+    report.section("Our clients log in to Kafka")
+    securing.check(report, Kafka(java, jars, directory / "securing"), directory)
+    if kerberos.is_installed():
+        report.section("Our producer logs in to Kafka with Kerberos")
+        kerberos.check(report, java, jars, directory / "kerberos")
+    else:
+        report.say("left out: Kerberos, because there is no KDC or no package gssapi here")
+    report.section("Our admin client administers Kafka")
+    administering.check(report, Kafka(java, jars, directory / "administering"))
+    report.section("Every operation of our admin client, on both brokers")
+    administering_both.check(report, Kafka(java, jars, directory / "administering-both"))
     report.section("Kafka's command-line tools, on both brokers")
     commands.check(report, Kafka(java, jars, directory / "commands"), java, jars, directory)
+    report.section("Confluent's serializers and ours, with a registry between them")
+    schemas.check(report, os.environ)
     report.section("The tests of Python's Kafka clients, on both brokers")
     suites = upstream.find_suites(os.environ, directory)
     upstream.check(report, Kafka(java, jars, directory / "suites"), suites, directory)

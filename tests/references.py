@@ -7,6 +7,7 @@
     docs/conformance.md       from tests/conformance/ and the docstrings of our tests
     docs/spark-parity.md      from tests/parity/, likewise
     docs/spark.md             options and columns between their marks; columns in docs/reading.md
+    docs/schemas.md           the settings of a registry between their marks
     docs/performance.md       from the files of benchmarks/results/
     docs/ARCHITECTURE.md      the file map between its two marks, from the modules' docstrings
     README.md                 the table between its two marks, from benchmarks/results/
@@ -26,11 +27,15 @@ import click
 from tailrace.broker.config import OWN_SETTINGS, TOPIC_DEFAULT_SETTINGS
 from tailrace.broker.foreign import IGNORED_PREFIXES, describe_ignored
 from tailrace.cli import commands
+from tailrace.client.admin.config import ADMIN_SETTINGS
+from tailrace.client.consumer.config import CONSUMER_SETTINGS
+from tailrace.client.foreign import describe_foreign
 from tailrace.client.producer.config import PRODUCER_SETTINGS
 from tailrace.client.producer.metrics import describe_metrics
 from tailrace.config import describe_settings
 from tailrace.coordinator.groups.group_config import GROUP_CONFIGS
 from tailrace.records.schema import describe_columns
+from tailrace.schemas.config import REGISTRY_SETTINGS
 from tailrace.spark.options.values import OPTIONS as SOURCE_OPTIONS
 from tailrace.storage.config import TOPIC_SETTINGS
 from tests import figures, scenarios
@@ -42,6 +47,7 @@ SOURCE = ROOT / "src" / "tailrace"
 FILE_MAP = ("<!-- file map: written by `make docs` -->", "<!-- end of file map -->")
 OPTIONS = ("<!-- options: written by `make docs` -->", "<!-- end of options -->")
 COLUMNS = ("<!-- columns: written by `make docs` -->", "<!-- end of columns -->")
+SETTINGS = ("<!-- settings: written by `make docs` -->", "<!-- end of settings -->")
 FIGURES = ("<!-- figures: written by `make docs` -->", "<!-- end of figures -->")
 GENERATED = "<!-- Written by `make docs`; do not edit. -->\n\n"
 
@@ -72,11 +78,24 @@ def configuration() -> str:
         f"begin with {', '.join(f'`{each}`' for each in IGNORED_PREFIXES)}. Names that neither "
         "Kafka nor this page has are refused.\n\n"
         + describe_ignored()
-        + '\n## Producer\n\nGiven as `Producer({"linger.ms": 20})` or `Producer(linger_ms=20)`; '
-        "`AsyncProducer` has the same. `acks`, `retries` or "
+        + '\n## Producer\n\nGiven as `Producer({"linger.ms": 20})` or `Producer(linger_ms=20)`, or '
+        "both: names with dots and with underscores may be mixed, and a setting that is given "
+        "twice with different values is refused. `AsyncProducer` has the same. "
+        "[Security](security.md) has the lines for each way to log in. `acks`, `retries` or "
         "`max.in.flight.requests.per.connection` that rule idempotence out turn it off with a "
         "warning, unless `enable.idempotence` was asked for: then they are refused.\n\n"
         + describe_settings(PRODUCER_SETTINGS)
+        + '\n## Consumer\n\nGiven as `Consumer({"group.id": "billing"})` or '
+        '`Consumer(group_id="billing")`; `AsyncConsumer` has the same. Deserializers are '
+        "arguments: `key_deserializer`, `value_deserializer`.\n\n"
+        + describe_settings(CONSUMER_SETTINGS)
+        + '\n## Admin\n\nGiven as `Admin({"retries": 5})` or `Admin(retries=5)`; `AsyncAdmin` has '
+        "the same. `client.id` is `adminclient-N` if empty. If only one of "
+        "`default.api.timeout.ms` and `request.timeout.ms` is given, the other keeps to it.\n\n"
+        + describe_settings(ADMIN_SETTINGS)
+        + "\n## Settings of other clients\n\nNames of Java's clients, of librdkafka "
+        "(confluent-kafka), aiokafka and kafka-python that are none here: they are refused, and "
+        "the error says what stands in this table.\n\n" + describe_foreign()
     )
 
 
@@ -246,6 +265,12 @@ def spark_page() -> str:
     return _between(with_columns("spark.md"), OPTIONS, options)
 
 
+def schemas_page() -> str:
+    """docs/schemas.md with its table of settings."""
+    settings = describe_settings(REGISTRY_SETTINGS).rstrip()
+    return _between((DOCS / "schemas.md").read_text(), SETTINGS, settings)
+
+
 REFERENCES: Final[Mapping[Path, Callable[[], str]]] = {
     DOCS / "protocol.md": describe_protocol,
     DOCS / "configuration.md": configuration,
@@ -255,6 +280,7 @@ REFERENCES: Final[Mapping[Path, Callable[[], str]]] = {
     DOCS / "spark-parity.md": parity,
     DOCS / "spark.md": spark_page,
     DOCS / "reading.md": partial(with_columns, "reading.md"),
+    DOCS / "schemas.md": schemas_page,
     DOCS / "performance.md": performance,
     DOCS / "ARCHITECTURE.md": architecture,
     ROOT / "README.md": readme,

@@ -42,7 +42,7 @@ STARTS = {
     "load", "sink", "read_checkpoint", "read_offset_checkpoint", "list_segments", "names",
 }  # fmt: skip
 """Names of functions and methods that begin work, open something or read files."""
-STARTING = {"Producer", "AsyncProducer"}
+STARTING = {"Producer", "AsyncProducer", "Consumer", "AsyncConsumer"}
 """Kafka's KafkaProducer begins with its constructor too, and so do the other clients in Python:
 code that moves here calls no `start`."""
 PLACES = {str(ROOT), str(Path.home())}

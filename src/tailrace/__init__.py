@@ -10,29 +10,47 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from tailrace.broker import Broker
+    from tailrace.client.admin import Admin, AsyncAdmin
+    from tailrace.client.consumer import AsyncConsumer, Consumer, ConsumerRecord
+    from tailrace.client.nodes.oauth import OAuthToken
     from tailrace.client.producer import AsyncProducer, Producer
     from tailrace.errors import CorruptionError, FatalError, RetriableError, TailraceError
+    from tailrace.model import TopicPartition
     from tailrace.reading import Log, list_partitions, open_log
 
 __all__ = [
+    "Admin",
+    "AsyncAdmin",
+    "AsyncConsumer",
     "AsyncProducer",
     "Broker",
+    "Consumer",
+    "ConsumerRecord",
     "CorruptionError",
     "FatalError",
     "Log",
+    "OAuthToken",
     "Producer",
     "RetriableError",
     "TailraceError",
+    "TopicPartition",
     "list_partitions",
     "open_log",
 ]
 __version__ = "0.1.0"
 
 _ROOMS = {
+    "Admin": "client.admin",
+    "AsyncAdmin": "client.admin",
+    "AsyncConsumer": "client.consumer",
     "AsyncProducer": "client.producer",
     "Broker": "broker",
+    "Consumer": "client.consumer",
+    "ConsumerRecord": "client.consumer",
     "Log": "reading",
+    "OAuthToken": "client.nodes.oauth",
     "Producer": "client.producer",
+    "TopicPartition": "model",
     "list_partitions": "reading",
     "open_log": "reading",
 }

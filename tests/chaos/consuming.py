@@ -1,4 +1,4 @@
-"""Consumers of groups of three makers, which poll, commit what they have polled, and leave.
+"""Consumers of groups of four makers, which poll, commit what they have polled, and leave.
 
 A consumer commits the offsets behind the records that it has returned since its partitions were
 assigned to it, at random and often when a partition is taken from it. A commit that is refused may
@@ -294,10 +294,118 @@ async def _consume_with_aiokafka(life: Life) -> None:
     await asyncio.wait_for(consumer.stop(), 5 * timeout_ms / 1000)
 
 
+def our_settings(life: Life, protocol: str) -> dict[str, object]:
+    """Settings of a consumer of ours, with a rebalance protocol."""
+    timeout_ms = life.plan.timeout_ms
+    settings: dict[str, object] = {
+        "bootstrap.servers": life.plan.bootstrap,
+        "group.id": life.plan.group,
+        "client.id": life.plan.process,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed" if life.plan.is_committed else "read_uncommitted",
+        "max.poll.records": POLLED_MAX,
+        "request.timeout.ms": timeout_ms,
+        "default.api.timeout.ms": 3 * timeout_ms,
+        "reconnect.backoff.max.ms": 500,
+    }
+    if protocol == "consumer":
+        return settings | {"group.protocol": "consumer"}
+    return settings | {
+        "session.timeout.ms": SESSION_TIMEOUTS * timeout_ms,
+        "heartbeat.interval.ms": timeout_ms // 4,
+        "partition.assignment.strategy": protocol,
+    }
+
+
+def consume_with_ours(life: Life, protocol: str) -> None:
+    """Consume with our `Consumer` until the end of the life."""
+    from tailrace import Consumer
+    from tailrace.errors import TailraceError
+    from tailrace.model import TopicPartition
+
+    membership = Membership(life)
+    with Consumer(our_settings(life, protocol)) as consumer:
+
+        def commit() -> None:
+            number, offsets = membership.begin_commit()
+            wanted = {TopicPartition(EVENTS, each): offset for each, offset in offsets.items()}
+            try:
+                consumer.commit(wanted)
+            except TailraceError:
+                membership.end_commit(number, is_ok=False)
+            else:
+                membership.end_commit(number, is_ok=True)
+
+        def revoked(partitions: list[TopicPartition]) -> None:
+            if membership.wants_to_commit(0.7):
+                commit()
+            membership.revoked(each.partition for each in partitions)
+
+        consumer.subscribe(
+            EVENTS,
+            on_assigned=lambda found: membership.assigned(each.partition for each in found),
+            on_revoked=revoked,
+            on_lost=lambda lost: membership.revoked(each.partition for each in lost),
+        )
+        while not life.stopping.is_set():
+            records = consumer.poll(POLL_S)
+            membership.polled((each.partition, each.offset, each.value or b"") for each in records)
+            if membership.wants_to_commit(0.5):
+                life.stopping.wait(life.work_s())
+                commit()
+
+
+def consume_with_ours_async(life: Life, protocol: str) -> None:
+    """Consume with our `AsyncConsumer` until the end of the life."""
+    asyncio.run(_consume_with_ours_async(life, protocol))
+
+
+async def _consume_with_ours_async(life: Life, protocol: str) -> None:
+    from tailrace import AsyncConsumer
+    from tailrace.errors import TailraceError
+    from tailrace.model import TopicPartition
+
+    membership = Membership(life)
+    async with AsyncConsumer(our_settings(life, protocol)) as consumer:
+
+        async def commit() -> None:
+            number, offsets = membership.begin_commit()
+            wanted = {TopicPartition(EVENTS, each): offset for each, offset in offsets.items()}
+            try:
+                await consumer.commit(wanted)
+            except TailraceError:
+                membership.end_commit(number, is_ok=False)
+            else:
+                membership.end_commit(number, is_ok=True)
+
+        async def revoked(partitions: list[TopicPartition]) -> None:
+            if membership.wants_to_commit(0.7):
+                await commit()
+            membership.revoked(each.partition for each in partitions)
+
+        consumer.subscribe(
+            EVENTS,
+            on_assigned=lambda found: membership.assigned(each.partition for each in found),
+            on_revoked=revoked,
+            on_lost=lambda lost: membership.revoked(each.partition for each in lost),
+        )
+        while not life.stopping.is_set():
+            records = await consumer.poll(POLL_S)
+            membership.polled((each.partition, each.offset, each.value or b"") for each in records)
+            if membership.wants_to_commit(0.5):
+                await asyncio.to_thread(life.stopping.wait, life.work_s())
+                await commit()
+
+
 CONSUMERS: Final[dict[str, Callable[[Life], None]]] = {
     "confluent-range": lambda life: consume_with_confluent(life, "range"),
     "confluent-cooperative": lambda life: consume_with_confluent(life, "cooperative-sticky"),
     "confluent-consumer": lambda life: consume_with_confluent(life, "consumer"),
     "kafka-python": consume_with_kafka_python,
     "aiokafka": consume_with_aiokafka,
+    "ours-range": lambda life: consume_with_ours(life, "range"),
+    "ours-cooperative": lambda life: consume_with_ours(life, "cooperative-sticky"),
+    "ours-consumer": lambda life: consume_with_ours(life, "consumer"),
+    "ours-consumer-async": lambda life: consume_with_ours_async(life, "consumer"),
 }

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
@@ -25,12 +26,16 @@ PAUSE_SECONDS_MAX: Final = 6
 
 ROOT: Final = Path(__file__).parents[2]
 
+_LIFE: Final = bound_to_us([sys.executable, "-m", "tests.chaos.life"])
+
 
 class Berth:
     """One client of a run, through all of its lives."""
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
+    def __init__(self, plan: Plan, folder: Path, *, command: Sequence[str] = _LIFE) -> None:
+        """`command` begins each life, with the plan behind it."""
         self.plan = plan
+        self._command = command
         self._folder = folder
         self._lives = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -49,6 +54,15 @@ class Berth:
         ]
 
     @property
+    def crashed(self) -> list[str]:
+        """The last line of each process that an exception has ended."""
+        return [
+            (log.read_text().splitlines() or ["nothing"])[-1]
+            for process, log in self._logs
+            if process.poll() == 1
+        ]
+
+    @property
     def is_alive(self) -> bool:
         """Whether its process runs, paused or not."""
         return self._process is not None and self._process.poll() is None
@@ -62,7 +76,7 @@ class Berth:
         path = self._folder / f"{process}.log"
         with path.open("wb") as log:
             self._process = subprocess.Popen(
-                bound_to_us([sys.executable, "-m", "tests.chaos.life", json.dumps(asdict(plan))]),
+                [*self._command, json.dumps(asdict(plan))],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -196,6 +210,18 @@ class Fleet:
     def gave_up(self) -> Counter[str]:
         """The reasons of all processes that have given up, and how many had each."""
         return Counter(reason for each in self.berths for reason in each.gave_up)
+
+    def crashed(self) -> list[str]:
+        """The last line of each client of ours and of Kafka that an exception has ended.
+
+        Others may end so: a transformer does when the outcome of a transaction is open.
+        """
+        return [
+            f"{each.plan.name} was ended by an exception: {line}"
+            for each in self.berths
+            if each.plan.client.startswith(("ours", "java"))
+            for line in each.crashed
+        ]
 
     def kill(self) -> None:
         """End all processes at once."""

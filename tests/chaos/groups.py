@@ -1,8 +1,9 @@
 """Groups of consumers and transactions while broker and clients are killed, paused and cut off.
 
-    python -m tests.chaos.groups --seconds 60 [--seed N] [--kafka]
+    python -m tests.chaos.groups --seconds 60 [--seed N] [--kafka] [--java]
 
-Idempotent producers of four makers write a topic that groups of three makers read; where the broker
+Idempotent producers of four makers write a topic that groups of four makers read, and with `--java`
+Kafka's own consumer in each of them; where the broker
 has transactions, transactional producers write it too, and transformers write another topic from it
 exactly once. The members of one more group commit late (`zombies`). Meanwhile the broker is killed,
 stopped, paused and started again, its time of day jumps, its connections are disturbed, and clients
@@ -35,6 +36,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from tailrace.client.admin import create_topic
 from tailrace.client.metadata import ClusterReader
+from tailrace.errors import FatalError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.testing.proxy import Action, Direction, Proxy
@@ -59,6 +61,9 @@ _TOPICS: Final = (EVENTS, RESULTS)
 _END_SECONDS_MAX: Final = 120
 """For how long a read to the ends may take, and for how long a group may commit nothing more."""
 
+_PROGRESS_SECONDS: Final = 10
+"""The time between two lines with the lag of a group that the run waits for."""
+
 _SECONDS_PER_GIVING_UP: Final = 30
 """A run of so many seconds may have one more client that gives up on an answer of the broker
 (`consuming.records_of`)."""
@@ -67,8 +72,24 @@ _JUMP_SECONDS_MAX: Final = 50 * 60
 """Below the hour that a record may be ahead of the broker (`message.timestamp.after.max.ms`), and
 far below the days after which Kafka forgets producers and the offsets of groups."""
 
-_MIXED: Final = ("confluent-range", "kafka-python", "aiokafka")
-"""Clients that share a group."""
+_GROUPS: Final = {
+    "mixed": ("confluent-range", "kafka-python", "aiokafka", "ours-range"),
+    "cooperative": ("confluent-cooperative", "confluent-cooperative", "ours-cooperative"),
+    "next-generation": (
+        "confluent-consumer",
+        "confluent-consumer",
+        "ours-consumer",
+        "ours-consumer-async",
+    ),
+}
+"""Groups of consumers, and the client of each member."""
+
+_JAVA: Final = {
+    "mixed": "java-range",
+    "cooperative": "java-cooperative",
+    "next-generation": "java-consumer",
+}
+"""The further member of each group with `--java`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +127,13 @@ def _served(bootstrap: str) -> frozenset[int]:
 
 
 def _plans(
-    apis: frozenset[int], bootstrap: str, folder: Path, *, seed: int, timeout_ms: int
+    apis: frozenset[int],
+    bootstrap: str,
+    folder: Path,
+    *,
+    seed: int,
+    timeout_ms: int,
+    has_java: bool,
 ) -> list[Plan]:
     """A plan for each client; what the broker does not serve is left out."""
     wanted: list[tuple[Role, str, str, bool]] = [
@@ -114,12 +141,14 @@ def _plans(
             (Role.PRODUCER, each, "", False)
             for each in ("confluent", "kafka-python", "aiokafka", "ours")
         ),
-        *((Role.CONSUMER, each, "mixed", False) for each in _MIXED),
-        *((Role.CONSUMER, "confluent-cooperative", "cooperative", True) for _ in range(2)),
+        *(
+            (Role.CONSUMER, client, group, group != "mixed")
+            for group, clients in _GROUPS.items()
+            if group != "next-generation" or ApiKey.CONSUMER_GROUP_HEARTBEAT in apis
+            for client in (*clients, *([_JAVA[group]] if has_java else []))
+        ),
         (Role.ZOMBIE, "ours", "zombies", False),
     ]
-    if ApiKey.CONSUMER_GROUP_HEARTBEAT in apis:
-        wanted += [(Role.CONSUMER, "confluent-consumer", "next-generation", True)] * 2
     if ApiKey.END_TXN in apis:
         wanted += [(Role.TRANSACTIONAL, "confluent", "", False)]
         wanted += [(Role.TRANSFORMER, "confluent", "transformers", True)] * 2
@@ -220,8 +249,20 @@ class Chaos:
         self._pause.wait(self._chance.random() * longest_s)
 
 
-def run(seconds: float, seed: int, folder: Path, *, is_kafka: bool = False) -> Result:
-    """Disturb for some seconds, and check the histories, which are left in the folder."""
+def run(
+    seconds: float, seed: int, folder: Path, *, is_kafka: bool = False, has_java: bool = False
+) -> Result:
+    """Disturb for some seconds, and check the histories, which are left in the folder.
+
+    Raises:
+        FatalError: Java or Maven is missing, or a broker does not start; it says what to do.
+    """
+    java: list[str] = []
+    if has_java:
+        # Its harness is imported only where it is wanted: it needs what Spark needs.
+        from tests.chaos.java import compile_member
+
+        java = compile_member(folder)
     timeout_ms = 3000 if is_kafka else 1000
     chance = Random(seed)
     histories = folder / "histories"
@@ -236,9 +277,20 @@ def run(seconds: float, seed: int, folder: Path, *, is_kafka: bool = False) -> R
         for topic in _TOPICS:
             create_topic(proxy.address, topic, partition_count=PARTITION_COUNT)
         plans = _plans(
-            _served(proxy.address), proxy.address, histories, seed=seed, timeout_ms=timeout_ms
+            _served(proxy.address),
+            proxy.address,
+            histories,
+            seed=seed,
+            timeout_ms=timeout_ms,
+            has_java=has_java,
         )
-        fleet = Fleet([Berth(each, folder) for each in plans], chance)
+        berths = [
+            Berth(each, folder, command=java)
+            if each.client.startswith("java")
+            else Berth(each, folder)
+            for each in plans
+        ]
+        fleet = Fleet(berths, chance)
         try:
             fleet.start()
             chaos = Chaos(broker, proxy, clock, fleet, chance)
@@ -247,11 +299,28 @@ def run(seconds: float, seed: int, folder: Path, *, is_kafka: bool = False) -> R
         finally:
             fleet.kill()
     gave_up = fleet.gave_up()
+    faults += fleet.crashed()
     faults += faults_of_giving_up(gave_up, seconds, is_kafka=is_kafka)
     counts = chaos.counts + fleet.counts
     counts.update({f"clients replaced that gave up on {name}": n for name, n in gave_up.items()})
+    if left_out := _left_out_markers(folder):
+        counts["ends of transactions without markers, by Kafka"] = left_out
     report = find_anomalies(read_histories(histories))
     return Result(report=report, faults=faults, counts=counts)
+
+
+def _left_out_markers(folder: Path) -> int:
+    """The number of transactions that Apache Kafka has completed without writing markers.
+
+    Kafka 4.3 does so when the coordinator finds no leader of the partitions, which it takes for
+    deleted: so it is while the controller has fenced the only broker, because that was too slow to
+    send heartbeats. An aborted transaction stays open then, and the next one's marker commits it:
+    aborted reads and doubled effects are no wonder after that.
+    """
+    return sum(
+        each.read_text(errors="replace").count("these partitions are likely deleted already")
+        for each in folder.glob("kafka-*.log")
+    )
 
 
 def faults_of_giving_up(gave_up: Counter[str], seconds: float, *, is_kafka: bool) -> list[str]:
@@ -376,6 +445,7 @@ def _lagging(fleet: Fleet, bootstrap: str, group: str, ends: dict[int, int]) -> 
     wanted = [TopicPartition(EVENTS, number) for number in ends]
     pause = threading.Event()
     committed: dict[int, int] = {}
+    told_at = time.monotonic()
     deadline = time.monotonic() + _END_SECONDS_MAX
     try:
         while time.monotonic() < deadline:
@@ -385,6 +455,10 @@ def _lagging(fleet: Fleet, bootstrap: str, group: str, ends: dict[int, int]) -> 
                 }
                 if all(found[number] >= end for number, end in ends.items() if end):
                     return []
+                behind = sum(max(0, end - max(found[each], 0)) for each, end in ends.items())
+                if time.monotonic() > told_at + _PROGRESS_SECONDS:
+                    told_at = time.monotonic()
+                    print(f"group {group}: {behind} records behind the end", flush=True)
                 if found != committed:
                     # A loaded machine may have left a long way; only a group that stops is stuck.
                     committed = found
@@ -403,11 +477,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=Random().randrange(1 << 30))
     parser.add_argument("--kafka", action="store_true", help="Apache Kafka instead of our broker")
+    parser.add_argument("--java", action="store_true", help="members with Kafka's client too")
     given = parser.parse_args()
     logging.getLogger("tailrace").setLevel(logging.CRITICAL)
     print(f"groups: seed {given.seed}, {given.seconds:g} s", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="tailrace-groups-"))
-    result = run(given.seconds, given.seed, folder, is_kafka=given.kafka)
+    try:
+        result = run(given.seconds, given.seed, folder, is_kafka=given.kafka, has_java=given.java)
+    except FatalError as error:
+        sys.exit(f"chaos: {error}")
     anomalies: tuple[Anomaly, ...] = result.report.anomalies
     for figures in (result.counts, result.report.figures):
         print(", ".join(f"{name} {count}" for name, count in sorted(figures.items())))
@@ -418,10 +496,10 @@ def main() -> None:
     kinds = Counter(each.kind.value for each in anomalies)
     print(f"anomalies {len(anomalies)} {dict(kinds) or ''}")
     if anomalies or result.faults:
-        kafka = " --kafka" * given.kafka
+        options = " --kafka" * given.kafka + " --java" * given.java
         print(
             f"the histories are in {folder / 'histories'}; to repeat: python -m tests.chaos.groups "
-            f"--seconds {given.seconds:g} --seed {given.seed}{kafka}"
+            f"--seconds {given.seconds:g} --seed {given.seed}{options}"
         )
         sys.exit(1)
     shutil.rmtree(folder)

@@ -10,11 +10,13 @@ from random import Random
 
 import pytest
 
+from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
 from tailrace.testing import TestBroker
 from tests.chaos.clocks import ShiftedClock
 from tests.chaos.fleet import Berth, Fleet
 from tests.chaos.groups import faults_of_giving_up, run, settings_of
+from tests.chaos.java import compile_member
 from tests.chaos.life import EVENTS, Plan, Role
 
 pytestmark = pytest.mark.wire
@@ -79,6 +81,32 @@ def test_clients_that_give_up_too_often_or_for_a_wrong_answer_are_a_fault() -> N
     elsewhere = Counter(NOT_COORDINATOR=1)
     assert len(faults_of_giving_up(elsewhere, 6, is_kafka=False)) == 1
     assert faults_of_giving_up(elsewhere, 6, is_kafka=True) == []
+
+
+def test_a_client_of_ours_that_an_exception_ends_is_a_fault(tmp_path: Path) -> None:
+    """The run would otherwise start another one, and nobody would hear of it."""
+    plan = Plan(
+        process="",
+        role=Role.CONSUMER.value,
+        client="ours-and-unknown",
+        name="consumer",
+        bootstrap="",
+        folder=str(tmp_path),
+        seed=1,
+        partition_count=1,
+        timeout_ms=1000,
+    )
+    berth = Berth(plan, tmp_path)
+    fleet = Fleet([berth], Random(0))
+    fleet.start()
+    assert berth.wait(time.monotonic() + 60)
+    assert fleet.crashed() == ["consumer was ended by an exception: KeyError: 'ours-and-unknown'"]
+
+
+def test_a_run_with_java_says_what_is_missing_for_it(tmp_path: Path) -> None:
+    """It is not left out in silence where there is no Java, no compiler or no Maven."""
+    with pytest.raises(FatalError, match="install"):
+        compile_member(tmp_path, {"PATH": "", "XDG_CACHE_HOME": str(tmp_path)})
 
 
 def test_the_time_of_day_of_a_process_can_be_set(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import confluent_kafka
 
 from tests.chaos.consuming import (
     POLL_S,
-    POLLED_MAX,
     Membership,
     confluent_settings,
     records_of,
@@ -24,6 +23,9 @@ from tests.histories.history import Assign, Commit, EndTransaction, Outcome, Sen
 
 TIMEOUTS_OF_TRANSACTION: Final = 4
 """The transaction timeout in requests' timeouts."""
+
+RECORDS_MAX: Final = 200
+"""Source records of one transaction, so that two transformers keep up with the producers."""
 
 TRIES: Final = 3
 """Calls of a method that has timed out, before the life ends."""
@@ -178,7 +180,7 @@ def transform(life: Life) -> None:
     transactions = Transactions(life)
     transactions.open()
     while not life.stopping.is_set():
-        messages = records_of(life, consumer.consume(POLLED_MAX, POLL_S))
+        messages = records_of(life, consumer.consume(RECORDS_MAX, POLL_S))
         if not messages:
             continue
         membership.polled((each.partition(), each.offset(), each.value()) for each in messages)

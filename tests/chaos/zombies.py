@@ -16,8 +16,8 @@ from typing import Final
 
 from tailrace.client.brokers import RemoteBroker
 from tailrace.client.metadata import ClusterReader
+from tailrace.client.routes import group_coordinator
 from tailrace.errors import TailraceError
-from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -78,7 +78,7 @@ class _Member:
 
     @property
     def _broker(self) -> RemoteBroker:
-        return self._cluster.coordinator(CoordinatorKeyType.GROUP, self._life.plan.group)
+        return self._cluster.broker_of(group_coordinator(self._life.plan.group))
 
     def join(self) -> None:
         """Join, or join again."""

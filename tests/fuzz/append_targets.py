@@ -6,6 +6,7 @@ A batch that the log accepts has the records that were sent, under rising offset
 import zlib
 from functools import partial
 
+from tailrace.cluster.metadata.batches import BatchPlace, control_batch
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import (
     CorruptionError,
@@ -16,6 +17,7 @@ from tailrace.errors import (
 )
 from tailrace.kernels import REFUSED_WIDTH, list_refused
 from tailrace.model import AppendOrigin, Codec, LeaderEpoch, Offset, TimestampType
+from tailrace.protocol.metadata_records.leader_change import LeaderChangeMessage, Voter
 from tailrace.records import layout
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import Record, records_of
@@ -24,11 +26,8 @@ from tailrace.records.checks import list_refused as list_refused_of
 from tailrace.records.control import (
     ControlType,
     EndTransactionMarker,
-    LeaderChange,
     build_end_marker,
-    build_leader_change,
     end_transaction_marker_or_none,
-    read_leader_change,
 )
 from tailrace.storage.appends import (
     UnexpectedAppendOffsetError,
@@ -191,13 +190,6 @@ def read_control(data: bytes) -> object:
     return marker
 
 
-def read_change(data: bytes) -> LeaderChange:
-    """Read a leader change, key and value one behind the other; what is read can be written."""
-    found = read_leader_change(data[:4], data[4:])
-    assert read_leader_change(found.key, found.value) == found
-    return found
-
-
 def _stamped(data: bytes, offset: int, epoch: int = 1) -> bytes:
     stored = bytearray(data)
     stamp(memoryview(stored), base_offset=offset, leader_epoch=epoch)
@@ -224,8 +216,8 @@ _SENT = tuple(
     for options in (dict[str, object](), _PRODUCED, {**_PRODUCED, "is_transactional": True})
 )
 _MARKER = bytes(build_end_marker(7, 1, is_commit=False, coordinator_epoch=2, timestamp=NOW))
-_CHANGE = LeaderChange(leader_id=1, voters=(1, 2, 300), granting_voters=(1,))
-_CHANGED = bytes(build_leader_change(_CHANGE, base_offset=0, leader_epoch=3, timestamp=NOW))
+_CHANGE = LeaderChangeMessage(leader_id=1, voters=(Voter(voter_id=300),))
+_CHANGED = control_batch([(ControlType.LEADER_CHANGE, _CHANGE)], BatchPlace(0, 3, NOW))
 
 _LED = (
     _stamped(_SENT[0], 5) + _stamped(_SENT[2], 8, 2) + _stamped(_MARKER, 11, 2),
@@ -279,11 +271,5 @@ TARGETS: tuple[FuzzTarget, ...] = (
         seeds=(_MARKER, _CHANGED, _MARKER),
         run=read_control,
         refusals=(CorruptionError, UnsupportedCodecError),
-    ),
-    FuzzTarget(
-        name="read leader changes",
-        seeds=(_CHANGE.key + _CHANGE.value,),
-        run=read_change,
-        refusals=(CorruptionError,),
     ),
 )

@@ -9,15 +9,21 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fuzz import (
+    admin_targets,
     append_targets,
     cleaning_targets,
+    consumer_targets,
     coordinator_targets,
     directory_targets,
+    membership_targets,
+    metadata_targets,
     offline_targets,
     pipeline_targets,
     protocol_targets,
     reading_targets,
     records_targets,
+    schemas_targets,
+    security_targets,
     storage_targets,
 )
 from tests.fuzz.engine import DamageTarget, FuzzTarget, fuzz, strike
@@ -25,6 +31,10 @@ from tests.fuzz.engine import DamageTarget, FuzzTarget, fuzz, strike
 TARGETS = (
     *protocol_targets.TARGETS,
     *coordinator_targets.TARGETS,
+    *membership_targets.TARGETS,
+    *admin_targets.TARGETS,
+    *consumer_targets.TARGETS,
+    *metadata_targets.TARGETS,
     *records_targets.TARGETS,
     *append_targets.TARGETS,
     *cleaning_targets.TARGETS,
@@ -32,6 +42,8 @@ TARGETS = (
     *reading_targets.TARGETS,
     *offline_targets.TARGETS,
     *pipeline_targets.TARGETS,
+    *schemas_targets.TARGETS,
+    *security_targets.TARGETS,
 )
 
 

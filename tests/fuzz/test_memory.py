@@ -12,11 +12,15 @@ from collections.abc import Callable
 import crc32c
 import pytest
 
+from tailrace.client.consumer.columns import Collector
+from tailrace.client.consumer.errors import DamagedRecordsError
+from tailrace.client.consumer.fetched import FetchedPart, cut_records
+from tailrace.client.consumer.rows import RowReader
 from tailrace.cluster.store import FILE as IMAGE
 from tailrace.cluster.store import LocalStore
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError, DirectoryError
-from tailrace.model import Codec
+from tailrace.model import Codec, TopicPartition
 from tailrace.offline.journal import FILE as JOURNAL
 from tailrace.offline.journal import read_journal
 from tailrace.records import layout
@@ -24,6 +28,7 @@ from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records
 from tailrace.records.codecs import (
     LZ4_HEADER,
+    OUTPUT_SIZE_MAX,
     XERIAL_HEADER,
     DecompressedTooLargeError,
     compress,
@@ -31,6 +36,14 @@ from tailrace.records.codecs import (
 )
 from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.legacy import read_all_batches
+from tailrace.schemas import (
+    AvroDeserializer,
+    JsonSchemaDeserializer,
+    Schema,
+    SchemaError,
+    SchemaType,
+    UndecodableError,
+)
 from tailrace.storage.checkpoints import read_epoch_checkpoint, read_offset_checkpoint
 from tailrace.storage.cleaner.key_map import KeyMap
 from tailrace.storage.cleaner.run import Run
@@ -148,6 +161,41 @@ def test_a_count_of_records_is_not_believed(use: Callable[[Batch], object]) -> N
     assert growth < 32 * MIB
 
 
+def exploding(codec: Codec) -> memoryview:
+    """A batch whose checksum holds and whose records are `OUTPUT_SIZE_MAX` twice over."""
+    data = batch(b"value", codec=codec)[: layout.RECORDS_POSITION]
+    data += bytes(bomb(codec)) * (2 * OUTPUT_SIZE_MAX // (64 * MIB))
+    layout.LENGTH.pack_into(data, layout.LENGTH_POSITION, len(data) - layout.LOG_OVERHEAD)
+    crc = crc32c.crc32c(memoryview(data)[layout.ATTRIBUTES_POSITION :])
+    layout.CRC.pack_into(data, layout.CRC_POSITION, crc)
+    return memoryview(bytes(data))
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda part: RowReader().next_rows(part, 0, 500),
+        lambda part: Collector().append(part, 0),
+    ],
+    ids=["rows", "columns"],
+)
+def test_a_bomb_that_a_broker_sends_to_a_consumer_stops_at_the_limit(
+    read: Callable[[FetchedPart], object], codec: Codec
+) -> None:
+    """A fetched batch that grows without end is damage with its offset, in bounded memory.
+
+    It takes nothing when it arrives, and as much as the largest batch when it is read.
+    """
+    part = FetchedPart(TopicPartition("t", 0), offset=0)
+    data = exploding(codec)
+    arrived, _ = cost(lambda: cut_records(part, data, place="here", aborted=()), refusal=None)
+    assert arrived < MIB
+    assert part.error is None
+    peak, _ = cost(lambda: read(part), refusal=DamagedRecordsError)
+    assert peak < 3 * OUTPUT_SIZE_MAX
+
+
 def test_a_wrapper_of_an_older_format_stops_at_the_limit() -> None:
     """A v1 wrapper around 64 MiB of zeros is refused at its first entry."""
     value = bytes(bomb(Codec.GZIP))
@@ -228,3 +276,34 @@ def test_a_walk_does_not_read_what_a_damaged_length_claims(magic: int) -> None:
         is_whole = length < 32 * MIB
         peak, _ = cost(walk, refusal=CorruptionError if is_whole else None)
         assert peak < 20 * MIB
+
+
+@pytest.mark.parametrize(
+    ("schema", "data"),
+    [
+        ('"bytes"', b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"),
+        ('{"type": "array", "items": "int"}', b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\2"),
+        ('{"type": "map", "values": "int"}', b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\2\2"),
+    ],
+    ids=["bytes", "array", "map"],
+)
+def test_a_size_that_an_avro_value_claims_is_not_believed(schema: str, data: bytes) -> None:
+    """A few bytes that say that they are 2^62 take no memory, as a value and in a column."""
+    found = Schema(type=SchemaType.AVRO, text=schema)
+    deserialize = AvroDeserializer(schema=found, is_plain=True)
+    peak, growth = cost(lambda: deserialize("t", data), refusal=UndecodableError)
+    assert peak < MIB
+    assert growth < 32 * MIB
+
+
+@pytest.mark.parametrize("depth", [1000, MIB])
+def test_brackets_within_brackets_take_no_stack(depth: int) -> None:
+    """A JSON value and a schema of a megabyte of brackets are refused."""
+    data = b"[" * depth + b"]" * depth
+    deserialize = JsonSchemaDeserializer(is_plain=True)
+    peak, _ = cost(lambda: deserialize("t", data), refusal=UndecodableError)
+    assert peak < 16 * MIB
+    peak, _ = cost(
+        lambda: AvroDeserializer(schema=data.decode(), is_plain=True), refusal=SchemaError
+    )
+    assert peak < 16 * MIB

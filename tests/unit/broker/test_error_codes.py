@@ -35,7 +35,7 @@ NOT_MET = {
     # `plan_append` answers it as InvalidRecordError.
     UnsupportedMagicError,
 }  # fmt: skip
-UNKNOWN_ON_PURPOSE = {"UnexpectedAppendOffsetError"}
+UNKNOWN_ON_PURPOSE = {"UnexpectedAppendOffsetError", "MetadataFaultError"}
 
 
 def errors() -> Iterator[type[TailraceError]]:
