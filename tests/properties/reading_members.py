@@ -7,7 +7,7 @@ that it is given against that.
 import asyncio
 import random
 from bisect import bisect_left
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from contextlib import nullcontext, suppress
 from typing import Any, TypeVar
 
@@ -157,11 +157,15 @@ class Reader:
         await self.end_commits()
 
     def begin_commit(self) -> None:
-        """Commit the positions meanwhile."""
+        """Commit the positions meanwhile.
+
+        The commit has a task of its own, so that it takes the positions before the next call runs.
+        """
         known = {each: offset for each, offset in self.positions.items() if offset is not None}
         for each, offset in known.items():
             self._world.committed[each].add(offset)
-        task = self._loop.create_task(self._in_time(self.consumer.commit(timeout=5), 5))
+        commit = self._loop.create_task(self.consumer.commit(timeout=5))
+        task = self._loop.create_task(self._in_time(commit, 5))
         self._commits.append((task, known))
 
     async def end_commits(self) -> None:
@@ -263,7 +267,7 @@ class Reader:
                 if offset is not None:
                     self._world.committed[each].add(offset)
 
-    async def _in_time(self, call: Coroutine[Any, Any, T], limit_s: float) -> T:
+    async def _in_time(self, call: Awaitable[T], limit_s: float) -> T:
         start = self._loop.time()
         try:
             return await asyncio.wait_for(call, 600)
