@@ -153,20 +153,18 @@ class Reader:
 
     async def commit(self) -> None:
         """Commit the positions, and wait."""
-        self.begin_commit()
+        await self.begin_commit()
         await self.end_commits()
 
-    def begin_commit(self) -> None:
-        """Commit the positions meanwhile.
-
-        The commit has a task of its own, so that it takes the positions before the next call runs.
-        """
+    async def begin_commit(self) -> None:
+        """Commit the positions that there are now, meanwhile."""
         known = {each: offset for each, offset in self.positions.items() if offset is not None}
         for each, offset in known.items():
             self._world.committed[each].add(offset)
         commit = self._loop.create_task(self.consumer.commit(timeout=5))
         task = self._loop.create_task(self._in_time(commit, 5))
         self._commits.append((task, known))
+        await asyncio.sleep(0)  # It begins, and so takes the positions.
 
     async def end_commits(self) -> None:
         """Wait for the commits that are under way; the last one counts if nothing may follow it."""

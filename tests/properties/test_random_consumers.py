@@ -73,7 +73,7 @@ class _Play:
             case 2:
                 await reader.commit()
             case 3:
-                reader.begin_commit()
+                await reader.begin_commit()
             case 4 if is_own:
                 offset = chance.choice([0, *world.written[place]])
                 reader.seek(place, offset)

@@ -85,7 +85,7 @@ class GroupWork:
         self.is_assigning = False
         """Whether the hook for new partitions is running, which may set their positions."""
         self._matched: frozenset[str] | None = None
-        """The topics that the pattern matched last."""
+        """The topics that the present pattern matched last."""
         self._last_wish = MetadataWish()
         self._is_waiting = False
         """Whether a request was due and had no connection at the last `send`."""
@@ -128,6 +128,7 @@ class GroupWork:
         subscription = self._subscription
         is_by_group = subscription.is_by_group
         self._commits.membership = self._member if is_by_group else self._outsider
+        self._matched = None
         match subscription.kind:
             case Kind.TOPICS:
                 self._member.subscribe(subscription.topics, None, now)

@@ -1,6 +1,7 @@
 """Members of groups: assignment, commits, hooks, both protocols."""
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -170,6 +171,20 @@ async def test_a_pattern_finds_topics_that_come_later(outside: Outside, protocol
             [record] = await read(consumer, 1)
             assert record.topic == "in-2"
             assert {each.topic for each in consumer.assignment()} == {"in-1", "in-2"}
+
+
+@BOTH
+async def test_a_pattern_can_be_subscribed_again(outside: Outside, protocol: str) -> None:
+    """After `unsubscribe` the same pattern with the same topics makes it a member again."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic("in-1")
+        async with member(stage, protocol) as consumer:
+            for number in range(2):
+                consumer.subscribe(pattern=re.compile("in-.*"))
+                await stage.fill(1, topic="in-1")
+                assert values(await read(consumer, 1)) == [0], f"round {number}"
+                await consumer.unsubscribe()
+                assert not consumer.assignment()
 
 
 async def test_assigned_partitions_begin_at_the_committed_offset(outside: Outside) -> None:
