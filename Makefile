@@ -7,7 +7,7 @@ PYSPARK_VENV := .venv-pyspark-$(PYSPARK)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebook test test-spark check format docs messages fuzz slow devices chaos hostile bench bench-kafka compat-kafka compat-upstream clean
+.PHONY: help setup demo notebook test test-spark check format docs messages fuzz slow devices kerberos chaos hostile bench bench-kafka compat-kafka compat-upstream clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ notebook: ## Run examples/flights.ipynb and write its outputs anew
 	@.venv-notebook/bin/python -c "import nbformat; name = 'examples/flights.ipynb'; book = nbformat.read(name, 4); [cell.update(outputs=[each for each in cell.outputs if each.get('name') != 'stderr']) for cell in book.cells if cell.cell_type == 'code']; nbformat.write(book, name)"
 
 test: setup ## The tests for every change, in three processes; some minutes
-	@$(BIN)/python -m pytest --ignore=tests/devices --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest --ignore=tests/devices --ignore=tests/kerberos --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 test-spark: ## The tests of Spark with another PySpark; PYSPARK=4.0.5
 	@test -n "$(PYSPARK)" || { echo "say which one: make test-spark PYSPARK=4.0.5"; exit 2; }
@@ -63,13 +63,17 @@ fuzz: setup ## A million mutated inputs over every decoder
 	$(BIN)/python -m pytest tests/fuzz --fuzz-inputs=20000 --timeout=7200
 
 slow: setup ## Clusters, every crash, 50 kills of each job, many more random cases: an hour
-	$(BIN)/python -m pytest --ignore=tests/devices --ignore=tests/kills -m slow --timeout=1200
+	$(BIN)/python -m pytest --ignore=tests/devices --ignore=tests/kerberos --ignore=tests/kills -m slow --timeout=1200
 	$(BIN)/python -m pytest tests/crash tests/unit/spark/jobs/test_compact.py --every --timeout=1200
 	$(BIN)/python -m pytest tests/properties tests/kernels tests/simulation/test_random.py --hypothesis-profile=slow --timeout=7200
 	$(BIN)/python -m pytest tests/kills --kills=50 -m "slow or not slow" --timeout=1200
 
 devices: setup ## A broker whose device refuses each kind of call; needs a C compiler
 	$(BIN)/python -m pytest tests/devices --timeout=600
+
+kerberos: setup ## Log in at a KDC of its own; needs libkrb5-dev, krb5-kdc and krb5-admin-server
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[gssapi]'
+	$(BIN)/python -m pytest tests/kerberos --timeout=600
 
 chaos: setup ## Kill and cut off a broker at random under producers, then under groups; SECONDS=60 SEED=… KAFKA=1 JAVA=1
 	$(BIN)/python -m tests.chaos.run --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(if $(KAFKA),--kafka)

@@ -12,7 +12,7 @@ from compat.processes import free_ports
 from compat.report import Report
 from compat.topics import create_topics
 from tailrace.client.producer.producer import Producer
-from tests.wire.realm import KDC, SERVICE, USER, Realm
+from tests.kerberos.realm import KDC, SERVICE, USER, Realm
 
 TOPIC = "kerberos"
 _MODULE = "com.sun.security.auth.module.Krb5LoginModule required"

@@ -8,7 +8,6 @@ import pytest
 from tailrace import OAuthToken
 from tailrace.client.config import ClientConfig, nodes_config, parse_client_config
 from tailrace.client.nodes import Credentials, Login
-from tailrace.client.nodes.kerberos import KerberosLogin
 from tailrace.client.nodes.oauth import OAuthLogin
 from tailrace.client.nodes.oidc import ClientCredentials
 from tailrace.client.producer.config import parse_producer_config
@@ -287,19 +286,6 @@ def test_a_source_of_tokens_needs_its_mechanism() -> None:
     """With a token function and no mechanism, the fault is the mechanism, not the user's name."""
     (fault,) = faults(SASL, {"sasl_oauth_token": lambda: "abc"})
     assert fault == "sasl.mechanism: set it to OAUTHBEARER for sasl.oauth.token"
-
-
-def test_kerberos_may_come_from_jaas() -> None:
-    """Options of Krb5LoginModule stand for the settings; those without effect are taken."""
-    pytest.importorskip("gssapi")
-    text = (
-        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
-        'keyTab="/etc/me.keytab" principal="me@EXAMPLE.COM" serviceName="kafka";'
-    )
-    config = parse_client_config(SASL | {"sasl.mechanism": "GSSAPI", "sasl.jaas.config": text})
-    assert login(config) == KerberosLogin(
-        service_name="kafka", principal="me@EXAMPLE.COM", keytab="/etc/me.keytab"
-    )
 
 
 def test_authorities_of_the_token_endpoint_are_told_by_their_own_name(tmp_path: Path) -> None:

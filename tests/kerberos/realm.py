@@ -60,7 +60,7 @@ class Realm:
         ):
             self.run("kadmin.local", "-r", REALM, "addprinc", "-randkey", principal)
             self.run("kadmin.local", "-r", REALM, "ktadd", "-k", str(keytab), principal)
-        assert KDC is not None
+        assert KDC is not None, "there is no krb5kdc: install Debian's krb5-kdc"
         self._process = subprocess.Popen(
             [KDC, "-n", "-r", REALM], env=self.environment, stderr=subprocess.PIPE
         )

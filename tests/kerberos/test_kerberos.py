@@ -1,26 +1,25 @@
 """GSSAPI with a real KDC of MIT Kerberos on this machine, and an acceptor by the same library.
 
-It runs where the package gssapi and the programs of a KDC are installed (Debian: krb5-kdc,
-krb5-admin-server, libkrb5-dev).
+It needs the package gssapi (`pip install gssapi`, which needs libkrb5-dev on Debian) and the
+programs of a KDC (Debian: krb5-kdc, krb5-admin-server).
 """
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tailrace.client.config import nodes_config, parse_client_config
 from tailrace.client.nodes import AuthenticationError
 from tailrace.client.nodes.kerberos import KerberosLogin
 from tailrace.client.nodes.sasl import Blocking, Tokens
-from tests.wire.realm import KDC, USER, Realm
+from tests.kerberos.realm import USER, Realm
 
-gssapi: Any = pytest.importorskip("gssapi")
+gssapi: Any = import_module("gssapi")
 
-pytestmark = [
-    pytest.mark.wire,
-    pytest.mark.skipif(KDC is None, reason="there is no KDC on this machine"),
-]
+pytestmark = pytest.mark.wire
 
 
 @pytest.fixture
@@ -90,3 +89,20 @@ def test_a_login_without_a_ticket_is_told(
     assert isinstance(step, Blocking)
     with pytest.raises(AuthenticationError, match=said):
         step.run()
+
+
+def test_kerberos_may_come_from_jaas() -> None:
+    """Options of Krb5LoginModule stand for the settings; those without effect are taken."""
+    text = (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
+        'keyTab="/etc/me.keytab" principal="me@EXAMPLE.COM" serviceName="kafka";'
+    )
+    given = {
+        "bootstrap.servers": "b:1",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.jaas.config": text,
+    }
+    assert nodes_config(parse_client_config(given)).credentials == KerberosLogin(
+        service_name="kafka", principal="me@EXAMPLE.COM", keytab="/etc/me.keytab"
+    )
