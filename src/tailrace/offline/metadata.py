@@ -6,7 +6,7 @@ The bytes are read by `tailrace.protocol.metadata_log`.
 from uuid import UUID
 
 from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
-from tailrace.protocol.fields import fields_in, tagged_fields_in
+from tailrace.protocol.fields import Message, fields_in, tagged_fields_in
 from tailrace.protocol.metadata_log import VersionedRecord, decode_control, decode_data
 from tailrace.storage.checkpoints import format_topic_id
 
@@ -26,6 +26,11 @@ def decode_metadata_record(
     except (MalformedRecordError, UnknownRecordError):
         return None
     return _fields(found)
+
+
+def record_fields(record: Message) -> Fields:
+    """The fields of a record in its newest version, as those of `decode_metadata_record`."""
+    return _struct(record, record.last_version)
 
 
 def _fields(found: VersionedRecord) -> Fields:

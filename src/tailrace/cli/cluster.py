@@ -1,0 +1,194 @@
+"""`tailrace cluster`: the state of a cluster from the files of its metadata log."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from tailrace.cli.arguments import data_directory
+from tailrace.cli.on_cluster import AS_JSON, emit, say
+from tailrace.cli.tables import aligned
+from tailrace.offline.cat import parse_time
+from tailrace.offline.metadata_state import (
+    END,
+    MetadataState,
+    Moment,
+    NoMetadataError,
+    metadata_folder,
+    metadata_state,
+    metadata_states,
+)
+from tailrace.offline.metadata_tree import Change, Tree, image_tree, metadata_changes
+from tailrace.offline.show import iso_time, printable
+from tailrace.runtime.files import DiskFiles
+
+FORMAT = "tailrace-metadata/1"
+FENCED, SHUTTING_DOWN = "fenced", "shutting down"
+
+
+@click.group()
+def cluster() -> None:
+    """Show what the metadata log of a node in KRaft mode says, now and then.
+
+    DIR is its metadata.log.dir or a copy of it; nothing has to run, and nothing is changed.
+    """
+
+
+def _moment(_: click.Context, parameter: click.Parameter, value: str | None) -> Moment:
+    if value is None:
+        return END
+    if value.isascii() and value.isdigit() and len(value) <= 12:
+        return Moment(offset=int(value))
+    try:
+        return Moment(time_ms=parse_time(value))
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is neither an offset nor a time such as 2026-05-01T12:00", param=parameter
+        ) from None
+
+
+@cluster.command()
+@data_directory
+@click.option("--at", callback=_moment, metavar="OFFSET|TIME", help="As it was then.")
+@click.option("--topic", "name", metavar="TOPIC", help="Only this topic, with its partitions.")
+@AS_JSON
+def describe(directory: str, *, at: Moment, name: str | None, as_json: bool) -> None:
+    """Show features, brokers, topics, settings, quotas, users and rights.
+
+    An offset stands for the state of all records below it, a time for that of all records up to it.
+    """
+    files = DiskFiles()
+    folder = metadata_folder(files, directory)
+    state = metadata_state(files, folder, at, tell=say)
+    tree = image_tree(state.image)
+    if name is not None:
+        if name not in tree["topics"]:
+            raise NoMetadataError(f"there is no topic {name!r} at {_when(state)}")
+        tree = {"topics": {name: tree["topics"][name]}}
+    if as_json:
+        emit(FORMAT, "state", _state_fields(state))
+        for part, entries in tree.items():
+            for title, fields in entries.items():
+                emit(FORMAT, part, {"name": title, "value": fields})
+        return
+    click.echo(f"{folder} at {_when(state)}")
+    lines = _partitions(tree["topics"][name]) if name is not None else _parts(tree)
+    for line in lines:
+        click.echo(printable(line))
+
+
+@cluster.command()
+@data_directory
+@click.option("--from", "first", callback=_moment, required=True, metavar="OFFSET|TIME")
+@click.option("--to", "last", callback=_moment, metavar="OFFSET|TIME", help="Default: the end.")
+@AS_JSON
+def diff(directory: str, *, first: Moment, last: Moment, as_json: bool) -> None:
+    """Show what changed between two moments, and when each value last changed.
+
+    An entry that is new has the moment when it came. A change in a part of the log that is not
+    there any more has the moment of the snapshot behind it, with "by" in front.
+    """
+    files = DiskFiles()
+    folder = metadata_folder(files, directory)
+    states = metadata_states(files, folder, first=first, last=last, tell=say)
+    for each in metadata_changes(states):
+        if as_json:
+            emit(FORMAT, "change", _change_fields(each))
+        else:
+            click.echo(printable(_change_line(each)))
+
+
+def _when(state: MetadataState) -> str:
+    return f"offset {state.next_offset}, {iso_time(state.timestamp)}, epoch {state.epoch}"
+
+
+def _state_fields(state: MetadataState) -> Tree:
+    voters = None if state.voters is None else [each.voter_id for each in state.voters.voters]
+    return {
+        "next_offset": state.next_offset,
+        "timestamp": state.timestamp,
+        "epoch": state.epoch,
+        "voters": voters,
+    }
+
+
+def _change_fields(change: Change) -> Tree:
+    return {
+        "path": list(change.path),
+        "before": change.before,
+        "after": change.after,
+        "next_offset": change.next_offset,
+        "timestamp": change.timestamp,
+        "is_jump": change.is_jump,
+    }
+
+
+def _change_line(change: Change) -> str:
+    by = "by " * change.is_jump
+    when = f"{by}{iso_time(change.timestamp)}  {by}offset {change.next_offset}"
+    path = ": ".join(change.path)
+    if change.before is None:
+        return f"{when}  + {path} = {_json(change.after)}"
+    if change.after is None:
+        return f"{when}  - {path}, was {_json(change.before)}"
+    return f"{when}  ~ {path} = {_json(change.after)}, was {_json(change.before)}"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _parts(tree: Tree) -> Iterator[str]:
+    tables = {"brokers": _brokers, "topics": _topics}
+    for part, entries in tree.items():
+        if entries:
+            yield ""
+            yield part.replace("_", " ")
+            rows = tables[part](entries) if part in tables else _lines(entries)
+            yield from (f"  {each}" for each in rows)
+
+
+def _lines(entries: Mapping[str, Any]) -> Iterator[str]:
+    for title, fields in entries.items():
+        pairs = fields.items() if isinstance(fields, dict) else ((None, fields),)
+        text = ", ".join(str(value) if name is None else f"{name}={value}" for name, value in pairs)
+        yield f"{title}: {text}"
+
+
+def _brokers(entries: Mapping[str, Any]) -> Iterator[str]:
+    rows = [("id", "state", "rack", "epoch", "listeners")]
+    for number, broker in entries.items():
+        is_leaving = broker.get("in_controlled_shutdown")
+        state = SHUTTING_DOWN if is_leaving else FENCED if broker["fenced"] else "active"
+        ends = (f"{each['name']}://{each['host']}:{each['port']}" for each in broker["end_points"])
+        row = number, state, broker["rack"] or "-", str(broker["broker_epoch"]), " ".join(ends)
+        rows.append(row)
+    return aligned(rows, right=(0, 3))
+
+
+def _topics(entries: Mapping[str, Any]) -> Iterator[str]:
+    rows = [("topic", "id", "partitions", "replicas", "without leader", "replicas out of sync")]
+    for name, topic in entries.items():
+        parts = topic["partitions"].values()
+        counts = (
+            len(parts),
+            max((len(each["replicas"]) for each in parts), default=0),
+            sum(each["leader"] < 0 for each in parts),
+            sum(len(each["replicas"]) - len(each["isr"]) for each in parts),
+        )
+        rows.append((name, topic["topic_id"], *map(str, counts)))
+    return aligned(rows, right=(2, 3, 4, 5))
+
+
+def _partitions(topic: Tree) -> Iterator[str]:
+    rows = [("partition", "leader", "epoch", "replicas", "in sync", "directories")]
+    for number, each in topic["partitions"].items():
+        cells = each["leader"], each["leader_epoch"], each["replicas"], each["isr"]
+        directories = each.get("directories", ())
+        rows.append((number, *map(_numbers, cells), " ".join(directories) or "-"))
+    return aligned(rows, right=(0, 1, 2))
+
+
+def _numbers(value: int | Sequence[int]) -> str:
+    return str(value) if isinstance(value, int) else ",".join(map(str, value)) or "-"

@@ -1,0 +1,247 @@
+"""States of a cluster from the files of its metadata log, at each moment that they still have.
+
+    newest snapshot before the moment -> batch by batch up to the moment
+
+Where the log is missing or damaged the next snapshot goes on, and the state jumps. All is read from
+files alone, so those of a dead node, or a copy of them, are enough. On a node that is one of
+several voters the last records may not be committed yet, and are shown all the same.
+"""
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tailrace.cluster.metadata.delta import MetadataFaultError
+from tailrace.cluster.metadata.image import MetadataImage
+from tailrace.cluster.metadata.replay import MetadataReplay
+from tailrace.cluster.metadata.snapshot import Snapshot, read_snapshot
+from tailrace.errors import CorruptionError, TailraceError
+from tailrace.model import METADATA_TOPIC, Offset, TopicPartition
+from tailrace.offline.cat import readable
+from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
+from tailrace.protocol.metadata_records.voters import VotersRecord
+from tailrace.reading.view import open_view
+from tailrace.runtime.files import Files
+
+FOLDER: Final = f"{METADATA_TOPIC}-0"
+_SNAPSHOT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_DAMAGED: Final = (CorruptionError, MalformedRecordError, MetadataFaultError)
+
+
+class NoMetadataError(TailraceError):
+    """The directory has no metadata log, or none that goes back so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataState:
+    """The cluster at one moment."""
+
+    image: MetadataImage
+    next_offset: int
+    """It is the state of all records below this offset."""
+    timestamp: int
+    """Time of the last of them, in milliseconds since 1970."""
+    epoch: int
+    """Epoch of the quorum's leader that wrote it."""
+    voters: VotersRecord | None
+    """The voters, where the log names them (KIP-853)."""
+    is_jump: bool
+    """Whether it is a snapshot: the changes since the state before have no moments of their own."""
+
+
+class Moment(NamedTuple):
+    """End of what counts: the offset behind it, its last millisecond since 1970, or neither."""
+
+    offset: int | None = None
+    time_ms: int | None = None
+
+    def includes(self, next_offset: int, timestamp: int) -> bool:
+        """Whether records that end at `next_offset`, the last of this time, belong before it."""
+        if self.offset is not None:
+            return next_offset <= self.offset
+        return self.time_ms is None or timestamp <= self.time_ms
+
+    def __str__(self) -> str:
+        return f"time {self.time_ms}" if self.offset is None else f"offset {self.offset}"
+
+
+END: Final = Moment()
+"""The end of the log."""
+
+
+class _SnapshotFile(NamedTuple):
+    next_offset: int
+    epoch: int
+    path: str
+
+
+def metadata_folder(files: Files, directory: str) -> str:
+    """The folder of the metadata log: the directory itself, or the one in it.
+
+    Raises:
+        NoMetadataError: there is none.
+        DirectoryError: the directory cannot be read.
+    """
+    with readable(directory):
+        if posixpath.basename(posixpath.normpath(directory)) == FOLDER:
+            return directory
+        folder = f"{directory}/{FOLDER}"
+        if files.is_directory(folder):
+            return folder
+    raise NoMetadataError(
+        f"{directory} has no folder {FOLDER}; name the metadata.log.dir of a node in KRaft mode"
+    )
+
+
+def metadata_states(
+    files: Files,
+    folder: str,
+    *,
+    first: Moment,
+    last: Moment,
+    tell: Callable[[str], None],
+) -> Iterator[MetadataState]:
+    """Yield the state at `first`, and after it each one that follows up to `last`.
+
+    `tell` is told in a sentence of each file that is damaged and left out.
+
+    Raises:
+        NoMetadataError: no file goes back to `first`.
+        UnknownRecordError: the records are of a release that is not known here.
+        DirectoryError: a file cannot be read.
+    """
+    with readable(folder):
+        yield from _History(files, folder, tell).states(first, last)
+
+
+def metadata_state(
+    files: Files, folder: str, at: Moment, *, tell: Callable[[str], None]
+) -> MetadataState:
+    """The state at a moment; raises as `metadata_states`."""
+    return next(metadata_states(files, folder, first=at, last=at, tell=tell))
+
+
+class _History:
+    """The snapshots and the log of one folder."""
+
+    def __init__(self, files: Files, folder: str, tell: Callable[[str], None]) -> None:
+        self._files = files
+        self._tell = tell
+        names = files.list(folder)
+        found = filter(None, map(_SNAPSHOT.fullmatch, names))
+        self._snapshots = [
+            _SnapshotFile(int(each[1]), int(each[2]), f"{folder}/{each[0]}") for each in found
+        ]
+        has_log = any(each.endswith(".log") for each in names)
+        partition = TopicPartition(METADATA_TOPIC, 0)
+        self._log = open_view(files, folder, partition) if has_log else None
+
+    def states(self, first: Moment, last: Moment) -> Iterator[MetadataState]:
+        """Yield the state at `first` and those up to `last`."""
+        now: MetadataState | None = None
+        is_begun = False
+        for each in self._all(first):
+            if not is_begun and not first.includes(each.next_offset, each.timestamp):
+                if now is None:
+                    break
+                yield now
+                is_begun = True
+            if not last.includes(each.next_offset, each.timestamp):
+                break
+            now = each
+            if is_begun:
+                yield now
+        if now is None:
+            raise NoMetadataError(f"no snapshot or log goes back to {first}{self._oldest()}")
+        if not is_begun:
+            yield now
+
+    def _oldest(self) -> str:
+        for each in self._snapshots:
+            return f"; the oldest snapshot is of offset {each.next_offset}"
+        return "" if self._log is None else f"; the log begins at {self._log.reader.start_offset}"
+
+    def _all(self, first: Moment) -> Iterator[MetadataState]:
+        """Yield states from the newest snapshot before `first` on, or else from the first one."""
+        position, now = self._base(first)
+        if now is not None:
+            yield now
+        elif self._log is not None and self._log.reader.start_offset > 0:
+            return
+        replay = MetadataReplay() if now is None else _behind(now)
+        following = self._snapshots[position + 1 :]
+        while True:
+            yield from self._batches(replay)
+            following = [each for each in following if each.next_offset > replay.next_offset]
+            if not following:
+                return
+            read = self._read(following[0])
+            if read is not None:
+                now = _of_snapshot(following[0], read)
+                replay = _behind(now)
+                yield now
+            del following[0]
+
+    def _base(self, first: Moment) -> tuple[int, MetadataState | None]:
+        """The newest whole snapshot before `first`, or else the oldest one; None if none is whole.
+
+        With it comes its number in `_snapshots`, or -1.
+        """
+        oldest: tuple[int, MetadataState | None] = -1, None
+        for number in reversed(range(len(self._snapshots))):
+            read = self._read(self._snapshots[number])
+            if read is not None:
+                oldest = number, _of_snapshot(self._snapshots[number], read)
+                if first.includes(oldest[1].next_offset, oldest[1].timestamp):
+                    break
+        return oldest
+
+    def _batches(self, replay: MetadataReplay) -> Iterator[MetadataState]:
+        """Yield the states that the log leads to, as far as it is there and whole."""
+        log = self._log
+        if log is None or replay.next_offset < log.reader.start_offset:
+            return
+        try:
+            for stored in log.batches(Offset(replay.next_offset), log.reader.end_offset):
+                replay.see(stored.batch)
+                yield MetadataState(
+                    image=replay.image,
+                    next_offset=replay.next_offset,
+                    timestamp=replay.timestamp,
+                    epoch=replay.epoch,
+                    voters=replay.voters,
+                    is_jump=False,
+                )
+        except _DAMAGED as error:
+            self._tell(f"the log is left out from offset {replay.next_offset} on: {error}")
+
+    def _read(self, found: _SnapshotFile) -> Snapshot | None:
+        try:
+            with closing(self._files.open(found.path, read_only=True)) as file:
+                return read_snapshot(memoryview(file.read(0, file.size())))
+        except UnknownRecordError:
+            raise
+        except _DAMAGED as error:
+            self._tell(f"{found.path} is left out: {error}")
+            return None
+
+
+def _behind(now: MetadataState) -> MetadataReplay:
+    replay = MetadataReplay(now.image, next_offset=now.next_offset, epoch=now.epoch)
+    if now.voters is not None:
+        replay.quorum = {VotersRecord: now.voters}
+    return replay
+
+
+def _of_snapshot(found: _SnapshotFile, read: Snapshot) -> MetadataState:
+    return MetadataState(
+        image=read.image,
+        next_offset=found.next_offset,
+        timestamp=read.log_timestamp,
+        epoch=found.epoch,
+        voters=read.voters,
+        is_jump=True,
+    )
