@@ -19,6 +19,7 @@ SETTLE_S = 300
 
 
 @example(seed=2, protocol="classic")  # left the group while the broker was away
+@example(seed=22254, protocol="classic")  # asked the bootstrap list for paused brokers
 @given(seed=st.integers(0, 2**32), protocol=st.sampled_from(["classic", "consumer"]))
 def test_members_get_each_record_from_their_position_on(seed: int, protocol: str) -> None:
     """Writes, transactions, polls, commits, seeks, pauses, rebalances and restarts in any order."""

@@ -288,13 +288,16 @@ class ConsumerMetadata:
         self._allowed_at = now + self._backoff.pause_s(max(self._fruitless - 1, 0))
 
     def _rebootstrap(self) -> None:
-        """Forget the brokers; topics keep their partitions, without leaders."""
+        """Forget the brokers; topics keep their partitions, without leaders.
+
+        The pause after the last answer holds. If it named brokers that are paused themselves, each
+        answer would lead back here at once.
+        """
         self._nodes = self._bootstrap
         self.topics = {
             name: each._replace(leaders=(NOBODY,) * len(each.leaders))
             for name, each in self.topics.items()
         }
-        self._allowed_at = -math.inf
         self._fruitless = 0
         self.version += 1
         self.request_update()

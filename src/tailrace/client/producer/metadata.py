@@ -327,14 +327,14 @@ class ProducerMetadata:
     def _rebootstrap(self) -> None:
         """Forget everything but the bootstrap list and the topics' partition counts.
 
-        With the counts, records can still be put into batches; leaders and epochs are unknown.
+        With the counts, records can still be put into batches; leaders and epochs are unknown. The
+        pause after the last answer holds: brokers that it names may be paused themselves.
         """
         self._nodes = self._bootstrap
         self._topics = {
             name: _Topic(None, (_NOBODY,) * len(known.leaders), known.error)
             for name, known in self._topics.items()
         }
-        self._allowed_at = -math.inf
         self._fruitless = 0
         self.request_update()
         self._changed()

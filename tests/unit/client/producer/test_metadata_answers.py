@@ -368,7 +368,7 @@ def test_any_other_leader_from_a_produce_answer_is_not(
 
 
 def test_without_any_usable_broker_the_bootstrap_list_is_asked_again() -> None:
-    """Leaders are unknown then, whatever their epoch was, and the request is due at once."""
+    """Leaders are unknown then, whatever their epoch was; the pause after the answer holds."""
     life = settled(part(0, 1, epoch=9), part(1, 1, epoch=9), topic_id=FIRST_ID)
     life.renew(answer(error=ErrorCode.UNKNOWN_SERVER_ERROR))
     assert life.due_in == PAUSE_S
@@ -377,7 +377,8 @@ def test_without_any_usable_broker_the_bootstrap_list_is_asked_again() -> None:
     assert life.leader(T0) is None
     assert life.metadata.available_partitions("t") == ()
     assert life.metadata.partition_count("t") == 2
-    assert life.due_in == 0
+    assert life.due_in == PAUSE_S
+    life.now += PAUSE_S
     assert life.round(answer(topic("t", part(0, 2, epoch=1)))) == ["t"]
     assert life.leader(T0) == Leader(2, 1)
     assert life.metadata.partition_count("t") == 1
