@@ -9,6 +9,7 @@ import crc32c
 
 from tailrace.cluster.metadata.delta import MetadataFaultError
 from tailrace.cluster.metadata.image import MetadataImage
+from tailrace.cluster.metadata.quorum_state import read_quorum_state, write_quorum_state
 from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.cluster.metadata.snapshot import Snapshot, read_snapshot, write_snapshot
 from tailrace.errors import CorruptionError, UnsupportedCodecError
@@ -16,6 +17,8 @@ from tailrace.protocol.errors import UnknownRecordError
 from tailrace.protocol.metadata_records.voters import VotersRecord
 from tailrace.records import layout
 from tailrace.records.batch import UnsupportedMagicError, read_batches
+from tailrace.storage.checkpoints import write_whole
+from tailrace.testing import MemoryFiles
 from tests.fuzz.engine import FuzzTarget
 
 _REFUSALS = (
@@ -57,10 +60,36 @@ def replay_snapshot(data: bytes) -> object:
     return read_snapshot(_with_checksums(data))
 
 
+def remember_quorum(data: bytes) -> object:
+    """Read a `quorum-state`; what it says can be written and read again."""
+    files = MemoryFiles()
+    write_whole(files, "quorum-state", data, is_synced=False)
+    found = read_quorum_state(files, ".")
+    assert found is not None
+    write_quorum_state(files, ".", found)
+    assert read_quorum_state(files, ".") == found
+    return found
+
+
 _GOLDEN = Path(__file__).parents[1] / "golden" / "kraft" / "logs" / "__cluster_metadata-0"
 _IMAGE = MetadataImage(features={"metadata.version": 30}, next_producer_id=1000)
 
+_QUORUM_0 = (
+    b'{"clusterId":"","leaderId":1,"leaderEpoch":1,"votedId":-1,"appliedOffset":0,'
+    b'"currentVoters":[{"voterId":1}],"data_version":0}'
+)
+_QUORUM_1 = (
+    b'{"leaderId":1,"leaderEpoch":1,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA",'
+    b'"data_version":1}'
+)
+
 TARGETS = (
+    FuzzTarget(
+        name="quorum-state",
+        seeds=(_QUORUM_0, _QUORUM_1),
+        run=remember_quorum,
+        refusals=(CorruptionError,),
+    ),
     FuzzTarget(
         name="metadata log",
         seeds=((_GOLDEN / f"{0:020}.log").read_bytes(),),

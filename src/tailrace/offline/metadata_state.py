@@ -8,16 +8,15 @@ several voters the last records may not be committed yet, and are shown all the 
 """
 
 import posixpath
-import re
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tailrace.cluster.metadata.delta import MetadataFaultError
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.replay import MetadataReplay
-from tailrace.cluster.metadata.snapshot import Snapshot, read_snapshot
+from tailrace.cluster.metadata.snapshot import Snapshot
+from tailrace.cluster.metadata.snapshot_files import SnapshotFile, find_snapshots, load_snapshot
 from tailrace.errors import CorruptionError, TailraceError
 from tailrace.model import METADATA_TOPIC, Offset, TopicPartition
 from tailrace.offline.cat import readable
@@ -27,7 +26,6 @@ from tailrace.reading.view import open_view
 from tailrace.runtime.files import Files
 
 FOLDER: Final = f"{METADATA_TOPIC}-0"
-_SNAPSHOT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _DAMAGED: Final = (CorruptionError, MalformedRecordError, MetadataFaultError)
 
 
@@ -70,12 +68,6 @@ class Moment(NamedTuple):
 
 END: Final = Moment()
 """The end of the log."""
-
-
-class _SnapshotFile(NamedTuple):
-    next_offset: int
-    epoch: int
-    path: str
 
 
 def metadata_folder(files: Files, directory: str) -> str:
@@ -131,10 +123,7 @@ class _History:
         self._files = files
         self._tell = tell
         names = files.list(folder)
-        found = filter(None, map(_SNAPSHOT.fullmatch, names))
-        self._snapshots = [
-            _SnapshotFile(int(each[1]), int(each[2]), f"{folder}/{each[0]}") for each in found
-        ]
+        self._snapshots = find_snapshots(files, folder)
         has_log = any(each.endswith(".log") for each in names)
         partition = TopicPartition(METADATA_TOPIC, 0)
         self._log = open_view(files, folder, partition) if has_log else None
@@ -218,10 +207,9 @@ class _History:
         except _DAMAGED as error:
             self._tell(f"the log is left out from offset {replay.next_offset} on: {error}")
 
-    def _read(self, found: _SnapshotFile) -> Snapshot | None:
+    def _read(self, found: SnapshotFile) -> Snapshot | None:
         try:
-            with closing(self._files.open(found.path, read_only=True)) as file:
-                return read_snapshot(memoryview(file.read(0, file.size())))
+            return load_snapshot(self._files, found)
         except UnknownRecordError:
             raise
         except _DAMAGED as error:
@@ -236,7 +224,7 @@ def _behind(now: MetadataState) -> MetadataReplay:
     return replay
 
 
-def _of_snapshot(found: _SnapshotFile, read: Snapshot) -> MetadataState:
+def _of_snapshot(found: SnapshotFile, read: Snapshot) -> MetadataState:
     return MetadataState(
         image=read.image,
         next_offset=found.next_offset,

@@ -1,0 +1,328 @@
+"""`MetadataLog`: the metadata log of a quorum of one node, opened, written and kept short.
+
+    open     what the files prove (`proof`); the log is cut behind it
+    lead     a new epoch, LeaderChange
+    append   records -> one batch -> device -> image
+    tidy     a snapshot by size and time; old snapshots and the segments below them go
+
+All is in the folder `__cluster_metadata-0`, in Kafka's formats, and Kafka goes on with it.
+
+Invariant: `image` is the replay of what is on the device. A batch whose append fails is not in the
+image, and the log takes no further one until the next start.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tailrace.cluster.metadata.batches import BatchPlace, control_batch, data_batch
+from tailrace.cluster.metadata.image import MetadataImage
+from tailrace.cluster.metadata.proof import PARTITION, MetadataProof, prove_metadata
+from tailrace.cluster.metadata.quorum_state import (
+    QuorumState,
+    read_quorum_state,
+    write_quorum_state,
+)
+from tailrace.cluster.metadata.replay import MetadataReplay
+from tailrace.cluster.metadata.snapshot import Snapshot
+from tailrace.cluster.metadata.snapshot_files import (
+    find_snapshots,
+    remove_snapshot_leftovers,
+    save_snapshot,
+    snapshot_size,
+    snapshot_time,
+)
+from tailrace.cluster.metadata.snapshot_records import RecordToWrite
+from tailrace.errors import DirectoryError
+from tailrace.protocol.fields import Message
+from tailrace.protocol.metadata_records.abort_transaction import AbortTransactionRecord
+from tailrace.protocol.metadata_records.kraft_version import KRaftVersionRecord
+from tailrace.protocol.metadata_records.leader_change import LeaderChangeMessage, Voter
+from tailrace.records.batch import read_batches
+from tailrace.records.control import ControlType
+from tailrace.runtime.clock import Clock
+from tailrace.runtime.files import Files
+from tailrace.storage.checkpoints import (
+    parse_topic_id,
+    read_partition_metadata,
+    write_partition_metadata,
+)
+from tailrace.storage.config import log_config
+from tailrace.storage.folder import PartitionFolder
+from tailrace.storage.log import Log
+from tailrace.storage.names import (
+    DELETED_SUFFIX,
+    PARTITION_METADATA,
+    partition_directory_name,
+)
+from tailrace.storage.recovery import LogCut, open_log
+from tailrace.storage.removals import Removals
+from tailrace.storage.shrink import (
+    delete_old_segments,
+    raise_log_start,
+    truncate_fully_and_start_at,
+)
+
+TOPIC_ID: Final = parse_topic_id("AAAAAAAAAAAAAAAAAAAAAQ")
+"""The id of the metadata log in every cluster."""
+_DAMAGED_SUFFIX: Final = ".damaged"
+DELETE_DELAY_MS: Final = 60_000
+"""Time from taking a snapshot out of service to its deletion, as in Kafka."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataLogConfig:
+    """Kafka's settings of the metadata log; bytes and milliseconds."""
+
+    segment_bytes: int = 1 << 30
+    """`metadata.log.segment.bytes`."""
+    segment_ms: int = 604_800_000
+    """`metadata.log.segment.ms`."""
+    snapshot_bytes: int = 20 << 20
+    """`metadata.log.max.record.bytes.between.snapshots`."""
+    snapshot_ms: int = 3_600_000
+    """`metadata.log.max.snapshot.interval.ms`; 0: none by time."""
+    retention_bytes: int = 100 << 20
+    """`metadata.max.retention.bytes`, of log and snapshots; negative: no limit."""
+    retention_ms: int = 604_800_000
+    """`metadata.max.retention.ms`; negative: no limit."""
+
+
+class MetadataFolder(NamedTuple):
+    """The folder of a metadata log, with the services that its log works with."""
+
+    files: Files
+    clock: Clock
+    chance: random.Random
+    removals: Removals
+    directory: str
+    """The metadata.log.dir, in which the folder is."""
+
+    @property
+    def path(self) -> str:
+        """The folder itself."""
+        return f"{self.directory}/{partition_directory_name(PARTITION)}"
+
+
+class MetadataLog:
+    """The log of the node that is the quorum's only voter; one thread at a time may call it."""
+
+    def __init__(
+        self, folder: MetadataFolder, log: Log, proof: MetadataProof, *, config: MetadataLogConfig
+    ) -> None:
+        self._folder = folder
+        self._log = log
+        self._replay = proof.replay
+        self._config = config
+        self._bytes_since_snapshot = proof.bytes_behind
+        self._snapshot_at = folder.clock.now_ms()
+        self._epoch = proof.replay.epoch
+
+    @property
+    def image(self) -> MetadataImage:
+        """The state of the cluster."""
+        return self._replay.image
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which this node leads."""
+        return self._epoch
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last record, all of which are on the device."""
+        return self._log.end_offset
+
+    def lead(self, node_id: int) -> None:
+        """Begin the next epoch with this node as leader; it is on the device on return.
+
+        A transaction of metadata that is open is aborted.
+
+        Raises:
+            DirectoryError: the quorum has other voters.
+            CorruptionError: `quorum-state` cannot be understood.
+            OSError: the device refuses.
+        """
+        files, path = self._folder.files, self._folder.path
+        before = read_quorum_state(files, path)
+        voters = self._replay.voters
+        named = [each.voter_id for each in voters.voters] if voters is not None else None
+        if named is None and before is not None:
+            named = list(before.voters or ()) or None
+        if named is not None and named != [node_id]:
+            raise DirectoryError(
+                f"{path} belongs to a quorum with the voters {', '.join(map(str, named))}; this "
+                f"node, {node_id}, can only lead a quorum of its own"
+            )
+        self._epoch = 1 + max(self._replay.epoch, 0 if before is None else before.epoch)
+        in_settings = (node_id,) if self._replay.kraft_version == 0 else None
+        write_quorum_state(files, path, QuorumState(node_id, self._epoch, in_settings))
+        self._write(control_batch(self._election(node_id), self._place()))
+        if self._replay.is_in_transaction:
+            self.append([RecordToWrite(AbortTransactionRecord(reason="Controller failover"), 0)])
+
+    def append(self, records: Sequence[RecordToWrite]) -> MetadataImage:
+        """Write records as one batch; they are on the device on return. Returns the new image.
+
+        Raises:
+            MetadataFaultError: a record contradicts the state; nothing is written.
+            OSError: the device refuses. After a crash the batch is there whole, or not at all.
+        """
+        self._write(data_batch(records, self._place()))
+        return self.image
+
+    def tidy(self) -> None:
+        """Write a snapshot if one is due, and delete what retention does not keep.
+
+        Raises:
+            OSError: the device refuses; the log is as usable as before.
+        """
+        if self._is_snapshot_due():
+            self.write_snapshot()
+        while self._trim():
+            pass
+
+    def write_snapshot(self) -> None:
+        """Write a snapshot of the present state, unless there is one or a transaction is open.
+
+        Raises:
+            OSError: the device refuses.
+        """
+        replay, files, path = self._replay, self._folder.files, self._folder.path
+        newest = find_snapshots(files, path)[-1:]
+        now_ms = self._folder.clock.now_ms()
+        has_one = bool(newest) and newest[0].next_offset == replay.next_offset
+        if not has_one and not replay.is_in_transaction:
+            _save(self._folder, replay)
+        self._bytes_since_snapshot, self._snapshot_at = 0, now_ms
+
+    def close(self) -> None:
+        """Close the files; nothing is written that a crash would lack.
+
+        Raises:
+            OSError: the device refuses; all is on it already.
+        """
+        self._log.close()
+
+    def _election(self, node_id: int) -> Iterator[tuple[ControlType, Message]]:
+        voter = (Voter(voter_id=node_id),)
+        change = LeaderChangeMessage(leader_id=node_id, voters=voter, granting_voters=voter)
+        yield ControlType.LEADER_CHANGE, change
+        voters = self._replay.voters
+        if voters is not None and self._log.end_offset == self._log.start_offset:
+            # The snapshot that a quorum begins with has them, and no batch yet.
+            yield ControlType.KRAFT_VERSION, KRaftVersionRecord(kraft_version=1)
+            yield ControlType.VOTERS, voters
+
+    def _place(self) -> BatchPlace:
+        return BatchPlace(self._log.end_offset, self._epoch, self._folder.clock.now_ms())
+
+    def _write(self, batch: bytes) -> None:
+        ahead = copy(self._replay)
+        data = memoryview(batch)
+        for _, each in read_batches(data):
+            ahead.see(each)
+        self._log.append_as_follower(data, now_ms=self._folder.clock.now_ms())
+        self._log.sync()
+        self._log.advance_high_watermark(self._log.end_offset)
+        self._replay = ahead
+        self._bytes_since_snapshot += len(batch)
+
+    def _is_snapshot_due(self) -> bool:
+        config = self._config
+        age_ms = self._folder.clock.now_ms() - self._snapshot_at
+        return self._bytes_since_snapshot >= config.snapshot_bytes or (
+            self._bytes_since_snapshot > 0 and 0 < config.snapshot_ms <= age_ms
+        )
+
+    def _trim(self) -> bool:
+        """Delete the oldest snapshot, if retention says so and there is a newer one."""
+        files, path, config = self._folder.files, self._folder.path, self._config
+        snapshots = find_snapshots(files, path)
+        if len(snapshots) < 2:
+            return False
+        sizes = sum(snapshot_size(files, each) for each in snapshots) + self._log.size
+        now_ms = self._folder.clock.now_ms()
+        is_large = 0 <= config.retention_bytes < sizes
+        is_old = 0 <= config.retention_ms < now_ms - snapshot_time(files, snapshots[0])
+        if not is_large and not is_old:
+            return False
+        if snapshots[1].next_offset > self._log.start_offset:
+            raise_log_start(self._log, snapshots[1].next_offset)
+            delete_old_segments(self._log, now_ms)
+        retired = snapshots[0].path + DELETED_SUFFIX
+        files.rename(snapshots[0].path, retired)
+        self._folder.removals.add_files([retired], due_ms=now_ms + DELETE_DELAY_MS)
+        return True
+
+
+def open_metadata_log(
+    folder: MetadataFolder, config: MetadataLogConfig, *, tell: Callable[[str], None]
+) -> MetadataLog:
+    """Open the log for writing; the folder is made if there is none.
+
+    `tell` is told in a sentence of all that is damaged or cut. Damage in front of sound batches
+    does not cost these: a snapshot of what is proven comes first, and the log goes on behind it.
+
+    Raises:
+        DirectoryError: as `prove_metadata`; nothing was changed.
+        StorageError, OSError: a file cannot be read or written.
+    """
+    files, path = folder.files, folder.path
+    proof = prove_metadata(files, path, tell=tell)
+    if not files.is_directory(path):
+        files.make_directory(path)
+        files.sync_directory(folder.directory)
+    if read_partition_metadata(files, f"{path}/{PARTITION_METADATA}") is None:
+        write_partition_metadata(files, path, PARTITION_METADATA, topic_id=TOPIC_ID)
+    remove_snapshot_leftovers(files, path)
+    replay = proof.replay
+    if proof.has_holes:
+        _save(folder, replay)
+    for each in proof.damaged:
+        files.rename(each.path, each.path + _DAMAGED_SUFFIX)
+
+    def report(cut: LogCut) -> None:
+        tell(f"{cut.path}: {cut.bytes_cut} bytes cut at {cut.position}: {cut.reason}")
+
+    log = open_log(
+        PartitionFolder(
+            partition=PARTITION,
+            path=path,
+            files=files,
+            clock=folder.clock,
+            chance=folder.chance,
+            removals=folder.removals,
+        ),
+        config=log_config(
+            {
+                "segment.bytes": str(config.segment_bytes),
+                "segment.ms": str(config.segment_ms),
+                "retention.bytes": "-1",
+                "retention.ms": "-1",
+            }
+        ),
+        is_clean=False,
+        report=report,
+    )
+    if log.end_offset != replay.next_offset:
+        truncate_fully_and_start_at(log, replay.next_offset)
+        proof.replay = MetadataReplay(
+            replay.image, next_offset=replay.next_offset, epoch=replay.epoch
+        )
+        proof.replay.quorum = replay.quorum
+    log.advance_high_watermark(log.end_offset)
+    return MetadataLog(folder, log, proof, config=config)
+
+
+def _save(folder: MetadataFolder, replay: MetadataReplay) -> None:
+    save_snapshot(
+        folder.files,
+        folder.path,
+        Snapshot(image=replay.image, log_timestamp=replay.timestamp, voters=replay.voters),
+        next_offset=replay.next_offset,
+        epoch=replay.epoch,
+        now_ms=folder.clock.now_ms(),
+    )

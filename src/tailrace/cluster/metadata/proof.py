@@ -1,0 +1,136 @@
+"""The state of a cluster that the files of its metadata log prove, read without changing them.
+
+    newest whole snapshot, or the beginning of the log -> every batch behind it that is whole
+
+Damage below the snapshot costs nothing. Behind it the state ends where the first batch is missing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tailrace.cluster.metadata.delta import MetadataFaultError
+from tailrace.cluster.metadata.replay import MetadataReplay
+from tailrace.cluster.metadata.snapshot_files import SnapshotFile, find_snapshots, load_snapshot
+from tailrace.errors import CorruptionError, DirectoryError, UnsupportedCodecError
+from tailrace.model import METADATA_TOPIC, Offset, TopicPartition
+from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
+from tailrace.protocol.metadata_records.voters import VotersRecord
+from tailrace.reading.view import open_view
+from tailrace.records.batch import UnsupportedMagicError
+from tailrace.runtime.files import Files
+from tailrace.storage.names import LOG_SUFFIX
+
+if TYPE_CHECKING:
+    from tailrace.reading.located import Skipped
+
+PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
+_DAMAGED: Final = (CorruptionError, MalformedRecordError)
+_NOT_OURS: Final = (
+    UnknownRecordError,
+    MetadataFaultError,
+    UnsupportedCodecError,
+    UnsupportedMagicError,
+)
+
+
+class LostMetadataError(DirectoryError):
+    """No state can be proven from the files, or it is of a later release; nothing was changed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class MetadataProof:
+    """The state that the files prove."""
+
+    replay: MetadataReplay = field(default_factory=MetadataReplay)
+    """Behind the last batch that is proven."""
+    bytes_behind: int = 0
+    """Size of the batches behind the snapshot."""
+    damaged: list[SnapshotFile] = field(default_factory=list)
+    """Snapshots that are newer than the one used, and cannot be read."""
+    has_holes: bool = False
+    """Whether a part of the log is damaged that has proven batches behind it."""
+
+
+def prove_metadata(files: Files, folder: str, *, tell: Callable[[str], None]) -> MetadataProof:
+    """The state that the files of a folder prove; an empty one if there are none.
+
+    `tell` is told in a sentence of each file that is damaged, and where the log ends for that.
+
+    Raises:
+        LostMetadataError: the log does not reach back to a whole snapshot or to its beginning, or
+            a record is not known to this release, or contradicts those before it.
+        OSError: a file cannot be read.
+    """
+    proof = MetadataProof()
+    if not files.is_directory(folder):
+        return proof
+    try:
+        base = _newest_snapshot(files, folder, proof, tell=tell)
+        _replay_log(files, folder, proof, base=base, tell=tell)
+    except _NOT_OURS as error:
+        raise LostMetadataError(
+            f"{folder} cannot be replayed from offset {proof.replay.next_offset} on: {error}; "
+            "start the release that wrote it; nothing was changed"
+        ) from error
+    return proof
+
+
+def _newest_snapshot(
+    files: Files, folder: str, proof: MetadataProof, *, tell: Callable[[str], None]
+) -> SnapshotFile | None:
+    for found in reversed(find_snapshots(files, folder)):
+        try:
+            read = load_snapshot(files, found)
+        except _DAMAGED as error:
+            tell(f"{found.path} is damaged and left out: {error}")
+            proof.damaged.append(found)
+            continue
+        replay = MetadataReplay(read.image, next_offset=found.next_offset, epoch=found.epoch)
+        replay.timestamp = read.log_timestamp
+        if read.voters is not None:
+            replay.quorum = {VotersRecord: read.voters}
+        proof.replay = replay
+        return found
+    return None
+
+
+def _replay_log(
+    files: Files,
+    folder: str,
+    proof: MetadataProof,
+    *,
+    base: SnapshotFile | None,
+    tell: Callable[[str], None],
+) -> None:
+    has_log = any(each.endswith(LOG_SUFFIX) for each in files.list(folder))
+    damage: list[Skipped] = []
+    log = open_view(files, folder, PARTITION, tell=damage.append) if has_log else None
+    replay = proof.replay
+    start = 0 if log is None else log.reader.start_offset
+    if start > replay.next_offset or (log is None and base is None and proof.damaged):
+        begin = "there is no log" if log is None else f"the log begins at offset {start}"
+        snapshot = (
+            "no snapshot is whole" if base is None else f"the newest whole one is {base.path}"
+        )
+        raise LostMetadataError(
+            f"{folder}: {begin} and {snapshot}, so the state of the cluster cannot be proven; "
+            "restore the folder from a backup; nothing was changed"
+        )
+    if log is None:
+        return
+    for stored in log.batches(Offset(start), log.reader.end_offset):
+        batch = stored.batch
+        if batch.next_offset <= replay.next_offset:
+            continue
+        if batch.base_offset > replay.next_offset:
+            break
+        replay.see(batch)
+        proof.has_holes = bool(damage)
+        proof.bytes_behind += batch.size
+    log.finish()
+    for each in damage:
+        tell(
+            f"{each.file} is damaged at byte {each.position}: {each.reason}; the state is proven "
+            f"up to offset {replay.next_offset}"
+        )

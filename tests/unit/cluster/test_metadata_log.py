@@ -1,0 +1,280 @@
+"""`MetadataLog`: what it keeps, what damage costs, and what it refuses."""
+
+import json
+
+import pytest
+
+from tailrace.cluster.metadata.delta import MetadataFaultError
+from tailrace.cluster.metadata.proof import LostMetadataError
+from tailrace.cluster.metadata.snapshot_records import RecordToWrite
+from tailrace.errors import DirectoryError
+from tailrace.protocol.metadata_records.begin_transaction import BeginTransactionRecord
+from tailrace.protocol.metadata_records.remove_topic import RemoveTopicRecord
+from tailrace.records.batch import stamp
+from tailrace.records.builder import BatchBuilder
+from tailrace.storage.checkpoints import write_whole
+from tailrace.testing import DiskFault
+from tests.unit.cluster.metadata_logs import (
+    DIRECTORY,
+    FOLDER,
+    GOLDEN,
+    LEVEL,
+    Node,
+    setting,
+    value_in,
+)
+
+FIRST = "00000000000000000000.log"
+
+
+def filled(**config: int) -> Node:
+    """A node that has written values 0 to 4, each in a batch of its own, and has stopped."""
+    node = Node(None, **config)
+    log = node.open()
+    log.append([LEVEL])
+    for value in range(5):
+        log.append([setting(value)])
+    log.close()
+    return node
+
+
+def with_golden() -> Node:
+    """A node on the directory that Kafka 4.3.1 wrote."""
+    node = Node()
+    node.files.make_directory(FOLDER)
+    for each in GOLDEN.iterdir():
+        write_whole(node.files, f"{FOLDER}/{each.name}", each.read_bytes(), is_synced=True)
+    return node
+
+
+def test_each_start_has_the_state_and_a_higher_epoch() -> None:
+    """The image is that of before, and `quorum-state` names the leader of the new epoch."""
+    node = filled()
+    for epoch in (2, 3):
+        log = node.open()
+        assert value_in(log.image) == 4
+        assert log.epoch == epoch
+        state = json.loads(node.files.open(f"{FOLDER}/quorum-state").read(0, 1000))
+        assert (state["leaderId"], state["leaderEpoch"]) == (1, epoch)
+        assert state["currentVoters"] == [{"voterId": 1}]
+        log.close()
+    assert node.told == []
+
+
+def test_the_log_of_kafka_goes_on() -> None:
+    """The directory of a Kafka 4.3.1 is opened with its state, and Kafka's own files stay."""
+    node = with_golden()
+    before = set(node.files.list(FOLDER))
+    log = node.open()
+    topics = set(log.image.topic_ids)
+    assert topics
+    assert log.epoch > 1
+    log.append([setting(7, "new")])
+    log.close()
+    assert before <= set(node.files.list(FOLDER))
+    log = node.open()
+    assert set(log.image.topic_ids) == topics
+    assert value_in(log.image, "new") == 7
+    assert node.told == []
+
+
+def test_records_that_contradict_the_state_are_not_written() -> None:
+    """The log is as it was, and takes the next records."""
+    node = filled()
+    log = node.open()
+    end = log.end_offset
+    with pytest.raises(MetadataFaultError):
+        log.append([setting(9), RecordToWrite(RemoveTopicRecord(), 0)])
+    assert (log.end_offset, value_in(log.image)) == (end, 4)
+    log.append([setting(10)])
+    log.close()
+    assert value_in(node.open().image) == 10
+
+
+def test_a_snapshot_by_size_and_time_stands_for_the_log_below_it() -> None:
+    """It is written when so many bytes or so much time have passed since the last one."""
+    node = Node(snapshot_bytes=1000, snapshot_ms=60_000)
+    log = node.open()
+    log.append([LEVEL])
+    log.tidy()
+    assert node.names(".checkpoint") == []
+    node.clock.pause(60)
+    log.tidy()
+    assert len(node.names(".checkpoint")) == 1
+    node.clock.pause(60)
+    log.tidy()
+    assert len(node.names(".checkpoint")) == 1, "nothing was written since"
+    log.append([setting(value, f"t{value}") for value in range(40)])
+    log.tidy()
+    assert len(node.names(".checkpoint")) == 2
+
+
+def test_old_snapshots_go_with_the_segments_below_the_next_one() -> None:
+    """By size: the newest snapshot and what follows it stay, and the state with them."""
+    node = Node(segment_bytes=2000, snapshot_bytes=2000, retention_bytes=3000)
+    log = node.open()
+    log.append([LEVEL])
+    for value in range(100):
+        log.append([setting(value)])
+        log.tidy()
+    log.close()
+    assert FIRST not in node.files.list(FOLDER)
+    snapshots = node.names(".checkpoint")
+    assert len(snapshots) >= 1
+    log = node.open()
+    assert value_in(log.image) == 99
+    assert node.told == []
+
+
+def test_an_old_snapshot_goes_by_the_time_of_its_records() -> None:
+    """Not by the time of its file, which a copy of the directory changes."""
+    node = Node(snapshot_ms=1, retention_ms=3_600_000)
+    log = node.open()
+    log.append([LEVEL])
+    for value in range(2):
+        node.clock.pause(60)
+        log.append([setting(value)])
+        log.write_snapshot()
+    log.tidy()
+    assert len(node.names(".checkpoint")) == 2
+    node.clock.pause(3600)
+    log.tidy()
+    assert len(node.names(".checkpoint")) == 1
+
+
+def test_a_damaged_snapshot_is_put_aside_where_the_log_has_all() -> None:
+    """The state is proven by the batches, and the sentence names the file."""
+    node = filled()
+    log = node.open()
+    log.write_snapshot()
+    log.close()
+    [name] = node.names(".checkpoint")
+    node.damage(name)
+    log = node.open()
+    assert value_in(log.image) == 4
+    assert any(name in each for each in node.told)
+    assert node.names(".damaged") == [name + ".damaged"]
+
+
+def test_damage_below_a_snapshot_costs_nothing() -> None:
+    """The batches behind the snapshot count, although a batch in front of it is damaged."""
+    node = filled()
+    log = node.open()
+    log.write_snapshot()
+    log.append([setting(5)])
+    log.append([setting(6)])
+    log.close()
+    node.damage(FIRST, position=150)
+    log = node.open()
+    assert value_in(log.image) == 6
+    log.append([setting(7)])
+    log.close()
+    assert value_in(node.open().image) == 7
+
+
+def test_damage_behind_a_snapshot_ends_the_log_there() -> None:
+    """The state is that in front of it; what was cut is told, and its bytes are kept."""
+    node = filled()
+    node.damage(FIRST)
+    log = node.open()
+    assert value_in(log.image) == 3
+    assert any("bytes cut" in each for each in node.told)
+    assert node.names(".bytes")
+    log.append([setting(9)])
+    log.close()
+    assert value_in(node.open().image) == 9
+
+
+def test_a_snapshot_without_a_log_is_enough() -> None:
+    """The log goes on at its offset, as Kafka's does."""
+    node = filled()
+    log = node.open()
+    log.write_snapshot()
+    end = log.end_offset
+    log.close()
+    for each in node.names(".log") + node.names("index") + node.names(".snapshot"):
+        node.files.remove(f"{FOLDER}/{each}")
+    log = node.open()
+    assert value_in(log.image) == 4
+    assert log.end_offset > end
+    assert node.names(".log") == [f"{end:020}.log"]
+
+
+def test_a_state_that_cannot_be_proven_is_refused_untouched() -> None:
+    """Without the first segment and without a whole snapshot nothing is opened nor changed."""
+    node = Node(segment_bytes=2000, snapshot_bytes=2000, retention_bytes=3000)
+    log = node.open()
+    log.append([LEVEL])
+    for value in range(100):
+        log.append([setting(value)])
+        log.tidy()
+    log.close()
+    for each in node.names(".checkpoint"):
+        node.damage(each)
+    before = {each: node.files.open(f"{FOLDER}/{each}").size() for each in node.files.list(FOLDER)}
+    with pytest.raises(LostMetadataError, match=r"cannot be proven.*backup"):
+        node.open()
+    after = {each: node.files.open(f"{FOLDER}/{each}").size() for each in node.files.list(FOLDER)}
+    assert after == before
+
+
+def test_records_of_a_later_release_are_refused_untouched() -> None:
+    """The sentence says from which offset, and what to start instead."""
+    node = filled()
+    log = node.open()
+    end = log.end_offset
+    log.close()
+    builder = BatchBuilder()
+    builder.append(None, bytes([1, 99, 0]), timestamp=0)
+    batch = bytearray(builder.build())
+    stamp(memoryview(batch), base_offset=end, leader_epoch=5)
+    file = node.files.open(f"{FOLDER}/{FIRST}")
+    size = file.size()
+    file.write(size, bytes(batch))
+    file.close()
+    with pytest.raises(LostMetadataError, match=rf"offset {end} on.*release that wrote it"):
+        node.open()
+    assert node.files.open(f"{FOLDER}/{FIRST}").size() > size
+
+
+def test_a_quorum_of_several_is_refused() -> None:
+    """The voters that the files name are told."""
+    node = filled()
+    text = '{"clusterId":"","leaderId":2,"leaderEpoch":9,"votedId":-1,"appliedOffset":0,'
+    text += '"currentVoters":[{"voterId":1},{"voterId":2}],"data_version":0}'
+    write_whole(node.files, f"{FOLDER}/quorum-state", text.encode(), is_synced=True)
+    with pytest.raises(DirectoryError, match="voters 1, 2"):
+        node.open()
+
+
+def test_an_open_transaction_is_aborted_by_the_next_leader() -> None:
+    """Its records do not count, and the next ones do."""
+    node = filled()
+    log = node.open()
+    log.append([RecordToWrite(BeginTransactionRecord(), 0), setting(50)])
+    log.close()
+    log = node.open()
+    assert value_in(log.image) == 4
+    log.append([setting(60)])
+    assert value_in(log.image) == 60
+
+
+def test_a_device_that_refuses_leaves_the_state_as_it_was() -> None:
+    """The image is that in front of the append, and the next start agrees with it or has both."""
+    node = filled()
+    log = node.open()
+    node.files.faults.append(DiskFault(operation="sync"))
+    with pytest.raises(OSError, match=r".+"):
+        log.append([setting(20)])
+    assert value_in(log.image) == 4
+    with pytest.raises(OSError, match=r".+"):
+        log.append([setting(21)])
+    assert value_in(Node(node.files.crash(keep_unsynced=False)).open().image) == 4
+
+
+def test_an_empty_directory_becomes_a_log() -> None:
+    """With the id that the metadata log has in every cluster."""
+    node = Node()
+    node.open().close()
+    text = node.files.open(f"{DIRECTORY}/__cluster_metadata-0/partition.metadata").read(0, 100)
+    assert b"topic_id: AAAAAAAAAAAAAAAAAAAAAQ" in text
