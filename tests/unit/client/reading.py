@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import crc32c
+
 from tailrace.client import ClusterReader
 from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -25,6 +27,7 @@ from tailrace.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from tailrace.records import layout
 from tailrace.records.batch import stamp
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import build_end_marker
@@ -156,11 +159,15 @@ class ReadableLog:
     """Producer id, first and last offset of each aborted transaction."""
     open: dict[int, int] = field(default_factory=dict)
     """First offset of each open transaction, by producer id."""
+    start: int = 0
+    """The first offset that can be read."""
+    epoch: int = 0
+    """Leader epoch of what is written from now on."""
 
     @property
     def end(self) -> int:
         """The offset after the last record."""
-        return self.batches[-1][0] if self.batches else 0
+        return self.batches[-1][0] if self.batches else self.start
 
     def end_for(self, isolation: int) -> int:
         """The first offset that a reader does not get."""
@@ -181,28 +188,45 @@ class ReadableLog:
             builder.append(None, b"%d" % offset, timestamp=offset)
         if producer_id >= 0:
             self.open.setdefault(producer_id, first)
-        self._append(bytearray(builder.build()), count)
+        self.append(bytearray(builder.build()), count)
+
+    def write_some(self, count: int, left: list[int]) -> None:
+        """Append a batch of so many offsets, of which compaction has left these."""
+        builder = BatchBuilder()
+        for delta in left:
+            value = b"%d" % (self.end + delta)
+            builder.append(None, value, timestamp=0, offset_delta=delta)
+        data = bytearray(builder.build())
+        layout.LENGTH.pack_into(data, layout.LAST_OFFSET_DELTA_POSITION, count - 1)
+        crc = crc32c.crc32c(memoryview(data)[layout.ATTRIBUTES_POSITION :])
+        layout.CRC.pack_into(data, layout.CRC_POSITION, crc)
+        self.append(data, count)
 
     def finish(self, producer_id: int, *, is_commit: bool) -> None:
         """End a producer's transaction."""
         first = self.open.pop(producer_id)
         if not is_commit:
             self.aborted.append((producer_id, first, self.end))
-        self._append(
+        self.append(
             build_end_marker(
                 producer_id, 0, is_commit=is_commit, coordinator_epoch=0, timestamp=self.end
             ),
             1,
         )
 
-    def _append(self, data: bytearray, count: int) -> None:
-        stamp(memoryview(data), base_offset=self.end, leader_epoch=0)
+    def append(self, data: bytearray, count: int) -> None:
+        """Append a batch that takes so many offsets."""
+        stamp(memoryview(data), base_offset=self.end, leader_epoch=self.epoch)
         self.batches.append((self.end + count, bytes(data)))
+
+    def truncate(self, end: int) -> None:
+        """Lose all batches that have an offset from `end` on."""
+        self.batches = [each for each in self.batches if each[0] <= end]
 
     def data(self, offset: int, *, size_max: int, isolation: int) -> PartitionData:
         """Return a leader's answer: whole batches, at least one of them."""
         end = self.end_for(isolation)
-        if not 0 <= offset <= end:
+        if not self.start <= offset <= end:
             return PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         taken: list[bytes] = []
         behind = offset
@@ -213,6 +237,7 @@ class ReadableLog:
         return PartitionData(
             high_watermark=self.end,
             last_stable_offset=self.end_for(IsolationLevel.READ_COMMITTED),
+            log_start_offset=self.start,
             aborted_transactions=tuple(
                 AbortedTransaction(producer_id=producer_id, first_offset=first)
                 for producer_id, first, last in self.aborted

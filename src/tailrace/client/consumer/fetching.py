@@ -28,7 +28,7 @@ from tailrace.client.consumer.errors import (
 )
 from tailrace.client.consumer.fetch_session import FetchSession, SessionRequest, Wanted
 from tailrace.client.consumer.fetched import FetchedPart, cut_records
-from tailrace.client.consumer.metadata import ConsumerMetadata
+from tailrace.client.consumer.metadata import ConsumerMetadata, is_online
 from tailrace.client.consumer.metrics import ConsumerMetrics
 from tailrace.client.consumer.subscription import NO_NODE, Assigned, Leader, SubscriptionState
 from tailrace.client.nodes import DisconnectedError, Node, NodeError, Nodes, RequestOutcome
@@ -183,8 +183,10 @@ class Fetches:
 
     def _node_of(self, state: Assigned, now: float) -> int | None:
         if state.preferred_replica != NO_NODE:
-            if now < state.preferred_until and self._metadata.node(state.preferred_replica):
-                return state.preferred_replica
+            if now < state.preferred_until:
+                if is_online(self._metadata, state.partition, state.preferred_replica):
+                    return state.preferred_replica
+                self._metadata.request_update()
             state.preferred_replica = NO_NODE
         leader = self._metadata.leader(state.partition)
         if leader is None:

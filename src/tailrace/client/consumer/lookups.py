@@ -43,6 +43,7 @@ from tailrace.client.nodes import (
     UnsupportedVersionError,
 )
 from tailrace.model import NO_LEADER_EPOCH, TopicPartition
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -60,6 +61,9 @@ from tailrace.protocol.messages.offset_for_leader_epoch import (
 
 _SECOND_CONNECTION: Final = 1 << 30
 """Added to a node's id: a connection beside the one on which a Fetch waits at the broker."""
+
+_EPOCHS_SINCE: Final = 3
+"""First version of OffsetForLeaderEpoch that needs no right to administer the cluster."""
 
 _CONSUMER: Final = -1
 """The replica id of a consumer."""
@@ -180,11 +184,21 @@ class OffsetLookups:
         by_node: dict[int, list[Assigned]] = {}
         for state in self._due(Phase.AWAIT_VALIDATION, now):
             leader = self._leader_of(state.partition)
-            if leader is not None:
-                by_node.setdefault(leader.node_id, []).append(state)
+            if leader is None:
+                continue
+            if state.position is not None and leader.epoch < state.position.epoch:
+                # The metadata is older than the record: this leader may have been deposed.
+                self._metadata.request_update()
+                self._postpone(state)
+                continue
+            by_node.setdefault(leader.node_id, []).append(state)
         for node_id, states in by_node.items():
             node = self._ready(node_id, now)
             if node is None:
+                continue
+            if not _tells_epochs(self._nodes, node):
+                for state in states:
+                    state.validated()
                 continue
             topics: dict[str, list[OffsetForLeaderPartition]] = {}
             for state in states:
@@ -216,11 +230,6 @@ class OffsetLookups:
 
     def _validated(self, asked: Mapping[TopicPartition, int], outcome: RequestOutcome) -> None:
         states = self._still(asked, Phase.AWAIT_VALIDATION)
-        if isinstance(outcome, UnsupportedVersionError):
-            # A broker that is too old to be asked: Kafka's client reads on, too.
-            for state in states.values():
-                state.validated()
-            return
         if not isinstance(outcome, OffsetForLeaderEpochResponse):
             self._failed(states.values(), outcome)
             return
@@ -465,3 +474,11 @@ class OffsetLookups:
 
 _RETRY: Final = OffsetAndTimestamp(-1, -1)
 """Stands for no answer."""
+
+
+def _tells_epochs(nodes: Nodes, node: Node) -> bool:
+    """Whether a consumer may ask a node for epochs; if not, Kafka's consumer reads on too."""
+    try:
+        return nodes.version_of(node.id, ApiKey.OFFSET_FOR_LEADER_EPOCH) >= _EPOCHS_SINCE
+    except UnsupportedVersionError:
+        return False

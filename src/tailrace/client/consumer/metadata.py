@@ -349,6 +349,15 @@ def replica_racks(metadata: ConsumerMetadata, topic: TopicMetadata) -> tuple[fro
     )
 
 
+def is_online(metadata: ConsumerMetadata, partition: TopicPartition, node_id: int) -> bool:
+    """Whether a broker that has a replica of the partition can be read from."""
+    known = metadata.topics.get(partition.topic)
+    if known is None or not 0 <= partition.partition < len(known.partitions):
+        return False
+    is_offline = node_id in known.partitions[partition.partition].offline_replicas
+    return metadata.node(node_id) is not None and not is_offline
+
+
 _UNKNOWN = TopicMetadata(None, (), (), is_internal=False)
 
 

@@ -141,9 +141,13 @@ class Assigned:
         self._changed()
 
     def await_validation(self, leader: Leader) -> None:
-        """Have the new leader confirm the position, if there is an epoch to compare."""
+        """Have the new leader confirm the position, if there is an epoch to compare.
+
+        Only that leader says from now on which follower to fetch from.
+        """
         assert self.position is not None, "there is nothing to validate"
         self.position = self.position._replace(leader=leader)
+        self.preferred_replica = NO_NODE
         if NO_LEADER_EPOCH not in {self.position.epoch, leader.epoch}:
             self.phase = Phase.AWAIT_VALIDATION
             self._changed()
@@ -197,6 +201,8 @@ class SubscriptionState:
         self.pattern: re.Pattern[str] | str | None = None
         """A regular expression that is matched here, or the text of one for the broker."""
         self.assigned: dict[TopicPartition, Assigned] = {}
+        self._first_version = 0
+        """A version that no partition has had that was given back: it may come again."""
 
     @property
     def is_by_group(self) -> bool:
@@ -226,10 +232,15 @@ class SubscriptionState:
     def take_over(self, partitions: Collection[TopicPartition]) -> None:
         """Have exactly these partitions; those that were assigned before keep their state."""
         before = self.assigned
-        self.assigned = {each: before.get(each) or Assigned(each) for each in partitions}
+        self._first_version = 1 + max(
+            self._first_version, *(each.version for each in before.values()), 0
+        )
+        self.assigned = {
+            each: before.get(each) or Assigned(each, version=self._first_version)
+            for each in partitions
+        }
         for each, state in before.items():
             if each not in self.assigned:
-                state.version += 1
                 state.drop_parts()
 
     def of(self, partition: TopicPartition) -> Assigned:
