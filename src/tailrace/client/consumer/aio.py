@@ -258,8 +258,9 @@ class AsyncConsumer(BaseConsumer):
 
     async def close(self, timeout: float = CLOSE_S) -> None:
         """See `Consumer.close`."""
+        deadline = self._deadline(timeout)
         try:
-            await self._run(self._group.close(self._clock() + timeout, self._woken))
+            await self._run(self._group.close(deadline, self._woken))
         finally:
             with self._engine.lock:
                 self._engine.begin_close()

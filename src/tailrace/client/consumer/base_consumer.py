@@ -14,8 +14,13 @@ from math import inf
 from tailrace.client.consumer.arguments import (
     Partitions,
     all_partitions,
+    hook_of,
     names_of,
+    offset_of,
+    partition_of,
     partitions_of,
+    pattern_of,
+    timeout_of,
 )
 from tailrace.client.consumer.engine import ConsumerEngine
 from tailrace.client.consumer.errors import ConcurrentCallError, SubscriptionError
@@ -29,6 +34,7 @@ from tailrace.client.consumer.statistics import lags_of, statistics_of
 from tailrace.client.consumer.subscription import EARLIEST, LATEST, ResetPolicy
 from tailrace.client.consumer.work import Ahead, Work
 from tailrace.client.producer.transactions.requests import ConsumerGroupMetadata
+from tailrace.errors import kind_of
 from tailrace.model import TopicPartition
 
 
@@ -81,25 +87,28 @@ class BaseConsumer:
         The hooks are called with a list of partitions inside of `poll`; see `RebalanceHooks`.
 
         Raises:
-            SubscriptionError: no group.id, no topic, or `assign` was called before.
-            TypeError: topics is no name and no list of names.
+            SubscriptionError: no group.id, no topic, no regular expression, or `assign` was called
+                before.
+            TypeError: an argument is of a wrong type.
         """
         engine = self._engine
         if (topics is None) == (pattern is None):
             raise SubscriptionError("subscribe to topics, or to a pattern: give one of the two")
-        names = frozenset[str]()
-        if topics is not None:
-            names = names_of(topics)
-            if not names:
-                raise SubscriptionError("subscribe needs a topic; unsubscribe reads nothing")
+        names = frozenset[str]() if topics is None else names_of(topics)
+        if pattern is not None:
+            is_of_broker = engine.config.group_protocol == "consumer"
+            pattern = pattern_of(pattern, is_of_broker=is_of_broker)
+        hooks = RebalanceHooks(
+            on_assigned=hook_of(on_assigned, "on_assigned"),
+            on_revoked=hook_of(on_revoked, "on_revoked"),
+            on_lost=hook_of(on_lost, "on_lost"),
+        )
         if engine.config.group_id is None:
             raise SubscriptionError(
                 "subscribe needs a group that assigns partitions: set group.id, or call assign"
             )
         with self._changing():
-            self._work.hooks = RebalanceHooks(
-                on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
-            )
+            self._work.hooks = hooks
             if pattern is None:
                 engine.subscription.subscribe(names)
             else:
@@ -114,9 +123,11 @@ class BaseConsumer:
 
         Raises:
             SubscriptionError: `subscribe` was called before; call `unsubscribe` first.
+            TypeError: partitions is none, and has none.
         """
+        places = partitions_of(partitions)
         with self._changing():
-            self._engine.subscription.assign(partitions_of(partitions))
+            self._engine.subscription.assign(places)
             self._work.ahead.keep(set(self._engine.subscription.assigned))
             self._engine.subscription_changed(self._clock())
 
@@ -138,16 +149,16 @@ class BaseConsumer:
 
         Raises:
             SubscriptionError: the partition is not assigned.
+            TypeError: an argument is of a wrong type.
             ValueError: the offset is negative.
         """
-        number, epoch = (offset, -1) if isinstance(offset, int) else tuple(offset)[:2]  # type: ignore[arg-type]
-        if number < 0:
+        place, target = partition_of(partition), offset_of(offset, what="offset")
+        if target.offset < 0:
             raise ValueError(
-                f"offset {number} is negative; seek_to_beginning and seek_to_end exist"
+                f"offset {target.offset} is negative; seek_to_beginning and seek_to_end exist"
             )
         with self._changing():
-            [place] = partitions_of(partition)
-            self._engine.seek(place, number, epoch)
+            self._engine.seek(place, target.offset, target.leader_epoch)
             self._work.ahead.drop({place})
 
     def seek_to_beginning(self, *partitions: Partitions) -> None:
@@ -160,15 +171,16 @@ class BaseConsumer:
 
     def pause(self, *partitions: Partitions) -> None:
         """Return no records of these partitions until `resume`; they stay assigned."""
+        places = all_partitions(partitions)
         with self._changing():
-            places = all_partitions(partitions)
             self._engine.subscription.set_paused(places, is_paused=True)
             self._work.ahead.put_back(set(places))
 
     def resume(self, *partitions: Partitions) -> None:
         """Return records of paused partitions again."""
+        places = all_partitions(partitions)
         with self._changing():
-            self._engine.subscription.set_paused(all_partitions(partitions), is_paused=False)
+            self._engine.subscription.set_paused(places, is_paused=False)
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that are paused."""
@@ -187,6 +199,8 @@ class BaseConsumer:
 
     def enforce_rebalance(self, reason: str = "the program asked for it") -> None:
         """Have the group distribute its partitions anew, in the next calls of `poll`."""
+        if not isinstance(reason, str):
+            raise TypeError(f"reason is {kind_of(reason)}; give a str")
         with self._changing():
             self._group.group_for("enforce_rebalance").request_rejoin(reason, self._clock())
 
@@ -228,7 +242,7 @@ class BaseConsumer:
             if is_poll:
                 return inf
             timeout = self._engine.config.default_api_timeout_ms / 1000
-        return self._clock() + timeout
+        return self._clock() + timeout_of(timeout)
 
     @contextmanager
     def _reading(self, reader: object) -> Iterator[None]:
@@ -246,8 +260,9 @@ class BaseConsumer:
             self._reader = before
 
     def _reset(self, partitions: tuple[Partitions, ...], policy: ResetPolicy) -> None:
+        given = all_partitions(partitions)
         with self._changing():
-            places = all_partitions(partitions) or tuple(self._engine.subscription.assigned)
+            places = given or tuple(self._engine.subscription.assigned)
             for state in [self._engine.subscription.of(each) for each in places]:
                 state.await_reset(policy)
             self._work.ahead.drop(set(places))

@@ -32,7 +32,7 @@ class Cluster:
         self._nodes = nodes
         self._clock = clock
         self.errors: list[Exception] = []
-        """Refused logins; the next poll of the caller raises them."""
+        """The refused login, if there is one; the next call that waits raises it."""
         self._listings: list[tuple[Pending[Mapping[str, tuple[PartitionInfo, ...]]], bool]] = []
 
     def list_topics(self) -> Pending[Mapping[str, tuple[PartitionInfo, ...]]]:
@@ -73,7 +73,7 @@ class Cluster:
         if all(self._nodes.failure(each.id) is not None for each in nodes):
             error = self._nodes.login_error(nodes)
             if error is not None:
-                self.errors.append(consumer_error(error))
+                self.errors[:] = [consumer_error(error)]
             self._metadata.no_node(now)
         return None
 

@@ -230,8 +230,9 @@ class Consumer(BaseConsumer):
         does nothing.
         """
         self._driver.check_not_interrupted()
+        deadline = self._deadline(timeout)
         try:
-            self._run(self._group.close(self._clock() + timeout, self._woken))
+            self._run(self._group.close(deadline, self._woken))
         finally:
             with self._engine.lock:
                 self._driver.stop()

@@ -7,10 +7,16 @@ from tailrace.client.consumer.arguments import (
     all_partitions,
     partition_of,
     partitions_of,
+    topic_of,
 )
 from tailrace.client.consumer.cluster import describe_wait
 from tailrace.client.consumer.engine import ConsumerEngine
-from tailrace.client.consumer.errors import ConsumerTimeoutError, UnknownTopicError
+from tailrace.client.consumer.errors import (
+    ConsumerTimeoutError,
+    InvalidTopicNameError,
+    TopicAuthorizationError,
+    UnknownTopicError,
+)
 from tailrace.client.consumer.pending import Pending, T
 from tailrace.client.consumer.records import OffsetAndTimestamp, PartitionInfo
 from tailrace.client.consumer.statistics import lags_of
@@ -20,6 +26,9 @@ from tailrace.client.consumer.work import Work
 from tailrace.errors import kind_of
 from tailrace.model import SpecialTimestamp, TopicPartition
 from tailrace.protocol.errors import ErrorCode
+
+_LASTING = (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION)
+"""Codes of a topic in Metadata that do not change by waiting."""
 
 
 class OffsetCalls:
@@ -32,7 +41,7 @@ class OffsetCalls:
         """The offset of the next record that is returned."""
         engine = self._work.engine
         engine.check_open()
-        [place] = partitions_of(partition)
+        place = partition_of(partition)
         state = engine.subscription.of(place)
         self._work.ahead.put_back((place,))
 
@@ -63,6 +72,11 @@ class OffsetCalls:
             TypeError: a partition is none, or a timestamp is no number.
         """
         self._work.engine.check_open()
+        if not isinstance(timestamps, Mapping):
+            raise TypeError(
+                f"timestamps is {kind_of(timestamps)}; give a mapping of partitions to ms since "
+                "1970"
+            )
         asked = dict(zip(map(partition_of, timestamps), timestamps.values(), strict=True))
         for partition, timestamp in asked.items():
             if not isinstance(timestamp, int):
@@ -118,22 +132,32 @@ class OffsetCalls:
         """The partitions of a topic."""
         engine = self._work.engine
         engine.check_open()
-        metadata = engine.metadata
+        metadata, refused = engine.metadata, engine.cluster.errors
+        topic = topic_of(topic)
         metadata.add_guest(topic)
         try:
 
-            def is_known() -> bool:
+            def is_told() -> bool:
                 known = metadata.topics.get(topic)
-                return known is not None and not known.error
+                return bool(refused) or (known is not None and known.error in _LASTING)
 
-            if not is_known() and not (yield Wait(is_known, deadline)):
-                engine.check_open()
-                known = metadata.topics.get(topic)
-                why = describe_wait(metadata, topic)
-                if known is not None and known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if not is_told():
+                yield Wait(is_told, deadline)
+            known = metadata.topics.get(topic)
+            if known is not None and not known.error:
+                return list(known.partitions)
+            engine.check_open()
+            if refused:
+                raise refused.pop()
+            why = describe_wait(metadata, topic)
+            match None if known is None else known.error:
+                case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    raise TopicAuthorizationError(frozenset({topic}))
+                case ErrorCode.INVALID_TOPIC_EXCEPTION:
+                    raise InvalidTopicNameError(frozenset({topic}))
+                case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise UnknownTopicError(f"topic {topic!r} does not exist ({why})")
-                raise ConsumerTimeoutError(why)
-            return list(metadata.topics[topic].partitions)
+            raise ConsumerTimeoutError(why)
         finally:
             metadata.remove_guest(topic)
 
@@ -154,13 +178,17 @@ def steps_of_pending(
     """The value of a pending call.
 
     Raises:
+        ConsumerAuthenticationError: no broker takes the login.
         ConsumerTimeoutError: at the deadline.
     """
+    refused = engine.cluster.errors
     try:
         if not pending.is_done:
-            yield Wait(lambda: pending.is_done, deadline)
+            yield Wait(lambda: pending.is_done or bool(refused), deadline)
         if not pending.is_done:
             engine.check_open()
+            if refused:
+                raise refused.pop()
             raise ConsumerTimeoutError(f"{about}: not known in time: {pending.reason}")
         return pending.result()
     finally:

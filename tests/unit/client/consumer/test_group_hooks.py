@@ -10,7 +10,7 @@ import pytest
 from tailrace.client.producer.transactions.requests import OffsetAndMetadata
 from tailrace.model import TopicPartition
 from tailrace.testing import Outside
-from tests.unit.client.consumer.stage import T0, on_stage, read, values
+from tests.unit.client.consumer.stage import T0, T1, on_stage, read, values
 from tests.unit.client.consumer.test_groups import BOTH, QUICK, member
 
 
@@ -148,3 +148,107 @@ async def test_a_hook_that_is_cancelled_does_not_hinder_the_assignment(
             assert begun == [[T0]]
             assert consumer.assignment() == {T0}
             assert values(await read(consumer, 3)) == [0, 1, 2]
+
+
+@BOTH
+async def test_partitions_are_not_read_before_on_assigned_has_ended(
+    outside: Outside, protocol: str
+) -> None:
+    """While the hook waits, no position is looked up and nothing is fetched."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.fill(3)
+        async with member(stage, protocol) as consumer:
+            seen: list[object] = []
+
+            async def assigned(_: list[TopicPartition]) -> None:
+                await outside.pass_time(3)
+                [partition] = consumer.statistics().partitions.values()
+                seen.append((partition.position, consumer.metrics()["fetch-total"]))
+
+            consumer.subscribe("t", on_assigned=assigned)
+            assert values(await read(consumer, 3)) == [0, 1, 2]
+            assert seen == [(None, 0)]
+
+
+@BOTH
+async def test_nothing_is_fetched_while_partitions_are_given_back(
+    outside: Outside, protocol: str
+) -> None:
+    """A hook that waits has no request sent for what goes, and nothing of it is returned later."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.fill(3)
+        counts: list[float] = []
+        async with member(stage, protocol) as consumer:
+
+            async def revoked(_: list[TopicPartition]) -> None:
+                await outside.pass_time(1)
+                counts.append(consumer.metrics()["fetch-total"])
+                await stage.fill(2, start=3)
+                await outside.pass_time(3)
+                counts.append(consumer.metrics()["fetch-total"])
+
+            consumer.subscribe("t", on_revoked=revoked)
+            await read(consumer, 3)
+            await consumer.unsubscribe()
+            assert counts[0] == counts[1]
+            assert consumer.statistics().partitions == {}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"protocol": "classic", "partition_assignment_strategy": "cooperative-sticky"},
+        {"protocol": "consumer"},
+    ],
+    ids=["cooperative", "consumer"],
+)
+async def test_a_cooperative_member_reads_on_while_the_group_rebalances(
+    outside: Outside, settings: dict[str, Any]
+) -> None:
+    """The partition that stays is neither revoked nor read twice, and gives records meanwhile."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic(partitions=2)
+        gone: list[TopicPartition] = []
+        first, second = member(stage, **settings), member(stage, **settings)
+        first.subscribe("t", on_revoked=gone.extend, on_lost=gone.extend)
+        while len(first.assignment()) < 2:
+            await first.poll(0.2)
+        second.subscribe("t")
+        found: dict[TopicPartition, list[int]] = {T0: [], T1: []}
+        written = 0
+        while not second.assignment() or len(first.assignment()) > 1:
+            for each in (T0, T1):
+                await stage.fill(1, partition=each.partition, start=written)
+            written += 1
+            for record in await first.poll(0.2):
+                found[record.topic_partition].append(int(record.value))
+            await second.poll(0.1)
+        [stays] = first.assignment()
+        assert gone == [each for each in (T0, T1) if each != stays]
+        while len(found[stays]) < written:
+            for record in await first.poll(5):
+                found[record.topic_partition].append(int(record.value))
+        assert found[stays] == list(range(written))
+        await first.close()
+        await second.close()
+
+
+@BOTH
+@pytest.mark.parametrize("seconds", [0, 3])
+async def test_close_ends_in_time_without_a_coordinator(
+    outside: Outside, protocol: str, seconds: int
+) -> None:
+    """Neither a commit nor LeaveGroup that is not answered holds it longer than it was given."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.fill(3)
+        consumer = member(stage, protocol)
+        consumer.subscribe("t")
+        await read(consumer, 3)
+        outside.network.delay_s = 1000
+        start = outside.loop.time()
+        await consumer.close(seconds)
+        assert outside.loop.time() - start <= seconds + 0.1
+        outside.network.delay_s = 0

@@ -1,6 +1,7 @@
 """Answers that lie: records with changed bytes, and partitions that nobody asked for."""
 
 import random
+from uuid import UUID
 
 import crc32c
 import pytest
@@ -101,3 +102,29 @@ def test_a_session_that_the_broker_has_lost_begins_anew() -> None:
     assert not session.is_answer(lost, [])
     plan = session.plan({T0: Wanted(NO_UUID, 0, -1, 100)})
     assert (plan.session_id, plan.session_epoch, len(plan.topics)) == (0, 0, 1)
+
+
+def test_a_session_forgets_topics_by_the_ids_that_it_knows() -> None:
+    """A partition that goes is forgotten with its id, and one whose topic was made anew as well."""
+    old, new = UUID(int=1), UUID(int=2)
+    session = FetchSession()
+    session.plan({T0: Wanted(old, 0, -1, 100), T1: Wanted(old, 0, -1, 100)})
+    assert session.is_answer(FetchResponse(session_id=7), [T0, T1])
+    plan = session.plan({T0: Wanted(new, 0, -1, 100)})
+    assert [(each.topic_id, each.partitions) for each in plan.forgotten] == [(old, (0, 1))]
+    assert [each.topic_id for each in plan.topics] == [new]
+    assert session.is_answer(FetchResponse(session_id=7), [])
+    assert session.plan({T0: Wanted(new, 0, -1, 100)})[2:4] == ((), ())
+
+
+def test_a_session_begins_anew_when_ids_come_or_go() -> None:
+    """A session has names or ids, never both: a full request replaces it, with all partitions."""
+    named, known = Wanted(NO_UUID, 0, -1, 100), Wanted(UUID(int=1), 0, -1, 100)
+    session = FetchSession()
+    for wanted in (named, known, named):
+        plan = session.plan({T0: wanted})
+        assert (plan.session_epoch, plan.has_ids) == (0, wanted is known)
+        assert [len(each.partitions) for each in plan.topics] == [1]
+        assert session.is_answer(FetchResponse(session_id=7), [T0])
+    plan = session.plan({T0: named, T1: known})
+    assert not plan.has_ids
