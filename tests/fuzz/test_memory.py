@@ -23,6 +23,9 @@ from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import Codec, TopicPartition
 from tailrace.offline.journal import FILE as JOURNAL
 from tailrace.offline.journal import read_journal
+from tailrace.protocol.apis import APIS, ApiKey
+from tailrace.protocol.errors import TooManyPartsError
+from tailrace.protocol.frames import RESPONSE_PARTS_MAX, decode_response
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records
@@ -194,6 +197,52 @@ def test_a_bomb_that_a_broker_sends_to_a_consumer_stops_at_the_limit(
     assert part.error is None
     peak, _ = cost(lambda: read(part), refusal=DamagedRecordsError)
     assert peak < 3 * OUTPUT_SIZE_MAX
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda part: RowReader().next_rows(part, 0, 500),
+        lambda part: Collector().append(part, 0),
+    ],
+    ids=["rows", "columns"],
+)
+def test_a_count_that_a_broker_claims_is_not_believed(
+    read: Callable[[FetchedPart], object],
+) -> None:
+    """A fetched batch of some bytes with 2147483647 records is damage, and takes no room."""
+    part = FetchedPart(TopicPartition("t", 0), offset=0)
+    cut_records(part, claiming(INT32_MAX).view, place="here", aborted=())
+    peak, growth = cost(lambda: read(part), refusal=DamagedRecordsError)
+    assert peak < MIB
+    assert growth < 32 * MIB
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_answer_of_more_parts_than_a_cluster_has_is_refused(*, nested: bool) -> None:
+    """Three bytes could become an object of 70: the parts of a response are counted, at any depth.
+
+    Without the limit a frame of 100 MiB would take 2 GiB.
+    """
+    count = RESPONSE_PARTS_MAX + 1
+    if nested:
+        # One topic, whose partitions are of 27 bytes.
+        parts = b"\x02\x01" + _uvarint(count + 1) + bytes(27 * count) + b"\x00\x00"
+    else:
+        parts = _uvarint(count + 1) + b"\x01\x01\x00" * count + b"\x00"
+    frame = memoryview(bytes(4) + b"\x00" + bytes(4) + parts)
+    api = APIS[ApiKey.LIST_OFFSETS]
+    peak, growth = cost(lambda: decode_response(api, 7, frame), refusal=TooManyPartsError)
+    assert peak < 2 * MIB
+    assert growth < 32 * MIB
+
+
+def _uvarint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
 
 
 def test_a_wrapper_of_an_older_format_stops_at_the_limit() -> None:

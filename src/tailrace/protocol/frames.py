@@ -24,7 +24,7 @@ from tailrace.protocol import codec
 from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError, UnencodableMessageError
 from tailrace.protocol.fields import Buffer, Message, Records
-from tailrace.protocol.primitives import read_tagged
+from tailrace.protocol.primitives import UNLIMITED_PARTS, read_tagged
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", Buffer, Records)
@@ -38,6 +38,12 @@ REQUEST_PARTS_MAX = 100_000
 Each becomes an object of some 250 bytes, so this is 25 MB, whatever the frame's size. Apache Kafka
 makes as many as the bytes hold. A client names each partition of a broker once: the largest
 clusters that run have 200,000 partitions, on a hundred brokers, and a topic here has 10,000."""
+
+RESPONSE_PARTS_MAX = 2_000_000
+"""Most elements that the arrays of a response may have together, outside of tagged fields.
+
+Metadata of 200,000 partitions has 1.4 million: each with three replicas, all of them in sync. Of
+three bytes a broker could make an object of 70, and 2 GB of a frame; so it is some 200 MB."""
 
 SIZE_BYTES = 4
 """Bytes of the size in front of each frame."""
@@ -124,13 +130,21 @@ def _skip_tags(frame: memoryview, position: int) -> int:
         ) from None
 
 
-def decode_body(message: type[M], version: int, frame: memoryview, *, position: int) -> M:
+def decode_body(
+    message: type[M],
+    version: int,
+    frame: memoryview,
+    *,
+    position: int,
+    parts_max: int = UNLIMITED_PARTS,
+) -> M:
     """The body of a frame, which must end with it; records are views of the frame.
 
     Raises:
         MalformedMessageError: the bytes are not this message, or more follow.
+        TooManyPartsError: its arrays have more than `parts_max` elements together.
     """
-    found, end = codec.decode(message, version, frame, position=position)
+    found, end = codec.decode(message, version, frame, position=position, parts_max=parts_max)
     if end != len(frame):
         raise MalformedMessageError(
             f"{message.__name__} v{version} ends here, {len(frame) - end} bytes follow",
@@ -251,6 +265,7 @@ def decode_response(api: Api, version: int, frame: memoryview) -> Message:
 
     Raises:
         MalformedMessageError: the bytes are not that response.
+        TooManyPartsError: its arrays have more than RESPONSE_PARTS_MAX elements together.
     """
     read_correlation_id(frame)
     position = _SIZE.size
@@ -260,7 +275,9 @@ def decode_response(api: Api, version: int, frame: memoryview) -> Message:
         (code,) = _ERROR_CODE.unpack_from(frame, position)
         if code == ErrorCode.UNSUPPORTED_VERSION:
             return _unsupported_version(frame, position)
-    return decode_body(api.response, version, frame, position=position)
+    return decode_body(
+        api.response, version, frame, position=position, parts_max=RESPONSE_PARTS_MAX
+    )
 
 
 def _unsupported_version(frame: memoryview, position: int) -> Message:
