@@ -178,7 +178,7 @@ def describe_acls(call: Call, matching: AclFilter | None = None) -> Steps[tuple[
         UnsupportedBrokerError: the broker lacks the API (before Kafka 2.0).
         OperationTimeoutError: no answer within the time limit.
     """
-    wanted = matching or AclFilter()
+    [wanted] = all_of(AclFilter, [matching or AclFilter()], what="matching")
     asked = DescribeAclsRequest(
         resource_type_filter=wanted.resource,
         resource_name_filter=wanted.name,

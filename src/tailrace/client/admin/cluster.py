@@ -10,7 +10,7 @@ from enum import IntEnum
 from uuid import UUID
 
 from tailrace.client.admin.acls import AclOperation, operations_in
-from tailrace.client.admin.items import Question, ask_one, for_each
+from tailrace.client.admin.items import Question, ask_one, check_kinds, for_each, values_in
 from tailrace.client.admin.outcomes import IncompleteAnswerError, Outcomes
 from tailrace.client.errors import UnsupportedBrokerError, error_for
 from tailrace.client.routes import ANY, CONTROLLER
@@ -280,6 +280,7 @@ def update_features(
     Raises:
         ValueError: `updates` is empty, a name is empty, or a level below 1 is an upgrade.
     """
+    check_kinds(values_in(updates, what="updates"), (FeatureUpdate,), what="updates")
     if not updates:
         raise ValueError("updates is empty; name a feature")
     for name, update in updates.items():

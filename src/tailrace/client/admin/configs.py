@@ -277,8 +277,11 @@ def _changes(
             )
             for name, value in given.items()
         ]
-    for each in changes:
-        assert isinstance(each, tuple), "a mapping has become changes"
+    for each in many(changes, what=f"the changes of {resource}"):
+        if not isinstance(each, ConfigChange):
+            raise TypeError(
+                f"the changes of {resource} have {kind_of(each)}; each has to be a ConfigChange"
+            )
         name, value, operation = each
         # Names of loggers may have underscores.
         dotted = name if resource.type == BROKER_LOGGER else name.replace("_", ".")

@@ -12,13 +12,21 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.client.admin.groups import NoSuchGroupError
-from tailrace.client.admin.items import Question, ask_one, by_topic, for_each
+from tailrace.client.admin.items import (
+    Question,
+    ask_one,
+    by_topic,
+    for_each,
+    name_in,
+    partition_values_in,
+    partitions_in,
+)
 from tailrace.client.admin.offsets import CommittedOffset, FoundOffset, OffsetAt, find_offsets
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.errors import RemoteRetriableError, error_for
 from tailrace.client.routes import group_coordinator
 from tailrace.client.steps import Call, Steps
-from tailrace.errors import TailraceError
+from tailrace.errors import TailraceError, kind_of
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.offset_commit import (
@@ -72,7 +80,8 @@ def list_group_offsets(
         RemoteFatalError: the coordinator refuses: GROUP_AUTHORIZATION_FAILED.
         OperationTimeoutError: no answer within the time limit.
     """
-    wanted = None if partitions is None else {TopicPartition(*each) for each in partitions}
+    name_in(group, what="group")
+    wanted = None if partitions is None else set(partitions_in(partitions))
     chosen = None if wanted is None else by_topic(wanted)
     asked = OffsetFetchRequest(
         group_id=group,
@@ -129,11 +138,13 @@ def alter_group_offsets(
     A group with members refuses with UNKNOWN_MEMBER_ID. Repeated after a lost connection: a second
     request commits the same again.
     """
+    name_in(group, what="group")
+    given: dict[TopicPartition, int | CommittedOffset] = partition_values_in(
+        offsets, what="offsets", kinds=(int, CommittedOffset)
+    )
     wanted = {
-        TopicPartition(*each): offset
-        if isinstance(offset, CommittedOffset)
-        else CommittedOffset(offset=offset)
-        for each, offset in offsets.items()
+        each: offset if isinstance(offset, CommittedOffset) else CommittedOffset(offset=offset)
+        for each, offset in given.items()
     }
 
     def request(batch: Sequence[TopicPartition]) -> OffsetCommitRequest:
@@ -177,6 +188,8 @@ def delete_group_offsets(
     A partition that members of the group read has GROUP_SUBSCRIBED_TO_TOPIC; if there is no such
     group, each has a NoSuchGroupError. Repeated after a lost connection.
     """
+    name_in(group, what="group")
+    places = partitions_in(partitions)
 
     def request(batch: Sequence[TopicPartition]) -> OffsetDeleteRequest:
         return OffsetDeleteRequest(
@@ -216,7 +229,7 @@ def delete_group_offsets(
         response=OffsetDeleteResponse,
         read=read,
     )
-    return (yield from for_each(call, [TopicPartition(*each) for each in partitions], question))
+    return (yield from for_each(call, places, question))
 
 
 def reset_group_offsets(
@@ -235,8 +248,11 @@ def reset_group_offsets(
 
     Raises: as `list_group_offsets`.
     """
+    places = partitions_in(partitions)
+    if not isinstance(to, OffsetAt):
+        raise TypeError(f"to is {kind_of(to)}; give an OffsetAt")
     committed = (yield from list_group_offsets(call, group)).results()
-    found = yield from find_offsets(call, partitions, at=to, committed=committed)
+    found = yield from find_offsets(call, places, at=to, committed=committed)
     resets = {each: OffsetReset(committed.get(each), at) for each, at in found.succeeded.items()}
     outcomes: dict[TopicPartition, OffsetReset | TailraceError] = {**found.errors, **resets}
     if not validate_only:

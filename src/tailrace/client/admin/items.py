@@ -13,7 +13,7 @@ cannot have got it. All other requests may be repeated after a lost connection.
 Not here: what the requests mean; see the modules of the operations.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -168,6 +168,75 @@ def names(items: object, *, what: str) -> list[str]:
         TypeError: one is no str, or the call has no list.
     """
     return all_of(str, items, what=what)
+
+
+def name_in(given: object, *, what: str) -> str:
+    """The one name in a call.
+
+    Raises:
+        TypeError: it is no str.
+    """
+    if not isinstance(given, str):
+        raise TypeError(f"{what} is {kind_of(given)} ({given!r}); give its name as a str")
+    return given
+
+
+def partitions_in(items: object, *, what: str = "partitions") -> list[TopicPartition]:
+    """The partitions in a call; a tuple of a topic and a number is one.
+
+    Raises:
+        TypeError: one is something else, or the call has no list.
+    """
+    if _is_partition(items):
+        raise TypeError(f"{what} is one partition ({items!r}); give a list of partitions")
+    found = many(items, what=what)
+    for each in found:
+        if not _is_partition(each):
+            raise TypeError(
+                f"{what} has {kind_of(each)} ({each!r}); give TopicPartition(topic, number)"
+            )
+    return [TopicPartition(*each) for each in found]  # type: ignore[misc]
+
+
+def values_in(given: Mapping[K, V], *, what: str) -> Mapping[K, V]:
+    """The items of a call with a value for each.
+
+    Raises:
+        TypeError: it is no mapping.
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{what} is {kind_of(given)}; give a mapping with a value for each item")
+    return given
+
+
+def partition_values_in(
+    given: Mapping[TopicPartition, V], *, what: str, kinds: tuple[type, ...] = (object,)
+) -> dict[TopicPartition, V]:
+    """The partitions of a call with a value for each, which is of one of these classes.
+
+    Raises:
+        TypeError: it is no mapping, or a partition or a value is something else.
+    """
+    places = partitions_in(values_in(given, what=what), what=what)
+    check_kinds(given, kinds, what=what)
+    return dict(zip(places, given.values(), strict=True))
+
+
+def check_kinds(given: Mapping[K, V], kinds: tuple[type, ...], *, what: str) -> None:
+    """Raise a TypeError if a value is of none of these classes."""
+    for item, value in given.items():
+        if not isinstance(value, kinds):
+            wanted = " or ".join(each.__name__ for each in kinds)
+            raise TypeError(f"{what} has {kind_of(value)} for {item!r}; give {wanted}")
+
+
+def _is_partition(given: object) -> bool:
+    return (
+        isinstance(given, tuple)
+        and len(given) == 2
+        and isinstance(given[0], str)
+        and isinstance(given[1], int)
+    )
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

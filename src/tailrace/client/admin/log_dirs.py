@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailrace.client.admin.cluster import brokers_of
-from tailrace.client.admin.items import Question, by_topic, for_each
+from tailrace.client.admin.items import Question, all_of, by_topic, for_each, values_in
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.errors import error_for
 from tailrace.client.routes import broker
@@ -97,7 +97,9 @@ def describe_log_dirs(
 
     Repeated after a lost connection.
     """
-    wanted = (yield from brokers_of(call)) if brokers is None else list(brokers)
+    wanted = (
+        (yield from brokers_of(call)) if brokers is None else all_of(int, brokers, what="brokers")
+    )
     return (yield from _describe(call, wanted, partitions=None))
 
 
@@ -133,7 +135,7 @@ def alter_replica_log_dirs(
     Done when the broker has begun; `describe_replica_log_dirs` shows how far it is. A broker that
     has no such replica puts it there when it gets one. Repeated after a lost connection.
     """
-    wanted = {Replica(*each): path for each, path in moves.items()}
+    wanted = {Replica(*each): path for each, path in values_in(moves, what="moves").items()}
 
     def request(batch: Sequence[Replica]) -> AlterReplicaLogDirsRequest:
         by_path: dict[str, list[TopicPartition]] = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, assert_never
 
-from tailrace.client.admin.items import Question, by_topic, for_each
+from tailrace.client.admin.items import Question, by_topic, for_each, partition_values_in
 from tailrace.client.admin.outcomes import IncompleteAnswerError, Outcomes
 from tailrace.client.errors import error_for
 from tailrace.client.routes import leader
@@ -110,7 +110,9 @@ def list_offsets(
 
     With READ_COMMITTED a log ends at its last stable offset. Repeated after a lost connection.
     """
-    wanted = {TopicPartition(*each): timestamp for each, timestamp in questions.items()}
+    wanted: dict[TopicPartition, int] = partition_values_in(
+        questions, what="questions", kinds=(int,)
+    )
     found: dict[TopicPartition, ListedOffset | TailraceError] = {}
     by_version: dict[int, list[TopicPartition]] = {}
     for partition, timestamp in wanted.items():

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tailrace.client.admin.items import Question, ask_one, for_each
+from tailrace.client.admin.items import Question, all_of, ask_one, check_kinds, for_each, values_in
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.errors import error_for
 from tailrace.client.routes import ANY
@@ -74,7 +74,10 @@ def describe_client_quotas(
         OperationTimeoutError: no answer within the time limit.
     """
     asked = DescribeClientQuotasRequest(
-        components=tuple(_component(kind, name) for kind, name in (matching or {}).items()),
+        components=tuple(
+            _component(kind, name)
+            for kind, name in values_in(matching or {}, what="matching").items()
+        ),
         strict=is_strict,
     )
 
@@ -111,7 +114,12 @@ def alter_client_quotas(
 
     With `validate_only` the changes are checked and nothing changes. Repeated after a lost
     connection: a second request sets the same again.
+
+    Raises:
+        TypeError: `changes` is no mapping of `QuotaEntity` to values by name.
     """
+    all_of(QuotaEntity, values_in(changes, what="changes"), what="changes")
+    check_kinds(changes, (Mapping,), what="changes")
 
     def request(batch: Sequence[QuotaEntity]) -> AlterClientQuotasRequest:
         return AlterClientQuotasRequest(

@@ -8,7 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from tailrace.client.admin.items import Question, ask_one, by_topic, for_each
+from tailrace.client.admin.items import (
+    Question,
+    ask_one,
+    by_topic,
+    for_each,
+    partition_values_in,
+    partitions_in,
+)
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.errors import error_for
 from tailrace.client.routes import CONTROLLER
@@ -70,7 +77,7 @@ def elect_leaders(
         RemoteFatalError: the controller refuses all of it.
         OperationTimeoutError: no answer within the time limit.
     """
-    wanted = None if partitions is None else [TopicPartition(*each) for each in partitions]
+    wanted = None if partitions is None else partitions_in(partitions)
     if wanted == []:
         return Outcomes({})
     chosen = None
@@ -119,7 +126,10 @@ def alter_partition_reassignments(
     Done when the controller has noted it; `list_partition_reassignments` shows what is under way.
     Repeated after a lost connection.
     """
-    wanted = {TopicPartition(*each): brokers for each, brokers in replicas.items()}
+    kinds = (Sequence, type(None))
+    wanted: dict[TopicPartition, Sequence[int] | None] = partition_values_in(
+        replicas, what="replicas", kinds=kinds
+    )
 
     def request(batch: Sequence[TopicPartition]) -> AlterPartitionReassignmentsRequest:
         return AlterPartitionReassignmentsRequest(
@@ -176,7 +186,7 @@ def list_partition_reassignments(
     if partitions is not None:
         chosen = tuple(
             ListPartitionReassignmentsTopics(name=topic, partition_indexes=tuple(numbers))
-            for topic, numbers in by_topic({TopicPartition(*each) for each in partitions}).items()
+            for topic, numbers in by_topic(set(partitions_in(partitions))).items()
         )
 
     def read(

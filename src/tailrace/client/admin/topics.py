@@ -12,7 +12,17 @@ from uuid import UUID
 
 from tailrace.client.admin.acls import operations_in
 from tailrace.client.admin.configs import ConfigEntry
-from tailrace.client.admin.items import Question, ask_one, by_topic, for_each, many
+from tailrace.client.admin.items import (
+    Question,
+    ask_one,
+    by_topic,
+    check_kinds,
+    for_each,
+    many,
+    names,
+    partition_values_in,
+    values_in,
+)
 from tailrace.client.admin.outcomes import IncompleteAnswerError, Outcomes
 from tailrace.client.errors import UnsupportedBrokerError, error_for
 from tailrace.client.metadata import PartitionDescription, TopicDescription, describe_topic
@@ -276,9 +286,10 @@ def create_partitions(
     checked and nothing changes. Sent once: a topic whose answer was lost has an
     UnknownOutcomeError.
     """
+    check_kinds(values_in(counts, what="counts"), (int, NewPartitions), what="counts")
     wanted = {
         name: each if isinstance(each, NewPartitions) else NewPartitions(each)
-        for name, each in counts.items()
+        for name, each in zip(names(counts, what="counts"), counts.values(), strict=True)
     }
 
     def request(batch: Sequence[str]) -> CreatePartitionsRequest:
@@ -315,7 +326,7 @@ def delete_records(
     The records are not seen any more; their bytes go with their segments. Repeated after a lost
     connection: a second request deletes nothing more.
     """
-    partitions = {TopicPartition(*each): offset for each, offset in before.items()}
+    partitions: dict[TopicPartition, int] = partition_values_in(before, what="before", kinds=(int,))
 
     def request(batch: Sequence[TopicPartition]) -> DeleteRecordsRequest:
         return DeleteRecordsRequest(

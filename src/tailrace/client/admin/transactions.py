@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailrace.client.admin.cluster import brokers_of
-from tailrace.client.admin.items import Question, by_topic, for_each, names
+from tailrace.client.admin.items import Question, by_topic, for_each, names, partitions_in
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.config import BrokerAddress
 from tailrace.client.errors import error_for
@@ -296,7 +296,7 @@ def describe_producers(
         response=DescribeProducersResponse,
         read=read,
     )
-    return (yield from for_each(call, [TopicPartition(*each) for each in partitions], question))
+    return (yield from for_each(call, partitions_in(partitions), question))
 
 
 def find_hanging_transactions(
