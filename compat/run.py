@@ -29,6 +29,7 @@ from compat import (
     cleaning,
     cleaning_again,
     commands,
+    consuming,
     coordinating,
     damaged,
     default_layout,
@@ -145,6 +146,8 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     others.check(report, tools.others, directory)
     report.section("Our producer sends to Kafka")
     producing.check(report, Kafka(java, jars, directory / "producing"), directory)
+    report.section("Our consumer reads from Kafka")
+    consuming.check(report, Kafka(java, jars, directory / "consuming"))
     report.section("Our producer sends keys to three Kafkas whose leaders go away")
     keyed_order.check(report, keyed_order.Cluster(java, jars, directory / "keyed-order"))
     report.section("Our clients log in to Kafka")
