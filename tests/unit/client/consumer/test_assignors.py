@@ -393,6 +393,34 @@ def test_earlier_owners_get_partitions_back() -> None:
     assert max(len(each) for each in found.values()) - min(map(len, found.values())) <= 1
 
 
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        # t1-0 was claimed in generation 2 by two: the first in the order of a Java map counts.
+        ((("t1", "", 3), ("t1", "t1-0", 2), ("t1 t2", "t1-0 t1-1", 2)), "t1-1|t1-0|t2-0"),
+        # m2's claim of t1-1 is newer than m0's, and comes after it.
+        ((("t1", "t1-1", 1), ("t1", "t1-1", 3), ("t1 t2", "t1-0 t1-1", 2)), "t1-0|t1-1|t2-0 t2-1"),
+        # m1's claim of t1-0 is newer than m2's, and comes before it.
+        ((("t1", "t1-0 t1-1", 3), ("t1", "t1-0", 2), ("t1 t2", "t1-0 t1-1 t2-0", 1)),
+         "t1-1|t1-0|t2-0"),
+    ],
+    ids=["equal", "newer comes later", "newer comes first"],
+)  # fmt: skip
+def test_of_earlier_owners_the_newest_gets_a_partition_back(
+    members: Sequence[tuple[str, str, int]], expected: str
+) -> None:
+    """Members of older generations than the newest: the last of them had the partition before."""
+    subscriptions = {
+        f"m{index}": MemberSubscription(
+            topics=tuple(topics.split()), user_data=encode_sticky(parsed(owned), generation)
+        )
+        for index, (topics, owned, generation) in enumerate(members)
+    }
+    counts = {"t1": 2, "t2": 2 if "t2-1" in expected else 1}
+    found = assignor_of("sticky").assign(replicas(counts, 1, ()), subscriptions)
+    assert shown(found) == expected.split("|")
+
+
 def play_rebalances(name: str, seed: int, *, is_even: bool) -> None:
     """Have members come and go, and check every assignment."""
     chance = random.Random(seed)

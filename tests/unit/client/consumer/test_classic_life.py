@@ -165,6 +165,41 @@ def test_one_heartbeat_is_in_flight_at_a_time() -> None:
     assert stage.membership.is_settled
 
 
+def test_a_slow_coordinator_is_waited_for() -> None:
+    """A heartbeat stays in flight while its coordinator is the same, and its answer counts."""
+    stage = MemberStage()
+    stage.becomes_member()
+    stage.passes(3)
+    slow, _ = stage.expect(HeartbeatRequest)
+    for _ in range(20):
+        stage.passes(1)
+        assert stage.next() is None
+    stage.answer(slow, HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    assert stage.steps() == [("revoke", partitions(0, 1))]
+    stage.expect(JoinGroupRequest)
+
+
+def test_a_heartbeat_in_flight_to_a_lost_coordinator_is_given_up() -> None:
+    """The coordinator that is found next gets another one, and the late answer counts for nothing.
+
+    A second look, with the new one in flight, does not give that up.
+    """
+    stage = MemberStage()
+    stage.becomes_member()
+    stage.passes(3)
+    late, _ = stage.expect(HeartbeatRequest)
+    stage.coordinator.mark_unknown(late.node, stage.now, why="a commit found another")
+    stage.find(2)
+    stage.passes(0.2)
+    request, _ = stage.expect(HeartbeatRequest)
+    assert request.node != late.node
+    for _ in range(5):
+        stage.passes(1)
+        assert stage.next() is None
+    stage.answer(late, HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    assert stage.membership.is_settled
+
+
 def test_a_lost_heartbeat_is_repeated_after_a_pause() -> None:
     """A broken connection has the coordinator looked up."""
     stage = MemberStage()
