@@ -30,6 +30,7 @@ PlainFunction: TypeAlias = Callable[..., Any]
 
 _TYPES: Final = {
     "bytes": numba.types.Array(numba.uint8, 1, "C", readonly=True),
+    "key": numba.types.Array(numba.uint8, 1, "C", readonly=True),
     "int64": numba.int64,
     "int64[:]": numba.int64[::1],
     "int32[:]": numba.int32[::1],

@@ -221,5 +221,11 @@ def choose_partitions(
     return left
 
 
-ENCODING: Final = (encode_records, encode_headers, choose_partitions, cut_rows)
+@kernel("key", "int64", "int64", "int64")
+def choose_partition(key: "Ints", size: int, partition_count: int, count: int) -> int:  # noqa: ARG001
+    """The partition that Kafka's default partitioner gives a key of `size` bytes; `count` is 1."""
+    return (murmur2(key, 0, size) & _INT32_MAX) % partition_count
+
+
+ENCODING: Final = (encode_records, encode_headers, choose_partitions, choose_partition, cut_rows)
 """The kernels that a producer loads."""

@@ -57,23 +57,24 @@ _plain = _Account()
 class Kernel:
     """A callable that runs `plain` until it is switched to compiled code."""
 
-    __slots__ = ("_buffers", "_count_index", "_run", "is_compiled", "parameters", "plain")
+    __slots__ = ("_buffers", "_count_index", "is_compiled", "parameters", "plain", "run")
 
     def __init__(self, plain: PlainFunction, parameters: tuple[str, ...]) -> None:
         names = plain.__code__.co_varnames[: plain.__code__.co_argcount]
         assert len(names) == len(parameters), f"{plain.__name__} takes {names}"
         self.plain = plain
         self.parameters = parameters
-        """Type of each argument: bytes, int64, int64[:], int32[:] or uint8[:]."""
+        """Type of each argument: bytes, key, int64, int64[:], int32[:] or uint8[:]."""
         self.is_compiled = False
         """Whether calls run machine code."""
         self._buffers = tuple(i for i, kind in enumerate(parameters) if kind != "int64")
         self._count_index = names.index("count")
-        self._run: Callable[..., int] = self.run_plain
+        self.run: Callable[..., int] = self.run_plain
+        """The code that calls run at present."""
 
     def __call__(self, *arguments: object) -> int:
         """Call the function with these buffers and integers."""
-        return self._run(*arguments)
+        return self.run(*arguments)
 
     def run_plain(self, *arguments: Untyped) -> int:
         """Runs the function as plain Python, even if it is compiled."""
@@ -88,14 +89,16 @@ class Kernel:
 
     def switch_to(self, compiled: Callable[..., int]) -> None:
         """Let calls from now on run this machine code, as `machine.open_object` gives it."""
-        self._run = compiled
+        self.run = compiled
         self.is_compiled = True
 
 
 def kernel(*parameters: str) -> Callable[[PlainFunction], Kernel]:
     """Decorator: registers a function as a kernel of the one signature `parameters`.
 
-    Each of `parameters` is "bytes" (read-only), "int64", "int64[:]", "int32[:]" or "uint8[:]". One
+    Each of `parameters` is "bytes" (read-only), "int64", "int64[:]", "int32[:]" or "uint8[:]". With
+    "key", read-only bytes of a single key, the call is so short that it keeps the interpreter's
+    lock: to give it away and wait for another thread would take many times as long. One
     of the function's own parameters is called `count`: the records that the call walks, for the
     account that `worth_loading` looks at.
 

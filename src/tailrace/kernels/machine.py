@@ -30,8 +30,9 @@ from llvmlite import binding as llvm  # type: ignore[import-untyped]
 
 Untyped: TypeAlias = Any
 
-_ITEM_SIZES: Final = {"bytes": 1, "uint8[:]": 1, "int32[:]": 4, "int64[:]": 8}
-_READ_ONLY: Final = "bytes"
+_ITEM_SIZES: Final = {"bytes": 1, "key": 1, "uint8[:]": 1, "int32[:]": 4, "int64[:]": 8}
+_BRIEF: Final = "key"
+_READ_ONLY: Final = ("bytes", _BRIEF)
 _INTEGER: Final = "int64"
 
 _BUFFER_SIZE: Final = 80
@@ -166,9 +167,12 @@ def _entry(entry: str, function: str, parameters: Sequence[str]) -> Iterator[str
             items, size = f"i64 %items{number}", f"i64 {_ITEM_SIZES[kind]}"
             passed += ["ptr null", "ptr null", items, size, f"ptr %data{number}", items, size]
     yield f"argument{len(parameters)}:"
-    yield "  %thread = call ptr @PyEval_SaveThread()"
+    is_brief = _BRIEF in parameters
+    if not is_brief:
+        yield "  %thread = call ptr @PyEval_SaveThread()"
     yield f"  %status = call i32 @{function}({', '.join(passed)})"
-    yield "  call void @PyEval_RestoreThread(ptr %thread)"
+    if not is_brief:
+        yield "  call void @PyEval_RestoreThread(ptr %thread)"
     for number in held:
         yield f"  call void @PyBuffer_Release(ptr %view{number})"
     yield "  %is_done = icmp eq i32 %status, 0"
@@ -210,7 +214,7 @@ def _take_integer(number: int, *, failed: str) -> Iterator[str]:
 
 def _take_buffer(number: int, kind: str, *, held: int) -> Iterator[str]:
     """`held` is the number of buffers that were taken before this one."""
-    flags, size = (_SIMPLE if kind == _READ_ONLY else _WRITABLE), _ITEM_SIZES[kind]
+    flags, size = (_SIMPLE if kind in _READ_ONLY else _WRITABLE), _ITEM_SIZES[kind]
     view = f"ptr %view{number}"
     yield (
         f"  %taken{number} = call i32 @PyObject_GetBuffer(ptr %object{number}, {view}, i32 {flags})"

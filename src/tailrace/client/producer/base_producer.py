@@ -1,25 +1,40 @@
 """`BaseProducer`: base class of `Producer` and `AsyncProducer`, with `send` and `metrics`.
 
-`send` has a fast path for plain records (bytes without key, headers, timestamp or partition, to a
-topic with an open batch): two list operations inside of the `gate`. All others go through `_send`,
-which may have to wait.
+`send` appends a record to the open batch of its partition inside of the `gate`, where there is one
+with room: in a few list operations if the record is a value of bytes and nothing else, and in some
+more (`_append_open`) if it is of bytes or text with whatever fields. All others go through `_send`,
+which may have to wait: the first record of each batch, and all with serializers, interceptors or a
+partitioner of the user.
 """
 
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast, overload
+from typing import Any, Final, Literal, cast, overload
 
 from tailrace.client.producer.arguments import check_callback, plain_record
-from tailrace.client.producer.batch import DeliveryOutcome
-from tailrace.client.producer.encoding import RECORD_OVERHEAD
+from tailrace.client.producer.batch import DeliveryOutcome, ProducerBatch
+from tailrace.client.producer.encoding import (
+    KEY_OVERHEAD,
+    RECORD_OVERHEAD,
+    TIMESTAMP_OVERHEAD,
+    encode_plain_headers,
+)
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.metrics import ProducerStatistics
+from tailrace.client.producer.partitioners import partition_of_key
 from tailrace.client.producer.receipts import DeliveryCallback, Header, ProducerRecord, Receipt
+from tailrace.config.settings import INT64_MAX
+from tailrace.kernels.encoding import choose_partition
 
 log = logging.getLogger(__name__)
 
 HeadersLike = Mapping[str, bytes | None] | Sequence[Header]
+
+_KEYED_OVERHEAD: Final = RECORD_OVERHEAD + KEY_OVERHEAD
+
+_Fields = tuple[object, object, HeadersLike | None, int | None, int | None]
+"""Value, key, headers, timestamp and partition, as the caller gave them."""
 
 
 class BaseProducer:
@@ -32,7 +47,12 @@ class BaseProducer:
         self._engine = engine
         self._enter = engine.gate.enter
         self._leave = engine.gate.leave
-        self._open = engine.gate.open if engine.plugins.is_plain else {}
+        plugins, gate = engine.plugins, engine.gate
+        self._open = gate.open if plugins.is_plain else {}
+        has_places = plugins.is_plain and plugins.key_serializer is None
+        self._places = gate.places if has_places else {}
+        self._ignores_keys = engine.config.partitioner_ignore_keys
+        self._keyed = {} if self._ignores_keys else self._places
         self._wall = engine.wall
 
     @overload
@@ -128,6 +148,24 @@ class BaseProducer:
                     batch.is_forgotten = True
                     return None
         check_callback(on_delivery)
+        if (
+            type(key) is bytes
+            and type(value) is bytes
+            and type(topic) is str
+            and partition is None
+            and headers is None
+            and timestamp is None
+            and on_delivery is None
+        ):
+            found = self._append_keyed(topic, value, key)
+        else:
+            fields = value, key, headers, timestamp, partition
+            found = self._append_open(topic, fields, on_delivery)
+        if found is not None:
+            if receipt:
+                return Receipt(*found)
+            found[0].is_forgotten = True
+            return None
         # These may still have wrong types; `plain_record` checks them.
         named = () if headers is None else cast("Any", headers)
         given = ProducerRecord(topic, value, key, named, timestamp, partition)
@@ -139,6 +177,122 @@ class BaseProducer:
             log.warning("record_failed topic=%s reason=%s", record.topic, outcome.failure)
         outcome.is_forgotten = True
         return None
+
+    def _append_keyed(
+        self, topic: str, value: bytes, key: bytes
+    ) -> tuple[ProducerBatch, int] | None:
+        """Do the same as `_append_open` for a record that has just a value and a key."""
+        places = self._keyed.get(topic)
+        if places is None:
+            return None
+        if choose_partition.is_compiled:
+            partition = choose_partition.run(key, len(key), len(places), 1)
+        else:
+            partition = partition_of_key(key, len(places))
+        size = len(value) + len(key) + _KEYED_OVERHEAD
+        found = None
+        try:
+            self._enter()
+            # Another thread may have taken the batches out of service, or put others there.
+            if self._keyed.get(topic) is places:
+                batch = places[partition]
+                if batch is not None:
+                    values, keys = batch.values, batch.keys
+                    index = len(values)
+                    left = batch.bytes_left - size
+                    if left >= 0 and index < batch.count_limit:
+                        if keys is not None and len(keys) == index:
+                            keys.append(key)
+                        else:
+                            batch.add_key(index, key)
+                        batch.times.append(self._wall())
+                        values.append(value)
+                        batch.bytes_left = left
+                        found = batch, index
+        except IndexError:
+            return None
+        except BaseException:
+            self._engine.gate.undo_and_leave(topic)
+            raise
+        self._leave(None)
+        return found
+
+    def _append_open(
+        self, topic: object, fields: _Fields, on_delivery: DeliveryCallback | None
+    ) -> tuple[ProducerBatch, int] | None:
+        """Append a record to the open batch of its partition; returns the batch and the index.
+
+        Returns None, with nothing done, if that needs the producer's lock or a closer look: there
+        is no such batch or no room in it, a field is of an unusual type or wrong.
+        """
+        value, key, headers, timestamp, partition = fields
+        if type(topic) is not str:
+            return None
+        places = self._places.get(topic)
+        if places is None:
+            return None
+        encoded = b""
+        try:
+            if type(value) is str:
+                value = value.encode()
+            if type(key) is str:
+                key = key.encode()
+            if headers:
+                found_headers = encode_plain_headers(headers)
+                if found_headers is None:
+                    return None
+                encoded = found_headers
+        except UnicodeEncodeError:
+            return None
+        size = RECORD_OVERHEAD + len(encoded)
+        if type(value) is bytes:
+            size += len(value)
+        elif value is not None:
+            return None
+        if type(key) is bytes:
+            size += KEY_OVERHEAD + len(key)
+        elif key is not None:
+            return None
+        if timestamp is not None:
+            if type(timestamp) is not int or not 0 <= timestamp <= INT64_MAX:
+                return None
+            size += TIMESTAMP_OVERHEAD
+        if partition is None:
+            if key is not None and not self._ignores_keys:
+                partition = partition_of_key(key, len(places))
+        elif type(partition) is not int or not 0 <= partition < len(places):
+            return None
+        found = None
+        gate = self._engine.gate
+        try:
+            self._enter()
+            # Another thread may have taken the batches out of service, or put others there.
+            if self._places.get(topic) is places:
+                batch = self._open.get(topic) if partition is None else places[partition]
+                if batch is not None:
+                    index = len(batch.values)
+                    left = batch.bytes_left - size
+                    if left >= 0 and index < batch.count_limit:
+                        if key is not None:
+                            batch.add_key(index, key)
+                        if encoded or timestamp is not None or on_delivery is not None:
+                            batch.add_rare(
+                                index,
+                                headers=encoded,
+                                timestamp=timestamp,
+                                on_delivery=on_delivery,
+                            )
+                        batch.times.append(self._wall())
+                        batch.values.append(value)
+                        batch.bytes_left = left
+                        found = batch, index
+        except IndexError:
+            return None
+        except BaseException:
+            gate.undo_and_leave(topic)
+            raise
+        self._leave(None)
+        return found
 
     def metrics(self) -> dict[str, float]:
         """Counts and gauges by Kafka's metric names; those of a topic as `NAME{topic=T}`."""

@@ -10,8 +10,9 @@ batch that is done keeps what its receipts return, but no records and no encoded
 """
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -20,12 +21,11 @@ from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.encoding import BatchFields, CompressionRatios, encode_batch
 from tailrace.client.producer.receipts import (
     DeliveryCallback,
-    Header,
     ProducerRecord,
     RecordMetadata,
     Waiting,
 )
-from tailrace.client.producer.user_code import call_user_code
+from tailrace.client.producer.user_code import call_each, call_user_code
 from tailrace.model import TopicPartition
 from tailrace.records import layout, packages
 
@@ -51,6 +51,8 @@ class Prepared:
     record: ProducerRecord
     key: bytes | None
     value: bytes | None
+    headers: bytes
+    """Encoded with their count; empty if there are none."""
     size: int
     """Bytes it takes in a batch, at most."""
 
@@ -127,13 +129,22 @@ class DeliveryOutcome:
     def run_callbacks(self) -> None:
         """Call the callbacks in the order in which they were added; their exceptions are logged."""
         callbacks, self.callbacks = self.callbacks, None
-        for index, callback in callbacks or ():
-            self.tell(index, callback)
+        call_each(self._calls(callbacks or ()), about=self._about)
+
+    def _calls(
+        self, callbacks: Sequence[tuple[int, DeliveryCallback]]
+    ) -> Iterator[tuple[DeliveryCallback, RecordMetadata, Exception | None]]:
+        for index, callback in callbacks:
+            yield callback, self.place_of(index), self.error_of(index)
 
     def tell(self, index: int, callback: DeliveryCallback) -> None:
         """Call one callback; its exception is logged."""
         place, error = self.place_of(index), self.error_of(index)
-        call_user_code(callback, place, error, about=f"on_delivery partition={self.partition}")
+        call_user_code(callback, place, error, about=self._about)
+
+    @property
+    def _about(self) -> str:
+        return f"on_delivery partition={self.partition}"
 
 
 class RefusedRecordOutcome(DeliveryOutcome):
@@ -174,6 +185,7 @@ class ProducerBatch(DeliveryOutcome):
         "log_append_time",
         "may_be_written",
         "number",
+        "on_delivery",
         "parent",
         "parts",
         "pause_s",
@@ -217,7 +229,10 @@ class ProducerBatch(DeliveryOutcome):
         """Wall clock seconds at `send`."""
         self.keys: list[bytes | None] | None = None
         """Up to the last record that has a key; None if none has."""
-        self.headers: dict[int, Sequence[Header]] | None = None
+        self.headers: dict[int, bytes] | None = None
+        """Encoded with their count, by index."""
+        self.on_delivery: list[tuple[int, DeliveryCallback]] | None = None
+        """Callbacks that came with their records on the fast path, while the batch is open."""
         self.explicit: dict[int, int] | None = None
         """Timestamps that callers gave, in ms, by index."""
         self.columns: ColumnSlice | None = None
@@ -277,24 +292,44 @@ class ProducerBatch(DeliveryOutcome):
     def append(self, prepared: Prepared, wall_s: float) -> int:
         """Add a record and return its index; the caller has checked that there is room."""
         index = len(self.values)
-        record = prepared.record
         if prepared.key is not None:
-            if self.keys is None:
-                self.keys = []
-            self.keys.extend([None] * (index - len(self.keys)))
-            self.keys.append(prepared.key)
-        if record.headers:
-            if self.headers is None:
-                self.headers = {}
-            self.headers[index] = record.headers
-        if record.timestamp is not None:
-            if self.explicit is None:
-                self.explicit = {}
-            self.explicit[index] = record.timestamp
+            self.add_key(index, prepared.key)
+        self.add_rare(index, headers=prepared.headers, timestamp=prepared.record.timestamp)
         self.times.append(wall_s)
         self.values.append(prepared.value)
         self.bytes_left -= prepared.size
         return index
+
+    def add_key(self, index: int, key: bytes) -> None:
+        """Set the key of the record that is being added."""
+        keys = self.keys
+        if keys is None:
+            keys = self.keys = []
+        if len(keys) < index:
+            keys.extend([None] * (index - len(keys)))
+        keys.append(key)
+
+    def add_rare(
+        self,
+        index: int,
+        *,
+        headers: bytes,
+        timestamp: int | None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> None:
+        """Set the fields of the record that is being added which most records do not have."""
+        if headers:
+            if self.headers is None:
+                self.headers = {}
+            self.headers[index] = headers
+        if timestamp is not None:
+            if self.explicit is None:
+                self.explicit = {}
+            self.explicit[index] = timestamp
+        if on_delivery is not None:
+            if self.on_delivery is None:
+                self.on_delivery = []
+            self.on_delivery.append((index, on_delivery))
 
     def remove_partial_append(self) -> None:
         """Remove a record that an interrupted `append` has added in part.
@@ -308,11 +343,17 @@ class ProducerBatch(DeliveryOutcome):
         for sparse in (self.headers, self.explicit):
             if sparse is not None:
                 sparse.pop(count, None)
+        if self.on_delivery and self.on_delivery[-1][0] >= count:
+            del self.on_delivery[-1]
 
     def close(self) -> None:
-        """Take no more records."""
+        """Take no more records; under the lock."""
         if not self.is_closed:
             self.is_closed = True
+            if self.on_delivery is not None:
+                others = self.callbacks or []
+                self.callbacks = sorted(self.on_delivery + others, key=itemgetter(0))
+                self.on_delivery = None
             if self.columns is None:
                 self.record_count = len(self.values)
 
@@ -421,6 +462,19 @@ class ProducerBatch(DeliveryOutcome):
         self.keys = self.headers = self.encoded = None
         if self.failure is None or self.parts is not None:
             self.columns = None
+
+    def _calls(
+        self, callbacks: Sequence[tuple[int, DeliveryCallback]]
+    ) -> Iterator[tuple[DeliveryCallback, RecordMetadata, Exception | None]]:
+        if self.parts is not None or self.failure is not None or self.explicit:
+            yield from super()._calls(callbacks)
+            return
+        make, (topic, partition) = RecordMetadata, self.partition
+        base, times, written = self.base_offset, self.times, self.log_append_time
+        for index, callback in callbacks:
+            offset = base + index if base >= 0 else -1
+            timestamp = int(times[index] * 1000) if written < 0 else written
+            yield callback, make(topic, partition, offset, timestamp), None
 
     def place_of(self, index: int) -> RecordMetadata:
         """The record's partition, offset and timestamp."""

@@ -10,8 +10,9 @@ Invariant: Python and kernel give the same bytes, those of `BatchBuilder` for th
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, repeat
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailrace import kernels
 from tailrace.client.producer.receipts import Header
@@ -49,6 +50,9 @@ KERNEL_RECORDS_MIN: Final = 20
 _RECORDS_PER_WALKED: Final = 5
 """Records that Python encodes in the time in which it decodes one."""
 
+_HEADER_NAMES: Final = 256
+"""Names of headers whose encoding is kept: programs have a few."""
+
 _TABLE_SIZE: Final = 2048
 _VARINTS: Final = [zigzag(number) for number in range(_TABLE_SIZE)]
 _NULL: Final = zigzag(-1)
@@ -73,19 +77,19 @@ class BatchFields(NamedTuple):
 def record_size_bound(
     key: bytes | None,
     value: bytes | None,
-    headers: Sequence[Header] = (),
+    headers: bytes = b"",
     *,
     has_timestamp: bool = False,
 ) -> int:
     """Upper bound of the record's bytes in a batch; see `RECORD_OVERHEAD` for the conditions.
 
-    `has_timestamp` says that the caller has given a timestamp, which may be far from the others.
+    `headers` are encoded. `has_timestamp` says that the caller has given a timestamp, which may be
+    far from the others.
     """
     size = RECORD_OVERHEAD + (0 if value is None else len(value))
     if key is not None:
         size += KEY_OVERHEAD + len(key)
-    if headers:
-        size += len(encode_headers(headers))
+    size += len(headers)
     return size + TIMESTAMP_OVERHEAD if has_timestamp else size
 
 
@@ -94,7 +98,7 @@ def encode_batch(
     times: Sequence[float],
     *,
     keys: Sequence[bytes | None] | None = None,
-    headers: Mapping[int, Sequence[Header]] | None = None,
+    headers: Mapping[int, bytes] | None = None,
     explicit: Mapping[int, int] | None = None,
     fields: BatchFields,
     block: bytearray | memoryview,
@@ -103,7 +107,7 @@ def encode_batch(
 
     It is written to the start of `block` if it fits there, and else to new memory. `times` are wall
     clock seconds at `send`; `explicit` has timestamps (ms, from -1 on) that replace them, and
-    `headers` the headers, both by record index.
+    `headers` the encoded headers, both by record index.
     """
     count = len(values)
     if count >= KERNEL_RECORDS_MIN and encode_records.is_compiled:
@@ -177,6 +181,41 @@ def encode_headers(headers: Sequence[Header]) -> bytes:
     return b"".join(fields)
 
 
+def encode_plain_headers(headers: object) -> bytes | None:
+    """The same for headers of the common types, several times as fast; None for all others.
+
+    These are a list, tuple or dict of names and contents, each a `str` and bytes or None.
+
+    Raises:
+        UnicodeEncodeError: a name cannot be written as UTF-8.
+    """
+    pairs: Any = headers
+    if type(headers) is dict:
+        pairs = headers.items()
+    elif type(headers) is not list and type(headers) is not tuple:
+        return None
+    parts = [_varint(len(pairs))]
+    for pair in pairs:
+        if type(pair) is not tuple or len(pair) != 2:
+            return None
+        name, content = pair
+        if type(name) is not str:
+            return None
+        if type(content) is bytes:
+            parts += (_header_name(name), _varint(len(content)), content)
+        elif content is None:
+            parts += (_header_name(name), _NULL)
+        else:
+            return None
+    return b"".join(parts)
+
+
+@lru_cache(_HEADER_NAMES)
+def _header_name(name: str) -> bytes:
+    encoded = name.encode()
+    return _varint(len(encoded)) + encoded
+
+
 def column_of(items: Sequence[bytes | None]) -> "tuple[bytes, Int64s]":
     """The data and the ends of a column of binaries; see `tailrace.kernels.encoding`.
 
@@ -203,7 +242,7 @@ def _encode_plain(
     timestamps: Sequence[int],
     *,
     keys: Sequence[bytes | None] | None,
-    headers: Mapping[int, Sequence[Header]] | None,
+    headers: Mapping[int, bytes] | None,
 ) -> bytes:
     base = timestamps[0]
     if keys is None and not headers and min(timestamps) == base:
@@ -221,7 +260,7 @@ def _encode_plain(
                 _varint(index),
                 *((_NULL,) if key is None else (_varint(len(key)), key)),
                 *((_NULL,) if value is None else (_varint(len(value)), value)),
-                encode_headers(headers[index]) if headers and index in headers else b"\0",
+                headers[index] if headers and index in headers else b"\0",
             )
         )
         parts += (_varint(len(body)), body)
@@ -246,7 +285,7 @@ def _encode_compiled(
     times: Sequence[float],
     *,
     keys: Sequence[bytes | None] | None,
-    headers: Mapping[int, Sequence[Header]] | None,
+    headers: Mapping[int, bytes] | None,
     explicit: Mapping[int, int] | None,
     fields: BatchFields,
     block: bytearray | memoryview,
@@ -265,7 +304,7 @@ def _encode_compiled(
     if headers:
         encoded = [b""] * count
         for index, each in headers.items():
-            encoded[index] = encode_headers(each)
+            encoded[index] = each
         header_data, header_ends = column_of(encoded)
     size = len(value_data) + len(key_data) + len(header_data) + count * RECORD_OVERHEAD_MAX
     end = -1

@@ -131,6 +131,7 @@ class Engine:
             max_age_ms=config.metadata_max_age_ms,
             max_idle_ms=config.metadata_max_idle_ms,
             may_rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
+            resized=self.gate.forget_places,
         )
         self.transactions = (
             TransactionManager(
@@ -213,6 +214,9 @@ class Engine:
             if index is not None:
                 if granted:
                     self.pool.deallocate(granted)
+                count = self.metadata.partition_count(topic)
+                if count is not None:
+                    self.gate.show(batch, count)
                 return batch, index
 
     def append_slice(
@@ -323,6 +327,7 @@ class Engine:
             return False
         self.gate.wait()
         self.gate.open.clear()
+        self.gate.places.clear()
         self.gate.leave(None)
         self.accumulator.is_closed = True
         self.accumulator.hurry_all()
@@ -409,6 +414,7 @@ class Engine:
             raise ClosedProducerError(*error.args)
 
     def _batch_closed(self, batch: ProducerBatch) -> None:
+        self.gate.hide(batch)
         topic = batch.partition.topic
         if self.gate.open.get(topic) is batch:
             del self.gate.open[topic]

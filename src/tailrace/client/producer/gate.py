@@ -1,4 +1,4 @@
-"""`Gate`: the open batch of each topic, and a cheap lock for appending plain records to it.
+"""`Gate`: the open batches of each topic, and a cheap lock for appending plain records to them.
 
 The lock costs two list operations, a tenth of a `with` on a `threading.Lock`: a caller that can pop
 the single element holds the lock, and appends the element to release it. It is meant for sections
@@ -16,7 +16,8 @@ appends its record under the producer's lock instead, and `wait` retries.
     else:
         leave(None)              # not in the `try`: after it, Ctrl-C must not release it again
 
-Invariant: batches in `open` are not closed, and their columns change only inside of the gate.
+Invariant: batches in `open` and `places` are not closed, and their columns change only inside of
+the gate.
 """
 
 import time
@@ -38,11 +39,13 @@ since a process that was stopped for a while has lost time, but no attempts."""
 class Gate:
     """The open batches by topic, and their lock."""
 
-    __slots__ = ("_element", "enter", "leave", "open")
+    __slots__ = ("_element", "enter", "leave", "open", "places")
 
     def __init__(self) -> None:
         self.open: dict[str, ProducerBatch] = {}
         """By topic, the open batch of the sticky partition."""
+        self.places: dict[str, list[ProducerBatch | None]] = {}
+        """By topic, the open batch of each partition, or None for those without one."""
         self._element: list[None] = [None]
         self.enter = self._element.pop
         """Takes the lock; raises IndexError if another caller holds it."""
@@ -75,25 +78,50 @@ class Gate:
             else:
                 return
 
+    def show(self, batch: "ProducerBatch", partition_count: int) -> None:
+        """Let records for the partition of an open batch get into it on the fast path."""
+        topic, partition = batch.partition
+        places = self.places.get(topic)
+        if places is None:
+            places = self.places[topic] = [None] * partition_count
+        if partition < len(places):
+            places[partition] = batch
+
+    def hide(self, batch: "ProducerBatch") -> None:
+        """Let no record get into a batch on the fast path; inside of the gate."""
+        topic, partition = batch.partition
+        places = self.places.get(topic, ())
+        if partition < len(places) and places[partition] is batch:
+            self.places[topic][partition] = None
+
+    def forget_places(self, topic: str) -> None:
+        """Turn the fast path off for records of a topic with a key or a partition of their own.
+
+        For a topic that has other partitions now: keys belong to others of them.
+        """
+        self.places.pop(topic, None)
+
     def shut(self, topic: str) -> None:
-        """Turn the fast path off for a topic, until a new batch is opened for its plain records.
+        """Turn the fast path off for a topic, until a new batch is opened for its records.
 
         The present batch stays open for records that come on the slow path.
         """
         self.wait()
         self.open.pop(topic, None)
+        self.places.pop(topic, None)
         self.leave(None)
 
     def undo_and_leave(self, topic: str) -> None:
-        """Remove a half appended record from the topic's batch, and release the lock."""
+        """Remove a half appended record from the topic's batches, and release the lock."""
         try:
-            batch = self.open.get(topic)
-            if batch is not None:
-                batch.remove_partial_append()
+            for batch in (self.open.get(topic), *self.places.get(topic, ())):
+                if batch is not None:
+                    batch.remove_partial_append()
         finally:
             self.leave(None)
 
     def reset(self) -> None:
         """Clear the open batches and release the lock, in a process that was just forked."""
         self.open.clear()
+        self.places.clear()
         self._element[:] = [None]

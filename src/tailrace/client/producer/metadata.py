@@ -14,7 +14,7 @@ partition's leader epoch never decreases while the topic id is the same (KIP-320
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -93,7 +93,9 @@ class ProducerMetadata:
         max_age_ms: int,
         max_idle_ms: int,
         may_rebootstrap: bool,
+        resized: Callable[[str], None] | None = None,
     ) -> None:
+        """`resized` is called with each topic that an answer gives another number of partitions."""
         self.version = 0
         """Increased whenever brokers or topics were updated."""
         self._bootstrap = {each.id: each for each in bootstrap}
@@ -106,6 +108,7 @@ class ProducerMetadata:
         self.used_at: dict[str, float] = {}
         """When each topic in use was last sent to; the topics need not be known."""
         self._new: set[str] = set()
+        self._resized = resized
         self._max_age_s = max_age_ms / 1000
         self._max_idle_s = max_idle_ms / 1000
         self._may_rebootstrap = may_rebootstrap
@@ -361,6 +364,8 @@ class ProducerMetadata:
                     self.errors[name] = error
             else:
                 topics[name] = _read_topic(answer, old, has_epochs=has_epochs)
+                if self._resized is not None and len(topics[name].leaders) != len(old.leaders):
+                    self._resized(name)
                 is_in_trouble = any(
                     each.error_code and each.leader_id not in self._nodes
                     for each in answer.partitions

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
+from tailrace.kernels.encoding import choose_partition
+
 _CACHED_KEY_BYTES_MAX = 64
 """Longer keys are hashed each time, so that the cache stays within some megabytes."""
 
@@ -62,6 +64,8 @@ def _partition_of_short_key(key: bytes, partition_count: int) -> int:
 
 def partition_of_key(key: bytes, partition_count: int) -> int:
     """The partition that all Kafka clients with default settings choose for a key."""
+    if choose_partition.is_compiled:
+        return choose_partition.run(key, len(key), partition_count, 1)
     if len(key) <= _CACHED_KEY_BYTES_MAX:
         return _partition_of_short_key(key, partition_count)
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace.client.producer.arguments import plain_record
 from tailrace.client.producer.batch import Prepared
 from tailrace.client.producer.config import ProducerConfig
-from tailrace.client.producer.encoding import BATCH_OVERHEAD, record_size_bound
+from tailrace.client.producer.encoding import BATCH_OVERHEAD, encode_headers, record_size_bound
 from tailrace.client.producer.errors import InvalidTopicError, RejectedRecordError
 from tailrace.client.producer.interceptors import ProducerInterceptors
 from tailrace.client.producer.metadata import ProducerMetadata
@@ -62,13 +62,12 @@ class Preparation:
         key = serialize(record.key, self._plugins.key_serializer, setting="key_serializer")
         value = serialize(record.value, self._plugins.value_serializer, setting="value_serializer")
         try:
-            size = record_size_bound(
-                key, value, record.headers, has_timestamp=record.timestamp is not None
-            )
+            headers = encode_headers(record.headers) if record.headers else b""
         except UnicodeEncodeError as error:
             raise RejectedRecordError(
                 f"{record.topic}: the name of a header cannot be encoded as UTF-8: {error}"
             ) from error
+        size = record_size_bound(key, value, headers, has_timestamp=record.timestamp is not None)
         for limit, setting in (
             (self._config.max_request_size, "max.request.size"),
             (self._config.buffer_memory, "buffer.memory"),
@@ -78,7 +77,7 @@ class Preparation:
                     f"{record.topic}: the record takes up to {BATCH_OVERHEAD + size} bytes, more "
                     f"than {setting} ({limit}) allows"
                 )
-        return Prepared(record, key, value, size)
+        return Prepared(record, key, value, headers, size)
 
     def check_name(self, topic: str) -> None:
         """Raise InvalidTopicError for an invalid name, which would fail requests for all topics."""

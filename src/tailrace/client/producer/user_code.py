@@ -12,10 +12,28 @@ exceptions reach the caller of `send`, or become the outcome of the record.
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 log = logging.getLogger(__name__)
+
+
+def call_each(calls: Iterator[tuple[Callable[..., object], object, object]], *, about: str) -> None:
+    """Make calls of user code with two arguments, one after the other; else as `call_user_code`.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, if the main thread runs it as the caller; the rest is not called.
+    """
+    while True:
+        try:
+            for call, first, second in calls:
+                call(first, second)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and _is_the_callers_thread():
+                raise
+            _log(error, about)
+        else:
+            return
 
 
 def call_user_code(call: Callable[..., object], *arguments: object, about: str) -> None:
@@ -29,9 +47,13 @@ def call_user_code(call: Callable[..., object], *arguments: object, about: str) 
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and _is_the_callers_thread():
             raise
-        # Formatting the exception calls user code too, which may raise again.
-        with suppress(BaseException):
-            log.exception("user_code_failed name=%s", about)
+        _log(error, about)
+
+
+def _log(error: BaseException, about: str) -> None:
+    # Formatting the exception calls user code too, which may raise again.
+    with suppress(BaseException):
+        log.error("user_code_failed name=%s", about, exc_info=error)
 
 
 def _is_the_callers_thread() -> bool:

@@ -6,7 +6,7 @@ from tailrace.client.nodes import Backoff
 from tailrace.client.producer.accumulator import Accumulator
 from tailrace.client.producer.batch import Prepared, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.producer.encoding import record_size_bound
+from tailrace.client.producer.encoding import encode_headers, record_size_bound
 from tailrace.client.producer.gate import Gate
 from tailrace.client.producer.receipts import ProducerRecord
 from tailrace.client.producer.supply import BatchSupply
@@ -32,7 +32,8 @@ def prepared(size: int = 10) -> Prepared:
     """A record with a value of that size."""
     value = b"x" * size
     record = ProducerRecord("t", value, headers=HEADERS)
-    return Prepared(record, None, value, record_size_bound(None, value, HEADERS))
+    headers = encode_headers(HEADERS)
+    return Prepared(record, None, value, headers, record_size_bound(None, value, headers))
 
 
 def batch_of(

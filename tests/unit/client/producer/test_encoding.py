@@ -15,6 +15,8 @@ from tailrace.client.producer.encoding import (
     BatchFields,
     CompressionRatios,
     encode_batch,
+    encode_headers,
+    encode_plain_headers,
     record_size_bound,
 )
 from tailrace.model import Codec
@@ -66,7 +68,8 @@ def encoded(
         [row.value for row in rows],
         [row.time for row in rows],
         keys=[row.key for row in rows] if has_keys else None,
-        headers={i: row.headers for i, row in enumerate(rows) if row.headers} or None,
+        headers={i: encode_headers(row.headers) for i, row in enumerate(rows) if row.headers}
+        or None,
         explicit={i: row.timestamp for i, row in enumerate(rows) if row.timestamp is not None},
         fields=fields,
         block=bytearray() if block is None else block,
@@ -155,7 +158,7 @@ def test_the_sum_of_the_bounds_is_never_less_than_the_batch(rows: list[Row]) -> 
     rows = [row._replace(time=NOW_S + index) for index, row in enumerate(rows)]
     bound = sum(
         record_size_bound(
-            row.key, row.value, row.headers,
+            row.key, row.value, encode_headers(row.headers),
             has_timestamp=any(each.timestamp is not None for each in rows),
         )
         for row in rows
@@ -213,3 +216,22 @@ def test_a_batch_that_was_too_large_resets_the_estimate() -> None:
     assert ratios.estimate("t", Codec.LZ4) == 1.0
     ratios.reset("t", Codec.LZ4, 1.2)
     assert ratios.estimate("t", Codec.LZ4) == 1.2
+
+
+HEADERS = st.lists(st.tuples(st.text(max_size=9), st.none() | st.binary(max_size=9)), max_size=9)
+
+
+@given(HEADERS)
+def test_plain_headers_are_encoded_alike(headers: list[tuple[str, bytes | None]]) -> None:
+    """Given as a list, a tuple or a mapping, they are the bytes of the general encoder."""
+    expected = encode_headers(headers)
+    assert encode_plain_headers(headers) == encode_plain_headers(tuple(headers)) == expected
+    assert encode_plain_headers(dict(headers)) == encode_headers(list(dict(headers).items()))
+
+
+@pytest.mark.parametrize(
+    "headers", ["ab", b"ab", [["a", b""]], [("a",)], [("a", "b")], [(b"a", b"")], {"a": 1}, 3]
+)
+def test_other_headers_are_left_to_the_general_encoder(headers: object) -> None:
+    """Types that need a conversion or an error are not decided here."""
+    assert encode_plain_headers(headers) is None

@@ -11,6 +11,7 @@ import pytest
 from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.batch import DeliveryOutcome, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
+from tailrace.client.producer.encoding import encode_headers
 from tailrace.client.producer.engine import Engine, Plugins
 from tailrace.client.producer.gate import Gate
 from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord, Receipt
@@ -170,7 +171,7 @@ def test_what_an_interruption_left_is_undone(at: str) -> None:
         batch.keys.append(b"half")
     elif at == "header":
         assert batch.headers is not None
-        batch.headers[1] = (("half", b""),)
+        batch.headers[1] = encode_headers([("half", b"")])
     else:
         assert batch.explicit is not None
         batch.explicit[1] = 77
@@ -180,7 +181,7 @@ def test_what_an_interruption_left_is_undone(at: str) -> None:
     assert batch.values == [b"first", b"second", b"third"]
     assert len(batch.times) == 3
     assert batch.keys == [b"key", None, b"other"]
-    assert batch.headers == {0: (("h", b"1"),)}
+    assert batch.headers == {0: encode_headers([("h", b"1")])}
     assert batch.explicit == {0: 5}
     producer.end()
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace import kernels
 from tailrace.client.producer.partitioners import (
     ConsistentRandomPartitioner,
     Partitioner,
@@ -16,6 +17,7 @@ from tailrace.client.producer.partitioners import (
     murmur2,
     partition_of_key,
 )
+from tailrace.kernels.encoding import choose_partition
 from tests.kernels.test_encoding_kernels import MURMUR2
 
 
@@ -71,6 +73,16 @@ def test_a_key_always_goes_to_the_same_partition(key: bytes, partition_count: in
     expected = (slow_murmur2(key) & 0x7FFFFFFF) % partition_count
     assert partition_of_key(key, partition_count) == expected
     assert partition_of_key(bytes(bytearray(key)), partition_count) == expected
+
+
+@given(st.binary(max_size=100), st.integers(1, 1000))
+def test_the_compiled_hash_is_the_plain_one(key: bytes, partition_count: int) -> None:
+    """A key has the same partition before the kernels are loaded and afterwards."""
+    kernels.load(choose_partition)
+    assert choose_partition.is_compiled
+    expected = (murmur2(key) & 0x7FFFFFFF) % partition_count
+    assert partition_of_key(key, partition_count) == expected
+    assert choose_partition.run_plain(key, len(key), partition_count, 1) == expected
 
 
 def test_a_partition_is_kept_for_a_batchs_worth_of_bytes() -> None:

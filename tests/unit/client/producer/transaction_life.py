@@ -68,7 +68,7 @@ def closed_batch(partition: TopicPartition = T0, count: int = 1) -> ProducerBatc
         reserved=0,
     )
     for _ in range(count):
-        batch.append(Prepared(ProducerRecord(partition.topic), None, b"x", 10), 0.0)
+        batch.append(Prepared(ProducerRecord(partition.topic), None, b"x", b"", 10), 0.0)
     batch.close()
     return batch
 
