@@ -23,6 +23,8 @@ from tests.simulation.stage import Stage, check_empty, play
 
 PARTITIONS = 3
 STEPS = 60
+BURST = 40
+"""Most records that are sent without a pause."""
 MISSING = 7
 """A partition that the topic does not have."""
 
@@ -166,7 +168,7 @@ class Play:
                 offsets[partition] = record.offset
 
 
-def run(seed: int, *, burst: int = 40, **settings: Any) -> None:
+def run(seed: int, *, burst: int = BURST, **settings: Any) -> None:
     """Play a seed with bursts of so many records at most, and check what came of it."""
 
     async def main(stage: Stage) -> None:
@@ -182,6 +184,8 @@ def run(seed: int, *, burst: int = 40, **settings: Any) -> None:
             await producer.flush()
             for _ in range(STEPS):
                 await found.step(producer)
+                if burst < BURST:
+                    await stage.pass_time(0.01)  # More in line would be refused.
             await producer.flush()
             check_empty(producer)
         await stage.pass_time(0)  # Callbacks of refused records are called by the loop.

@@ -9,8 +9,8 @@ A record that cannot get into a batch yet, because memory or metadata is missing
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import Self
@@ -35,14 +35,10 @@ from tailrace.client.producer.partitioners import Partitioner
 from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord
 from tailrace.client.producer.serializers import Serializer
 from tailrace.client.producer.transacting import LoopTransactions
-from tailrace.client.producer.transactions.requests import (
-    ConsumerGroupMetadata,
-    OffsetAndMetadata,
-)
+from tailrace.client.producer.transaction_calls import LoopTransactionCalls
 from tailrace.client.producer.user_code import call_user_code
 from tailrace.errors import TailraceError
 from tailrace.kernels.encoding import ENCODING
-from tailrace.model import TopicPartition
 from tailrace.runtime.system import Runtime, system_runtime
 
 
@@ -209,7 +205,7 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class AsyncProducer(BaseProducer):
+class AsyncProducer(BaseProducer, LoopTransactionCalls):
     """Sends records to a Kafka cluster from the event loop on which it is created.
 
     The same as `Producer`, except that `flush()`, `close()` and a receipt are awaited. `send`
@@ -324,24 +320,6 @@ class AsyncProducer(BaseProducer):
             await self._lines.served()
             with self._engine.flushing() as is_over:
                 await self._driver.until(is_over)
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
-        """Records sent in the block are visible together, or never; see `Producer.transaction`."""
-        async with self._transactions.transaction():
-            yield
-
-    async def finish_transaction(self) -> None:
-        """Wait again for a commit of unknown outcome; see `Producer.finish_transaction`."""
-        await self._transactions.finish()
-
-    async def send_offsets_to_transaction(
-        self,
-        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
-        group: str | ConsumerGroupMetadata,
-    ) -> None:
-        """Commit a group's offsets with the transaction; see `Producer`."""
-        await self._transactions.send_offsets(offsets, group)
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as `Producer`
         """Refuse new records, send those that wait, wait for the outcomes, and end.

@@ -11,8 +11,7 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Self
 
@@ -38,13 +37,9 @@ from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord
 from tailrace.client.producer.serializers import Serializer
 from tailrace.client.producer.topic_wait import TopicWait
 from tailrace.client.producer.transacting import ThreadTransactions
-from tailrace.client.producer.transactions.requests import (
-    ConsumerGroupMetadata,
-    OffsetAndMetadata,
-)
+from tailrace.client.producer.transaction_calls import ThreadTransactionCalls
 from tailrace.errors import TailraceError
 from tailrace.kernels.encoding import ENCODING
-from tailrace.model import TopicPartition
 from tailrace.runtime.polling import PollingNetwork
 
 if TYPE_CHECKING:
@@ -53,7 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Producer(BaseProducer):
+class Producer(BaseProducer, ThreadTransactionCalls):
     """Sends records to a Kafka cluster, from any number of threads.
 
     With the default settings, each record is written exactly once and in order. `send` returns at
@@ -183,74 +178,6 @@ class Producer(BaseProducer):
         with engine.lock, engine.flushing() as is_over:
             if not self._driver.until(is_over, _deadline(timeout)):
                 raise TimeoutError(f"not everything was acknowledged within {timeout} s")
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Records sent in the block are visible together, or never.
-
-        Needs `transactional.id`. The end of the block commits the transaction and waits for that;
-        an exception in the block aborts it. If the commit fails, the transaction is aborted too,
-        and the producer is ready for the next one unless the error is fatal.
-
-        What to do after an error:
-
-        -   RetriableError: nothing was committed; run the block again.
-        -   TransactionOutcomeUnknownError: the transaction may be committed. Do not run the block
-            again; call `finish_transaction` until it returns or raises something else.
-        -   FatalError: close the producer.
-
-        A commit that was interrupted by Ctrl-C or a cancellation has an unknown outcome too; the
-        next `transaction` raises that error.
-
-        Raises:
-            TransactionAbortableError: the transaction was aborted; do its work again.
-            TransactionOutcomeUnknownError: the commit of this transaction, or of the one before it,
-                was not answered within `max.block.ms`.
-            TransactionTimeoutError: another step took longer than `max.block.ms`.
-            ProducerFencedError: another producer uses the `transactional.id` now.
-            TransactionStateError: a transaction is open already, or there is no `transactional.id`.
-        """
-        with self._transactions.transaction():
-            yield
-
-    def finish_transaction(self) -> None:
-        """Wait again for a commit whose outcome is not known, for `max.block.ms` at most.
-
-        Call it after a TransactionOutcomeUnknownError. When it returns, the transaction is
-        committed, and its work is done.
-
-            try:
-                with producer.transaction():
-                    ...
-            except TransactionOutcomeUnknownError:
-                producer.finish_transaction()
-
-        Raises:
-            TransactionOutcomeUnknownError: it is still not known; call again, unless `is_final`.
-            TransactionAbortableError: it was not committed, and is aborted; do its work again.
-            TransactionTimeoutError: it was not committed, and its abort takes longer than
-                `max.block.ms`; do its work again.
-            ProducerFencedError: another producer uses the `transactional.id` now.
-            TransactionStateError: there is no commit of unknown outcome.
-        """
-        self._transactions.finish()
-
-    def send_offsets_to_transaction(
-        self,
-        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
-        group: str | ConsumerGroupMetadata,
-    ) -> None:
-        """Commit a consumer group's offsets together with the open transaction, and wait for it.
-
-        `offsets` are those of the next records to consume. With the group's whole metadata instead
-        of its name, an old member of the group is refused (KIP-447).
-
-        Raises:
-            TransactionAbortableError: the group's coordinator refuses them.
-            TransactionStateError: no transaction is open.
-            TransactionTimeoutError: it took longer than `max.block.ms`.
-        """
-        self._transactions.send_offsets(offsets, group)
 
     def close(self, timeout: float | None = None) -> None:
         """Send records that wait, wait for the outcomes, and end; a second call does nothing.

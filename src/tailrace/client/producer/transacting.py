@@ -1,4 +1,4 @@
-"""The transaction API of both producers: a `with` block, and `finish_transaction`.
+"""Transactions of both producers: as a `with` block, or begun and ended by calls.
 
     READY ── transaction() ── block ──┬── commit ── READY
                                       ├── exception: abort ── READY, and the exception goes on
@@ -130,16 +130,36 @@ class ThreadTransactions(_Transactions):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """See `Producer.transaction`."""
+        self.begin()
+        with self._aborting():
+            yield
+            self.commit()
+
+    def init(self) -> None:
+        """See `Producer.init_transactions`."""
         self._driver.check_wait()
         with self._engine.lock:
             self._settle()
             if self._manager.state is State.UNINITIALIZED:
                 self._take(INIT, self._manager.init_transactions)
+
+    def begin(self) -> None:
+        """See `Producer.begin_transaction`."""
+        self.init()
+        with self._engine.lock:
             self._manager.begin()
-        with self._aborting():
-            yield
-            with self._engine.lock:
-                self._take(COMMIT, self._manager.commit)
+
+    def commit(self) -> None:
+        """See `Producer.commit_transaction`."""
+        self._driver.check_wait()
+        with self._engine.lock:
+            self._take(COMMIT, self._manager.commit)
+
+    def abort(self) -> None:
+        """See `Producer.abort_transaction`."""
+        self._driver.check_wait()
+        with self._engine.lock:
+            self._take(ABORT, self._manager.abort)
 
     def finish(self) -> None:
         """See `Producer.finish_transaction`."""
@@ -218,14 +238,31 @@ class LoopTransactions(_Transactions):
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """See `Producer.transaction`."""
+        await self.begin()
+        async with self._aborting():
+            yield
+            await self.commit()
+
+    async def init(self) -> None:
+        """See `Producer.init_transactions`."""
         await self._settle()
         if self._manager.state is State.UNINITIALIZED:
             await self._take(INIT, self._manager.init_transactions)
+
+    async def begin(self) -> None:
+        """See `Producer.begin_transaction`."""
+        await self.init()
         self._manager.begin()
-        async with self._aborting():
-            yield
-            await self._serve_lines()
-            await self._take(COMMIT, self._commit)
+
+    async def commit(self) -> None:
+        """See `Producer.commit_transaction`."""
+        await self._serve_lines()
+        await self._take(COMMIT, self._commit)
+
+    async def abort(self) -> None:
+        """See `Producer.abort_transaction`."""
+        self._end_lines(TransactionAbortedError("not sent: its transaction was aborted"))
+        await self._take(ABORT, self._manager.abort)
 
     def _commit(self) -> PendingOperation:
         pending = self._manager.commit()
