@@ -14,7 +14,7 @@ from tailrace import __version__
 from tailrace.errors import ConfigError, MissingExtraError, TailraceError
 
 SUBCOMMANDS = {
-    "cluster": "Show the metadata log of a node: brokers, topics, settings, users.",
+    "cluster": "Show what the metadata log of a node says, now or then.",
     "consume": "Print records of a topic of any Kafka cluster.",
     "demo": "Send a year of flights through a broker into Spark.",
     "group": "List, describe, reset and delete groups of a Kafka cluster.",

@@ -67,7 +67,6 @@ _ARGUMENTS: Final = {
     Client.PRODUCER: {
         "key.serializer": "key_serializer",
         "value.serializer": "value_serializer",
-        "partitioner": "partitioner",
         "partitioner.class": "partitioner",
         "interceptor.classes": "interceptors",
     },

@@ -17,7 +17,6 @@ from tailrace.client.producer.hooks import BatchHook, BatchInfo
 from tailrace.client.producer.interceptors import ProducerInterceptor
 from tailrace.client.producer.many import SendSummary
 from tailrace.client.producer.partitioners import (
-    ConsistentRandomPartitioner,
     Partitioner,
     RoundRobinPartitioner,
 )
@@ -38,7 +37,6 @@ __all__ = [
     "AsyncProducer",
     "BatchHook",
     "BatchInfo",
-    "ConsistentRandomPartitioner",
     "ConsumerGroupMetadata",
     "OffsetAndMetadata",
     "Partitioner",

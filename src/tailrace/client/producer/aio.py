@@ -231,12 +231,15 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
         *,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
-        partitioner: Partitioner | None = None,
+        partitioner: Partitioner | str | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
         hooks: Sequence[BatchHook] = (),
         runtime: Runtime | None = None,
         **more_settings: object,
     ) -> None:
+        if isinstance(partitioner, str):
+            more_settings["partitioner"] = partitioner
+            partitioner = None
         config = parse_producer_config(settings, more_settings)
         outside = runtime or system_runtime()
         self._driver = LoopDriver()

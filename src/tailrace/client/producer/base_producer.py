@@ -22,7 +22,12 @@ from tailrace.client.producer.encoding import (
 )
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.metrics import ProducerStatistics
-from tailrace.client.producer.partitioners import partition_of_key
+from tailrace.client.producer.partitioners import (
+    DEFAULT_RULE,
+    KEY_RULES,
+    NO_PARTITION,
+    partition_of_key,
+)
 from tailrace.client.producer.receipts import DeliveryCallback, Header, ProducerRecord, Receipt
 from tailrace.config.settings import INT64_MAX
 from tailrace.kernels.encoding import choose_partition
@@ -51,8 +56,14 @@ class BaseProducer:
         self._open = gate.open if plugins.is_plain else {}
         has_places = plugins.is_plain and plugins.key_serializer is None
         self._places = gate.places if has_places else {}
-        self._ignores_keys = engine.config.partitioner_ignore_keys
-        self._keyed = {} if self._ignores_keys else self._places
+        config = engine.config
+        self._sticky = self._open
+        self._by_key = KEY_RULES[config.partitioner]
+        self._ignores_keys = config.partitioner_ignore_keys
+        is_default = config.partitioner == DEFAULT_RULE and not self._ignores_keys
+        self._keyed = self._places if is_default else {}
+        if self._by_key(None, 1) != NO_PARTITION:
+            self._open = {}  # Records without a key have a partition of their own.
         self._wall = engine.wall
 
     @overload
@@ -258,8 +269,7 @@ class BaseProducer:
                 return None
             size += TIMESTAMP_OVERHEAD
         if partition is None:
-            if key is not None and not self._ignores_keys:
-                partition = partition_of_key(key, len(places))
+            partition = self._by_key(None if self._ignores_keys else key, len(places))
         elif type(partition) is not int or not 0 <= partition < len(places):
             return None
         found = None
@@ -268,7 +278,8 @@ class BaseProducer:
             self._enter()
             # Another thread may have taken the batches out of service, or put others there.
             if self._places.get(topic) is places:
-                batch = self._open.get(topic) if partition is None else places[partition]
+                is_sticky = partition == NO_PARTITION
+                batch = self._sticky.get(topic) if is_sticky else places[partition]
                 if batch is not None:
                     index = len(batch.values)
                     left = batch.bytes_left - size

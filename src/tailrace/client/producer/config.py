@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 
 from tailrace.client.config import ClientConfig, given_settings, typed_settings
 from tailrace.client.foreign import Client
+from tailrace.client.producer.partitioners import DEFAULT_RULE, KEY_RULES
 from tailrace.config import Setting, setting, settings_of
 from tailrace.config.settings import INT32_MAX, INT64_MAX, Value, settings_by_key
 from tailrace.errors import ConfigError
@@ -163,6 +164,17 @@ class ProducerConfig(ClientConfig):
     )
     compression_levels: Mapping[Codec, int] = settings_by_key(
         {codec: _level_setting(codec) for codec in LEVELS}
+    )
+    partitioner: str = setting(
+        "partitioner",
+        default=DEFAULT_RULE,
+        choices=tuple(KEY_RULES),
+        text=(
+            "The rule that chooses a partition by the key, by librdkafka's names; with `_random` "
+            "records without a key go anywhere, a batch at a time, and else where an empty key "
+            "goes. `consistent_random` is the default of librdkafka, `murmur2_random` that of all "
+            "other clients. For a rule of your own pass `partitioner=` to the producer."
+        ),
     )
     partitioner_adaptive_partitioning_enable: bool = setting(
         "partitioner.adaptive.partitioning.enable",

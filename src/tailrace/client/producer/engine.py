@@ -40,8 +40,8 @@ from tailrace.client.producer.hooks import BatchHook, BatchHooks
 from tailrace.client.producer.interceptors import ProducerInterceptor, ProducerInterceptors
 from tailrace.client.producer.metadata import ProducerMetadata
 from tailrace.client.producer.metrics import Metrics
-from tailrace.client.producer.partitioners import Partitioner
-from tailrace.client.producer.placement import NO_PARTITION, Placement
+from tailrace.client.producer.partitioners import NO_PARTITION, Partitioner
+from tailrace.client.producer.placement import Placement
 from tailrace.client.producer.preparation import Preparation
 from tailrace.client.producer.receipts import ProducerRecord, Waiting
 from tailrace.client.producer.sender import Sender

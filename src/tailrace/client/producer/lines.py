@@ -26,7 +26,7 @@ from tailrace.client.producer.errors import (
 )
 from tailrace.client.producer.explanations import why_no_memory, why_no_topic
 from tailrace.client.producer.loop_waits import LoopWaits
-from tailrace.client.producer.placement import NO_PARTITION
+from tailrace.client.producer.partitioners import NO_PARTITION
 from tailrace.client.producer.receipts import ProducerRecord, RecordMetadata
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition

@@ -1,8 +1,9 @@
 """Partitioners: rules that choose the partition of a record.
 
-    with a key    murmur2 of its bytes, as in all Kafka clients (`partition_of_key`)
+    with a key    murmur2 of its bytes, as in all Kafka clients (`partition_of_key`), or another of
+                  `KEY_RULES` by the setting `partitioner`
     without key   one partition until a batch is full, then another (`StickyPartitioner`)
-    custom        a `Partitioner`: `RoundRobinPartitioner`, `ConsistentRandomPartitioner`, or yours
+    custom        a `Partitioner`: `RoundRobinPartitioner`, or yours
 
 Not here: which partitions a topic has, and which of them have a leader; see `metadata`.
 """
@@ -10,9 +11,9 @@ Not here: which partitions a topic has, and which of them have a leader; see `me
 import random
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import Final, Protocol, TypeAlias
 
 from tailrace.kernels.encoding import choose_partition
 
@@ -20,6 +21,9 @@ _CACHED_KEY_BYTES_MAX = 64
 """Longer keys are hashed each time, so that the cache stays within some megabytes."""
 
 _CACHED_KEYS = 1 << 14
+
+NO_PARTITION: Final = -1
+"""Stands for the sticky partition, in place of a partition number."""
 
 
 class Partitioner(Protocol):
@@ -69,6 +73,40 @@ def partition_of_key(key: bytes, partition_count: int) -> int:
     if len(key) <= _CACHED_KEY_BYTES_MAX:
         return _partition_of_short_key(key, partition_count)
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+def fnv1a(data: bytes) -> int:
+    """The FNV-1a hash of librdkafka: 32 bits as a signed number, without its sign."""
+    mixed = 0x811C9DC5
+    for octet in data:
+        mixed = (mixed ^ octet) * 0x01000193 & 0xFFFFFFFF
+    return (1 << 32) - mixed if mixed >> 31 else mixed
+
+
+KeyRule: TypeAlias = Callable[[bytes | None, int], int]
+"""Chooses a partition by the key, None without one, and the number of partitions.
+
+`NO_PARTITION` leaves the choice to the sticky partitioner.
+"""
+
+
+def _murmur2_or_any(key: bytes | None, partition_count: int) -> int:
+    return NO_PARTITION if key is None else partition_of_key(key, partition_count)
+
+
+KEY_RULES: Final[Mapping[str, KeyRule]] = {
+    "murmur2_random": _murmur2_or_any,
+    "murmur2": lambda key, count: partition_of_key(key or b"", count),
+    "consistent_random": lambda key, count: zlib.crc32(key) % count if key else NO_PARTITION,
+    "consistent": lambda key, count: zlib.crc32(key or b"") % count,
+    "fnv1a_random": lambda key, count: NO_PARTITION if key is None else fnv1a(key) % count,
+    "fnv1a": lambda key, count: fnv1a(key or b"") % count,
+    "random": lambda _, __: NO_PARTITION,
+}
+"""The rules by librdkafka's names. The first is that of all Kafka clients but librdkafka, whose own
+default is `consistent_random`."""
+
+DEFAULT_RULE: Final = "murmur2_random"
 
 
 class StickyPartitioner:
@@ -154,27 +192,3 @@ class RoundRobinPartitioner:
         self._turns[topic] = turn + 1
         partitions = available or range(partition_count)
         return partitions[turn % len(partitions)]
-
-
-class ConsistentRandomPartitioner:
-    """librdkafka's `consistent_random`, for topics that librdkafka clients also write to by key.
-
-    Uses CRC-32 of the key; without a key, or with an empty one, a random partition.
-    """
-
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-
-    def partition(
-        self,
-        topic: str,  # noqa: ARG002 - the rule is the same for all topics.
-        key: bytes | None,
-        value: bytes | None,  # noqa: ARG002
-        *,
-        partition_count: int,
-        available: Sequence[int],
-    ) -> int:
-        """The partition of the key, or a random one without a key."""
-        if key:
-            return zlib.crc32(key) % partition_count
-        return self._chance.choice(available or range(partition_count))

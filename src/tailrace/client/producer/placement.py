@@ -8,7 +8,6 @@ Not here: the rules themselves (`partitioners`).
 
 import random
 from operator import index
-from typing import Final
 
 from tailrace.client.producer.accumulator import Accumulator
 from tailrace.client.producer.batch import Prepared, ProducerBatch
@@ -16,15 +15,12 @@ from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.errors import RejectedRecordError, UnknownTopicError
 from tailrace.client.producer.metadata import ProducerMetadata
 from tailrace.client.producer.partitioners import (
+    KEY_RULES,
     Partitioner,
     StickyPartitioner,
-    partition_of_key,
 )
 from tailrace.client.producer.sender import Sender
 from tailrace.model import TopicPartition
-
-NO_PARTITION: Final = -1
-"""Stands for the sticky partition, in place of a partition number."""
 
 
 class Placement:
@@ -42,6 +38,7 @@ class Placement:
     ) -> None:
         self._config = config
         self._partitioner = partitioner
+        self._by_key = KEY_RULES[config.partitioner]
         self._metadata = metadata
         self._accumulator = accumulator
         self._sender = sender
@@ -64,9 +61,8 @@ class Placement:
             return record.partition
         if self._partitioner is not None:
             return self._own_choice(self._partitioner, prepared, partition_count)
-        if prepared.key is not None and not self._config.partitioner_ignore_keys:
-            return partition_of_key(prepared.key, partition_count)
-        return NO_PARTITION
+        key = None if self._config.partitioner_ignore_keys else prepared.key
+        return self._by_key(key, partition_count)
 
     def sticky(self, topic: str) -> int:
         """The topic's current sticky partition.

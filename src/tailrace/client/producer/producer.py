@@ -70,11 +70,14 @@ class Producer(BaseProducer, ThreadTransactionCalls):
         *,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
-        partitioner: Partitioner | None = None,
+        partitioner: Partitioner | str | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
         hooks: Sequence[BatchHook] = (),
         **more_settings: object,
     ) -> None:
+        if isinstance(partitioner, str):
+            more_settings["partitioner"] = partitioner
+            partitioner = None
         config = parse_producer_config(settings, more_settings)
         network = PollingNetwork.open()
         self._driver = ThreadDriver(network)

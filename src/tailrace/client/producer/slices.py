@@ -26,6 +26,7 @@ from tailrace.client.producer.encoding import (
     seal,
     with_room,
 )
+from tailrace.client.producer.partitioners import DEFAULT_RULE, KEY_RULES, KeyRule
 from tailrace.kernels.arrays import Bools, Int64s
 from tailrace.kernels.encoding import choose_partitions, cut_rows, encode_records
 from tailrace.model import NO_TIMESTAMP
@@ -186,15 +187,34 @@ def plan_rows(engine: "Engine", topic: str, chunk: Chunk) -> Plan:
         with engine.lock:
             return engine.placement.choose_for_many(topic)
 
+    ignores_keys, rule = engine.config.partitioner_ignore_keys, engine.config.partitioner
+    if rule != DEFAULT_RULE:
+        chunk = _placed_by(KEY_RULES[rule], chunk, count, ignores_keys=ignores_keys)
+        ignores_keys = True
     return plan_chunk(
         chunk,
         partition_count=count,
         batch_size=engine.accumulator.supply.batch_size(topic),
         request_size_max=engine.config.max_request_size,
         now_ms=int(engine.wall() * 1000),
-        ignores_keys=engine.config.partitioner_ignore_keys,
+        ignores_keys=ignores_keys,
         choose=choose,
     )
+
+
+def _placed_by(rule: KeyRule, chunk: Chunk, count: int, *, ignores_keys: bool) -> Chunk:
+    """The chunk with the partitions of a rule that has no kernel, for rows without their own."""
+    partitions = np.full(chunk.row_count, _ANY, np.int64)
+    if len(chunk.partitions):
+        partitions[:] = chunk.partitions
+    data, ends = chunk.keys.data, chunk.keys.ends.tolist()
+    for row in np.flatnonzero(partitions == _ANY).tolist():
+        key = None
+        if ends and ends[row + 1] >= 0 and not ignores_keys:
+            start = ends[row] if ends[row] >= 0 else ~ends[row]
+            key = data[start : ends[row + 1]].tobytes()
+        partitions[row] = rule(key, count)
+    return chunk._replace(partitions=partitions)
 
 
 def _sizes_of(chunk: Chunk, batch_size: int) -> Int64s:

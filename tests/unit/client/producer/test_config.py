@@ -56,6 +56,7 @@ OURS = {
     "compression.lz4.level",
     "compression.zstd.level",
     "https.ca.location",
+    "partitioner",
     "sasl.jaas.config",
     "sasl.kerberos.keytab",
     "sasl.kerberos.principal",

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from tailrace import kernels
 from tailrace.client.producer.partitioners import (
-    ConsistentRandomPartitioner,
+    KEY_RULES,
+    NO_PARTITION,
     Partitioner,
     RoundRobinPartitioner,
     StickyPartitioner,
+    fnv1a,
     murmur2,
     partition_of_key,
 )
@@ -194,14 +196,19 @@ def test_turns_go_through_all_partitions_if_none_has_a_leader() -> None:
     assert turns == [0, 1, 2, 0]
 
 
-def test_librdkafkas_rule_is_crc32_of_the_key_or_chance() -> None:
-    """A key's partition is its CRC-32 modulo all partitions; without a key it is any available."""
-    partitioner: Partitioner = ConsistentRandomPartitioner(random.Random(7))
-    for key in (b"a", b"1234", b"a longer key"):
-        found = partitioner.partition("t", key, b"", partition_count=17, available=(1, 2))
-        assert found == zlib.crc32(key) % 17
-    chosen = {
-        partitioner.partition("t", key, b"", partition_count=17, available=(1, 2))
-        for key in (None, b"") * 50
-    }
-    assert chosen == {1, 2}
+FNV1A = {b"kafka": 0xD33C4E1, b"giberish123456789": 0x77A58295, b"1234": 0x23BDD03, b"": 0x7EE3623B}
+"""Hashes that librdkafka's own tests name."""
+
+
+def test_rules_have_librdkafkas_hashes() -> None:
+    """CRC-32 and FNV-1a without its sign; records without a key go anywhere with `_random` only."""
+    for key, expected in FNV1A.items():
+        assert fnv1a(key) == expected
+        assert KEY_RULES["fnv1a_random"](key, 17) == KEY_RULES["fnv1a"](key, 17) == expected % 17
+    assert KEY_RULES["consistent_random"](b"key", 17) == zlib.crc32(b"key") % 17
+    assert KEY_RULES["consistent_random"](b"", 17) == NO_PARTITION
+    for name, rule in KEY_RULES.items():
+        if name.endswith("random"):
+            assert rule(None, 17) == NO_PARTITION
+        else:
+            assert rule(None, 17) == rule(b"", 17) >= 0
