@@ -264,11 +264,13 @@ class _Octets:
         self._has_nulls = not self._valid.all()
         self._ends = ends[: count + 1].copy()
         self._sizes = np.diff(self._ends)
-        self._data = BytesIO(data[: int(ends[count])].tobytes())
+        octets = data[: int(ends[count])].tobytes()
+        self._data = BytesIO(octets)
         self._items: npt.NDArray[np.void] | None = None
         """The column as an array, if all of it is of one size, as keys and measurements often."""
         if count and self._sizes[0] and bool((self._sizes == self._sizes[0]).all()):
-            self._items = np.frombuffer(self._data.getbuffer(), f"V{self._sizes[0]}")
+            # Not of `getbuffer`, for which `BytesIO` would make a copy of its own.
+            self._items = np.frombuffer(octets, f"V{self._sizes[0]}")
 
     def listed(self, part: slice) -> list[bytes | None]:
         """The bytes of each row, None where it is null."""

@@ -27,6 +27,7 @@ from tailrace.client.nodes.errors import (
     NodeError,
     UnsupportedVersionError,
 )
+from tailrace.client.nodes.memory import FrameMemory
 from tailrace.client.nodes.sasl import Blocking
 from tailrace.client.nodes.setup import Step, Steps
 from tailrace.client.nodes.versions import THROTTLED_SINCE
@@ -113,8 +114,9 @@ class Link:
         self._error: NodeError | None = None
         self._input = bytearray(INPUT_BYTES)
         self._filled = 0
+        self._memory = FrameMemory()
         self._large = bytearray()
-        """Memory for a frame that does not fit the input; may still be smaller than the frame."""
+        """Memory for a frame that does not fit the input; may be smaller or larger than it."""
         self._large_size = 0
         """Bytes that this frame will have; 0 if there is none."""
         self._large_seen = 0
@@ -243,16 +245,17 @@ class Link:
     def _receive(self) -> None:
         while True:
             with memoryview(self._large if self._large_size else self._input) as view:
-                received = self._socket.receive_into(view[self._filled :])
+                limit = min(len(view), self._large_size or INPUT_BYTES)
+                received = self._socket.receive_into(view[self._filled : limit])
                 if received is None:
                     return
                 if not received:
                     raise ConnectionResetError("the broker closed the connection")
                 self._filled += received
-                is_full = self._filled == len(view)
+                is_full = self._filled == limit
                 if not self._large_size:
                     self._take_frames(view)
-            if self._large_size and self._filled == len(self._large):
+            if self._large_size and self._filled == min(len(self._large), self._large_size):
                 self._grow_large()
             if not is_full:
                 return
@@ -267,7 +270,7 @@ class Link:
             frames.check_size(size, limit=frames.FRAME_BYTES_MAX)
             if filled < body + size:
                 if size > INPUT_BYTES - frames.SIZE_BYTES:
-                    self._large = bytearray(min(size, max(LARGE_BYTES, self._large_seen)))
+                    self._large = self._memory.take(min(size, max(LARGE_BYTES, self._large_seen)))
                     self._large_size = size
                     self._large[: filled - body] = view[body:filled]
                     self._filled = filled - body
@@ -289,7 +292,8 @@ class Link:
         self._large = bytearray()
         self._large_seen = filled
         self._large_size = self._filled = 0
-        self._take_answer(memoryview(frame))
+        self._memory.keep(frame)
+        self._take_answer(memoryview(frame)[:filled])
 
     def _take_answer(self, frame: memoryview) -> None:
         correlation_id = frames.read_correlation_id(frame)
