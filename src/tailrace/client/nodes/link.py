@@ -10,8 +10,9 @@ Not here: which connections there are, when one is opened, and time limits; see 
 
 Invariant: whatever bytes a broker sends, `work` ends in answers or in one `NodeError`. A large
 frame first gets `LARGE_BYTES` of memory, or as much as the last one had; then `LARGE_GROWTH` times
-as much as has arrived of it, but never more than `FRAME_BYTES_MAX`. A link cannot be used after an
-error, because its position in the stream is unknown.
+as much as has arrived of it, but never more than `FRAME_BYTES_MAX`, or less than twice as much of
+memory that was used before (`memory`), of which it keeps up to 16 MiB. A link cannot be used after
+an error, because its position in the stream is unknown.
 """
 
 import ssl
