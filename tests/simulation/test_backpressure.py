@@ -536,19 +536,28 @@ def test_a_close_takes_no_more_records_while_others_are_in_line() -> None:
     play(main)
 
 
-def test_a_close_refuses_plain_records_too() -> None:
-    """A record for an open batch is refused as soon as `close` waits for queued records."""
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"value": b"late"},
+        {"value": b"late", "key": b"k"},
+        {"value": "late", "headers": [("h", b"")]},
+        {"value": b"late", "partition": 0},
+    ],
+)
+def test_a_close_refuses_records_for_open_batches(given: dict[str, Any]) -> None:
+    """A record of any kind is refused as soon as `close` waits for queued records."""
 
     async def main(stage: Stage) -> None:
         producer = stage.producer(linger_ms=60_000)
-        await producer.send("t", b"opens a batch")
-        first = producer.send("t", b"v")
+        await asyncio.gather(producer.send("t", b"v"), producer.send("t", b"v", b"k"))
+        first = producer.send("t", b"v", b"k")
         waiting = producer.send("nowhere", b"v")
         close = asyncio.get_running_loop().create_task(producer.close(5))
         await stage.pass_time(1)
         assert not waiting.done()
         with pytest.raises(ClosedProducerError):
-            producer.send("t", b"late")
+            producer.send("t", **given)
         stage.cluster.create_topic("nowhere")
         await close
         assert outcomes([first, waiting]) == ["", ""]

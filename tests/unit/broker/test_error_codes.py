@@ -11,6 +11,7 @@ import tailrace.errors
 import tailrace.records
 import tailrace.replication
 import tailrace.storage
+from tailrace.cluster.metadata.proof import LostMetadataError
 from tailrace.errors import (
     ConfigError,
     CorruptionError,
@@ -29,7 +30,7 @@ ROOMS = (tailrace.storage, tailrace.records, tailrace.cluster, tailrace.replicat
 NOT_MET = {
     TailraceError, RetriableError, FatalError,
     # Before a broker serves, and inside of the cleaner.
-    ListenError, CleaningAbortedError, SegmentOverflowError,
+    ListenError, LostMetadataError, CleaningAbortedError, SegmentOverflowError,
     # In the tools alone.
     MissingExtraError,
     # `plan_append` answers it as InvalidRecordError.

@@ -338,7 +338,7 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
         if engine.closed_error is not None:
             return
         self._is_closing = True
-        self._open = {}  # turns the fast path of `send` off
+        self._end_fast_path()
         try:
             async with asyncio.timeout(timeout):
                 if timeout != 0 and engine.abort_open():

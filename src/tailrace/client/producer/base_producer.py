@@ -66,6 +66,10 @@ class BaseProducer:
             self._open = {}  # Records without a key have a partition of their own.
         self._wall = engine.wall
 
+    def _end_fast_path(self) -> None:
+        """Have each further record go through `_send`."""
+        self._open, self._sticky, self._places, self._keyed = {}, {}, {}, {}
+
     @overload
     def send(
         self,
