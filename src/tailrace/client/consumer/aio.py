@@ -176,6 +176,18 @@ class AsyncConsumer(BaseConsumer):
             deadline = self._deadline(timeout, is_poll=True)
             return await self._run(self._polls.columns(deadline, columns))
 
+    async def to_arrow(
+        self,
+        timeout: float | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        bytes_max: int | None = None,
+    ) -> "pa.Table":
+        """See `Consumer.to_arrow`."""
+        with self._reading(asyncio.current_task()):
+            deadline = self._deadline(timeout, is_poll=True)
+            return await self._run(self._polls.table(deadline, columns, bytes_max=bytes_max))
+
     def __aiter__(self) -> Self:
         """Iterate over records for ever, as they come; the position follows record by record."""
         return self

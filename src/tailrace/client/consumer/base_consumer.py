@@ -64,6 +64,7 @@ class BaseConsumer:
             self._work,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
+            offsets=self._offsets,
             rebalance=self._group.rebalance,
         )
         self._reader: object = None

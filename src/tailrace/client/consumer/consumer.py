@@ -127,6 +127,28 @@ class Consumer(BaseConsumer):
             deadline = self._deadline(timeout, is_poll=True)
             return self._run(self._polls.columns(deadline, columns))
 
+    def to_arrow(
+        self,
+        timeout: float | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        bytes_max: int | None = None,
+    ) -> "pa.Table":
+        """All records from the positions to the ends of the partitions, as one Arrow table.
+
+        The ends are those at the time of the call, so it comes to an end while others write. The
+        table has fewer records after `timeout` seconds, or once it has `bytes_max` bytes; the next
+        call goes on behind them. The columns are those of `poll_columns`.
+
+        Raises:
+            ConfigError: there is no such column.
+            ConsumerTimeoutError: the ends were not known in time; nothing was read.
+            As `poll`.
+        """
+        with self._reading(threading.get_ident()):
+            deadline = self._deadline(timeout, is_poll=True)
+            return self._run(self._polls.table(deadline, columns, bytes_max=bytes_max))
+
     def __iter__(self) -> Self:
         """Iterate over records for ever, as they come; the position follows record by record."""
         return self

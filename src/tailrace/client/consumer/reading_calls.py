@@ -1,21 +1,27 @@
 """`ReadingCalls`: the operations that return records, as objects or as columns."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tailrace.client.consumer.errors import RecordDeserializationError
 from tailrace.client.consumer.loading import note_decoded
+from tailrace.client.consumer.offset_calls import OffsetCalls
 from tailrace.client.consumer.pending import T
 from tailrace.client.consumer.records import ConsumerRecord
 from tailrace.client.consumer.rows import Deserializer, Rows
 from tailrace.client.consumer.steps import Call, Steps, Wait
 from tailrace.client.consumer.work import Work
+from tailrace.errors import kind_of
+from tailrace.model import SpecialTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tailrace.client.consumer.columns import Collector
+
+_GLANCE_S: Final = 0.1
+"""Longest wait for records before a table looks at the positions again."""
 
 
 class ReadingCalls:
@@ -27,10 +33,12 @@ class ReadingCalls:
         *,
         key_deserializer: Deserializer | None,
         value_deserializer: Deserializer | None,
+        offsets: OffsetCalls,
         rebalance: Callable[[], Steps[None]],
     ) -> None:
         """`rebalance` carries out what the group wants, before records are returned."""
         self._work = work
+        self._offsets = offsets
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
         self._rebalance = rebalance
@@ -80,6 +88,53 @@ class ReadingCalls:
         yield from self._taking(take, deadline)
         note_decoded(collector.row_count)
         return collector.finish()
+
+    def table(
+        self, deadline: float, names: Sequence[str] | None, *, bytes_max: int | None
+    ) -> Steps["pa.Table"]:
+        """Columns of all records from the positions to the ends as they are now.
+
+        Raises:
+            ConfigError: there is no such column.
+            TypeError: `bytes_max` is no number.
+        """
+        import pyarrow as pa
+
+        if bytes_max is not None and not isinstance(bytes_max, int):
+            raise TypeError(
+                f"bytes_max is {kind_of(bytes_max)} ({bytes_max!r}); give a number of bytes"
+            )
+        work, engine = self._work, self._work.engine
+        ends: dict[TopicPartition, int] | None = None
+        batches: list[pa.RecordBatch] = []
+        size = 0
+        while True:
+            if ends is None and engine.subscription.assigned:
+                ends = yield from self._ends_of(engine.subscription.assigned, deadline)
+            if ends is not None and self._is_read(ends):
+                deadline = work.clock()
+            # A glance, since the marker of a transaction moves the position and gives no rows.
+            glance = min(deadline, work.clock() + _GLANCE_S)
+            batch = yield from self.columns(glance, names)
+            if batch.num_rows or not batches:
+                batches.append(batch)
+                size += batch.nbytes
+            is_full = bytes_max is not None and size >= bytes_max
+            if is_full or work.clock() >= deadline:
+                return pa.Table.from_batches(batches)
+
+    def _ends_of(
+        self, partitions: Collection[TopicPartition], deadline: float
+    ) -> Steps[dict[TopicPartition, int]]:
+        asked = dict.fromkeys(partitions, int(SpecialTimestamp.LATEST))
+        found = yield from self._offsets.offsets(asked, deadline)
+        return {each: end.offset for each, end in found.items() if end is not None}
+
+    def _is_read(self, ends: dict[TopicPartition, int]) -> bool:
+        """Whether the position of each partition that is still assigned is at its end."""
+        assigned = self._work.engine.subscription.assigned
+        positions = [(assigned[each].position, ends[each]) for each in ends if each in assigned]
+        return all(at is not None and at.offset >= end for at, end in positions)
 
     def _taking(self, take: Callable[[], T], deadline: float) -> Steps[T | None]:
         """The result of `take`, once there is something in it; None at the deadline."""

@@ -85,6 +85,8 @@ WRONG: list[Case] = [
     ("poll", ("x",), {}, "timeout is a str ('x'); give seconds as a number"),
     ("poll", (float("nan"),), {}, "timeout is not a number (nan); give seconds, or None"),
     ("poll_columns", ([],), {}, "timeout is a list ([]); give seconds as a number"),
+    ("to_arrow", ("x",), {}, "timeout is a str ('x'); give seconds as a number"),
+    ("to_arrow", (), {"bytes_max": "1"}, "bytes_max is a str ('1'); give a number of bytes"),
     ("commit", (3,), {}, "offsets is an int, or has one; give a record, records, a mapping"),
     ("commit", ("t",), {}, "offsets is a str, or has one; give a record"),
     ("commit", (T0,), {}, "offsets is a TopicPartition, or has one; give a record"),
