@@ -24,6 +24,7 @@ from benchmarks.macro.groups import measure_groups
 from benchmarks.macro.pipeline import measure_pipeline
 from benchmarks.macro.produce import measure_produce
 from benchmarks.macro.producers import measure_producers
+from benchmarks.macro.records import measure_records
 from benchmarks.macro.requests import measure_requests
 from benchmarks.macro.startup import measure_memory, measure_startup
 from benchmarks.measure import Bench, Figure
@@ -36,6 +37,7 @@ STAGES: dict[str, Callable[[Bench], list[Figure]]] = {
     "memory": measure_memory,
     "produce": measure_produce,
     "producers": measure_producers,
+    "records": measure_records,
     "consumers": measure_consumers,
     "fetch": measure_fetch,
     "requests": measure_requests,
