@@ -42,14 +42,18 @@ class Stage:
         self._kinds = kinds
         self._committed: dict[TopicPartition, int] = {}
         self._started = 0
+        self._has_returned = False
+        """Whether a client with an instance id has started again."""
 
     async def act(self, step: Step) -> None:
         """Let something happen."""
         match step:
             case ("start", number):
+                self._has_returned |= number in self.consumers and STATIC[number] is not None
                 await self._stop(number, has_left=False)
                 self._start(number)
             case ("crash", number):
+                self._has_returned |= STATIC[number] is not None
                 await self._stop(number, has_left=False)
             case ("leave", number):
                 await self._stop(number, has_left=True)
@@ -114,6 +118,13 @@ class Stage:
         running = [each for each in self.consumers.values() if each.is_running]
         if not running:
             return
+        if self._has_returned:
+            # A static leader that returns between the two rounds of a cooperative rebalance is
+            # given what the first one left it, and nobody begins the second (KIP-345, KIP-429).
+            now = asyncio.get_running_loop().time()
+            running[0].membership.request_rejoin("the second round", now)
+            await self.broker.passes(QUIET)
+            self.check()
         assert [each for each in running if not each.membership.is_settled] == []
         owned = sorted(p for each in running for p in each.membership.assignment)
         wanted = [TopicPartition(TOPIC, number) for number in range(COUNT)]

@@ -67,19 +67,23 @@ def test_a_read_that_may_not_wait_is_as_any_other_when_nothing_has_to_be_waited_
 
 
 def test_a_read_that_may_not_wait_says_so_when_the_page_cache_has_nothing(tmp_path: Path) -> None:
-    """A file that was dropped from it; one read that waits brings it back."""
-    path = tmp_path / "a"
-    path.write_bytes(bytes(8192))
+    """A file that was dropped from it; one read that waits brings it back.
+
+    It is large, because the kernel begins to read what is missing, and a fast device may have the
+    first pieces there before the read looks again.
+    """
+    path, size = tmp_path / "a", 32 << 20
+    path.write_bytes(bytes(size))
     with path.open("rb") as dropped:
         os.fsync(dropped.fileno())
         os.posix_fadvise(dropped.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     file = DiskFiles().open(str(path), read_only=True)
     with without_waiting:
         if _is_in_memory(tmp_path):
-            assert file.read(0, 10) == bytes(10)
+            assert file.read(0, size) == bytes(size)
         else:
             with pytest.raises(BlockingIOError):
-                file.read(0, 10)
+                file.read(0, size)
     assert file.read(0, 10) == bytes(10)
     with without_waiting:
         assert file.read(0, 10) == bytes(10)
