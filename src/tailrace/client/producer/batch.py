@@ -466,7 +466,7 @@ class ProducerBatch(DeliveryOutcome):
     def _calls(
         self, callbacks: Sequence[tuple[int, DeliveryCallback]]
     ) -> Iterator[tuple[DeliveryCallback, RecordMetadata, Exception | None]]:
-        if self.parts is not None or self.failure is not None or self.explicit:
+        if self.parts is not None or self.failure is not None or self.errors or self.explicit:
             yield from super()._calls(callbacks)
             return
         make, (topic, partition) = RecordMetadata, self.partition
