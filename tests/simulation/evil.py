@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from tailrace.client.producer.hooks import BatchHook
 from tailrace.client.producer.interceptors import ProducerInterceptor
-from tailrace.client.producer.receipts import ProducerRecord
+from tailrace.client.producer.record import ProducerRecord
 
 
 class OwnExit(BaseException):

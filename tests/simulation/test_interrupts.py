@@ -11,8 +11,8 @@ from types import FrameType
 
 import pytest
 
-from tailrace.client.producer.batch import ProducerBatch
 from tailrace.client.producer.errors import ClosedProducerError, ReentrantCallError
+from tailrace.client.producer.in_flight_batch import InFlightBatch
 from tailrace.client.producer.producer import Producer
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
@@ -150,7 +150,7 @@ def test_a_signal_handler_in_the_middle_of_a_step_is_told(
             told.append(error)
 
     def trace(frame: FrameType, *_: object) -> None:
-        if frame.f_code is ProducerBatch.encode.__code__:
+        if frame.f_code is InFlightBatch.encode.__code__:
             sys.setprofile(None)
             signal.raise_signal(signal.SIGUSR1)
 

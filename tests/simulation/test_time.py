@@ -6,7 +6,8 @@ import pytest
 
 from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.errors import ClosedProducerError
-from tailrace.client.producer.receipts import DeliveryCallback, Receipt
+from tailrace.client.producer.outcome import DeliveryCallback
+from tailrace.client.producer.receipts import Receipt
 from tailrace.errors import ConfigError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode

@@ -11,8 +11,9 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from tailrace.client.producer.errors import ClosedProducerError
+from tailrace.client.producer.outcome import RecordMetadata
 from tailrace.client.producer.producer import Producer
-from tailrace.client.producer.receipts import Receipt, RecordMetadata
+from tailrace.client.producer.receipts import Receipt
 from tests.wire.clients import CLIENTS, TIMEOUT_S
 
 pytestmark = pytest.mark.wire

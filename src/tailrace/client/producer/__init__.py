@@ -16,12 +16,14 @@ from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.hooks import BatchHook, BatchInfo
 from tailrace.client.producer.interceptors import ProducerInterceptor
 from tailrace.client.producer.many import SendSummary
+from tailrace.client.producer.outcome import RecordMetadata
 from tailrace.client.producer.partitioners import (
     Partitioner,
     RoundRobinPartitioner,
 )
 from tailrace.client.producer.producer import Producer
-from tailrace.client.producer.receipts import ProducerRecord, Receipt, RecordMetadata
+from tailrace.client.producer.receipts import Receipt
+from tailrace.client.producer.record import ProducerRecord
 from tailrace.client.producer.serializers import (
     serialize_double,
     serialize_json,

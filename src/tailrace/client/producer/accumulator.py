@@ -13,7 +13,7 @@ Not here: which node leads a partition and whether it can take a request (`sende
 numbers (`transactions`).
 
 Invariant: a batch is in `incomplete` from its creation until it is done, and in its queue while it
-is neither in flight nor done.
+is neither in a request nor done. Only the last batch of a queue may be open.
 """
 
 import heapq
@@ -22,11 +22,17 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from tailrace.client.nodes.backoff import Backoff
-from tailrace.client.producer.batch import Prepared, ProducerBatch
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.gate import Gate
+from tailrace.client.producer.in_flight_batch import ClosedBatch, InFlightBatch
+from tailrace.client.producer.open_batch import OpenBatch
+from tailrace.client.producer.outcome import BatchOutcome
+from tailrace.client.producer.record import Prepared
+from tailrace.client.producer.sealed_batch import SealedBatch
 from tailrace.client.producer.supply import BatchSupply
 from tailrace.model import TopicPartition
+
+QueuedBatch = OpenBatch | SealedBatch | InFlightBatch
 
 
 class Accumulator:
@@ -39,13 +45,13 @@ class Accumulator:
         supply: BatchSupply,
         backoff: Backoff,
         gate: Gate,
-        closed: Callable[[ProducerBatch], None],
+        closed: Callable[[OpenBatch], None],
     ) -> None:
-        """`closed` is called, inside of `gate`, for each batch just before it is closed."""
+        """`closed` is called, inside of `gate`, for each batch just before it is sealed."""
         self.supply = supply
-        self.queues: dict[TopicPartition, deque[ProducerBatch]] = {}
+        self.queues: dict[TopicPartition, deque[QueuedBatch]] = {}
         """Batches to send by partition, oldest first; no empty queues."""
-        self.incomplete: dict[ProducerBatch, None] = {}
+        self.incomplete: dict[BatchOutcome, QueuedBatch] = {}
         """All batches that are not done, oldest first."""
         self.ready: OrderedDict[TopicPartition, None] = OrderedDict()
         """Partitions whose first batch may be sent, in the order of their turns."""
@@ -63,15 +69,14 @@ class Accumulator:
         self._timers: list[tuple[float, int, TopicPartition]] = []
         self._ticket = count()
 
-    def open_batch(self, partition: TopicPartition) -> ProducerBatch | None:
+    def open_batch(self, partition: TopicPartition) -> OpenBatch | None:
         """The batch of a partition that still takes records, or None."""
         queue = self.queues.get(partition)
-        if queue and not queue[-1].is_closed:
-            return queue[-1]
-        return None
+        last = queue[-1] if queue else None
+        return last if isinstance(last, OpenBatch) else None
 
-    def append(self, batch: ProducerBatch, prepared: Prepared, *, wall_s: float) -> int | None:
-        """Add a record to an open batch and return its index; close the batch if it is full.
+    def append(self, batch: OpenBatch, prepared: Prepared, *, wall_s: float) -> int | None:
+        """Add a record to an open batch and return its index; seal the batch if it is full.
 
         Returns None if it was full.
         """
@@ -85,32 +90,28 @@ class Accumulator:
         finally:
             self._gate.leave(None)
         self.has_full = True
-        self.close(batch)
+        self._seal_last(batch.partition)
+        self._make_ready(batch.partition)
         return None
 
-    def enqueue(self, batch: ProducerBatch, *, now: float) -> None:
+    def enqueue(self, batch: OpenBatch | SealedBatch, *, now: float) -> None:
         """Put a new batch at the end of its queue."""
-        self.incomplete[batch] = None
+        self.incomplete[batch.outcome] = batch
         queue = self.queues.get(batch.partition)
         if queue is None:
             self.queues[batch.partition] = deque((batch,))
-            self._settle(batch.partition, now)
         else:
-            self.close(queue[-1])
+            self._seal_last(batch.partition)
+            self._make_ready(batch.partition)
             queue.append(batch)
-            self._settle(batch.partition, now)
+        self._settle(batch.partition, now)
 
-    def close(self, batch: ProducerBatch) -> None:
-        """Close a batch, so that it takes no more records and may be sent."""
-        if self._close(batch) and batch.partition in self.queues:
-            self._make_ready(batch.partition)
-
-    def hurry(self, batch: ProducerBatch) -> None:
-        """Send this batch, and those before it in its queue, without lingering."""
-        batch.is_urgent = True
-        queue = self.queues.get(batch.partition)
-        if queue and (queue[0] is batch or len(queue) > 1):
-            self._make_ready(batch.partition)
+    def hurry(self, outcome: BatchOutcome) -> None:
+        """Send the batch of this outcome, and those before it in its queue, without lingering."""
+        outcome.is_awaited = True
+        queue = self.queues.get(outcome.partition)
+        if queue and (queue[0].outcome is outcome or len(queue) > 1):
+            self._make_ready(outcome.partition)
 
     def hurry_all(self) -> None:
         """Send all present batches without lingering, for a flush, a close or lack of memory."""
@@ -129,7 +130,9 @@ class Accumulator:
         """End the retry pause of batches whose partition has a new leader since the attempt."""
         for partition, queue in self.queues.items():
             batch = queue[0]
-            if batch.pause_s and leader_of(partition) not in {None, batch.leader}:
+            if not isinstance(batch, InFlightBatch) or not batch.pause_s:
+                continue
+            if leader_of(partition) not in {None, batch.leader}:
                 batch.pause_s = 0.0
                 self._settle(partition, now)
 
@@ -137,11 +140,10 @@ class Accumulator:
         """The earliest time at which `wake_timers` has something to do, or None."""
         return self._timers[0][0] if self._timers else None
 
-    def take(self, partition: TopicPartition, now: float) -> ProducerBatch:
-        """Close and return the first batch of a ready partition, and end its turn."""
+    def take(self, partition: TopicPartition, now: float) -> ClosedBatch:
+        """Seal, remove and return the first batch of a ready partition, and end its turn."""
         queue = self.queues[partition]
-        batch = queue.popleft()
-        self._close(batch)
+        batch = self._sealed(queue.popleft())
         if queue:
             self.ready.move_to_end(partition)
             self._settle(partition, now)
@@ -150,7 +152,14 @@ class Accumulator:
             self.ready.pop(partition, None)
         return batch
 
-    def put_back(self, batch: ProducerBatch, *, now: float, place: int, is_moved: bool) -> None:
+    def in_flight(self, batch: ClosedBatch) -> InFlightBatch:
+        """The batch, in flight from now on."""
+        if isinstance(batch, InFlightBatch):
+            return batch
+        self.incomplete[batch.outcome] = begun = InFlightBatch(batch)
+        return begun
+
+    def put_back(self, batch: InFlightBatch, *, now: float, place: int, is_moved: bool) -> None:
         """Queue a batch for a retry, behind the first `place` batches of its queue.
 
         It pauses first, unless the partition has a new leader since the attempt (KIP-951).
@@ -162,22 +171,25 @@ class Accumulator:
         self.ready.pop(batch.partition, None)
         self._settle(batch.partition, now)
 
-    def put_parts(self, parts: Sequence[ProducerBatch], *, now: float, place: int) -> None:
+    def put_parts(self, parts: Sequence[InFlightBatch], *, now: float, place: int) -> None:
         """Queue the parts of a batch that was too large, behind the first `place` batches."""
         for part in reversed(parts):
             self.queues.setdefault(part.partition, deque()).insert(place, part)
-        incomplete = sorted((*parts, *self.incomplete), key=lambda each: each.created_at)
-        self.incomplete = dict.fromkeys(incomplete)
+        incomplete = [*parts, *self.incomplete.values()]
+        incomplete.sort(key=lambda each: each.created_at)
+        self.incomplete = {each.outcome: each for each in incomplete}
         self._settle(parts[0].partition, now)
 
-    def remove(self, batch: ProducerBatch) -> None:
-        """Remove a batch from its queue, if it is there."""
-        queue = self.queues.get(batch.partition)
+    def withdraw(self, outcome: BatchOutcome) -> ClosedBatch:
+        """Remove an incomplete batch from its queue, if it is there, and return it."""
+        batch = self.incomplete[outcome]
+        queue = self.queues.get(outcome.partition)
         if queue is not None and batch in queue:
             queue.remove(batch)
             if not queue:
-                del self.queues[batch.partition]
-                self.ready.pop(batch.partition, None)
+                del self.queues[outcome.partition]
+                self.ready.pop(outcome.partition, None)
+        return self._sealed(batch)
 
     def mute(self, partition: TopicPartition) -> None:
         """Send nothing for a partition until `unmute`."""
@@ -191,26 +203,37 @@ class Accumulator:
             if partition in self.queues:
                 self._settle(partition, now)
 
-    def end(self, batch: ProducerBatch) -> None:
-        """Forget a batch that has its outcome; release its memory unless a request uses it."""
-        self._close(batch)
-        self.incomplete.pop(batch, None)
-        if not batch.in_flight:
+    def end(self, batch: ClosedBatch) -> None:
+        """Forget a batch that has its outcome; release its memory unless a request uses it.
+
+        Idempotent.
+        """
+        if self.incomplete.pop(batch.outcome, None) is None:
+            return
+        if not (isinstance(batch, InFlightBatch) and batch.is_unanswered):
             self.supply.release(batch)
 
-    def _close(self, batch: ProducerBatch) -> bool:
-        if batch.is_closed:
-            return False
+    def _seal_last(self, partition: TopicPartition) -> None:
+        queue = self.queues[partition]
+        queue[-1] = self._sealed(queue[-1])
+
+    def _sealed(self, batch: QueuedBatch) -> ClosedBatch:
+        """The batch, which takes no more records."""
+        if not isinstance(batch, OpenBatch):
+            return batch
         self._gate.wait()
         try:
             self._closed(batch)
-            batch.close()
+            sealed = batch.seal()
         finally:
             self._gate.leave(None)
-        return True
+        self.incomplete[sealed.outcome] = sealed
+        return sealed
 
     def _make_ready(self, partition: TopicPartition) -> None:
-        if partition not in self.muted and not self.queues[partition][0].pause_s:
+        first = self.queues[partition][0]
+        is_paused = isinstance(first, InFlightBatch) and first.pause_s > 0
+        if partition not in self.muted and not is_paused:
             self.ready[partition] = None
 
     def _settle(self, partition: TopicPartition, now: float) -> None:
@@ -220,9 +243,11 @@ class Accumulator:
             self.ready.pop(partition, None)
             return
         batch = queue[0]
-        due = batch.last_attempt_at + batch.pause_s
-        if not (self._is_hurried or batch.is_closed or batch.is_urgent or len(queue) > 1):
-            due = max(due, batch.created_at + self._linger_s)
+        due = batch.created_at
+        if isinstance(batch, InFlightBatch):
+            due = batch.last_attempt_at + batch.pause_s
+        elif isinstance(batch, OpenBatch) and not (self._is_hurried or batch.outcome.is_awaited):
+            due += self._linger_s
         if due <= now:
             self.ready[partition] = None
         else:

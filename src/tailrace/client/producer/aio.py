@@ -18,7 +18,6 @@ from typing import Self
 from tailrace import kernels
 from tailrace.client.producer.arguments import plain_topic
 from tailrace.client.producer.base_producer import BaseProducer
-from tailrace.client.producer.batch import DeliveryOutcome
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.engine import Engine, Plugins
 from tailrace.client.producer.errors import (
@@ -31,8 +30,9 @@ from tailrace.client.producer.lines import Lines
 from tailrace.client.producer.loading import is_worth_waiting, load_beside
 from tailrace.client.producer.loop_waits import LoopWaits
 from tailrace.client.producer.many import SendSummary, check_columns
+from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import Partitioner
-from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord
+from tailrace.client.producer.record import ProducerRecord
 from tailrace.client.producer.serializers import Serializer
 from tailrace.client.producer.transacting import LoopTransactions
 from tailrace.client.producer.transaction_calls import LoopTransactionCalls
@@ -303,7 +303,7 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
                                 topic, columns, now=driver.loop.time(), granted=granted
                             )
                         assert batch is not None, "memory was granted for this batch"
-                    summary.add(batch)
+                    summary.add(batch, columns)
                     driver.move()
                     summary.settle()
                     summary.tell()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from operator import index
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
-from tailrace.client.producer.receipts import Header, ProducerRecord
+from tailrace.client.producer.record import Header, ProducerRecord
 from tailrace.client.producer.transactions.requests import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import kind_of

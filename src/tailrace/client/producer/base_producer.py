@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, cast, overload
 
 from tailrace.client.producer.arguments import check_callback, plain_record
-from tailrace.client.producer.batch import DeliveryOutcome, ProducerBatch
 from tailrace.client.producer.encoding import (
     KEY_OVERHEAD,
     RECORD_OVERHEAD,
@@ -22,13 +21,15 @@ from tailrace.client.producer.encoding import (
 )
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.metrics import ProducerStatistics
+from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import (
     DEFAULT_RULE,
     KEY_RULES,
     NO_PARTITION,
     partition_of_key,
 )
-from tailrace.client.producer.receipts import DeliveryCallback, Header, ProducerRecord, Receipt
+from tailrace.client.producer.receipts import Receipt
+from tailrace.client.producer.record import Header, ProducerRecord
 from tailrace.config.settings import INT64_MAX
 from tailrace.kernels.encoding import choose_partition
 
@@ -159,8 +160,8 @@ class BaseProducer:
                 if index >= 0:
                     assert batch is not None
                     if receipt:
-                        return Receipt(batch, index)
-                    batch.is_forgotten = True
+                        return Receipt(batch.outcome, index)
+                    batch.outcome.is_forgotten = True
                     return None
         check_callback(on_delivery)
         if (
@@ -195,7 +196,7 @@ class BaseProducer:
 
     def _append_keyed(
         self, topic: str, value: bytes, key: bytes
-    ) -> tuple[ProducerBatch, int] | None:
+    ) -> tuple[DeliveryOutcome, int] | None:
         """Do the same as `_append_open` for a record that has just a value and a key."""
         places = self._keyed.get(topic)
         if places is None:
@@ -223,7 +224,7 @@ class BaseProducer:
                         batch.times.append(self._wall())
                         values.append(value)
                         batch.bytes_left = left
-                        found = batch, index
+                        found = batch.outcome, index
         except IndexError:
             return None
         except BaseException:
@@ -234,8 +235,8 @@ class BaseProducer:
 
     def _append_open(
         self, topic: object, fields: _Fields, on_delivery: DeliveryCallback | None
-    ) -> tuple[ProducerBatch, int] | None:
-        """Append a record to the open batch of its partition; returns the batch and the index.
+    ) -> tuple[DeliveryOutcome, int] | None:
+        """Append a record to the open batch of its partition; returns its outcome and the index.
 
         Returns None, with nothing done, if that needs the producer's lock or a closer look: there
         is no such batch or no room in it, a field is of an unusual type or wrong.
@@ -300,7 +301,7 @@ class BaseProducer:
                         batch.times.append(self._wall())
                         batch.values.append(value)
                         batch.bytes_left = left
-                        found = batch, index
+                        found = batch.outcome, index
         except IndexError:
             return None
         except BaseException:
@@ -357,8 +358,7 @@ class BaseProducer:
 
     def held(self) -> int:
         """The number of records that are not acknowledged yet."""
-        batches = list(self._engine.accumulator.incomplete)
-        return sum(each.record_count or len(each.values) for each in batches)
+        return sum(each.record_count for each in list(self._engine.accumulator.incomplete.values()))
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)

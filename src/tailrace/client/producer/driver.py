@@ -19,11 +19,10 @@ from collections.abc import Callable, Generator
 from functools import partial
 from math import inf
 
-from tailrace.client.producer.batch import DeliveryOutcome
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.errors import ReentrantCallError
 from tailrace.client.producer.loading import load_beside
-from tailrace.client.producer.receipts import DeliveryCallback
+from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.user_code import call_user_code
 from tailrace.runtime.polling import Events, PollingNetwork
 

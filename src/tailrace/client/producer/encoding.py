@@ -15,7 +15,7 @@ from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailrace import kernels
-from tailrace.client.producer.receipts import Header
+from tailrace.client.producer.record import Header
 from tailrace.kernels.encoding import encode_records
 from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, Codec
 from tailrace.records import layout, packages

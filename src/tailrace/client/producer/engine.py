@@ -23,12 +23,6 @@ from typing import TYPE_CHECKING
 from tailrace.client.config import nodes_config
 from tailrace.client.nodes import Backoff, Node, Nodes
 from tailrace.client.producer.accumulator import Accumulator
-from tailrace.client.producer.batch import (
-    DeliveryOutcome,
-    Prepared,
-    ProducerBatch,
-    RefusedRecordOutcome,
-)
 from tailrace.client.producer.buffer_pool import BufferPool
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.errors import (
@@ -40,10 +34,18 @@ from tailrace.client.producer.hooks import BatchHook, BatchHooks
 from tailrace.client.producer.interceptors import ProducerInterceptor, ProducerInterceptors
 from tailrace.client.producer.metadata import ProducerMetadata
 from tailrace.client.producer.metrics import Metrics
+from tailrace.client.producer.open_batch import OpenBatch
+from tailrace.client.producer.outcome import (
+    BatchOutcome,
+    DeliveryOutcome,
+    RefusedRecordOutcome,
+    Waiting,
+)
 from tailrace.client.producer.partitioners import NO_PARTITION, Partitioner
 from tailrace.client.producer.placement import Placement
 from tailrace.client.producer.preparation import Preparation
-from tailrace.client.producer.receipts import ProducerRecord, Waiting
+from tailrace.client.producer.record import Prepared, ProducerRecord
+from tailrace.client.producer.sealed_batch import SealedBatch
 from tailrace.client.producer.sender import Sender
 from tailrace.client.producer.serializers import Serializer
 from tailrace.client.producer.supply import BatchSupply
@@ -185,8 +187,8 @@ class Engine:
         now: float,
         wall_s: float,
         granted: int = 0,
-    ) -> tuple[ProducerBatch, int] | None:
-        """Append the record to a batch, under the lock; returns the batch and the index in it.
+    ) -> tuple[BatchOutcome, int] | None:
+        """Append the record to a batch, under the lock; returns its outcome and the index in it.
 
         Returns None while there is no memory for the record. `granted` bytes were taken from the
         pool for it before; they are returned to the pool if they are not needed.
@@ -217,11 +219,11 @@ class Engine:
                 count = self.metadata.partition_count(topic)
                 if count is not None:
                     self.gate.show(batch, count)
-                return batch, index
+                return batch.outcome, index
 
     def append_slice(
         self, topic: str, columns: "ColumnSlice", *, now: float, granted: int = 0
-    ) -> ProducerBatch | None:
+    ) -> BatchOutcome | None:
         """Queue a batch of columns, under the lock; None while there is no memory for it."""
         partition = columns.partition
         place = TopicPartition(
@@ -230,21 +232,21 @@ class Engine:
         if self.transactions is not None:
             self.transactions.may_append(place)
         batch = self.accumulator.supply.new_slice(place, columns, now=now, granted=granted)
-        if batch is not None:
-            self._enqueue(batch, now)
-            if partition is None:
-                self.placement.filled(batch)
-        return batch
+        if batch is None:
+            return None
+        self._enqueue(batch, now)
+        if partition is None:
+            self.placement.filled(topic, batch.size, size_max=batch.size)
+        return batch.outcome
 
-    def _enqueue(self, batch: ProducerBatch, now: float) -> None:
+    def _enqueue(self, batch: OpenBatch | SealedBatch, now: float) -> None:
         """Append a new batch to its queue, and add its partition to the transaction."""
         self.metadata.add_topic(batch.partition.topic, now)
         if self.transactions is not None and self.transactions.is_transactional:
-            batch.is_transactional = True
             self.transactions.note_append(batch.partition)
         self.accumulator.enqueue(batch, now=now)
 
-    def _batch_for(self, topic: str, partition: int) -> ProducerBatch | None:
+    def _batch_for(self, topic: str, partition: int) -> OpenBatch | None:
         if partition != NO_PARTITION:
             return self.accumulator.open_batch(TopicPartition(topic, partition))
         batch = self.gate.open.get(topic)
@@ -272,7 +274,7 @@ class Engine:
 
     def hurry(self, outcome: DeliveryOutcome) -> None:
         """Send the batch of this outcome without lingering, because a caller waits for it."""
-        if isinstance(outcome, ProducerBatch):
+        if isinstance(outcome, BatchOutcome):
             self.accumulator.hurry(outcome)
 
     def refuse(self, record: ProducerRecord, error: Exception) -> DeliveryOutcome:
@@ -363,9 +365,8 @@ class Engine:
         )
         self.gate.reset()
         self.accumulator.is_closed = True
-        for batch in list(self.accumulator.incomplete):
-            batch.close()
-            self.lose(batch)
+        for outcome in list(self.accumulator.incomplete):
+            self.lose(outcome)
         self.accumulator.incomplete.clear()
         self.accumulator.queues.clear()
         self.accumulator.ready.clear()
@@ -381,9 +382,9 @@ class Engine:
 
     def lose(self, outcome: DeliveryOutcome) -> None:
         """Fail an outcome that is still open after the producer was stopped."""
-        if isinstance(outcome, ProducerBatch):
-            for _, part in outcome.parts or ():
-                self.lose(part)
+        if isinstance(outcome, BatchOutcome):
+            for part in outcome.parts:
+                self.lose(part.outcome)
         if not outcome.is_done:
             outcome.failure = self.closed_error
             if outcome.is_forgotten:
@@ -401,8 +402,8 @@ class Engine:
             "this process is a fork of the one that created the producer; create a new producer "
             "in this process"
         )
-        for batch in self.accumulator.incomplete:
-            batch.failure, batch.is_done = self.closed_error, True
+        for outcome in self.accumulator.incomplete:
+            outcome.failure, outcome.is_done = self.closed_error, True
         self.accumulator.incomplete.clear()
         self.accumulator.queues.clear()
 
@@ -413,12 +414,12 @@ class Engine:
             # A new instance: a shared one would keep the notes and traceback of every raise.
             raise ClosedProducerError(*error.args)
 
-    def _batch_closed(self, batch: ProducerBatch) -> None:
+    def _batch_closed(self, batch: OpenBatch) -> None:
         self.gate.hide(batch)
         topic = batch.partition.topic
         if self.gate.open.get(topic) is batch:
             del self.gate.open[topic]
-            self.placement.filled(batch)
+            self.placement.filled(topic, batch.size, size_max=batch.size_max)
 
 
 def _forked() -> None:

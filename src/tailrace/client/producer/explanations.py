@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING
 
+from tailrace.client.producer.in_flight_batch import InFlightBatch
 from tailrace.model import TopicPartition
 
 if TYPE_CHECKING:
     from tailrace.client.nodes import NodeError, Nodes
     from tailrace.client.producer.engine import Engine
     from tailrace.client.producer.metadata import ProducerMetadata
-    from tailrace.client.producer.receipts import ProducerRecord
+    from tailrace.client.producer.record import ProducerRecord
 
 
 def why_no_topic(engine: "Engine", record: "ProducerRecord", waited_s: float) -> str:
@@ -27,12 +28,13 @@ def why_no_topic(engine: "Engine", record: "ProducerRecord", waited_s: float) ->
 def why_no_memory(engine: "Engine", waited_s: float) -> str:
     """The text for a record that got no memory in time."""
     incomplete = engine.accumulator.incomplete
-    oldest = next(iter(incomplete), None)
+    oldest = next(iter(incomplete.values()), None)
     why = ""
     if oldest is not None:
         age = engine.monotonic() - oldest.created_at
         why = f"; the oldest of {len(incomplete)} batches is {age:.1f} s old"
-        failure = oldest.last_error or _last_failure(engine)
+        last_error = oldest.last_error if isinstance(oldest, InFlightBatch) else None
+        failure = last_error or _last_failure(engine)
         if failure is not None:
             why += f" and has failed: {failure}"
     return (

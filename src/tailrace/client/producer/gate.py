@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace.client.producer.errors import ReentrantCallError
 
 if TYPE_CHECKING:
-    from tailrace.client.producer.batch import ProducerBatch
+    from tailrace.client.producer.open_batch import OpenBatch
 
 PATIENCE_S: Final = 1.0
 _TURNS: Final = 1000
@@ -42,9 +42,9 @@ class Gate:
     __slots__ = ("_element", "enter", "leave", "open", "places")
 
     def __init__(self) -> None:
-        self.open: dict[str, ProducerBatch] = {}
+        self.open: dict[str, OpenBatch] = {}
         """By topic, the open batch of the sticky partition."""
-        self.places: dict[str, list[ProducerBatch | None]] = {}
+        self.places: dict[str, list[OpenBatch | None]] = {}
         """By topic, the open batch of each partition, or None for those without one."""
         self._element: list[None] = [None]
         self.enter = self._element.pop
@@ -78,7 +78,7 @@ class Gate:
             else:
                 return
 
-    def show(self, batch: "ProducerBatch", partition_count: int) -> None:
+    def show(self, batch: "OpenBatch", partition_count: int) -> None:
         """Let records for the partition of an open batch get into it on the fast path."""
         topic, partition = batch.partition
         places = self.places.get(topic)
@@ -87,7 +87,7 @@ class Gate:
         if partition < len(places):
             places[partition] = batch
 
-    def hide(self, batch: "ProducerBatch") -> None:
+    def hide(self, batch: "OpenBatch") -> None:
         """Let no record get into a batch on the fast path; inside of the gate."""
         topic, partition = batch.partition
         places = self.places.get(topic, ())

@@ -8,7 +8,8 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from tailrace.client.producer.receipts import ProducerRecord, RecordMetadata
+from tailrace.client.producer.outcome import RecordMetadata
+from tailrace.client.producer.record import ProducerRecord
 from tailrace.client.producer.user_code import call_user_code
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tailrace.client.producer.batch import DeliveryOutcome, Prepared, ProducerBatch
 from tailrace.client.producer.errors import (
     BufferExhaustedError,
     RejectedRecordError,
@@ -26,8 +25,9 @@ from tailrace.client.producer.errors import (
 )
 from tailrace.client.producer.explanations import why_no_memory, why_no_topic
 from tailrace.client.producer.loop_waits import LoopWaits
+from tailrace.client.producer.outcome import BatchOutcome, DeliveryOutcome, RecordMetadata
 from tailrace.client.producer.partitioners import NO_PARTITION
-from tailrace.client.producer.receipts import ProducerRecord, RecordMetadata
+from tailrace.client.producer.record import Prepared, ProducerRecord
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 
@@ -84,7 +84,7 @@ class QueuedRecord(DeliveryOutcome):
         self.deadline = deadline
         """The loop's time at which it fails if it is still in line."""
         self.wall_s = wall_s
-        self.batch: ProducerBatch | None = None
+        self.batch: BatchOutcome | None = None
         self.index = 0
 
     def add_watcher(self, wake: Callable[[], None]) -> None:
@@ -136,7 +136,7 @@ class Lines:
 
     def _place(
         self, prepared: Prepared, wall_s: float, *, granted: int
-    ) -> tuple[ProducerBatch, int] | None:
+    ) -> tuple[BatchOutcome, int] | None:
         """Append the record to a batch if that is possible now, else return None."""
         engine = self._engine
         record = prepared.record
@@ -361,7 +361,7 @@ class Lines:
             if granted:
                 self._engine.pool.deallocate(granted)
 
-    def _join(self, queued: QueuedRecord, batch: ProducerBatch, index: int) -> None:
+    def _join(self, queued: QueuedRecord, batch: BatchOutcome, index: int) -> None:
         """Note that the record is in a batch now and shares its outcome."""
         self._discount(queued)
         queued.prepared = None

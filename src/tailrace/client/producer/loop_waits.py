@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.client.producer.errors import BufferExhaustedError
 from tailrace.client.producer.explanations import why_no_memory
-from tailrace.client.producer.receipts import ProducerRecord
+from tailrace.client.producer.record import ProducerRecord
 from tailrace.client.producer.topic_wait import TopicWait
 
 if TYPE_CHECKING:

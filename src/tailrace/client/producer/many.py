@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from tailrace.client.producer.errors import RejectedRecordError
 
 if TYPE_CHECKING:
-    from tailrace.client.producer.batch import ProducerBatch
     from tailrace.client.producer.engine import Plugins
-    from tailrace.client.producer.slices import RefusedRow
+    from tailrace.client.producer.outcome import BatchOutcome
+    from tailrace.client.producer.slices import ColumnSlice, RefusedRow
 
 
 def check_columns(plugins: "Plugins") -> None:
@@ -52,7 +52,7 @@ class SendSummary:
         self.offsets: dict[int, tuple[int, int]] = {}
         """First and last offset of the rows, by partition; empty with acks=0. Records of other
         producers may lie between them."""
-        self._pending: deque[ProducerBatch] = deque()
+        self._pending: deque[tuple[BatchOutcome, ColumnSlice]] = deque()
 
     def raise_errors(self) -> None:
         """Raise the error of the first row that failed, if any did."""
@@ -67,14 +67,14 @@ class SendSummary:
         for each in rows:
             self.errors[each.row] = RejectedRecordError(f"row {each.row}: {each.rule}")
 
-    def add(self, batch: "ProducerBatch") -> None:
-        """Add a batch that is being sent."""
-        self._pending.append(batch)
+    def add(self, outcome: "BatchOutcome", rows: "ColumnSlice") -> None:
+        """Add the rows of a batch that is being sent."""
+        self._pending.append((outcome, rows))
 
     @property
     def pending_count(self) -> int:
         """Rows that are being sent and have no outcome yet."""
-        return sum(batch.record_count for batch in self._pending)
+        return sum(rows.record_count for _, rows in self._pending)
 
     @property
     def unsent_count(self) -> int:
@@ -95,8 +95,8 @@ class SendSummary:
 
     def settle(self) -> bool:
         """Count the outcomes that are there; returns whether all are."""
-        while self._pending and self._pending[0].is_done:
-            self._take(self._pending.popleft())
+        while self._pending and self._pending[0][0].is_done:
+            self._take(*self._pending.popleft())
         return not self._pending
 
     def has_news(self) -> bool:
@@ -119,22 +119,17 @@ class SendSummary:
         if self._progress is not None and new:
             self._progress(new)
 
-    def _take(self, batch: "ProducerBatch") -> None:
-        if batch.parts is not None:
-            for _, part in batch.parts:
-                self._take(part)
-            return
-        columns = batch.columns
-        if batch.failure is not None:
-            assert columns is not None, "a batch of columns keeps them until it succeeds"
-            for index in range(batch.record_count):
-                self.errors[columns.row_of(index)] = batch.errors.get(index, batch.failure)
-            return
-        self.acknowledged_count += batch.record_count
-        if batch.base_offset >= 0:
-            first, last = batch.base_offset, batch.base_offset + batch.record_count - 1
-            known = self.offsets.get(batch.partition.partition, (first, last))
-            self.offsets[batch.partition.partition] = min(known[0], first), max(known[1], last)
+    def _take(self, outcome: "BatchOutcome", rows: "ColumnSlice") -> None:
+        for start, record_count, part in outcome.undivided(0, rows.record_count):
+            if part.failure is not None:
+                for index in range(record_count):
+                    self.errors[rows.row_of(start + index)] = part.errors.get(index, part.failure)
+                continue
+            self.acknowledged_count += record_count
+            if part.base_offset >= 0:
+                first, last = part.base_offset, part.base_offset + record_count - 1
+                known = self.offsets.get(part.partition.partition, (first, last))
+                self.offsets[part.partition.partition] = min(known[0], first), max(known[1], last)
 
     def __repr__(self) -> str:
         return (

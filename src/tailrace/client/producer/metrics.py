@@ -17,7 +17,7 @@ from tailrace.client.nodes import NodesStatistics
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from tailrace.client.producer.batch import ProducerBatch
+    from tailrace.client.producer.in_flight_batch import ClosedBatch, InFlightBatch
 
 METRICS: Final = {
     "record-send-total": ("records", "Acknowledged; with `acks=0`, sent."),
@@ -136,13 +136,13 @@ class Metrics:
         for counts in self._of(topic) if exists else (self.total,):
             counts.record_error_total += 1
 
-    def sent(self, batches: "Iterable[ProducerBatch]") -> None:
+    def sent(self, batches: "Iterable[InFlightBatch]") -> None:
         """Count a request with these batches."""
         self.request_total += 1
         for batch in batches:
             for counts in self._of(batch.partition.topic):
                 counts.byte_total += batch.size
-                counts.raw_byte_total += batch.size_limit - batch.bytes_left
+                counts.raw_byte_total += batch.sealed.size
             self.batch_total += 1
             self.record_total += batch.record_count
 
@@ -153,15 +153,15 @@ class Metrics:
         self.request_latency_max_s = max(self.request_latency_max_s, latency_s)
         self.produce_throttle_time_max_ms = max(self.produce_throttle_time_max_ms, throttle_ms)
 
-    def retried(self, batch: "ProducerBatch") -> None:
+    def retried(self, batch: "InFlightBatch") -> None:
         """Count a batch that will be sent again."""
         for counts in self._of(batch.partition.topic):
             counts.record_retry_total += batch.record_count
 
-    def ended(self, batch: "ProducerBatch") -> None:
+    def ended(self, batch: "ClosedBatch") -> None:
         """Count the outcome of a batch."""
         for counts in self._of(batch.partition.topic):
-            if batch.failure is None:
+            if batch.outcome.failure is None:
                 counts.record_send_total += batch.record_count
             else:
                 counts.record_error_total += batch.record_count

@@ -23,7 +23,6 @@ from tailrace.client.nodes import (
     Nodes,
 )
 from tailrace.client.producer.accumulator import Accumulator
-from tailrace.client.producer.batch import ProducerBatch
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.errors import (
     DeliveryTimeoutError,
@@ -33,6 +32,7 @@ from tailrace.client.producer.errors import (
 )
 from tailrace.client.producer.explanations import why_not_asked
 from tailrace.client.producer.hooks import BatchHooks, info_of
+from tailrace.client.producer.in_flight_batch import ClosedBatch, InFlightBatch
 from tailrace.client.producer.metadata import Leader, ProducerMetadata
 from tailrace.client.producer.metrics import Metrics
 from tailrace.client.producer.transactions import TransactionManager
@@ -67,7 +67,7 @@ _PERHAPS_WRITTEN = frozenset(
 )
 """Errors after which the batch may be in the log all the same."""
 
-Batches = dict[TopicPartition, ProducerBatch]
+Batches = dict[TopicPartition, InFlightBatch]
 
 
 class SentBatches(NamedTuple):
@@ -102,7 +102,7 @@ class BatchOutcomes:
         self._hooks = hooks
         self._monotonic = monotonic
         self._delivery_timeout_s = config.delivery_timeout_ms / 1000
-        self.in_flight: dict[ProducerBatch, None] = {}
+        self.in_flight: dict[InFlightBatch, None] = {}
         """Batches in requests without an answer, including expired ones."""
         self.calls: deque[Callable[[], None]] = deque()
         """Calls of user code that are due; the driver makes them, without the lock."""
@@ -150,7 +150,7 @@ class BatchOutcomes:
             batch.last_error = error
             batch.may_be_written = True
             self._landed(batch, now)
-            if batch.is_done:
+            if batch.outcome.is_done:
                 continue
             if isinstance(error, DisconnectedError) and self._can_retry(
                 batch, ErrorCode.NETWORK_EXCEPTION, log_start_offset=-1, now=now
@@ -161,13 +161,13 @@ class BatchOutcomes:
                 reason = self._overdue(batch, now) if is_overdue else producer_error(error)
                 self.fail(batch, reason, was_refused=False)
 
-    def _judge(self, batch: ProducerBatch, part: PartitionProduceResponse, now: float) -> None:
+    def _judge(self, batch: InFlightBatch, part: PartitionProduceResponse, now: float) -> None:
         """Complete, retry, split or fail a batch, by its partition's part of an answer."""
         code = part.error_code
         self._landed(batch, now)
         if code in _STALE_METADATA:
             self._metadata.request_update()
-        if batch.is_done:
+        if batch.outcome.is_done:
             return
         if code in {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
             self._complete(batch, part)
@@ -186,16 +186,16 @@ class BatchOutcomes:
             was_refused = is_known and not ErrorCode(code).is_retriable and not batch.may_be_written
             self.fail(batch, batch.last_error, part, was_refused=was_refused)
 
-    def _landed(self, batch: ProducerBatch, now: float) -> None:
+    def _landed(self, batch: InFlightBatch, now: float) -> None:
         """Note that a batch's request has ended, with an answer or without."""
-        batch.in_flight = False
+        batch.is_unanswered = False
         self.in_flight.pop(batch, None)
         self._accumulator.unmute(batch.partition, now)
-        if batch.is_done:
+        if batch.outcome.is_done:
             self._accumulator.supply.release(batch)
 
     def _can_retry(
-        self, batch: ProducerBatch, code: int, *, log_start_offset: int, now: float
+        self, batch: InFlightBatch, code: int, *, log_start_offset: int, now: float
     ) -> bool:
         if (
             now >= batch.created_at + self._delivery_timeout_s
@@ -208,19 +208,19 @@ class BatchOutcomes:
             )
         return code in set(ErrorCode) and ErrorCode(code).is_retriable
 
-    def _retry(self, batch: ProducerBatch, now: float) -> None:
+    def _retry(self, batch: InFlightBatch, now: float) -> None:
         self._metrics.retried(batch)
         leader = self._metadata.leader(batch.partition)
         is_moved = leader is not None and leader != batch.leader
         self._accumulator.put_back(batch, now=now, place=self._place_of(batch), is_moved=is_moved)
 
-    def _split(self, batch: ProducerBatch, now: float) -> None:
+    def _split(self, batch: InFlightBatch, now: float) -> None:
         """Replace a batch that is too large for the topic by two smaller ones."""
         codec = self._config.compression_type
         self._accumulator.supply.ratios.reset(batch.partition.topic, codec, batch.ratio)
         self._accumulator.supply.note_too_large(batch.partition.topic, batch.size)
         info = info_of(batch) if self._hooks else None
-        parts = [part for _, part in batch.split()]
+        parts = [InFlightBatch(each) for each in batch.sealed.split()]
         if self._transactions is not None:
             self._transactions.sequences.split(batch, parts)
         self._metrics.batch_split_total += 1
@@ -229,35 +229,36 @@ class BatchOutcomes:
         self._accumulator.end(batch)
         self._accumulator.put_parts(parts, now=now, place=self._place_of(parts[0]))
 
-    def _place_of(self, batch: ProducerBatch) -> int:
+    def _place_of(self, batch: InFlightBatch) -> int:
         """The number of batches in the queue that have lower sequence numbers than this one."""
         if self._transactions is None:
             return 0
         queue = self._accumulator.queues.get(batch.partition, ())
         return self._transactions.sequences.place_in(queue, batch)
 
-    def _complete(self, batch: ProducerBatch, part: PartitionProduceResponse | None) -> None:
+    def _complete(self, batch: InFlightBatch, part: PartitionProduceResponse | None) -> None:
+        outcome = batch.outcome
         if part is not None:
-            batch.base_offset = part.base_offset
-            batch.log_append_time = part.log_append_time_ms
-            if part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                batch.base_offset = -1
+            outcome.log_append_time = part.log_append_time_ms
+            if part.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                outcome.base_offset = part.base_offset
         if self._transactions is not None:
-            self._transactions.sequences.completed(batch, batch.base_offset)
+            self._transactions.sequences.completed(batch, outcome.base_offset)
         self._end(batch)
 
     def fail(
         self,
-        batch: ProducerBatch,
+        batch: ClosedBatch,
         error: Exception,
         part: PartitionProduceResponse | None = None,
         *,
         was_refused: bool = True,
     ) -> None:
         """Fail a batch; `was_refused` is False if it may be in the log all the same."""
-        batch.failure = error
+        outcome = batch.outcome
+        outcome.failure = error
         if part is not None and part.record_errors:
-            batch.errors = {
+            outcome.errors = {
                 each.batch_index: RejectedRecordError(
                     f"{batch.partition}: "
                     f"{each.batch_index_error_message or part.error_message or error}"
@@ -265,52 +266,54 @@ class BatchOutcomes:
                 for each in part.record_errors
                 if 0 <= each.batch_index < batch.record_count
             }
-            batch.failure = RejectedRecordError(
-                f"{batch.partition}: not written because {len(batch.errors)} other records of its "
-                f"batch were refused: {error}"
+            outcome.failure = RejectedRecordError(
+                f"{batch.partition}: not written because {len(outcome.errors)} other records of "
+                f"its batch were refused: {error}"
             )
         if self._transactions is not None:
             code = 0 if part is None else part.error_code
             self._transactions.failed(batch, error, code=code, was_refused=was_refused)
         self._end(batch)
 
-    def _end(self, batch: ProducerBatch) -> None:
+    def _end(self, batch: ClosedBatch) -> None:
+        outcome = batch.outcome
         self._accumulator.end(batch)
         info = info_of(batch) if self._hooks else None
         self._metrics.ended(batch)
-        if batch.is_forgotten and batch.failure is not None:
+        if outcome.is_forgotten and outcome.failure is not None:
             log.warning(
                 "records_failed partition=%s count=%d reason=%s",
                 batch.partition,
                 batch.record_count,
-                batch.failure,
+                outcome.failure,
             )
-        self.calls += (each.run_callbacks for each in batch.finish() if each.callbacks)
+        self.calls += (each.run_callbacks for each in outcome.finish() if each.callbacks)
         if info is not None:
-            self.calls.append(partial(self._hooks.on_done, info, batch.failure))
+            self.calls.append(partial(self._hooks.on_done, info, outcome.failure))
 
     def expire(self, now: float) -> None:
         """Fail the batches whose `delivery.timeout.ms` is over."""
         overdue = []
-        for batch in self._accumulator.incomplete:
+        for outcome, batch in self._accumulator.incomplete.items():
             if now < batch.created_at + self._delivery_timeout_s:
                 break
-            overdue.append(batch)
-        for batch in overdue:
-            self._accumulator.remove(batch)
+            overdue.append(outcome)
+        for outcome in overdue:
+            batch = self._accumulator.withdraw(outcome)
             self.fail(batch, self._overdue(batch, now), was_refused=False)
 
-    def _overdue(self, batch: ProducerBatch, now: float) -> DeliveryTimeoutError:
+    def _overdue(self, batch: ClosedBatch, now: float) -> DeliveryTimeoutError:
         waited = round(now - batch.created_at, 1)
         trouble = why_not_asked(self._metadata, self._nodes, batch.partition)
-        if batch.last_error is not None:
-            reason = f"after {batch.attempts} attempts, the last one: {batch.last_error}"
+        sent = batch if isinstance(batch, InFlightBatch) else None
+        if sent is not None and sent.last_error is not None:
+            reason = f"after {sent.attempts} attempts, the last one: {sent.last_error}"
             reason += f"; by now {trouble}" * bool(trouble)
-        elif batch.in_flight:
+        elif sent is not None and sent.is_unanswered:
             reason = "it was sent, and no answer has come"
         else:
             reason = trouble or "its broker takes no more requests"
         return DeliveryTimeoutError(
-            f"{batch.partition}: {batch.record_count or len(batch.values)} records were not "
+            f"{batch.partition}: {batch.record_count} records were not "
             f"acknowledged within {waited} s: {reason}; delivery.timeout.ms sets how long to try"
         )

@@ -10,7 +10,6 @@ import random
 from operator import index
 
 from tailrace.client.producer.accumulator import Accumulator
-from tailrace.client.producer.batch import Prepared, ProducerBatch
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.errors import RejectedRecordError, UnknownTopicError
 from tailrace.client.producer.metadata import ProducerMetadata
@@ -19,6 +18,7 @@ from tailrace.client.producer.partitioners import (
     Partitioner,
     StickyPartitioner,
 )
+from tailrace.client.producer.record import Prepared
 from tailrace.client.producer.sender import Sender
 from tailrace.model import TopicPartition
 
@@ -85,11 +85,9 @@ class Placement:
         self._sticky.appended(topic, self._config.batch_size, has_open_batch=False)
         return chosen
 
-    def filled(self, batch: ProducerBatch) -> None:
-        """Note that a batch of the sticky partition was closed; the partition may change then."""
-        topic = batch.partition.topic
-        size = batch.size_limit - batch.bytes_left
-        is_full = 8 * size > 7 * batch.size_max
+    def filled(self, topic: str, size: int, *, size_max: int) -> None:
+        """Note that a batch of the sticky partition was sealed; the partition may change then."""
+        is_full = 8 * size > 7 * size_max
         self._sticky.appended(
             topic, self._config.batch_size if is_full else size, has_open_batch=False
         )

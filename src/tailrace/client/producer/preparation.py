@@ -7,13 +7,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from tailrace.client.producer.arguments import plain_record
-from tailrace.client.producer.batch import Prepared
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.encoding import BATCH_OVERHEAD, encode_headers, record_size_bound
 from tailrace.client.producer.errors import InvalidTopicError, RejectedRecordError
 from tailrace.client.producer.interceptors import ProducerInterceptors
 from tailrace.client.producer.metadata import ProducerMetadata
-from tailrace.client.producer.receipts import ProducerRecord
+from tailrace.client.producer.record import Prepared, ProducerRecord
 from tailrace.client.producer.serializers import serialize
 from tailrace.config.settings import INT64_MAX
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Self
 from tailrace import kernels
 from tailrace.client.producer.arguments import plain_topic
 from tailrace.client.producer.base_producer import BaseProducer
-from tailrace.client.producer.batch import DeliveryOutcome, Prepared, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.driver import ThreadDriver, check_not_interrupted
 from tailrace.client.producer.engine import Engine, Plugins
@@ -32,8 +31,9 @@ from tailrace.client.producer.hooks import BatchHook
 from tailrace.client.producer.interceptors import ProducerInterceptor
 from tailrace.client.producer.loading import is_worth_waiting
 from tailrace.client.producer.many import SendSummary, check_columns
+from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import Partitioner
-from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord
+from tailrace.client.producer.record import Prepared, ProducerRecord
 from tailrace.client.producer.serializers import Serializer
 from tailrace.client.producer.topic_wait import TopicWait
 from tailrace.client.producer.transacting import ThreadTransactions
@@ -159,7 +159,7 @@ class Producer(BaseProducer, ThreadTransactionCalls):
                             with engine.pool.returning(granted):
                                 batch = self._append_slice(topic, columns, granted)
                             assert batch is not None, "memory was granted for this batch"
-                        summary.add(batch)
+                        summary.add(batch, columns)
                         driver.move()
                         summary.settle()
                     summary.tell()
@@ -302,7 +302,7 @@ class Producer(BaseProducer, ThreadTransactionCalls):
 
     def _append_slice(
         self, topic: str, columns: "ColumnSlice", granted: int = 0
-    ) -> ProducerBatch | None:
+    ) -> BatchOutcome | None:
         """Call `Engine.append_slice`; Ctrl-C in it ends the producer, as in `_append`."""
         now = time.monotonic()
         try:

@@ -1,66 +1,13 @@
 """`Receipt`: the result of sending one record: its partition and offset, or an error.
 
-A receipt has two fields, the batch and the record's index in it. The batch has the outcome for all
-its records.
+A receipt has two fields, the outcome of a batch and the record's index in it.
 
 Invariant: a receipt gets its outcome exactly once, at the latest when the producer is closed.
 """
 
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Generator
 
-if TYPE_CHECKING:
-    from tailrace.client.producer.batch import DeliveryOutcome
-
-Header = tuple[str, bytes | None]
-
-
-class ProducerRecord(NamedTuple):
-    """A record before it is serialized, as interceptors get it."""
-
-    topic: str
-    value: object = None
-    key: object = None
-    headers: tuple[Header, ...] = ()
-    timestamp: int | None = None
-    """Milliseconds since 1970-01-01 UTC; None for the time of sending."""
-    partition: int | None = None
-    """Number of the partition; with None the partitioner chooses it."""
-
-
-class RecordMetadata(NamedTuple):
-    """Partition, offset and timestamp of a record in the log."""
-
-    topic: str
-    partition: int
-    """-1 if none was chosen."""
-    offset: int
-    """-1 with `acks=0`, and for a duplicate whose offset the broker does not know any more."""
-    timestamp: int
-    """Milliseconds since 1970-01-01 UTC: the record's own, or the broker's if the topic has
-    `message.timestamp.type=LogAppendTime`; -1 if neither is known."""
-
-
-class Waiting(Protocol):
-    """Lets receipts wait for an outcome; `ThreadDriver` and `LoopDriver` implement it."""
-
-    def wait(self, outcome: "DeliveryOutcome", timeout_s: float | None) -> bool:
-        """Wait for the outcome; return False if the time is up before."""
-        ...
-
-    def call_back(
-        self, outcome: "DeliveryOutcome", index: int, callback: "DeliveryCallback"
-    ) -> None:
-        """Have a callback called with the outcome, at once if it is there."""
-        ...
-
-    def awaiting(self, outcome: "DeliveryOutcome") -> Generator[object, None, None]:
-        """Suspend the task until the outcome is there."""
-        ...
-
-    def forked(self) -> None:
-        """Stop waiting, in a child process that was forked from the producer's."""
-        ...
+from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome, RecordMetadata
 
 
 class Receipt:
@@ -72,7 +19,7 @@ class Receipt:
 
     __slots__ = ("_index", "_outcome")
 
-    def __init__(self, outcome: "DeliveryOutcome", index: int) -> None:
+    def __init__(self, outcome: DeliveryOutcome, index: int) -> None:
         self._outcome = outcome
         self._index = index
 
@@ -97,7 +44,7 @@ class Receipt:
             raise TimeoutError(f"no outcome within {timeout} s; the record is still on its way")
         return self._outcome.error_of(self._index)
 
-    def add_done_callback(self, callback: "DeliveryCallback") -> None:
+    def add_done_callback(self, callback: DeliveryCallback) -> None:
         """Have `callback(metadata, error)` called when the outcome is there.
 
         The producer's own thread calls it, or the event loop of an `AsyncProducer`, one callback at
@@ -137,6 +84,3 @@ class Receipt:
             error = self._outcome.error_of(self._index)
             state = str(self._outcome.metadata_of(self._index)) if error is None else repr(error)
         return f"<Receipt of {self._outcome.partition}: {state}>"
-
-
-DeliveryCallback = Callable[[RecordMetadata, Exception | None], None]

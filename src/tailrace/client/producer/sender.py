@@ -17,11 +17,11 @@ from tailrace.client.nodes import (
     Nodes,
     UnsupportedVersionError,
 )
-from tailrace.client.producer.accumulator import Accumulator
-from tailrace.client.producer.batch import ProducerBatch
+from tailrace.client.producer.accumulator import Accumulator, QueuedBatch
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.hooks import BatchHooks, info_of
-from tailrace.client.producer.metadata import ProducerMetadata
+from tailrace.client.producer.in_flight_batch import ClosedBatch, InFlightBatch
+from tailrace.client.producer.metadata import Leader, ProducerMetadata
 from tailrace.client.producer.metrics import Metrics
 from tailrace.client.producer.outcomes import Batches, BatchOutcomes, SentBatches
 from tailrace.client.producer.transactions import TransactionManager
@@ -109,7 +109,7 @@ class Sender:
         if timer is not None:
             times.append(timer)
         if self._accumulator.incomplete:
-            oldest = next(iter(self._accumulator.incomplete))
+            oldest = next(iter(self._accumulator.incomplete.values()))
             times.append(oldest.created_at + self._delivery_timeout_s)
         deadline = self._nodes.next_deadline()
         if deadline is not None:
@@ -122,10 +122,9 @@ class Sender:
 
     def fail_all(self, error: Exception, *, also_in_flight: bool) -> None:
         """Fail every batch with `error`; those in flight only with `also_in_flight`."""
-        for batch in list(self._accumulator.incomplete):
-            if also_in_flight or not batch.in_flight:
-                self._accumulator.remove(batch)
-                self._outcomes.fail(batch, error)
+        for outcome, batch in list(self._accumulator.incomplete.items()):
+            if also_in_flight or not _is_unanswered(batch):
+                self._outcomes.fail(self._accumulator.withdraw(outcome), error)
 
     # -- metadata and transactions ------------------------------------------------------------
 
@@ -218,10 +217,11 @@ class Sender:
     def _abort_batches(self, transactions: TransactionManager) -> None:
         """Fail batches without a sequence number; others may be in the log and are sent on."""
         is_over = transactions.state is State.FATAL_ERROR
-        for batch in list(self._accumulator.incomplete):
-            if not batch.in_flight and (is_over or batch.base_sequence < 0):
-                self._accumulator.remove(batch)
-                self._outcomes.fail(batch, transactions.flow.abort_reason())
+        for outcome, batch in list(self._accumulator.incomplete.items()):
+            has_number = isinstance(batch, InFlightBatch) and batch.base_sequence >= 0
+            if not _is_unanswered(batch) and (is_over or not has_number):
+                withdrawn = self._accumulator.withdraw(outcome)
+                self._outcomes.fail(withdrawn, transactions.flow.abort_reason())
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -250,9 +250,8 @@ class Sender:
             if node_id in requests and size > self._config.max_request_size:
                 busy.add(node_id)
                 continue
-            self._accumulator.take(partition, now)
-            batch.leader = leader
-            requests.setdefault(node_id, {})[partition] = self._prepared(batch)
+            taken = self._accumulator.take(partition, now)
+            requests.setdefault(node_id, {})[partition] = self._prepared(taken, leader)
             sizes[node_id] = size
         for node_id, batches in requests.items():
             self._stuck.pop(node_id, None)
@@ -272,15 +271,17 @@ class Sender:
         node = self._metadata.node(node_id)
         return node is not None and self._nodes.connect(node, now)
 
-    def _prepared(self, batch: ProducerBatch) -> ProducerBatch:
-        """Give the batch its sequence number, encode it, and return it for a request."""
+    def _prepared(self, taken: ClosedBatch, leader: Leader) -> InFlightBatch:
+        """Give a batch its sequence number, encode it, and return it for a request."""
+        batch = self._accumulator.in_flight(taken)
+        batch.leader = leader
         if self._transactions is not None:
             self._transactions.sequences.assign(batch)
         supply = self._accumulator.supply
         batch.encode(supply.pool, self._config, supply.ratios)
         if self._is_muting:
             self._accumulator.mute(batch.partition)
-        batch.in_flight = True
+        batch.is_unanswered = True
         self.in_flight[batch] = None
         if self._hooks:
             if batch.number < 0:
@@ -305,6 +306,10 @@ class Sender:
             timeout_ms=self._config.request_timeout_ms,
             has_answer=is_answered,
         )
+
+
+def _is_unanswered(batch: QueuedBatch) -> bool:
+    return isinstance(batch, InFlightBatch) and batch.is_unanswered
 
 
 def _by_topic(batches: Batches) -> tuple[TopicProduceData, ...]:

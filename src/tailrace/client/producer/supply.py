@@ -12,11 +12,13 @@ Invariant: memory of a batch is given back exactly once, and not while a request
 
 from typing import TYPE_CHECKING
 
-from tailrace.client.producer.batch import RECORD_MEMORY, ProducerBatch
 from tailrace.client.producer.buffer_pool import BufferPool
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.encoding import BATCH_OVERHEAD, CompressionRatios
-from tailrace.client.producer.receipts import Waiting
+from tailrace.client.producer.in_flight_batch import ClosedBatch, InFlightBatch
+from tailrace.client.producer.open_batch import RECORD_MEMORY, OpenBatch
+from tailrace.client.producer.outcome import BatchOutcome, Waiting
+from tailrace.client.producer.sealed_batch import SealedBatch
 from tailrace.model import Codec, TopicPartition
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class BatchSupply:
 
     def new_batch(
         self, partition: TopicPartition, *, size: int, now: float, granted: int = 0
-    ) -> ProducerBatch | None:
+    ) -> OpenBatch | None:
         """An empty batch with room for a record of `size` bytes; None while there is no memory.
 
         `granted` bytes (`memory_for(size)`) were taken from the pool already.
@@ -56,39 +58,31 @@ class BatchSupply:
         if not granted and not self.pool.allocate(reserved):
             return None
         size_max = self._size_max(partition.topic)
-        batch = ProducerBatch(
-            partition,
-            self._waiting,
+        return OpenBatch(
+            BatchOutcome(partition, self._waiting),
             created_at=now,
+            overhead=BATCH_OVERHEAD,
             size_limit=max(min(_FIRST_BYTES, size_max), BATCH_OVERHEAD + size),
             size_max=max(size_max, BATCH_OVERHEAD + size),
             count_limit=_FIRST_RECORDS,
             reserved=reserved,
         )
-        batch.bytes_left -= BATCH_OVERHEAD
-        return batch
 
     def new_slice(
         self, partition: TopicPartition, columns: "ColumnSlice", *, now: float, granted: int = 0
-    ) -> ProducerBatch | None:
-        """A closed batch of columns; None while there is no memory for its bytes."""
+    ) -> SealedBatch | None:
+        """A batch of columns; None while there is no memory for its bytes."""
         reserved = granted or self.memory_for_slice(columns)
         if not granted and not self.pool.allocate(reserved):
             return None
-        batch = ProducerBatch(
-            partition,
-            self._waiting,
+        return SealedBatch(
+            outcome=BatchOutcome(partition, self._waiting),
+            records=columns,
+            record_count=columns.record_count,
+            size=columns.size_bound,
             created_at=now,
-            size_limit=columns.size_bound,
-            size_max=columns.size_bound,
-            count_limit=0,
             reserved=reserved,
         )
-        batch.bytes_left = 0
-        batch.columns = columns
-        batch.record_count = columns.record_count
-        batch.is_closed = True
-        return batch
 
     def memory_for(self, size: int) -> int:
         """Bytes that `new_batch` takes from the pool."""
@@ -99,7 +93,7 @@ class BatchSupply:
         """Bytes that `new_slice` takes from the pool."""
         return min(columns.size_bound, self.pool.total)
 
-    def makes_room(self, batch: ProducerBatch, size: int) -> bool:
+    def makes_room(self, batch: OpenBatch, size: int) -> bool:
         """Return whether an open batch takes one more record; reserves more memory if needed."""
         count = len(batch.values)
         if not count:
@@ -128,14 +122,16 @@ class BatchSupply:
         """The largest size in bytes of the topic's batches."""
         return min(self._batch_size, self._caps.get(topic, self._batch_size))
 
-    def release(self, batch: ProducerBatch) -> None:
-        """Return a batch's memory to the pool; idempotent."""
-        if batch.block is not None:
-            self.pool.give_block(batch.block)
-            batch.block = None
-        reserved, batch.reserved = batch.reserved, 0
-        if reserved:
-            self.pool.deallocate(reserved)
+    def release(self, batch: ClosedBatch) -> None:
+        """Return a batch's memory to the pool; called once for each batch."""
+        if isinstance(batch, InFlightBatch):
+            if batch.block is not None:
+                self.pool.give_block(batch.block)
+            sealed = batch.sealed
+        else:
+            sealed = batch
+        if sealed.reserved:
+            self.pool.deallocate(sealed.reserved)
 
     def _size_max(self, topic: str) -> int:
         """Estimated bytes of records that compress to `batch.size`."""

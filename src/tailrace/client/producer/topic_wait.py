@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.client.producer.errors import MetadataTimeoutError, UnknownTopicError
 from tailrace.client.producer.explanations import why_no_topic
-from tailrace.client.producer.receipts import ProducerRecord
+from tailrace.client.producer.record import ProducerRecord
 
 if TYPE_CHECKING:
     from tailrace.client.producer.engine import Engine

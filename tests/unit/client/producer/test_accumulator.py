@@ -4,11 +4,13 @@ from random import Random
 
 from tailrace.client.nodes import Backoff
 from tailrace.client.producer.accumulator import Accumulator
-from tailrace.client.producer.batch import Prepared, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.encoding import encode_headers, record_size_bound
 from tailrace.client.producer.gate import Gate
-from tailrace.client.producer.receipts import ProducerRecord
+from tailrace.client.producer.in_flight_batch import InFlightBatch
+from tailrace.client.producer.open_batch import OpenBatch
+from tailrace.client.producer.record import Prepared, ProducerRecord
+from tailrace.client.producer.sealed_batch import RecordColumns
 from tailrace.client.producer.supply import BatchSupply
 from tests.unit.client.producer.transaction_life import T0, T1, NobodyWaits
 
@@ -38,7 +40,7 @@ def prepared(size: int = 10) -> Prepared:
 
 def batch_of(
     accumulator: Accumulator, *sizes: int, partition: object = T0, now: float = 0.0
-) -> ProducerBatch:
+) -> OpenBatch:
     """A queued batch with records of these sizes."""
     first, *more = [prepared(size) for size in sizes or (10,)]
     batch = accumulator.supply.new_batch(partition, size=first.size, now=now)  # type: ignore[arg-type]
@@ -66,7 +68,7 @@ def test_a_full_batch_is_ready_at_once() -> None:
     accumulator = queues()
     batch = batch_of(accumulator, 150)
     assert accumulator.append(batch, prepared(200), wall_s=0.0) is None
-    assert batch.is_closed
+    assert accumulator.open_batch(T0) is None
     assert list(accumulator.ready) == [T0]
 
 
@@ -75,16 +77,17 @@ def test_a_record_larger_than_a_batch_has_one_of_its_own() -> None:
     for codec in ("none", "gzip"):
         accumulator = queues(compression_type=codec)
         batch = batch_of(accumulator, 5000)
-        assert accumulator.take(T0, 0.0) is batch
-        assert batch.record_count == 1
+        taken = accumulator.take(T0, 0.0)
+        assert taken.outcome is batch.outcome
+        assert taken.record_count == 1
 
 
 def test_what_is_put_back_pauses_and_others_do_not() -> None:
     """A batch that is sent again waits for the backoff, also when all are hurried."""
     accumulator = queues(linger_ms=0)
-    again = batch_of(accumulator)
+    batch_of(accumulator)
     batch_of(accumulator, partition=T1)
-    assert accumulator.take(T0, 0.0) is again
+    again = accumulator.in_flight(accumulator.take(T0, 0.0))
     accumulator.put_back(again, now=1.0, place=0, is_moved=False)
     accumulator.hurry_all()
     assert list(accumulator.ready) == [T1]
@@ -98,8 +101,8 @@ def test_what_is_put_back_pauses_and_others_do_not() -> None:
 def test_a_new_leader_ends_the_pause() -> None:
     """A batch that the old leader refused may be sent to the new one at once."""
     accumulator = queues(linger_ms=0)
-    again = batch_of(accumulator)
-    accumulator.take(T0, 0.0)
+    batch_of(accumulator)
+    again = accumulator.in_flight(accumulator.take(T0, 0.0))
     again.leader = "old"
     accumulator.put_back(again, now=1.0, place=0, is_moved=False)
     accumulator.wake_moved(lambda _: "old", 1.0)
@@ -125,7 +128,6 @@ def test_a_batch_that_was_taken_takes_no_more_records() -> None:
     batch = batch_of(accumulator)
     assert accumulator.open_batch(T0) is batch
     accumulator.take(T0, 0.0)
-    assert batch.is_closed
     assert accumulator.open_batch(T0) is None
 
 
@@ -133,25 +135,31 @@ def test_parts_take_the_place_of_the_whole_and_keep_the_order_of_age() -> None:
     """Parts have the records, headers and age of the whole, and older batches stay before them."""
     accumulator = queues(linger_ms=0)
     older = batch_of(accumulator, partition=T1, now=0.0)
-    whole = batch_of(accumulator, 1, 2, 3, now=1.0)
-    accumulator.take(T0, 1.0)
-    parts = [part for _, part in whole.split()]
+    batch_of(accumulator, 1, 2, 3, now=1.0)
+    whole = accumulator.in_flight(accumulator.take(T0, 1.0))
+    parts = [InFlightBatch(each) for each in whole.sealed.split()]
     accumulator.end(whole)
     accumulator.put_parts(parts, now=2.0, place=0)
-    assert list(accumulator.incomplete) == [older, *parts]
+    assert list(accumulator.incomplete.values()) == [older, *parts]
     assert [each.created_at for each in parts] == [1.0, 1.0]
-    values = [value for each in parts for value in each.values]
+    records = [part.sealed.records for part in parts]
+    assert all(isinstance(each, RecordColumns) for each in records)
+    values = [value for each in records if isinstance(each, RecordColumns) for value in each.values]
     assert values == [b"x", b"xx", b"xxx"]
-    assert [len(each.headers or {}) for each in parts] == [1, 2]
+    assert [len(each.headers or {}) for each in records if isinstance(each, RecordColumns)] == [
+        1,
+        2,
+    ]
     assert [accumulator.take(T0, 2.0) for _ in parts] == parts
 
 
 def test_memory_is_given_back_once() -> None:
-    """The end of a batch frees its memory, and a late answer does not free it again."""
+    """The end of a batch frees its memory, and a second one does not free it again."""
     accumulator = queues()
     pool = accumulator.supply.pool
     batch = batch_of(accumulator)
     assert pool.available < pool.total
-    accumulator.end(batch)
-    accumulator.supply.release(batch)
+    ended = accumulator.withdraw(batch.outcome)
+    accumulator.end(ended)
+    accumulator.end(ended)
     assert pool.available == pool.total

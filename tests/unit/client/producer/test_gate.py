@@ -5,18 +5,25 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tailrace.client.producer.accumulator import QueuedBatch
 from tailrace.client.producer.base_producer import BaseProducer
-from tailrace.client.producer.batch import DeliveryOutcome, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.encoding import encode_headers
 from tailrace.client.producer.engine import Engine, Plugins
 from tailrace.client.producer.gate import Gate
-from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord, Receipt
+from tailrace.client.producer.open_batch import OpenBatch
+from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
+from tailrace.client.producer.record import ProducerRecord
+from tailrace.client.producer.sealed_batch import RecordColumns, SealedBatch
 from tailrace.testing.network import MemoryNetwork
 from tests.unit.client.producer.transaction_life import T0, NobodyWaits
+
+if TYPE_CHECKING:
+    from tailrace.client.producer.receipts import Receipt
 
 THREADS, COUNT = 4, 3000
 
@@ -45,23 +52,22 @@ class Batches(BaseProducer):
         return self._engine
 
     @property
-    def batches(self) -> list[ProducerBatch]:
+    def batches(self) -> list[QueuedBatch]:
         """All batches, oldest first."""
-        return list(self._engine.accumulator.incomplete)
+        return list(self._engine.accumulator.incomplete.values())
 
     def close_batch(self) -> None:
         """Have the open batch take no more."""
         with self._engine.lock:
-            batch = self._engine.gate.open.get("t")
-            if batch is not None:
-                self._engine.accumulator.close(batch)
+            if self._engine.gate.open.get("t") is not None:
+                self._engine.accumulator.take(T0, 0.0)
 
     def end(self) -> None:
         """End all batches."""
         with self._engine.lock:
             self._engine.closed_error = None
-            for each in self.batches:
-                self._engine.accumulator.close(each)
+            while T0 in self._engine.accumulator.queues:
+                self._engine.accumulator.take(T0, 0.0)
             self._engine.begin_close()
 
     def _send(
@@ -73,10 +79,10 @@ class Batches(BaseProducer):
         with engine.lock:
             placed = engine.append(prepared, T0.partition, now=0.0, wall_s=1.0)
             assert placed is not None
-            batch, index = placed
-            if not batch.is_closed:
-                engine.gate.open["t"] = batch
-            return batch, index
+            batch = engine.accumulator.open_batch(T0)
+            assert batch is not None
+            engine.gate.open["t"] = batch
+            return placed
 
     def _dropped(self) -> None:
         self.end()
@@ -91,9 +97,14 @@ def switching_often() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def places(batches: list[ProducerBatch]) -> dict[tuple[int, int], bytes | None]:
-    """Every value by its batch and place."""
-    return {(id(each), at): value for each in batches for at, value in enumerate(each.values)}
+def places(batches: list[SealedBatch]) -> dict[tuple[int, int], bytes | None]:
+    """Every value by its batch's outcome and place."""
+    return {
+        (id(each.outcome), at): value
+        for each in batches
+        if isinstance(each.records, RecordColumns)
+        for at, value in enumerate(each.records.values)
+    }
 
 
 def test_threads_that_add_and_one_that_closes_lose_nothing() -> None:
@@ -123,12 +134,12 @@ def test_threads_that_add_and_one_that_closes_lose_nothing() -> None:
             each.join()
         is_over.set()
         closing.join()
-    batches = producer.batches
     producer.end()
-    assert len(batches) >= COUNT // 100
+    batches = [each for each in producer.batches if isinstance(each, SealedBatch)]
+    assert len(batches) == len(producer.batches) >= COUNT // 100
     for batch in batches:
-        assert batch.is_closed
-        assert len(batch.times) == len(batch.values) == batch.record_count
+        assert isinstance(batch.records, RecordColumns)
+        assert len(batch.records.times) == len(batch.records.values) == batch.record_count
     found = places(batches)
     assert len(found) == THREADS * COUNT
     for thread, own in enumerate(receipts):
@@ -152,6 +163,7 @@ def test_entering_a_held_gate_fails_at_once() -> None:
     gate.leave(None)
     producer.send("t", b"second")
     (batch,) = producer.batches
+    assert isinstance(batch, OpenBatch)
     assert batch.values == [b"first", b"second"]
     producer.end()
 
@@ -162,6 +174,7 @@ def test_what_an_interruption_left_is_undone(at: str) -> None:
     producer = Batches()
     producer.send("t", b"first", b"key", headers={"h": b"1"}, timestamp=5)
     (batch,) = producer.batches
+    assert isinstance(batch, OpenBatch)
     gate = producer.engine.gate
     gate.wait()
     if at == "time":

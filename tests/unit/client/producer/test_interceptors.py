@@ -6,7 +6,8 @@ from typing import cast
 import pytest
 
 from tailrace.client.producer.interceptors import ProducerInterceptor, ProducerInterceptors
-from tailrace.client.producer.receipts import ProducerRecord, RecordMetadata
+from tailrace.client.producer.outcome import RecordMetadata
+from tailrace.client.producer.record import ProducerRecord
 
 RECORD = ProducerRecord("test", "value", key=1, partition=0)
 METADATA = RecordMetadata("test", 0, 5, 0)

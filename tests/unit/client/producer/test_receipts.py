@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tailrace.client.producer.errors import ClosedProducerError, MetadataTimeoutError
+from tailrace.client.producer.outcome import RecordMetadata
 from tailrace.client.producer.producer import Producer
-from tailrace.client.producer.receipts import Receipt, RecordMetadata
+from tailrace.client.producer.receipts import Receipt
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.script import FaultKind

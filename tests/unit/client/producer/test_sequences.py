@@ -15,13 +15,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tailrace.client.producer.batch import ProducerBatch
 from tailrace.client.producer.errors import (
     AuthorizationError,
     DeliveryTimeoutError,
     OutOfOrderSequenceError,
     RejectedRecordError,
 )
+from tailrace.client.producer.in_flight_batch import BatchIdentity, InFlightBatch
 from tailrace.client.producer.transactions.sequences import (
     EPOCH_MAX,
     NO_PRODUCER,
@@ -51,24 +51,24 @@ def idempotent(*, epoch: int = 0) -> Life:
     return newcomer(epoch=epoch).known_to(T0, T1)
 
 
-def identity(batch: ProducerBatch) -> tuple[int, int, int]:
+def identity(batch: InFlightBatch) -> BatchIdentity:
     """Id, epoch and number of a batch."""
-    return batch.producer_id, batch.producer_epoch, batch.base_sequence
+    return batch.identity
 
 
-def can_retry(life: Life, batch: ProducerBatch, code: int, log_start_offset: int = 0) -> bool:
+def can_retry(life: Life, batch: InFlightBatch, code: int, log_start_offset: int = 0) -> bool:
     """Whether a batch is sent again after this answer; counts the attempt if so."""
     answer = life.manager.sequences.can_retry(batch, code, log_start_offset=log_start_offset)
     batch.attempts += answer
     return answer
 
 
-def expire(life: Life, batch: ProducerBatch) -> None:
+def expire(life: Life, batch: InFlightBatch) -> None:
     """The batch's time for delivery is over."""
     life.manager.failed(batch, DeliveryTimeoutError("too late"), was_refused=False)
 
 
-def refuse(life: Life, batch: ProducerBatch) -> None:
+def refuse(life: Life, batch: InFlightBatch) -> None:
     """The broker does not take the batch."""
     life.manager.failed(
         batch, RejectedRecordError("no"), code=ErrorCode.INVALID_RECORD, was_refused=True
@@ -261,7 +261,7 @@ def test_a_batch_given_up_in_the_old_epoch_lets_its_partition_begin_anew() -> No
     expire(life, healthy)
     life.manager.resolve_sequences(0.0)
     later = life.sent(T1)
-    assert later.producer_epoch > healthy.producer_epoch
+    assert later.identity.producer_epoch > healthy.identity.producer_epoch
     assert later.base_sequence == 0
     life.manager.sequences.completed(later, 1)
     assert life.sent(T1).base_sequence == 1
@@ -443,10 +443,10 @@ def test_an_unauthorized_cluster_ends_the_producer() -> None:
 class Log:
     """A partition's leader: Kafka's check of numbers, and what it has written."""
 
-    written: list[ProducerBatch] = field(default_factory=list)
+    written: list[InFlightBatch] = field(default_factory=list)
     known: dict[int, tuple[int, "deque[tuple[int, int]]"]] = field(default_factory=dict)
 
-    def append(self, batch: ProducerBatch, sent_as: tuple[int, int, int], *, is_bad: bool) -> int:
+    def append(self, batch: InFlightBatch, sent_as: tuple[int, int, int], *, is_bad: bool) -> int:
         """The answer's code; duplicates of the last five are NONE, as if they were new."""
         producer_id, epoch, first = sent_as
         last = (first + batch.record_count - 1) % SEQUENCE_LIMIT
@@ -473,8 +473,8 @@ class Log:
 class Connection:
     """Requests that the leader has not read, and answers that we have not."""
 
-    requests: "deque[tuple[ProducerBatch, tuple[int, int, int]]]" = field(default_factory=deque)
-    answers: "deque[tuple[ProducerBatch, int]]" = field(default_factory=deque)
+    requests: "deque[tuple[InFlightBatch, BatchIdentity]]" = field(default_factory=deque)
+    answers: "deque[tuple[InFlightBatch, int]]" = field(default_factory=deque)
     is_leader: bool = True
 
 
@@ -486,10 +486,10 @@ class ProducerLife(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.order: list[ProducerBatch] = []
-        self.bad: set[ProducerBatch] = set()
-        self.acked: set[ProducerBatch] = set()
-        self.queues: dict[TopicPartition, deque[ProducerBatch]] = {T0: deque(), T1: deque()}
+        self.order: list[InFlightBatch] = []
+        self.bad: set[InFlightBatch] = set()
+        self.acked: set[InFlightBatch] = set()
+        self.queues: dict[TopicPartition, deque[InFlightBatch]] = {T0: deque(), T1: deque()}
         self.logs = {T0: Log(), T1: Log()}
         self.connections = {T0: [Connection()], T1: [Connection()]}
 
@@ -564,15 +564,15 @@ class ProducerLife(RuleBasedStateMachine):
         self.connections[partition][-1].is_leader = False
         self.connections[partition].append(Connection())
 
-    @precondition(lambda self: any(not each.is_done for each in self.order))
+    @precondition(lambda self: any(not each.outcome.is_done for each in self.order))
     @rule()
     def expire(self) -> None:
         """The oldest batch has no time left."""
-        batch = next(each for each in self.order if not each.is_done)
+        batch = next(each for each in self.order if not each.outcome.is_done)
         if batch in self.queues[batch.partition]:
             self.queues[batch.partition].remove(batch)
         expire(self.life, batch)
-        batch.finish()
+        batch.outcome.finish()
 
     @rule()
     def poll(self) -> None:
@@ -585,21 +585,21 @@ class ProducerLife(RuleBasedStateMachine):
             self.life.producer = (self.ids, 0)
             self.life.reply(request)
 
-    def take(self, batch: ProducerBatch, code: int) -> None:
+    def take(self, batch: InFlightBatch, code: int) -> None:
         """An answer, as the sender takes it."""
         manager = self.life.manager
-        if batch.is_done:
+        if batch.outcome.is_done:
             return
         if code == ErrorCode.NONE:
             manager.sequences.completed(batch, 0)
             self.acked.add(batch)
-            batch.finish()
+            batch.outcome.finish()
         elif can_retry(self.life, batch, code):
             queue = self.queues[batch.partition]
             queue.insert(manager.sequences.place_in(queue, batch), batch)
         else:
             manager.failed(batch, RejectedRecordError("no"), code=code, was_refused=True)
-            batch.finish()
+            batch.outcome.finish()
 
     @invariant()
     def the_log_has_everything_once_and_in_order(self) -> None:
@@ -619,7 +619,7 @@ class ProducerLife(RuleBasedStateMachine):
                 for age in range(len(self.connections[partition])):
                     self.work(partition, age, 99)
                     self.hear(partition, age, 99)
-        assert all(each.is_done for each in self.order)
+        assert all(each.outcome.is_done for each in self.order)
         self.the_log_has_everything_once_and_in_order()
 
 

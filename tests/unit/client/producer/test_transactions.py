@@ -70,8 +70,7 @@ def test_a_transaction_from_begin_to_commit() -> None:
     life.serve(OFFSETS)
     life.serve(PARTITIONS)
     batch = life.sent(T0)
-    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 0, 0)
-    assert batch.is_transactional
+    assert batch.identity == (7, 0, 0)
     life.manager.sequences.completed(batch, 10)
     life.serve(FIND)
     life.serve(COMMIT_OFFSETS)
@@ -444,7 +443,7 @@ def test_a_batch_of_unknown_fate_bumps_the_epoch_at_the_abort() -> None:
     life.manager.resolve_sequences(life.now)
     life.producer = (7, 1)
     abort(life, END, INIT)
-    assert life.begun(T0).sent(T0).producer_epoch == 1
+    assert life.begun(T0).sent(T0).identity.producer_epoch == 1
 
 
 def test_a_batch_of_unknown_fate_is_fatal_with_an_old_coordinator() -> None:

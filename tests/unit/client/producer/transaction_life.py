@@ -4,9 +4,11 @@ from collections.abc import Callable, Generator
 from random import Random
 
 from tailrace.client.nodes import Backoff
-from tailrace.client.producer.batch import DeliveryOutcome, Prepared, ProducerBatch
 from tailrace.client.producer.errors import RejectedRecordError, TransactionAbortableError
-from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord
+from tailrace.client.producer.in_flight_batch import InFlightBatch
+from tailrace.client.producer.open_batch import OpenBatch
+from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
+from tailrace.client.producer.record import Prepared, ProducerRecord
 from tailrace.client.producer.transactions import TransactionManager
 from tailrace.client.producer.transactions.requests import (
     ConsumerGroupMetadata,
@@ -56,12 +58,12 @@ class NobodyWaits:
         raise NotImplementedError
 
 
-def closed_batch(partition: TopicPartition = T0, count: int = 1) -> ProducerBatch:
+def closed_batch(partition: TopicPartition = T0, count: int = 1) -> InFlightBatch:
     """A batch of `count` records that takes no more."""
-    batch = ProducerBatch(
-        partition,
-        NobodyWaits(),
+    batch = OpenBatch(
+        BatchOutcome(partition, NobodyWaits()),
         created_at=0.0,
+        overhead=0,
         size_limit=1000,
         size_max=1000,
         count_limit=count,
@@ -69,8 +71,7 @@ def closed_batch(partition: TopicPartition = T0, count: int = 1) -> ProducerBatc
     )
     for _ in range(count):
         batch.append(Prepared(ProducerRecord(partition.topic), None, b"x", b"", 10), 0.0)
-    batch.close()
-    return batch
+    return InFlightBatch(batch.seal())
 
 
 def answer_to(body: Message, key: ApiKey, code: int, *, producer: tuple[int, int]) -> Message:
@@ -171,7 +172,7 @@ class Life:
             self.manager.sequences.completed(self.sent(partition), 0)
         return self
 
-    def sent(self, partition: TopicPartition = T0, count: int = 1) -> ProducerBatch:
+    def sent(self, partition: TopicPartition = T0, count: int = 1) -> InFlightBatch:
         """A batch that has been sent."""
         batch = closed_batch(partition, count)
         assert self.manager.may_drain(batch)

@@ -38,7 +38,8 @@ from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from tailrace.client.producer.batch import ProducerBatch
+    from tailrace.client.producer.accumulator import QueuedBatch
+    from tailrace.client.producer.in_flight_batch import ClosedBatch
 
 
 class TransactionManager:
@@ -178,7 +179,7 @@ class TransactionManager:
         if self.state is State.IN_TRANSACTION:
             self.flow.to_abortable(error)
 
-    def may_drain(self, batch: "ProducerBatch") -> bool:
+    def may_drain(self, batch: "QueuedBatch") -> bool:
         """Return whether the batch, the first in its queue, may be sent now."""
         if self.state is State.FATAL_ERROR:
             return False
@@ -187,7 +188,7 @@ class TransactionManager:
         return self.sequences.may_send(batch)
 
     def failed(
-        self, batch: "ProducerBatch", error: Exception, *, code: int = 0, was_refused: bool
+        self, batch: "ClosedBatch", error: Exception, *, code: int = 0, was_refused: bool
     ) -> None:
         """Note that a batch has failed.
 

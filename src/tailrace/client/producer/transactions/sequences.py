@@ -27,11 +27,13 @@ Invariant: a batch that may be in the log is sent again with the number it had.
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tailrace.client.producer.in_flight_batch import BatchIdentity, InFlightBatch
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from tailrace.client.producer.batch import ProducerBatch
+    from tailrace.client.producer.accumulator import QueuedBatch
+    from tailrace.client.producer.in_flight_batch import ClosedBatch
 
 IN_FLIGHT_MAX: Final = 5
 """Batches in flight per partition; a leader remembers as many of each producer."""
@@ -64,7 +66,7 @@ class PartitionSequences:
         self.last_acked = -1
         """Number of the last record that is known to be in the log."""
         self.last_acked_offset = -1
-        self.in_flight: list[ProducerBatch] = []
+        self.in_flight: list[InFlightBatch] = []
         """Batches without an outcome, in the order of their numbers."""
 
     @property
@@ -72,18 +74,17 @@ class PartitionSequences:
         """Whether a number was assigned that is not known to be in the log."""
         return self.next != (self.last_acked + 1) % SEQUENCE_LIMIT
 
-    def is_first(self, batch: "ProducerBatch") -> bool:
+    def is_first(self, batch: InFlightBatch) -> bool:
         """Return whether this batch is the first of those in flight."""
         return bool(self.in_flight) and self.in_flight[0] is batch
 
-    def number(self, batch: "ProducerBatch") -> None:
+    def number(self, batch: InFlightBatch) -> None:
         """Assign the next number to a new batch."""
-        batch.producer_id, batch.producer_epoch = self.producer
-        batch.base_sequence = self.next
+        batch.identity = BatchIdentity(*self.producer, self.next)
         self.next = (self.next + batch.record_count) % SEQUENCE_LIMIT
         self.in_flight.append(batch)
 
-    def acked(self, batch: "ProducerBatch", base_offset: int) -> None:
+    def acked(self, batch: InFlightBatch, base_offset: int) -> None:
         """Note that a batch is in the log; `base_offset` is -1 if it is not known."""
         # Answers of two leaders may come out of order. Numbers wrap around, so a number counts as
         # later if it is less than half of all numbers ahead.
@@ -95,12 +96,12 @@ class PartitionSequences:
             self.last_acked_offset = max(self.last_acked_offset, last_offset)
         self.remove(batch)
 
-    def remove(self, batch: "ProducerBatch") -> None:
+    def remove(self, batch: InFlightBatch) -> None:
         """Remove a batch that has its outcome from those in flight."""
         if batch in self.in_flight:
             self.in_flight.remove(batch)
 
-    def give_back(self, batch: "ProducerBatch") -> bool:
+    def give_back(self, batch: InFlightBatch) -> bool:
         """Reuse the number of a refused batch that was sent once, if no batch follows it.
 
         Returns whether the number was taken back.
@@ -123,14 +124,12 @@ class PartitionSequences:
             # Until it is sent with the new number: an answer to the old one may still come.
             batch.was_sequence_reset = True
 
-    def split(self, parent: "ProducerBatch", parts: Sequence["ProducerBatch"]) -> None:
+    def split(self, parent: InFlightBatch, parts: Sequence[InFlightBatch]) -> None:
         """Replace a batch by its parts, which divide its numbers."""
         place = self.in_flight.index(parent)
         sequence = parent.base_sequence
         for part in parts:
-            part.producer_id, part.producer_epoch = parent.producer_id, parent.producer_epoch
-            part.is_transactional = parent.is_transactional
-            part.base_sequence = sequence
+            part.identity = parent.identity._replace(base_sequence=sequence)
             sequence = (sequence + part.record_count) % SEQUENCE_LIMIT
         self.in_flight[place : place + 1] = parts
 
@@ -157,7 +156,7 @@ class Sequences:
         """Whether a partition waits for a new epoch."""
         return bool(self._to_restart)
 
-    def may_send(self, batch: "ProducerBatch") -> bool:
+    def may_send(self, batch: "QueuedBatch") -> bool:
         """Return whether the batch, the first in its queue, may be sent now.
 
         A retry is sent when all batches before it have their outcome. A new batch waits while a
@@ -167,14 +166,14 @@ class Sequences:
         if self.producer == NO_PRODUCER or partition in self._to_restart:
             return False
         state = self.of(partition)
-        if batch.base_sequence >= 0:
+        if isinstance(batch, InFlightBatch) and batch.base_sequence >= 0:
             return state.is_first(batch)
         if partition in self._unresolved or len(state.in_flight) >= IN_FLIGHT_MAX:
             return False
         is_known = state.producer == self.producer and state.last_acked >= 0
         return is_known or not state.in_flight
 
-    def assign(self, batch: "ProducerBatch") -> None:
+    def assign(self, batch: InFlightBatch) -> None:
         """Assign id, epoch and number to a batch that `may_send`, unless it has them."""
         batch.was_sequence_reset = False
         if batch.base_sequence >= 0:
@@ -182,16 +181,15 @@ class Sequences:
         state = self.of(batch.partition)
         if state.producer != self.producer:
             state.restart(self.producer)
-        batch.is_transactional = self._is_transactional
         state.number(batch)
 
-    def place_in(self, queue: Iterable["ProducerBatch"], batch: "ProducerBatch") -> int:
+    def place_in(self, queue: Iterable["QueuedBatch"], batch: InFlightBatch) -> int:
         """The index, by sequence number, at which a batch goes back into its partition's queue."""
         in_flight = self.of(batch.partition).in_flight
         earlier = in_flight[: in_flight.index(batch)]
         return sum(queued in earlier for queued in queue) if earlier else 0
 
-    def can_retry(self, batch: "ProducerBatch", code: int, *, log_start_offset: int) -> bool:
+    def can_retry(self, batch: InFlightBatch, code: int, *, log_start_offset: int) -> bool:
         """Return whether to retry a batch after this error code; may mark a restart."""
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             return self._can_retry_gap(batch)
@@ -199,7 +197,7 @@ class Sequences:
             return self._can_retry_unknown(batch, log_start_offset)
         return code in _RETRIABLE
 
-    def _can_retry_gap(self, batch: "ProducerBatch") -> bool:
+    def _can_retry_gap(self, batch: InFlightBatch) -> bool:
         """Return whether to retry after OUT_OF_ORDER_SEQUENCE_NUMBER.
 
         It is expected while an earlier batch has no outcome. Otherwise the log lacks a record.
@@ -211,7 +209,7 @@ class Sequences:
         self._to_restart.add(batch.partition)
         return True
 
-    def _can_retry_unknown(self, batch: "ProducerBatch", log_start_offset: int) -> bool:
+    def _can_retry_unknown(self, batch: InFlightBatch, log_start_offset: int) -> bool:
         """Return whether to retry after UNKNOWN_PRODUCER_ID.
 
         The leader forgot the producer because it was idle for long or its records were deleted.
@@ -227,13 +225,13 @@ class Sequences:
         state.restart(self.producer)
         return True
 
-    def completed(self, batch: "ProducerBatch", base_offset: int) -> None:
+    def completed(self, batch: InFlightBatch, base_offset: int) -> None:
         """Note that the batch is in the log; `base_offset` is -1 if it is not known."""
         self.of(batch.partition).acked(batch, base_offset)
 
-    def failed(self, batch: "ProducerBatch", *, was_refused: bool) -> None:
+    def failed(self, batch: "ClosedBatch", *, was_refused: bool) -> None:
         """Note that the batch has failed; `was_refused` says that a broker refused it."""
-        if batch.base_sequence < 0:
+        if not isinstance(batch, InFlightBatch) or batch.base_sequence < 0:
             return
         state = self.of(batch.partition)
         if was_refused and state.give_back(batch):
@@ -247,7 +245,7 @@ class Sequences:
         state.next, state.last_acked = 0, -1
         self._unresolved.discard(partition)
 
-    def split(self, parent: "ProducerBatch", parts: Sequence["ProducerBatch"]) -> None:
+    def split(self, parent: InFlightBatch, parts: Sequence[InFlightBatch]) -> None:
         """Replace a batch by its parts."""
         self.of(parent.partition).split(parent, parts)
 

@@ -1,0 +1,263 @@
+"""`DeliveryOutcome`: the result of sending records, which their receipts refer to.
+
+An outcome is all that stays of a batch once it is done: where its records are, or their errors.
+Records, encoded bytes and memory belong to the batch.
+
+Invariant: `is_done` is set last, so a thread that reads it as True sees the complete outcome.
+"""
+
+from array import array
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import NamedTuple, Protocol
+
+from tailrace.client.producer.user_code import call_each, call_user_code
+from tailrace.model import TopicPartition
+
+
+class RecordMetadata(NamedTuple):
+    """Partition, offset and timestamp of a record in the log."""
+
+    topic: str
+    partition: int
+    """-1 if none was chosen."""
+    offset: int
+    """-1 with `acks=0`, and for a duplicate whose offset the broker does not know any more."""
+    timestamp: int
+    """Milliseconds since 1970-01-01 UTC: the record's own, or the broker's if the topic has
+    `message.timestamp.type=LogAppendTime`; -1 if neither is known."""
+
+
+DeliveryCallback = Callable[[RecordMetadata, Exception | None], None]
+
+
+class Waiting(Protocol):
+    """Lets receipts wait for an outcome; `ThreadDriver` and `LoopDriver` implement it."""
+
+    def wait(self, outcome: "DeliveryOutcome", timeout_s: float | None) -> bool:
+        """Wait for the outcome; return False if the time is up before."""
+        ...
+
+    def call_back(
+        self, outcome: "DeliveryOutcome", index: int, callback: "DeliveryCallback"
+    ) -> None:
+        """Have a callback called with the outcome, at once if it is there."""
+        ...
+
+    def awaiting(self, outcome: "DeliveryOutcome") -> Generator[object, None, None]:
+        """Suspend the task until the outcome is there."""
+        ...
+
+    def forked(self) -> None:
+        """Stop waiting, in a child process that was forked from the producer's."""
+        ...
+
+
+class DeliveryOutcome:
+    """The result of sending some records; base of a batch's, and of records that get into none."""
+
+    __slots__ = (
+        "callbacks",
+        "errors",
+        "failure",
+        "is_done",
+        "is_forgotten",
+        "partition",
+        "waiting",
+        "watchers",
+    )
+
+    def __init__(self, partition: TopicPartition, waiting: Waiting) -> None:
+        self.partition = partition
+        self.waiting = waiting
+        self.is_done = False
+        self.is_forgotten = False
+        """Some of the records have no receipt, so a failure is logged."""
+        self.failure: Exception | None = None
+        """The error of all records, except those in `errors`."""
+        self.errors: Mapping[int, Exception] = {}
+        """Errors of single records, by index."""
+        self.callbacks: list[tuple[int, DeliveryCallback]] = []
+        self.watchers: list[Callable[[], None]] | None = None
+        """Called under the producer's lock as soon as it is done; they only wake a waiter."""
+
+    def error_of(self, index: int) -> Exception | None:
+        """Return the record's error, or None."""
+        return self.errors.get(index, self.failure)
+
+    def metadata_of(self, index: int) -> RecordMetadata:
+        """The record's partition, offset and timestamp; raises its error if it failed."""
+        error = self.error_of(index)
+        if error is not None:
+            # Receipts share the error; without this, each raise would add frames to its traceback.
+            raise error.with_traceback(None)
+        return self.place_of(index)
+
+    def place_of(self, index: int) -> RecordMetadata:  # noqa: ARG002 - a batch knows more
+        """Partition, offset and timestamp of the record, as far as they are known."""
+        return RecordMetadata(*self.partition, offset=-1, timestamp=-1)
+
+    def finish(self) -> "list[DeliveryOutcome]":
+        """Set `is_done` and call the watchers; returns the outcomes whose callbacks are due now."""
+        self.is_done = True
+        watchers, self.watchers = self.watchers, None
+        for wake in watchers or ():
+            wake()
+        return [self]
+
+    def add_callback(self, index: int, callback: DeliveryCallback) -> None:
+        """Have a record's callback called when this is done; not done yet, under the lock."""
+        self.callbacks.append((index, callback))
+
+    def add_watcher(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called when this is done; not done yet, under the lock."""
+        if self.watchers is None:
+            self.watchers = []
+        self.watchers.append(wake)
+
+    def remove_watcher(self, wake: Callable[[], None]) -> None:
+        """Remove a watcher that `add_watcher` added; under the lock."""
+        if self.watchers is not None and wake in self.watchers:
+            self.watchers.remove(wake)
+
+    def run_callbacks(self) -> None:
+        """Call the callbacks in the order of their records; their exceptions are logged."""
+        callbacks, self.callbacks = self.callbacks, []
+        callbacks.sort(key=itemgetter(0))
+        call_each(self._calls(callbacks), about=self._about)
+
+    def _calls(
+        self, callbacks: Sequence[tuple[int, DeliveryCallback]]
+    ) -> Iterator[tuple[DeliveryCallback, RecordMetadata, Exception | None]]:
+        for index, callback in callbacks:
+            yield callback, self.place_of(index), self.error_of(index)
+
+    def tell(self, index: int, callback: DeliveryCallback) -> None:
+        """Call one callback; its exception is logged."""
+        place, error = self.place_of(index), self.error_of(index)
+        call_user_code(callback, place, error, about=self._about)
+
+    @property
+    def _about(self) -> str:
+        return f"on_delivery partition={self.partition}"
+
+
+class RefusedRecordOutcome(DeliveryOutcome):
+    """The outcome of a record that got into no batch."""
+
+    __slots__ = ()
+
+    def __init__(self, partition: TopicPartition, waiting: Waiting, error: Exception) -> None:
+        super().__init__(partition, waiting)
+        self.failure = error
+        self.is_done = True
+
+
+class Part(NamedTuple):
+    """One of the batches that a batch was split into."""
+
+    start: int
+    """Index of its first record in the whole batch."""
+    record_count: int
+    outcome: "BatchOutcome"
+
+
+class BatchOutcome(DeliveryOutcome):
+    """The outcome of the records of one batch, or of the batches that it was split into."""
+
+    __slots__ = (
+        "base_offset",
+        "explicit",
+        "is_awaited",
+        "log_append_time",
+        "parts",
+        "times",
+        "whole",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        waiting: Waiting,
+        *,
+        whole: "BatchOutcome | None" = None,
+    ) -> None:
+        super().__init__(partition, waiting)
+        self.is_awaited = False
+        """A caller waits for it, so its batch does not linger."""
+        self.base_offset = -1
+        self.log_append_time = -1
+        self.times: Sequence[float] = ()
+        """Wall clock seconds at `send`, of batches that `send` has filled."""
+        self.explicit: Mapping[int, int] | None = None
+        """Timestamps that callers gave, in ms, by index."""
+        self.whole = whole
+        """That of the batch of which this is a part."""
+        self.parts: Sequence[Part] = ()
+
+    def split(self, counts: Sequence[int]) -> Sequence[Part]:
+        """Set and return the parts, of so many records each."""
+        parts, start = [], 0
+        for count in counts:
+            outcome = BatchOutcome(self.partition, self.waiting, whole=self)
+            outcome.is_forgotten = self.is_forgotten
+            parts.append(Part(start, count, outcome))
+            start += count
+        self.parts = parts
+        self.times, self.explicit = (), None
+        return parts
+
+    def finish(self) -> list[DeliveryOutcome]:
+        """Set `is_done`, and also that of the batch it was split from, if all parts are done."""
+        # A receipt may live long, and keeps this alive.
+        self.times = array("d", self.times if self.log_append_time < 0 else ())
+        ended = super().finish()
+        whole = self.whole
+        if whole is not None and all(part.outcome.is_done for part in whole.parts):
+            ended += whole.finish()
+        return ended
+
+    def undivided(self, start: int, record_count: int) -> "Iterator[Part]":
+        """The outcomes that have no parts, of this batch's records.
+
+        `start` is the number that its first record has for the caller.
+        """
+        if not self.parts:
+            yield Part(start, record_count, self)
+        for part in self.parts:
+            yield from part.outcome.undivided(start + part.start, part.record_count)
+
+    def _part_of(self, index: int) -> Part:
+        return next(part for part in reversed(self.parts) if part.start <= index)
+
+    def place_of(self, index: int) -> RecordMetadata:
+        """The record's partition, offset and timestamp."""
+        if self.parts:
+            part = self._part_of(index)
+            return part.outcome.place_of(index - part.start)
+        offset = self.base_offset + index if self.base_offset >= 0 else -1
+        timestamp = self.log_append_time
+        if timestamp < 0 and index < len(self.times):
+            explicit = self.explicit or {}
+            timestamp = explicit.get(index, int(self.times[index] * 1000))
+        return RecordMetadata(*self.partition, offset, timestamp)
+
+    def error_of(self, index: int) -> Exception | None:
+        """Return the record's error, or None."""
+        if self.parts:
+            part = self._part_of(index)
+            return part.outcome.error_of(index - part.start)
+        return super().error_of(index)
+
+    def _calls(
+        self, callbacks: Sequence[tuple[int, DeliveryCallback]]
+    ) -> Iterator[tuple[DeliveryCallback, RecordMetadata, Exception | None]]:
+        if self.parts or self.failure is not None or self.errors or self.explicit:
+            yield from super()._calls(callbacks)
+            return
+        make, (topic, partition) = RecordMetadata, self.partition
+        base, times, written = self.base_offset, self.times, self.log_append_time
+        for index, callback in callbacks:
+            offset = base + index if base >= 0 else -1
+            timestamp = int(times[index] * 1000) if written < 0 else written
+            yield callback, make(topic, partition, offset, timestamp), None
