@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tailrace import AsyncProducer
-from tailrace.client.producer.metrics import METRICS
+from tailrace.client.producer.delivery.metrics import METRICS
 from tailrace.spark.environment import PYSPARK_NEWEST, PYSPARK_OLDEST, PYSPARK_RANGE
 from tailrace.spark.options import names
 from tailrace.spark.sink_options import COLUMNS as SINK_COLUMNS

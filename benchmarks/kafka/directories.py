@@ -48,7 +48,7 @@ from compat.kafka import Kafka, java_command
 from compat.ours import make_unclean
 from tailrace import kernels
 from tailrace.client import ClusterReader
-from tailrace.client.producer.encoding import BATCH_OVERHEAD, record_size_bound
+from tailrace.client.producer.intake.encoding import BATCH_OVERHEAD, record_size_bound
 from tailrace.errors import RetriableError
 from tailrace.model import SpecialTimestamp, TopicPartition
 from tailrace.records.batch import read_batches

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tailrace.client import BrokerAddress
-from tailrace.client.producer.encoding import BATCH_OVERHEAD, RECORD_OVERHEAD
+from tailrace.client.producer.intake.encoding import BATCH_OVERHEAD, RECORD_OVERHEAD
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.frames import SIZE_BYTES, decode_response, encode_request
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from tailrace.client.producer.hooks import BatchHook
-from tailrace.client.producer.interceptors import ProducerInterceptor
-from tailrace.client.producer.record import ProducerRecord
+from tailrace.client.producer.intake.interceptors import ProducerInterceptor
+from tailrace.client.producer.intake.record import ProducerRecord
 
 
 class OwnExit(BaseException):

@@ -13,11 +13,7 @@ from tailrace.client.producer.errors import (
     TransactionStateError,
     TransactionTimeoutError,
 )
-from tailrace.client.producer.transactions.sequences import (
-    EPOCH_MAX,
-    NO_PRODUCER,
-    ProducerIdAndEpoch,
-)
+from tailrace.client.producer.identity.sequences import EPOCH_MAX, NO_PRODUCER, ProducerIdAndEpoch
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey

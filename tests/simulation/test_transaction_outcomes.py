@@ -9,6 +9,7 @@ from typing import Any, cast
 import confluent_kafka
 import pytest
 
+from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.errors import (
     DeliveryTimeoutError,
@@ -19,7 +20,6 @@ from tailrace.client.producer.errors import (
     TransactionTimeoutError,
 )
 from tailrace.client.producer.producer import Producer
-from tailrace.client.producer.transactions.requests import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey

@@ -6,7 +6,7 @@ without an error. So `make check` fails as soon as mypy no longer tells one of t
 
 from dataclasses import replace
 
-from tailrace.client.producer.columns import Binaries
+from tailrace.client.producer.intake.columns import Binaries
 from tailrace.coordinator.machine import Machine, TransactionalProducer
 from tailrace.coordinator.transactions.markers import Marker
 from tailrace.coordinator.transactions.state import Transaction

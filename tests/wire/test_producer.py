@@ -14,10 +14,10 @@ import pytest
 
 from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.errors import ClosedProducerError, RejectedRecordError
-from tailrace.client.producer.interceptors import ProducerInterceptor
+from tailrace.client.producer.intake.interceptors import ProducerInterceptor
+from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.client.producer.outcome import RecordMetadata
 from tailrace.client.producer.producer import Producer
-from tailrace.client.producer.record import ProducerRecord
 from tests.wire.clients import CLIENTS, TIMEOUT_S, Sent
 
 with warnings.catch_warnings():

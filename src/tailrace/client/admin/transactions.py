@@ -6,7 +6,7 @@ partition's last stable offset stays where it began, and readers of committed re
     partition   one open since offset 120, of producer 7 epoch 2   } open for longer than any
     coordinator producer 7 has none open, or not with the partition } transaction may last
 
-Not here: the transactions of our own producer; see `client.producer.transactions`.
+Not here: the transactions of our own producer; see `client.producer.identity`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence

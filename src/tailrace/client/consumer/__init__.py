@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         OffsetAndTimestamp,
         PartitionInfo,
     )
-    from tailrace.client.producer.transactions.requests import OffsetAndMetadata
+    from tailrace.client.group_offsets import OffsetAndMetadata
 
 __all__ = [
     "AsyncConsumer",
@@ -48,7 +48,7 @@ _MODULES = {
     "Consumer": "consumer.consumer",
     "ConsumerRecord": "consumer.records",
     "ConsumerStatistics": "consumer.metrics",
-    "OffsetAndMetadata": "producer.transactions.requests",
+    "OffsetAndMetadata": "group_offsets",
     "OffsetAndTimestamp": "consumer.records",
     "PartitionInfo": "consumer.records",
     "PartitionStatistics": "consumer.metrics",

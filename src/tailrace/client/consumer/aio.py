@@ -24,7 +24,7 @@ from tailrace.client.consumer.pending import T
 from tailrace.client.consumer.records import ConsumerRecord, OffsetAndTimestamp, PartitionInfo
 from tailrace.client.consumer.rows import Deserializer
 from tailrace.client.consumer.steps import Call, Steps
-from tailrace.client.producer.transactions.requests import OffsetAndMetadata
+from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.model import SpecialTimestamp, TopicPartition
 from tailrace.runtime.system import Runtime, system_runtime
 

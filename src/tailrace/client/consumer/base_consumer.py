@@ -33,7 +33,7 @@ from tailrace.client.consumer.rows import Deserializer
 from tailrace.client.consumer.statistics import lags_of, statistics_of
 from tailrace.client.consumer.subscription import EARLIEST, LATEST, ResetPolicy
 from tailrace.client.consumer.work import Ahead, Work
-from tailrace.client.producer.transactions.requests import ConsumerGroupMetadata
+from tailrace.client.group_offsets import ConsumerGroupMetadata
 from tailrace.errors import kind_of
 from tailrace.model import TopicPartition
 

@@ -41,9 +41,9 @@ from tailrace.client.consumer.subscription import (
     SubscriptionState,
 )
 from tailrace.client.consumer.taking import Taking
+from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.client.nodes import Backoff, Node, Nodes
 from tailrace.client.nodes.versions import VERSION_LIMITS
-from tailrace.client.producer.transactions.requests import OffsetAndMetadata
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode

@@ -11,7 +11,7 @@ from tailrace.client.consumer.membership import RebalanceStep, StepKind
 from tailrace.client.consumer.offset_calls import steps_of_pending
 from tailrace.client.consumer.steps import Call, Steps, Wait
 from tailrace.client.consumer.work import Work
-from tailrace.client.producer.transactions.requests import OffsetAndMetadata
+from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.model import TopicPartition
 
 log = logging.getLogger(__name__)

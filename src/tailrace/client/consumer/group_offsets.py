@@ -20,7 +20,7 @@ from tailrace.client.consumer.subscription import (
     Position,
     SubscriptionState,
 )
-from tailrace.client.producer.transactions.requests import OffsetAndMetadata
+from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.model import TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]

@@ -34,10 +34,8 @@ from tailrace.client.consumer.subscription import (
     Kind,
     SubscriptionState,
 )
+from tailrace.client.group_offsets import ConsumerGroupMetadata
 from tailrace.client.nodes import Node, NodeError, Nodes, RequestOutcome, UnsupportedVersionError
-from tailrace.client.producer.transactions.requests import (
-    ConsumerGroupMetadata,
-)
 from tailrace.model import INTERNAL_TOPICS
 from tailrace.protocol.apis import api_of
 from tailrace.protocol.fields import NO_UUID

@@ -21,7 +21,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.client.consumer.errors import SubscriptionError
-from tailrace.client.producer.transactions.requests import OffsetAndMetadata
+from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.model import NO_LEADER_EPOCH, SpecialTimestamp, TopicPartition
 
 if TYPE_CHECKING:

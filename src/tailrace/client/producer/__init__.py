@@ -12,9 +12,17 @@
 Not here: connections (`tailrace.client.nodes`).
 """
 
+from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.hooks import BatchHook, BatchInfo
-from tailrace.client.producer.interceptors import ProducerInterceptor
+from tailrace.client.producer.intake.interceptors import ProducerInterceptor
+from tailrace.client.producer.intake.record import ProducerRecord
+from tailrace.client.producer.intake.serializers import (
+    serialize_double,
+    serialize_json,
+    serialize_long,
+    serialize_uuid,
+)
 from tailrace.client.producer.many import SendSummary
 from tailrace.client.producer.outcome import RecordMetadata
 from tailrace.client.producer.partitioners import (
@@ -23,17 +31,6 @@ from tailrace.client.producer.partitioners import (
 )
 from tailrace.client.producer.producer import Producer
 from tailrace.client.producer.receipts import Receipt
-from tailrace.client.producer.record import ProducerRecord
-from tailrace.client.producer.serializers import (
-    serialize_double,
-    serialize_json,
-    serialize_long,
-    serialize_uuid,
-)
-from tailrace.client.producer.transactions.requests import (
-    ConsumerGroupMetadata,
-    OffsetAndMetadata,
-)
 
 __all__ = [
     "AsyncProducer",

@@ -12,15 +12,16 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, cast, overload
 
-from tailrace.client.producer.arguments import check_callback, plain_record
-from tailrace.client.producer.encoding import (
+from tailrace.client.producer.delivery.metrics import ProducerStatistics
+from tailrace.client.producer.engine import Engine
+from tailrace.client.producer.intake.arguments import check_callback, plain_record
+from tailrace.client.producer.intake.encoding import (
     KEY_OVERHEAD,
     RECORD_OVERHEAD,
     TIMESTAMP_OVERHEAD,
     encode_plain_headers,
 )
-from tailrace.client.producer.engine import Engine
-from tailrace.client.producer.metrics import ProducerStatistics
+from tailrace.client.producer.intake.record import Header, ProducerRecord
 from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import (
     DEFAULT_RULE,
@@ -29,7 +30,6 @@ from tailrace.client.producer.partitioners import (
     partition_of_key,
 )
 from tailrace.client.producer.receipts import Receipt
-from tailrace.client.producer.record import Header, ProducerRecord
 from tailrace.config.settings import INT64_MAX
 from tailrace.kernels.encoding import choose_partition
 

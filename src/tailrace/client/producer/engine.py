@@ -3,8 +3,8 @@
     send -> interceptors -> serializers -> partition -> a batch of the accumulator      (any thread)
     poll -> metadata, transactions, drained batches -> nodes -> answers -> outcomes     (the driver)
 
-`Producer` adds waiting by threads (`driver.ThreadDriver`), `AsyncProducer` waiting on an event loop
-(`aio.LoopDriver`).
+`Producer` adds waiting by threads (`waiting.driver.ThreadDriver`), `AsyncProducer` waiting on an
+event loop (`waiting.loop_driver.LoopDriver`).
 
 Invariant: everything below `send_record` happens under `lock`; user code (serializers,
 partitioners, interceptors, callbacks) never does.
@@ -14,80 +14,50 @@ import logging
 import random
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from os import register_at_fork
 from typing import TYPE_CHECKING
 
 from tailrace.client.config import nodes_config
 from tailrace.client.nodes import Backoff, Node, Nodes
-from tailrace.client.producer.accumulator import Accumulator
-from tailrace.client.producer.buffer_pool import BufferPool
 from tailrace.client.producer.config import ProducerConfig
+from tailrace.client.producer.delivery.metrics import Metrics
+from tailrace.client.producer.delivery.sender import Sender
 from tailrace.client.producer.errors import (
     ClosedProducerError,
     producer_error,
 )
-from tailrace.client.producer.gate import Gate
-from tailrace.client.producer.hooks import BatchHook, BatchHooks
-from tailrace.client.producer.interceptors import ProducerInterceptor, ProducerInterceptors
+from tailrace.client.producer.hooks import BatchHooks
+from tailrace.client.producer.identity import TransactionManager
+from tailrace.client.producer.intake.interceptors import ProducerInterceptors
+from tailrace.client.producer.intake.plugins import Plugins
+from tailrace.client.producer.intake.preparation import Preparation
+from tailrace.client.producer.intake.record import Prepared, ProducerRecord
 from tailrace.client.producer.metadata import ProducerMetadata
-from tailrace.client.producer.metrics import Metrics
-from tailrace.client.producer.open_batch import OpenBatch
 from tailrace.client.producer.outcome import (
     BatchOutcome,
     DeliveryOutcome,
     RefusedRecordOutcome,
     Waiting,
 )
-from tailrace.client.producer.partitioners import NO_PARTITION, Partitioner
-from tailrace.client.producer.placement import Placement
-from tailrace.client.producer.preparation import Preparation
-from tailrace.client.producer.record import Prepared, ProducerRecord
-from tailrace.client.producer.sealed_batch import SealedBatch
-from tailrace.client.producer.sender import Sender
-from tailrace.client.producer.serializers import Serializer
-from tailrace.client.producer.supply import BatchSupply
-from tailrace.client.producer.transactions import TransactionManager
-from tailrace.client.producer.user_code import call_user_code
+from tailrace.client.producer.partitioners import NO_PARTITION
+from tailrace.client.producer.queue.accumulator import Accumulator
+from tailrace.client.producer.queue.buffer_pool import BufferPool
+from tailrace.client.producer.queue.gate import Gate
+from tailrace.client.producer.queue.open_batch import OpenBatch
+from tailrace.client.producer.queue.placement import Placement
+from tailrace.client.producer.queue.sealed_batch import SealedBatch
+from tailrace.client.producer.queue.supply import BatchSupply
 from tailrace.model import TopicPartition
 from tailrace.runtime.network import Connector
 
 if TYPE_CHECKING:
-    from tailrace.client.producer.slices import ColumnSlice
+    from tailrace.client.producer.intake.slices import ColumnSlice
 
 log = logging.getLogger(__name__)
 
 _living: "weakref.WeakSet[Engine]" = weakref.WeakSet()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plugins:
-    """User code that a producer was given: serializers, partitioner, interceptors, hooks."""
-
-    key_serializer: Serializer | None = None
-    value_serializer: Serializer | None = None
-    partitioner: Partitioner | None = None
-    interceptors: Sequence[ProducerInterceptor] = ()
-    hooks: Sequence[BatchHook] = ()
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether a value goes into a batch without interceptors, serializer and partitioner."""
-        return not self.interceptors and not self.value_serializer and self.partitioner is None
-
-    def close(self) -> None:
-        """Close the serializers and the partitioner that have a `close` method."""
-        closable = (self.key_serializer, self.value_serializer, self.partitioner)
-        for part in {id(each): each for each in closable}.values():
-            call_user_code(_close, part, about=f"{type(part).__name__}.close")
-
-
-def _close(part: object) -> None:
-    close = None if isinstance(part, type) else getattr(part, "close", None)
-    if callable(close):
-        close()
 
 
 class Engine:
@@ -167,7 +137,7 @@ class Engine:
             plugins.partitioner,
             metadata=self.metadata,
             accumulator=self.accumulator,
-            sender=self.sender,
+            slow_nodes=self.sender.slow_nodes,
             chance=chance,
         )
         _living.add(self)

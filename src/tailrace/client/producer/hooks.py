@@ -9,7 +9,6 @@ Not here: changing records (`interceptors`), and counts that are kept anyway (`m
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tailrace.client.producer.in_flight_batch import ClosedBatch, InFlightBatch
 from tailrace.client.producer.user_code import call_user_code
 from tailrace.model import TopicPartition
 
@@ -27,19 +26,6 @@ class BatchInfo(NamedTuple):
     """1 for the first attempt; 0 for a batch that was never sent."""
     base_offset: int = -1
     """Offset of the first record, once it is acknowledged and the broker has sent it."""
-
-
-def info_of(batch: ClosedBatch) -> BatchInfo:
-    """The `BatchInfo` of a batch at this moment."""
-    sent = batch if isinstance(batch, InFlightBatch) and batch.number >= 0 else None
-    return BatchInfo(
-        number=-1 if sent is None else sent.number,
-        partition=batch.partition,
-        record_count=batch.record_count,
-        byte_count=batch.size,
-        attempt=0 if sent is None else sent.attempts + 1,
-        base_offset=batch.outcome.base_offset,
-    )
 
 
 class BatchHook:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from tailrace.client.producer.errors import RejectedRecordError
 
 if TYPE_CHECKING:
-    from tailrace.client.producer.engine import Plugins
+    from tailrace.client.producer.intake.plugins import Plugins
+    from tailrace.client.producer.intake.slices import ColumnSlice, RefusedRow
     from tailrace.client.producer.outcome import BatchOutcome
-    from tailrace.client.producer.slices import ColumnSlice, RefusedRow
 
 
 def check_columns(plugins: "Plugins") -> None:

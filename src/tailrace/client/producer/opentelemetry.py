@@ -10,8 +10,8 @@ Not here: counts, which `Producer.metrics` has.
 """
 
 from tailrace.client.producer.hooks import BatchHook, BatchInfo
-from tailrace.client.producer.interceptors import ProducerInterceptor
-from tailrace.client.producer.record import ProducerRecord
+from tailrace.client.producer.intake.interceptors import ProducerInterceptor
+from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.errors import MissingExtraError
 
 try:

@@ -192,7 +192,7 @@ class BatchOutcome(DeliveryOutcome):
         self.explicit: Mapping[int, int] | None = None
         """Timestamps that callers gave, in ms, by index."""
         self.whole = whole
-        """That of the batch of which this is a part."""
+        """The outcome of the batch that this one was split from."""
         self.parts: Sequence[Part] = ()
 
     def split(self, counts: Sequence[int]) -> Sequence[Part]:

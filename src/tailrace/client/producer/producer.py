@@ -16,34 +16,35 @@ from math import inf
 from typing import TYPE_CHECKING, Self
 
 from tailrace import kernels
-from tailrace.client.producer.arguments import plain_topic
 from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.producer.driver import ThreadDriver, check_not_interrupted
-from tailrace.client.producer.engine import Engine, Plugins
+from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.errors import (
     BufferExhaustedError,
     ClosedProducerError,
     ReentrantCallError,
 )
-from tailrace.client.producer.explanations import why_no_memory
 from tailrace.client.producer.hooks import BatchHook
-from tailrace.client.producer.interceptors import ProducerInterceptor
+from tailrace.client.producer.intake.arguments import plain_topic
+from tailrace.client.producer.intake.interceptors import ProducerInterceptor
+from tailrace.client.producer.intake.plugins import Plugins
+from tailrace.client.producer.intake.record import Prepared, ProducerRecord
+from tailrace.client.producer.intake.serializers import Serializer
 from tailrace.client.producer.loading import is_worth_waiting
 from tailrace.client.producer.many import SendSummary, check_columns
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import Partitioner
-from tailrace.client.producer.record import Prepared, ProducerRecord
-from tailrace.client.producer.serializers import Serializer
-from tailrace.client.producer.topic_wait import TopicWait
-from tailrace.client.producer.transacting import ThreadTransactions
-from tailrace.client.producer.transaction_calls import ThreadTransactionCalls
+from tailrace.client.producer.waiting.driver import ThreadDriver, check_not_interrupted
+from tailrace.client.producer.waiting.explanations import why_no_memory
+from tailrace.client.producer.waiting.topic_wait import TopicWait
+from tailrace.client.producer.waiting.transacting import ThreadTransactions
+from tailrace.client.producer.waiting.transaction_calls import ThreadTransactionCalls
 from tailrace.errors import TailraceError
 from tailrace.kernels.encoding import ENCODING
 from tailrace.runtime.polling import PollingNetwork
 
 if TYPE_CHECKING:
-    from tailrace.client.producer.slices import ColumnSlice
+    from tailrace.client.producer.intake.slices import ColumnSlice
 
 log = logging.getLogger(__name__)
 
@@ -113,9 +114,9 @@ class Producer(BaseProducer, ThreadTransactionCalls):
 
         `rows` is a pyarrow Table, RecordBatch or reader, a data frame that offers Arrow, a mapping
         of columns, or an iterable of values, of (key, value) pairs or of named tuples;
-        `tailrace.client.producer.columns` lists the columns. Rows of a partition keep their order.
-        Each batch is encoded by one kernel call, without a Python object per row. `progress` is
-        called with the number of rows that have got their outcome since the last call.
+        `tailrace.client.producer.intake.columns` lists the columns. Rows of a partition keep their
+        order. Each batch is encoded by one kernel call, without a Python object per row. `progress`
+        is called with the number of rows that have got their outcome since the last call.
 
         Returns a summary of the outcomes; a row that cannot be sent does not affect the others.
         Every exception, also of `rows` or `progress`, has the summary until then as its attribute
@@ -127,8 +128,8 @@ class Producer(BaseProducer, ThreadTransactionCalls):
             BufferExhaustedError: `buffer.memory` stayed full for `max.block.ms`; rows that were
                 taken before are still sent.
         """
-        from tailrace.client.producer.columns import chunks_of
-        from tailrace.client.producer.slices import plan_rows
+        from tailrace.client.producer.intake.columns import chunks_of
+        from tailrace.client.producer.row_plans import plan_rows
 
         engine, driver = self._engine, self._driver
         driver.check_wait()

@@ -35,9 +35,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from tailrace.client.producer.columns import chunks_of
-from tailrace.client.producer.encoding import BatchFields
-from tailrace.client.producer.slices import ColumnSlice, plan_chunk
+from tailrace.client.producer.intake.columns import chunks_of
+from tailrace.client.producer.intake.encoding import BatchFields
+from tailrace.client.producer.intake.slices import ColumnSlice, plan_chunk
 from tailrace.errors import FatalError, RetriableError
 from tailrace.kernels.arrays import Int64s
 from tailrace.kernels.encoding import choose_partitions

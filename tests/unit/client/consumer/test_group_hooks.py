@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.client.producer.transactions.requests import OffsetAndMetadata
+from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.model import TopicPartition
 from tailrace.testing import Outside
 from tests.unit.client.consumer.stage import T0, T1, on_stage, read, values

@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.client.consumer import AsyncConsumer, ConsumerRecord
 from tailrace.client.consumer.errors import SubscriptionError
-from tailrace.client.producer.transactions.requests import OffsetAndMetadata
+from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.model import TopicPartition
 from tailrace.testing import Outside
 from tests.unit.client.consumer.stage import T0, T1, Stage, on_stage, read, values

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.client.consumer import AsyncConsumer
 from tailrace.client.consumer.errors import LogTruncationError, TopicAuthorizationError
-from tailrace.client.producer.transactions.requests import OffsetAndMetadata
+from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode

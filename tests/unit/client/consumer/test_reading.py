@@ -10,7 +10,7 @@ from tailrace.client.consumer.errors import (
     SubscriptionError,
     UnknownTopicError,
 )
-from tailrace.client.producer.transactions.requests import OffsetAndMetadata
+from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.model import TimestampType, TopicPartition
 from tailrace.testing import Outside
 from tests.unit.client.consumer.stage import T0, T1, on_stage, read, values

@@ -20,7 +20,7 @@ from tailrace.client.consumer.subscription import (
     ResetPolicy,
     SubscriptionState,
 )
-from tailrace.client.producer.transactions.requests import OffsetAndMetadata
+from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.model import TopicPartition
 from tests.unit.client.consumer.stage import T0, T1
 

@@ -3,15 +3,15 @@
 from random import Random
 
 from tailrace.client.nodes import Backoff
-from tailrace.client.producer.accumulator import Accumulator
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.producer.encoding import encode_headers, record_size_bound
-from tailrace.client.producer.gate import Gate
-from tailrace.client.producer.in_flight_batch import InFlightBatch
-from tailrace.client.producer.open_batch import OpenBatch
-from tailrace.client.producer.record import Prepared, ProducerRecord
-from tailrace.client.producer.sealed_batch import RecordColumns
-from tailrace.client.producer.supply import BatchSupply
+from tailrace.client.producer.intake.encoding import encode_headers, record_size_bound
+from tailrace.client.producer.intake.record import Prepared, ProducerRecord
+from tailrace.client.producer.queue.accumulator import Accumulator
+from tailrace.client.producer.queue.gate import Gate
+from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
+from tailrace.client.producer.queue.open_batch import OpenBatch
+from tailrace.client.producer.queue.sealed_batch import RecordColumns
+from tailrace.client.producer.queue.supply import BatchSupply
 from tests.unit.client.producer.transaction_life import T0, T1, NobodyWaits
 
 HEADERS = (("h", b"x"),)
@@ -87,7 +87,7 @@ def test_what_is_put_back_pauses_and_others_do_not() -> None:
     accumulator = queues(linger_ms=0)
     batch_of(accumulator)
     batch_of(accumulator, partition=T1)
-    again = accumulator.in_flight(accumulator.take(T0, 0.0))
+    again = accumulator.take(T0, 0.0)
     accumulator.put_back(again, now=1.0, place=0, is_moved=False)
     accumulator.hurry_all()
     assert list(accumulator.ready) == [T1]
@@ -102,7 +102,7 @@ def test_a_new_leader_ends_the_pause() -> None:
     """A batch that the old leader refused may be sent to the new one at once."""
     accumulator = queues(linger_ms=0)
     batch_of(accumulator)
-    again = accumulator.in_flight(accumulator.take(T0, 0.0))
+    again = accumulator.take(T0, 0.0)
     again.leader = "old"
     accumulator.put_back(again, now=1.0, place=0, is_moved=False)
     accumulator.wake_moved(lambda _: "old", 1.0)
@@ -136,7 +136,7 @@ def test_parts_take_the_place_of_the_whole_and_keep_the_order_of_age() -> None:
     accumulator = queues(linger_ms=0)
     older = batch_of(accumulator, partition=T1, now=0.0)
     batch_of(accumulator, 1, 2, 3, now=1.0)
-    whole = accumulator.in_flight(accumulator.take(T0, 1.0))
+    whole = accumulator.take(T0, 1.0)
     parts = [InFlightBatch(each) for each in whole.sealed.split()]
     accumulator.end(whole)
     accumulator.put_parts(parts, now=2.0, place=0)

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace import kernels
-from tailrace.client.producer.columns import chunks_of
-from tailrace.client.producer.encoding import BatchFields
-from tailrace.client.producer.slices import ColumnSlice, RefusedRow, plan_chunk
+from tailrace.client.producer.intake.columns import chunks_of
+from tailrace.client.producer.intake.encoding import BatchFields
+from tailrace.client.producer.intake.slices import ColumnSlice, RefusedRow, plan_chunk
 from tailrace.model import Codec, Offset
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import Record, records_of

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace import kernels
-from tailrace.client.producer.encoding import (
+from tailrace.client.producer.intake.encoding import (
     BATCH_OVERHEAD,
     KERNEL_RECORDS_MIN,
     BatchFields,
@@ -181,7 +181,7 @@ def test_plain_code_needs_no_numpy_and_keeps_the_account() -> None:
     code = """
 import sys
 from tailrace import kernels
-from tailrace.client.producer.encoding import BatchFields, encode_batch
+from tailrace.client.producer.intake.encoding import BatchFields, encode_batch
 from tailrace.records.builder import BatchBuilder
 values, builder = [b"%d" % i for i in range(3000)], BatchBuilder()
 for value in values:

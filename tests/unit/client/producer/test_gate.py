@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace.client.producer.accumulator import QueuedBatch
 from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.producer.encoding import encode_headers
-from tailrace.client.producer.engine import Engine, Plugins
-from tailrace.client.producer.gate import Gate
-from tailrace.client.producer.open_batch import OpenBatch
+from tailrace.client.producer.engine import Engine
+from tailrace.client.producer.intake.encoding import encode_headers
+from tailrace.client.producer.intake.plugins import Plugins
+from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
-from tailrace.client.producer.record import ProducerRecord
-from tailrace.client.producer.sealed_batch import RecordColumns, SealedBatch
+from tailrace.client.producer.queue.accumulator import QueuedBatch
+from tailrace.client.producer.queue.gate import Gate
+from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
+from tailrace.client.producer.queue.open_batch import OpenBatch
+from tailrace.client.producer.queue.sealed_batch import RecordColumns, SealedBatch
 from tailrace.testing.network import MemoryNetwork
 from tests.unit.client.producer.transaction_life import T0, NobodyWaits
 
@@ -135,7 +137,7 @@ def test_threads_that_add_and_one_that_closes_lose_nothing() -> None:
         is_over.set()
         closing.join()
     producer.end()
-    batches = [each for each in producer.batches if isinstance(each, SealedBatch)]
+    batches = [each.sealed for each in producer.batches if isinstance(each, InFlightBatch)]
     assert len(batches) == len(producer.batches) >= COUNT // 100
     for batch in batches:
         assert isinstance(batch.records, RecordColumns)

@@ -21,14 +21,14 @@ from tailrace.client.producer.errors import (
     OutOfOrderSequenceError,
     RejectedRecordError,
 )
-from tailrace.client.producer.in_flight_batch import BatchIdentity, InFlightBatch
-from tailrace.client.producer.transactions.sequences import (
+from tailrace.client.producer.identity.sequences import (
     EPOCH_MAX,
     NO_PRODUCER,
     SEQUENCE_LIMIT,
     ProducerIdAndEpoch,
 )
-from tailrace.client.producer.transactions.state import State
+from tailrace.client.producer.identity.state import State
+from tailrace.client.producer.queue.in_flight_batch import BatchIdentity, InFlightBatch
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode

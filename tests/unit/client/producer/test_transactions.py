@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.client.group_offsets import ConsumerGroupMetadata
 from tailrace.client.nodes import (
     DisconnectedError,
     Node,
@@ -22,11 +23,8 @@ from tailrace.client.producer.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from tailrace.client.producer.transactions.requests import (
-    ConsumerGroupMetadata,
-    PendingOperation,
-)
-from tailrace.client.producer.transactions.state import State
+from tailrace.client.producer.identity.requests import PendingOperation
+from tailrace.client.producer.identity.state import State
 from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest

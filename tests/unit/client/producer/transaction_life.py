@@ -3,20 +3,16 @@
 from collections.abc import Callable, Generator
 from random import Random
 
+from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.client.nodes import Backoff
 from tailrace.client.producer.errors import RejectedRecordError, TransactionAbortableError
-from tailrace.client.producer.in_flight_batch import InFlightBatch
-from tailrace.client.producer.open_batch import OpenBatch
+from tailrace.client.producer.identity import TransactionManager
+from tailrace.client.producer.identity.requests import PendingOperation, TransactionRequest
+from tailrace.client.producer.identity.state import State
+from tailrace.client.producer.intake.record import Prepared, ProducerRecord
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
-from tailrace.client.producer.record import Prepared, ProducerRecord
-from tailrace.client.producer.transactions import TransactionManager
-from tailrace.client.producer.transactions.requests import (
-    ConsumerGroupMetadata,
-    OffsetAndMetadata,
-    PendingOperation,
-    TransactionRequest,
-)
-from tailrace.client.producer.transactions.state import State
+from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
+from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import SPOKEN, ApiKey
 from tailrace.protocol.errors import ErrorCode

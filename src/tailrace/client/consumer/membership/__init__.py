@@ -20,13 +20,13 @@ from tailrace.client.consumer.membership.interface import (
     Membership,
     MembershipSettings,
     MetadataWish,
-    OffsetAndMetadata,
     RebalanceStep,
     RequestSource,
     StepKind,
     TopicShape,
 )
 from tailrace.client.consumer.membership.no_membership import NoMembership
+from tailrace.client.group_offsets import OffsetAndMetadata
 
 __all__ = [
     "NEVER",

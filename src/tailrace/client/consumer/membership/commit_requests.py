@@ -8,11 +8,8 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Final, NamedTuple, Protocol
 
-from tailrace.client.consumer.membership.interface import (
-    GroupIdentity,
-    GroupRequest,
-    OffsetAndMetadata,
-)
+from tailrace.client.consumer.membership.interface import GroupIdentity, GroupRequest
+from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.client.nodes import Node
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode

@@ -17,13 +17,10 @@ from random import Random
 
 from tailrace.client.consumer.membership.commit_requests import CommitterMembership
 from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
-from tailrace.client.consumer.membership.interface import (
-    GroupRequest,
-    MembershipSettings,
-    OffsetAndMetadata,
-)
+from tailrace.client.consumer.membership.interface import GroupRequest, MembershipSettings
 from tailrace.client.consumer.membership.offset_commits import Commit, CommitDone, OffsetCommits
 from tailrace.client.consumer.membership.offset_fetches import FetchDone, OffsetFetches
+from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.client.nodes import NodeError
 from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition

@@ -24,16 +24,11 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from tailrace.client.nodes import Node, NodeError
-from tailrace.client.producer.transactions import requests
 from tailrace.model import TopicPartition
 from tailrace.protocol.fields import Message
 
 NEVER = float("inf")
 """A time that does not come."""
-
-
-OffsetAndMetadata = requests.OffsetAndMetadata
-"""A consumed offset of a partition; the producer's transactions take the same class."""
 
 
 class GroupIdentity(NamedTuple):

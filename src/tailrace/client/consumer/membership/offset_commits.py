@@ -34,8 +34,8 @@ from tailrace.client.consumer.membership.interface import (
     GroupIdentity,
     GroupRequest,
     MembershipSettings,
-    OffsetAndMetadata,
 )
+from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.client.nodes import NodeError
 from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition

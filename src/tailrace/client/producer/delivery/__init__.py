@@ -1,0 +1,1 @@
+"""Delivery: requests with batches, and what becomes of each batch."""

@@ -1,0 +1,405 @@
+"""`TransactionFlow`: which request of a transaction is sent next, and what its answer changes.
+
+After a retriable error or a lost connection, the request is sent again after a pause. After an
+abortable error only `abort` is possible, after a fatal one only `close`. `requests` classifies the
+error codes as Kafka does.
+
+Not here: which calls are allowed in which state (`manager`), and sockets.
+
+Invariant: one request is in flight at a time, and EndTxn is sent only when every batch has its
+outcome.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from tailrace.client.nodes import Backoff
+from tailrace.client.producer.errors import (
+    BrokerRefusedError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+    producer_error,
+)
+from tailrace.client.producer.identity.pending_requests import RequestQueue
+from tailrace.client.producer.identity.requests import (
+    GROUP_MEMBER_SINCE,
+    PERHAPS_COMMITTED,
+    PendingOperation,
+    Priority,
+    TransactionRequest,
+    Verdict,
+    add_partitions,
+    error_codes,
+    error_of,
+    offset_commit,
+    verdict_on,
+)
+from tailrace.client.producer.identity.sequences import NO_PRODUCER, ProducerIdAndEpoch, Sequences
+from tailrace.client.producer.identity.state import REACHED_FROM, State, misplaced
+from tailrace.errors import RetriableError
+from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.coordinator_keys import CoordinatorKeyType
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from tailrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from tailrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from tailrace.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from tailrace.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
+
+ADD_PARTITIONS_PAUSE_S: Final = 0.02
+"""Longest pause before the first AddPartitionsToTxn is retried while the coordinator completes the
+previous transaction (Kafka does the same, KAFKA-5482)."""
+
+EPOCH_BUMP_SINCE: Final = 3
+"""First version of InitProducerId that takes an id and epoch and returns the next (KIP-360)."""
+
+_TIMEOUT_MS_MAX = 2**31 - 1
+
+
+class TransactionFlow:
+    """The state, the requests, and the partitions in the transaction."""
+
+    def __init__(
+        self, *, transactional_id: str | None, transaction_timeout_ms: int, backoff: Backoff
+    ) -> None:
+        self.transactional_id = transactional_id
+        self._id = transactional_id or ""
+        self._timeout_ms = transaction_timeout_ms if transactional_id else _TIMEOUT_MS_MAX
+        self.sequences = Sequences(is_transactional=transactional_id is not None)
+        self.queue = RequestQueue(backoff, transactional_id=self._id)
+        self.state = State.UNINITIALIZED
+        self.error: Exception | None = None
+        """Why the transaction or the producer failed."""
+        self.new: set[TopicPartition] = set()
+        """Partitions with records for which no AddPartitionsToTxn was made yet."""
+        self.adding: set[TopicPartition] = set()
+        """Partitions for which AddPartitionsToTxn is waiting or in flight."""
+        self.added: set[TopicPartition] = set()
+        """Partitions that are in the transaction."""
+        self.can_bump = False
+        """Whether the coordinator gives a new epoch after an abort (KIP-360)."""
+        self.needs_bump = False
+        """Whether the sequence numbers need a new epoch to continue."""
+        self.init_failures = 0
+        """Consecutive refusals of InitProducerId."""
+        self._is_started = False
+        """Whether partitions or offsets were added at the coordinator, so that EndTxn is needed."""
+
+    def next_request(self, now: float, *, has_incomplete: bool) -> TransactionRequest | None:
+        """The request to send now, or None; `answered` or `put_back` must follow.
+
+        It goes to `request.node`, or to any node if `request.coordinator` is None, in at least
+        version `request.first_version`. `has_incomplete` says that batches have no outcome yet;
+        EndTxn waits for them.
+        """
+        if self.state is State.ABORTABLE_ERROR and self.init_failures:
+            self.move(State.UNINITIALIZED)
+        if self.queue.in_flight is not None:
+            return None
+        self._ask_for_partitions()
+        request = self.queue.first()
+        if request is not None and request.priority is Priority.END_TXN:
+            if has_incomplete:
+                return None
+            if not self._is_started:
+                self.queue.remove(request)
+                self._ended(request.pending)
+        return self.queue.take(now)
+
+    def note_coordinator(self, *, init_producer_id_version: int) -> None:
+        """Note the highest InitProducerId version of the connected transaction coordinator."""
+        self.can_bump = init_producer_id_version >= EPOCH_BUMP_SINCE
+
+    def answered(
+        self, request: TransactionRequest, answer: Message | Exception, now: float
+    ) -> None:
+        """Handle the answer to a request, or the error that came instead."""
+        if self.queue.in_flight is not request:
+            return
+        self.queue.in_flight = None
+        if request.is_sent and request.is_commit:
+            is_lost = isinstance(answer, RetriableError)
+            request.pending.is_in_doubt |= is_lost or (
+                isinstance(answer, EndTxnResponse) and answer.error_code in PERHAPS_COMMITTED
+            )
+        request.is_sent = False
+        if self.state is State.FATAL_ERROR:
+            request.pending.finish(self.error)
+        elif isinstance(answer, RetriableError):
+            self._retry(request, now, is_relocated=True)
+        elif isinstance(answer, Exception):
+            self.fail(producer_error(answer), request)
+        else:
+            self._judge(request, answer, now)
+
+    def _judge(self, request: TransactionRequest, answer: Message, now: float) -> None:
+        key = request.key
+        codes = error_codes(key, answer)
+        verdict = max((verdict_on(key, code) for _, code in codes), default=Verdict.DONE)
+        if verdict is Verdict.DONE:
+            try:
+                request.accept(answer)
+            except BrokerRefusedError as error:
+                self.fail(error, request)
+        elif verdict in {Verdict.RETRY, Verdict.RELOCATE}:
+            is_early = any(code == ErrorCode.CONCURRENT_TRANSACTIONS for _, code in codes)
+            is_early = is_early and key is ApiKey.ADD_PARTITIONS_TO_TXN and not self.added
+            self._retry(
+                request,
+                now,
+                is_relocated=verdict is Verdict.RELOCATE,
+                limit_s=ADD_PARTITIONS_PAUSE_S if is_early else math.inf,
+            )
+        else:
+            self._refused(request, verdict, codes, now=now)
+
+    def _refused(
+        self,
+        request: TransactionRequest,
+        verdict: Verdict,
+        codes: list[tuple[str, int]],
+        *,
+        now: float,
+    ) -> None:
+        can_abort = verdict is not Verdict.ABORT_AND_BUMP or self.can_bump
+        is_end_of_abort = request.key is ApiKey.END_TXN and self.state is State.ABORTING
+        is_fatal = verdict is Verdict.FATAL or not can_abort or is_end_of_abort
+        error = error_of(request.key, verdict, codes, is_fatal=is_fatal)
+        if is_fatal:
+            self.fail(error, request)
+            return
+        if self.state is State.ABORTING and request.key is ApiKey.FIND_COORDINATOR:
+            self._retry(request, now, is_relocated=False)
+            return
+        if verdict is Verdict.ABORT_AND_BUMP:
+            self.needs_bump = True
+        if request.key is ApiKey.INIT_PRODUCER_ID:
+            self.init_failures += 1
+        request.pending.finish(error)
+        self.to_abortable(error)
+
+    def _retry(
+        self,
+        request: TransactionRequest,
+        now: float,
+        *,
+        is_relocated: bool,
+        limit_s: float = math.inf,
+    ) -> None:
+        """Queue a request again; if the transaction has failed, only coordinator look-ups."""
+        if is_relocated:
+            self.queue.forget_coordinator(request)
+        if self.state is State.ABORTABLE_ERROR and request.key is not ApiKey.FIND_COORDINATOR:
+            request.pending.finish(self.error)
+            return
+        self.queue.retry(request, now, limit_s=limit_s)
+
+    def ask_for_id(
+        self, pending: PendingOperation, *, is_bump: bool = False, ready_at: float = 0.0
+    ) -> None:
+        """Queue InitProducerId, for an id and epoch, or (`is_bump`) for the id's next epoch."""
+
+        def make() -> Message:
+            known = self.sequences.producer if is_bump else NO_PRODUCER
+            return InitProducerIdRequest(
+                transactional_id=self.transactional_id,
+                transaction_timeout_ms=self._timeout_ms,
+                producer_id=known.id,
+                producer_epoch=known.epoch,
+            )
+
+        self.queue.add(
+            TransactionRequest(
+                key=ApiKey.INIT_PRODUCER_ID,
+                priority=Priority.INIT_PRODUCER_ID,
+                coordinator=CoordinatorKeyType.TRANSACTION if self.transactional_id else None,
+                pending=pending,
+                make=make,
+                accept=lambda answer: self._identified(answer, pending),
+                ready_at=ready_at,
+            )
+        )
+
+    def _identified(self, answer: InitProducerIdResponse, pending: PendingOperation) -> None:
+        if answer.producer_id < 0 or answer.producer_epoch < 0:
+            raise BrokerRefusedError(
+                f"InitProducerId gave the id {answer.producer_id}, epoch {answer.producer_epoch}"
+            )
+        if self.transactional_id:
+            self.sequences.clear()
+        self.sequences.become(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
+        self.init_failures = 0
+        self.move(State.READY)
+        pending.finish()
+
+    def _ask_for_partitions(self) -> None:
+        self.adding |= self.new
+        if self.new and not self.queue.has(ApiKey.ADD_PARTITIONS_TO_TXN):
+            self.queue.add(
+                TransactionRequest(
+                    key=ApiKey.ADD_PARTITIONS_TO_TXN,
+                    priority=Priority.ADD_PARTITIONS_OR_OFFSETS,
+                    pending=PendingOperation(),
+                    make=lambda: add_partitions(self._id, self.sequences.producer, self.adding),
+                    accept=self._partitions_added,
+                )
+            )
+        self.new.clear()
+
+    def _partitions_added(self, answer: AddPartitionsToTxnResponse) -> None:
+        added = {
+            TopicPartition(topic.name, each.partition_index)
+            for topic in answer.results_by_topic_v3_and_below
+            for each in topic.results_by_partition
+        }
+        if added != self.adding:
+            raise BrokerRefusedError("AddPartitionsToTxn was answered for other partitions")
+        self.added |= added
+        self.adding.clear()
+        self._is_started = True
+
+    def ask_for_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> PendingOperation:
+        """Queue AddOffsetsToTxn for a group; TxnOffsetCommit with the offsets follows it."""
+        pending = PendingOperation()
+        self.queue.add(
+            TransactionRequest(
+                key=ApiKey.ADD_OFFSETS_TO_TXN,
+                priority=Priority.ADD_PARTITIONS_OR_OFFSETS,
+                pending=pending,
+                make=lambda: AddOffsetsToTxnRequest(
+                    transactional_id=self._id,
+                    producer_id=self.sequences.producer.id,
+                    producer_epoch=self.sequences.producer.epoch,
+                    group_id=group.group_id,
+                ),
+                accept=lambda _: self._offsets_added(offsets, group, pending),
+            )
+        )
+        return pending
+
+    def _offsets_added(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+        pending: PendingOperation,
+    ) -> None:
+        self._is_started = True
+        if self.state is not State.IN_TRANSACTION and self.state is not State.COMMITTING:
+            pending.finish(self.error or TransactionAbortedError("the transaction was aborted"))
+            return
+
+        def committed(answer: TxnOffsetCommitResponse) -> None:
+            found = {
+                TopicPartition(topic.name, each.partition_index)
+                for topic in answer.topics
+                for each in topic.partitions
+            }
+            if found != set(offsets):
+                raise BrokerRefusedError("TxnOffsetCommit was answered for other partitions")
+            pending.finish()
+
+        self.queue.add(
+            TransactionRequest(
+                key=ApiKey.TXN_OFFSET_COMMIT,
+                priority=Priority.ADD_PARTITIONS_OR_OFFSETS,
+                coordinator=CoordinatorKeyType.GROUP,
+                group_id=group.group_id,
+                first_version=GROUP_MEMBER_SINCE if group.names_member else 0,
+                pending=pending,
+                make=lambda: offset_commit(self._id, self.sequences.producer, offsets, group=group),
+                accept=committed,
+            )
+        )
+
+    def start_abort(self, pending: PendingOperation) -> None:
+        """Abort the transaction, and drop TxnOffsetCommit requests that were not sent yet."""
+        self.move(State.ABORTING)
+        self.new.clear()
+        aborted = TransactionAbortedError("the transaction was aborted")
+        self.queue.drop(aborted, lambda request: bool(request.group_id))
+        self.ask_for_end(pending, is_commit=False)
+
+    def abort_reason(self) -> Exception:
+        """The error of batches without a sequence number while the transaction is aborted."""
+        return self.error or TransactionAbortedError("not sent: its transaction was aborted")
+
+    def ask_for_end(self, pending: PendingOperation, *, is_commit: bool) -> None:
+        """Queue EndTxn; after it, a new epoch is requested if one is needed."""
+        self.queue.add(
+            TransactionRequest(
+                key=ApiKey.END_TXN,
+                priority=Priority.END_TXN,
+                pending=pending,
+                make=lambda: EndTxnRequest(
+                    transactional_id=self._id,
+                    producer_id=self.sequences.producer.id,
+                    producer_epoch=self.sequences.producer.epoch,
+                    committed=is_commit,
+                ),
+                accept=lambda _: self._ended(pending),
+                is_commit=is_commit,
+            )
+        )
+
+    def _ended(self, pending: PendingOperation) -> None:
+        """Note that the transaction has ended, or that it was empty and needs no EndTxn."""
+        needs_bump, self.needs_bump = self.needs_bump, False
+        self._is_started = False
+        self.new.clear()
+        self.adding.clear()
+        self.added.clear()
+        if needs_bump:
+            self.move(State.INITIALIZING)
+            self.ask_for_id(pending, is_bump=True)
+        else:
+            self.move(State.READY)
+            pending.finish()
+
+    def move(self, target: State) -> None:
+        """Change the state; raises TransactionStateError if that is not allowed."""
+        if self.state not in REACHED_FROM[target]:
+            raise misplaced(self.state, f"to be {target.value}")
+        self.state = target
+        self.error = None
+
+    def to_abortable(self, error: Exception) -> None:
+        """Note an error after which the transaction must be aborted; no effect in an abort."""
+        if self.state in {State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR}:
+            return
+        if self.state not in REACHED_FROM[State.ABORTABLE_ERROR]:
+            self.fail(misplaced(self.state, f"outside of a transaction: {error}"))
+            return
+        self.state, self.error = State.ABORTABLE_ERROR, error
+        self.queue.drop(error, lambda request: request.key is not ApiKey.FIND_COORDINATOR)
+
+    def fail(self, error: Exception, request: TransactionRequest | None = None) -> None:
+        """Note a fatal error: all requests fail, and the producer can only be closed."""
+        self.state, self.error = State.FATAL_ERROR, error
+        request = request or self.queue.in_flight
+        if request is not None:
+            request.pending.is_in_doubt |= request.is_sent and request.is_commit
+            request.pending.finish(error)
+        self.queue.drop(error)
+
+    def lose_track(self) -> None:
+        """Handle a batch of unknown outcome: its partition needs a new epoch, or all fails."""
+        message = "a batch was sent and never acknowledged, so sequence numbers need a new epoch"
+        if self.can_bump:
+            self.needs_bump = True
+            self.to_abortable(TransactionAbortableError(f"{message}: abort the transaction"))
+        else:
+            self.fail(
+                BrokerRefusedError(
+                    f"{message}, and the coordinator is too old to give one: that needs "
+                    f"InitProducerId v{EPOCH_BUMP_SINCE}"
+                )
+            )

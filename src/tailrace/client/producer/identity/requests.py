@@ -1,0 +1,347 @@
+"""The requests of a transaction, and the meaning of each error code in their answers.
+
+    InitProducerId       an id and epoch; fences earlier producers with the same transactional id
+    AddPartitionsToTxn   before the first batch for a partition in each transaction
+    AddOffsetsToTxn      before the first offsets of a consumer group
+    TxnOffsetCommit      the offsets, to the coordinator of the group
+    EndTxn               commit or abort
+    FindCoordinator      which broker takes the others
+
+Not here: when each is sent (`flow`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import groupby
+from typing import Any, Final
+
+from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from tailrace.client.nodes import Node
+from tailrace.client.producer.errors import (
+    FENCED_ADVICE,
+    AuthorizationError,
+    BrokerRefusedError,
+    ProducerFencedError,
+    TransactionAbortableError,
+    TransactionOutcomeUnknownError,
+)
+from tailrace.client.producer.identity.sequences import ProducerIdAndEpoch
+from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.coordinator_keys import CoordinatorKeyType
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tailrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+GROUP_MEMBER_SINCE: Final = 3
+"""First version of TxnOffsetCommit that has the member of the group (KIP-447)."""
+
+
+class PendingOperation:
+    """An operation of a transaction that was started and gets its outcome later."""
+
+    __slots__ = ("error", "is_done", "is_in_doubt", "is_taken")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.is_taken = False
+        """Whether the caller has got the outcome; until then only the same call is allowed."""
+        self.error: Exception | None = None
+        """Why it failed; None if it is not done or succeeded."""
+        self.is_in_doubt = False
+        """Whether a commit was sent and may have been carried out although it was not confirmed."""
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Set the outcome: success, or `error`; only the first call counts."""
+        if not self.is_done:
+            self.is_done, self.error = True, error
+
+    def take(self) -> None:
+        """Return if the operation succeeded, else raise its error.
+
+        Raises:
+            TransactionOutcomeUnknownError: a commit that failed after it may have been carried out.
+        """
+        assert self.is_done, "the operation has no outcome yet"
+        self.is_taken = True
+        if self.error is not None and self.is_in_doubt:
+            raise TransactionOutcomeUnknownError(
+                f"a commit was sent and not answered, and then failed: {self.error}; the "
+                "transaction may be committed: read the topic before you do its work again",
+                is_final=True,
+            ) from self.error
+        if self.error is not None:
+            raise self.error
+
+
+class Priority(IntEnum):
+    """The order of waiting requests; the lowest is sent first."""
+
+    FIND_COORDINATOR = 0
+    INIT_PRODUCER_ID = 1
+    ADD_PARTITIONS_OR_OFFSETS = 2
+    END_TXN = 3
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class TransactionRequest:
+    """A request that waits to be sent or to be answered."""
+
+    key: ApiKey
+    priority: Priority
+    make: Callable[[], Message]
+    """Makes the body, with the producer's current id and epoch."""
+    pending: PendingOperation
+    coordinator: CoordinatorKeyType | None = CoordinatorKeyType.TRANSACTION
+    """The kind of coordinator that takes it; None for any node."""
+    group_id: str = ""
+    """The group, for requests to a group coordinator."""
+    node: Node | None = None
+    """The coordinator; set when the request is taken from the queue."""
+    first_version: int = 0
+    """The lowest version that has the needed fields."""
+    accept: Callable[[Any], None]
+    """Called with an answer that has no error."""
+    failures: int = 0
+    """Failed attempts so far."""
+    is_commit: bool = False
+    is_sent: bool = False
+    """Whether it was sent and is not answered, so the broker may carry it out."""
+    ready_at: float = 0.0
+    """Monotonic seconds; it is not sent before."""
+
+    @property
+    def body(self) -> Message:
+        """The message to send."""
+        return self.make()
+
+
+class Verdict(IntEnum):
+    """The reaction to an error code; of several in one answer, the largest counts."""
+
+    DONE = 0
+    ABORT_UNLESS_RETRIED = 1
+    """The same as ABORT, unless another code of the answer is RETRY or RELOCATE."""
+    RETRY = 2
+    RELOCATE = 3
+    """Find the coordinator, then retry."""
+    ABORT = 4
+    """The transaction must be aborted; the producer can go on."""
+    ABORT_AND_BUMP = 5
+    """ABORT with a new epoch; FATAL if the coordinator is too old for that (KIP-360)."""
+    FATAL = 6
+    """The producer can only be closed."""
+
+
+_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+_ADVICE = {
+    **dict.fromkeys(_FENCED, FENCED_ADVICE),
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
+        "transaction.timeout.ms of this producer is more than transaction.max.timeout.ms of the "
+        "broker: lower the one or raise the other"
+    ),
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
+        "the coordinator gave this transactional.id another producer id, or forgot it after "
+        "transactional.id.expiration.ms: close this producer and make a new one"
+    ),
+}
+_UNAUTHORIZED = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+PERHAPS_COMMITTED: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Error codes of EndTxn after which the coordinator may have written the commit all the same.
+
+Either the replicas did not have it in time, or another broker became the coordinator meanwhile
+(`TransactionStateManager.appendTransactionToLog` in Kafka) and completes the commit.
+"""
+
+FATAL_IN_PRODUCE: Final = frozenset(
+    {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+"""Error codes of Produce after which the producer can only be closed."""
+
+_COMMON = {
+    ErrorCode.NONE: Verdict.DONE,
+    ErrorCode.NOT_COORDINATOR: Verdict.RELOCATE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Verdict.RELOCATE,
+    ErrorCode.TRANSACTION_ABORTABLE: Verdict.ABORT,
+}
+_OF_TRANSACTION = {
+    ErrorCode.UNKNOWN_PRODUCER_ID: Verdict.ABORT_AND_BUMP,
+    # Follows Kafka 4.3 (KIP-1050); Kafka 4.0 still aborted and asked for a new epoch.
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Verdict.FATAL,
+}
+_OF_API: dict[ApiKey, dict[ErrorCode, Verdict]] = {
+    ApiKey.FIND_COORDINATOR: {
+        ErrorCode.NOT_COORDINATOR: Verdict.RETRY,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: Verdict.RETRY,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORT,
+    },
+    ApiKey.INIT_PRODUCER_ID: {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Verdict.ABORT,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.ABORT,
+    },
+    ApiKey.ADD_PARTITIONS_TO_TXN: {
+        **_OF_TRANSACTION,
+        **dict.fromkeys(_FENCED, Verdict.FATAL),
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FATAL,
+        ErrorCode.INVALID_TXN_STATE: Verdict.FATAL,
+    },
+    ApiKey.ADD_OFFSETS_TO_TXN: {
+        **_OF_TRANSACTION,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORT,
+    },
+    ApiKey.TXN_OFFSET_COMMIT: {
+        ErrorCode.REQUEST_TIMED_OUT: Verdict.RELOCATE,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORT,
+        ErrorCode.FENCED_INSTANCE_ID: Verdict.ABORT,
+        ErrorCode.UNKNOWN_MEMBER_ID: Verdict.ABORT,
+        ErrorCode.ILLEGAL_GENERATION: Verdict.ABORT,
+    },
+    ApiKey.END_TXN: _OF_TRANSACTION,
+}
+"""Exceptions from `_COMMON` by API; codes in neither are retried if they are retriable in Kafka."""
+
+
+def verdict_on(key: ApiKey, code: int) -> Verdict:
+    """Choose the reaction to an error code in the answer of an API, as Kafka's own client does."""
+    if code not in set(ErrorCode):
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+    known = ErrorCode(code)
+    found = _OF_API[key].get(known, _COMMON.get(known))
+    if found is not None:
+        return found
+    if known.is_retriable:
+        return Verdict.RETRY
+    is_of_partition = key is ApiKey.ADD_PARTITIONS_TO_TXN
+    return Verdict.ABORT_UNLESS_RETRIED if is_of_partition else Verdict.FATAL
+
+
+def error_codes(key: ApiKey, answer: Any) -> list[tuple[str, int]]:  # noqa: ANN401 - six classes
+    """The error codes of an answer, each with its partition or key; empty for the whole answer."""
+    match key:
+        case ApiKey.ADD_PARTITIONS_TO_TXN:
+            return [
+                (f"{topic.name}-{each.partition_index}", each.partition_error_code)
+                for topic in answer.results_by_topic_v3_and_below
+                for each in topic.results_by_partition
+            ]
+        case ApiKey.TXN_OFFSET_COMMIT:
+            return [
+                (f"{topic.name}-{each.partition_index}", each.error_code)
+                for topic in answer.topics
+                for each in topic.partitions
+            ]
+        case ApiKey.FIND_COORDINATOR if answer.coordinators:
+            return [(each.key, each.error_code) for each in answer.coordinators]
+        case _:
+            return [("", answer.error_code)]
+
+
+def error_of(
+    key: ApiKey, verdict: Verdict, codes: Iterable[tuple[str, int]], *, is_fatal: bool
+) -> Exception:
+    """The error for the codes that led to a verdict other than RETRY and RELOCATE."""
+    found = [(about, code) for about, code in codes if verdict_on(key, code) is verdict]
+    causes = [each for each in found if each[1] != ErrorCode.OPERATION_NOT_ATTEMPTED] or found
+    code = causes[0][1]
+    known = ErrorCode(code) if code in set(ErrorCode) else None
+    words = f"error {code}" if known is None else f"{known.message} ({known.name})"
+    about = ", ".join(about for about, each in causes if about and each == code)
+    message = f"{key.title}{' of ' * bool(about)}{about}: {words}"
+    if known in _ADVICE:
+        message += f"; {_ADVICE[known]}"
+    if known in _FENCED:
+        return ProducerFencedError(message)
+    if known in _UNAUTHORIZED:
+        return AuthorizationError(message)
+    if is_fatal:
+        return BrokerRefusedError(message, code=code)
+    return TransactionAbortableError(message)
+
+
+def find_coordinator(kind: CoordinatorKeyType, key: str) -> FindCoordinatorRequest:
+    """A FindCoordinator request that has the key in the fields of all versions."""
+    return FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=(key,))
+
+
+def add_partitions(
+    transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
+) -> AddPartitionsToTxnRequest:
+    """An AddPartitionsToTxn request for these partitions."""
+    topics = groupby(sorted(partitions), key=lambda each: each.topic)
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=producer.id,
+        v3_and_below_producer_epoch=producer.epoch,
+        v3_and_below_topics=tuple(
+            AddPartitionsToTxnTopic(name=name, partitions=tuple(each.partition for each in group))
+            for name, group in topics
+        ),
+    )
+
+
+def offset_commit(
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    *,
+    group: ConsumerGroupMetadata,
+) -> TxnOffsetCommitRequest:
+    """A TxnOffsetCommit request for these offsets."""
+    topics = groupby(sorted(offsets), key=lambda each: each.topic)
+    return TxnOffsetCommitRequest(
+        transactional_id=transactional_id,
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        group_id=group.group_id,
+        generation_id=group.generation_id,
+        member_id=group.member_id,
+        group_instance_id=group.group_instance_id,
+        topics=tuple(
+            TxnOffsetCommitRequestTopic(
+                name=name, partitions=tuple(_offset(each, offsets[each]) for each in partitions)
+            )
+            for name, partitions in topics
+        ),
+    )
+
+
+def _offset(
+    partition: TopicPartition, consumed: OffsetAndMetadata
+) -> TxnOffsetCommitRequestPartition:
+    return TxnOffsetCommitRequestPartition(
+        partition_index=partition.partition,
+        committed_offset=consumed.offset,
+        committed_leader_epoch=consumed.leader_epoch,
+        committed_metadata=consumed.metadata,
+    )

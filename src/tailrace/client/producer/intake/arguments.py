@@ -1,0 +1,199 @@
+"""Checks arguments of the producer's methods and converts them to built-in types.
+
+A subclass of `str` or `int` may run its own code whenever it is hashed, compared or encoded, and a
+mutable sequence may change later. So arguments are converted to exactly the built-in types before
+the producer takes a lock or changes anything. Exceptions of the caller's code reach the caller.
+
+Not here: values of the right type that a broker would refuse; they fail the record (`engine`).
+"""
+
+from collections.abc import Iterable, Mapping
+from operator import index
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from tailrace.client.producer.intake.record import Header, ProducerRecord
+from tailrace.config.settings import INT32_MAX, INT64_MAX
+from tailrace.errors import kind_of
+from tailrace.model import TopicPartition
+
+if TYPE_CHECKING:
+    from tailrace.client.producer.intake.plugins import Plugins
+
+INT16_MAX: Final = 32_767
+
+_PLAIN: Final = frozenset({bytes, str, type(None)})
+_BYTES: Final = (bytes, bytearray, memoryview)
+_SENDABLE: Final = (*_BYTES, str)
+_NUMBERS: Final = frozenset({int, type(None)})
+
+
+def plain_record(record: ProducerRecord, plugins: "Plugins") -> ProducerRecord:
+    """The record with each field converted to its declared type.
+
+    A key or value may have any type if `plugins` has a serializer for it.
+
+    Raises:
+        TypeError: a field has a wrong type; the message names it.
+    """
+    topic, value, key, headers, timestamp, partition = record
+    if (
+        type(topic) is str
+        and type(value) in _PLAIN
+        and type(key) in _PLAIN
+        and type(headers) is tuple
+        and not headers
+        and type(timestamp) in _NUMBERS
+        and type(partition) in _NUMBERS
+    ):
+        return record
+    for name, data, serializer in (
+        ("key", record.key, plugins.key_serializer),
+        ("value", record.value, plugins.value_serializer),
+    ):
+        is_known = data is None or isinstance(data, _SENDABLE)
+        if serializer is None and not is_known:
+            wanted = f"bytes, str or None, or set {name}_serializer, such as json.dumps"
+            _refuse(name, data, wanted)
+    return ProducerRecord(
+        plain_topic(record.topic),
+        record.value,
+        record.key,
+        _plain_headers(record.headers),
+        _plain_int("timestamp", record.timestamp, "an int, milliseconds since 1970-01-01 UTC"),
+        _plain_int("partition", record.partition, "an int or None"),
+    )
+
+
+def plain_topic(topic: object) -> str:
+    """The topic as a plain `str`; raises TypeError if it is not a `str`."""
+    return _plain_text("topic", topic)
+
+
+def check_callback(callback: object) -> None:
+    """Raises TypeError if `on_delivery` cannot be called."""
+    if callback is not None and not callable(callback):
+        _refuse("on_delivery", callback, "callable")
+
+
+def plain_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
+    """A mapping of partitions to offsets, with each offset as an `OffsetAndMetadata`.
+
+    Raises:
+        TypeError: a key or value has a wrong type; the message names it.
+        ValueError: a number is out of range, or a text cannot be encoded or is too long.
+    """
+    if not isinstance(offsets, Mapping):
+        _refuse("offsets", offsets, "a mapping of TopicPartition to an offset")
+    found = {}
+    for key, given in offsets.items():
+        if not isinstance(key, tuple) or len(key) != 2:
+            _refuse("a key of offsets", key, "a tailrace.model.TopicPartition")
+        partition = TopicPartition(
+            _sendable("the topic of an offset", key[0]),
+            _bounded("the partition of an offset", key[1], first=0, last=INT32_MAX),
+        )
+        consumed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+        offset, epoch, metadata = consumed
+        about = f"the offset of {partition}"
+        found[partition] = OffsetAndMetadata(
+            _bounded(about, offset, first=0, last=INT64_MAX),
+            _bounded(f"the leader epoch in {about}", epoch, first=-1, last=INT32_MAX),
+            None if metadata is None else _sendable(f"the metadata in {about}", metadata),
+        )
+    return found
+
+
+def plain_group(group: object) -> ConsumerGroupMetadata:
+    """The group as a `ConsumerGroupMetadata`; it may be given by its name alone.
+
+    Raises:
+        TypeError: it is neither a name nor a `ConsumerGroupMetadata`.
+        ValueError: a number is out of range, or a text cannot be encoded or is too long.
+    """
+    if isinstance(group, str):
+        group = ConsumerGroupMetadata(group)
+    if not isinstance(group, ConsumerGroupMetadata):
+        wanted = "the name of the group, or a ConsumerGroupMetadata"
+        if isinstance(group, bytes) and group.startswith(b"CGMD"):
+            wanted += ": the metadata that confluent-kafka gives cannot be read, so pass the name"
+            wanted += " (then an old member of the group is not refused)"
+        _refuse("group", group, wanted)
+    instance = group.group_instance_id
+    return ConsumerGroupMetadata(
+        _sendable("the id of group", group.group_id),
+        _bounded("the generation of group", group.generation_id, first=-1, last=INT32_MAX),
+        _sendable("the member id of group", group.member_id),
+        None if instance is None else _sendable("the instance id of group", instance),
+    )
+
+
+def _sendable(name: str, text: object) -> str:
+    """The text as a plain `str`; raises ValueError if a request cannot carry it."""
+    found = _plain_text(name, text)
+    try:
+        size = len(found.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} is a str that UTF-8 cannot encode: {error}") from error
+    if size > INT16_MAX:
+        raise ValueError(f"{name} has {size} bytes; a request carries {INT16_MAX} at most")
+    return found
+
+
+def _bounded(name: str, number: object, *, first: int, last: int) -> int:
+    """The number as a plain `int`; raises ValueError if it is out of range."""
+    found = _plain_int(name, number, "an int")
+    if found is None:
+        _refuse(name, number, "an int")
+    if not first <= found <= last:
+        raise ValueError(f"{name} is {found}; it has to be from {first} to {last}")
+    return found
+
+
+def _plain_headers(headers: object) -> tuple[Header, ...]:
+    if headers is None:
+        return ()
+    is_plain = type(headers) in {list, tuple, dict}
+    if not is_plain and (isinstance(headers, _SENDABLE) or not isinstance(headers, Iterable)):
+        _refuse("headers", headers, "pairs of a str and bytes or None, or a mapping of them")
+    pairs = cast("Iterable[Any]", headers.items() if isinstance(headers, Mapping) else headers)
+    found = []
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            _refuse("a header", pair, "a pair of a str and bytes or None")
+        name, content = pair
+        if content is not None and not isinstance(content, _BYTES):
+            _refuse(f"the value of the header {name!r}", content, "bytes or None")
+        found.append(
+            (_plain_text("the name of a header", name), None if content is None else bytes(content))
+        )
+    return tuple(found)
+
+
+def _plain_text(name: str, text: object) -> str:
+    if type(text) is str:
+        return text
+    if not isinstance(text, str):
+        _refuse(name, text, "a str")
+    return str.__str__(text)
+
+
+def _plain_int(name: str, number: object, wanted: str) -> int | None:
+    if number is None or type(number) is int:
+        return number
+    try:
+        found = None if isinstance(number, bool) else index(number)  # type: ignore[arg-type]
+    except TypeError:
+        found = None
+    if found is None:
+        _refuse(name, number, wanted)
+    return found
+
+
+def _refuse(name: str, given: object, wanted: str) -> NoReturn:
+    advice = ""
+    if isinstance(given, str) and wanted.startswith("bytes"):
+        advice = "; encode() makes bytes of a str"
+    elif isinstance(given, bytes) and wanted == "a str":
+        advice = "; decode() makes a str of bytes"
+    raise TypeError(f"{name} is {kind_of(given)}; it has to be {wanted}{advice}")

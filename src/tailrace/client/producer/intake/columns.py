@@ -1,0 +1,387 @@
+"""`chunks_of`: Arrow tables, mappings of columns, and iterables of rows, as columns for kernels.
+
+The columns are the fields of a record. All but the value are optional, and the value too if there
+is a key. Text is written as UTF-8.
+
+    value, key   bytes or text; null for none
+    headers      Arrow: list<struct<key, value>> or map; else sequences of (name, content)
+    timestamp    milliseconds as integers, or timestamps or dates of Arrow or numpy; null for now
+    partition    integers; null to have it chosen
+
+A row of an iterable is a value, a pair of key and value, or a named tuple with these fields.
+
+If a chunk lies within one Arrow buffer of its column, its data is not copied; only the offsets are
+rewritten. Not here: the partition and the batch of a row (`slices`).
+
+This module needs numpy, and pyarrow for Arrow data.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TypeAlias, cast
+
+import numpy as np
+
+from tailrace.client.producer.intake.encoding import column_of, encode_headers
+from tailrace.config.settings import INT64_MAX
+from tailrace.kernels import encoding
+from tailrace.kernels.arrays import AnyArray, Int64s, UInt8s
+from tailrace.runtime.extras import check_extra
+
+Untyped: TypeAlias = Any
+"""A column or a pyarrow object; pyarrow has no type annotations."""
+
+COLUMNS: Final = ("value", "key", "headers", "timestamp", "partition")
+
+CHUNK_SIZE: Final = 8 * 1024 * 1024
+"""Target bytes of keys, values and headers in a chunk: enough for full batches."""
+
+_ROWS_MAX: Final = 1 << 18
+_ROWS_FIRST: Final = 1024
+"""Rows of the first chunk if the size of a row is not known."""
+
+_HEADER_OVERHEAD: Final = 10
+_COUNT_SIZE_MAX: Final = 5
+_NONE: Final = np.empty(0, np.int64)
+
+TOO_LARGE: Final = -(2**63) + 1
+"""Stands for a number that does not fit 64 bits; such a row is refused."""
+
+_NOT_A_TIME: Final = -(2**63)
+"""numpy's NaT."""
+
+_LONG_UNITS: Final = frozenset({"s", "m", "h", "D", "W", "M", "Y"})
+"""numpy's units that are longer than a millisecond."""
+
+
+class Binaries(NamedTuple):
+    """A column of binaries, in the format of `tailrace.kernels.encoding`."""
+
+    data: UInt8s
+    ends: Int64s
+    """Empty for a missing column."""
+
+    @property
+    def sizes(self) -> Int64s:
+        """Bytes of each row; 0 for null."""
+        return np.diff(self.ends ^ (self.ends >> 63))
+
+
+ABSENT: Final = Binaries(np.frombuffer(b"", np.uint8), _NONE)
+
+
+class Chunk(NamedTuple):
+    """Consecutive rows of the caller's data."""
+
+    first_row: int
+    """The caller's number of the first row."""
+    row_count: int
+    values: Binaries
+    keys: Binaries
+    headers: Binaries
+    """Each row's headers as encoded in a record, with their count."""
+    timestamps: Int64s
+    """Milliseconds, -1 for none; empty if no row has one."""
+    partitions: Int64s
+    """-1 for none; empty if no row has one."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of keys, values and headers."""
+        columns = (self.values, self.keys, self.headers)
+        return sum(int(column.sizes.sum()) for column in columns if len(column.ends))
+
+
+def chunks_of(source: object, *, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
+    """The rows of `source` in order, in chunks of about `size` bytes.
+
+    `source` is a pyarrow Table, RecordBatch or RecordBatchReader, or anything else that offers
+    Arrow's C stream, such as a data frame of polars; a mapping of column names to sequences, numpy
+    arrays or Arrow arrays; or an iterable of rows.
+
+    Raises:
+        TypeError: `source`, a column or a row has a type that records cannot be made from.
+        ValueError: a column is unknown or missing, or columns differ in length.
+    """
+    if isinstance(source, Mapping):
+        yield from _chunks_of_columns(dict(source), first_row=0, size=size)
+    elif hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
+        yield from _chunks_of_arrow(source, size=size)
+    elif isinstance(source, Iterable) and not isinstance(source, str | bytes | bytearray):
+        yield from _chunks_of_rows(iter(source), size=size)
+    else:
+        raise TypeError(f"rows come as a table, columns or an iterable, not as {_kind(source)}")
+
+
+def _chunks_of_arrow(source: Untyped, *, size: int) -> Iterator[Chunk]:
+    check_extra("spark", "send_many() of a table", packages=("pyarrow",))
+    import pyarrow as pa
+
+    tables: Iterator[Untyped]
+    if isinstance(source, pa.RecordBatchReader):
+        tables = map(pa.Table.from_batches, ([batch] for batch in source))
+    else:
+        tables = iter((source if isinstance(source, pa.Table) else pa.table(source),))
+    first_row = 0
+    for table in tables:
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        yield from _chunks_of_columns(columns, first_row=first_row, size=size)
+        first_row += table.num_rows
+
+
+def _chunks_of_columns(columns: dict[Any, Any], *, first_row: int, size: int) -> Iterator[Chunk]:
+    _check_names(columns)
+    lengths = {name: len(column) for name, column in columns.items()}
+    row_count = max(lengths.values())
+    if min(lengths.values()) != row_count:
+        raise ValueError(f"columns differ in length: {lengths}")
+    rows = _ROWS_FIRST
+    if row_count and all(hasattr(column, "nbytes") for column in columns.values()):
+        rows = _rows_for(size, sum(column.nbytes for column in columns.values()), row_count)
+    start = 0
+    while start < row_count:
+        stop = min(start + rows, row_count)
+        window = {name: column[start:stop] for name, column in columns.items()}
+        chunk = _chunk_of(window, first_row=first_row + start, row_count=stop - start)
+        yield chunk
+        rows = _rows_for(size, chunk.size, chunk.row_count)
+        start = stop
+
+
+def _chunks_of_rows(rows: Iterator[object], *, size: int) -> Iterator[Chunk]:
+    first_row, wanted = 0, _ROWS_FIRST
+    while piece := list(islice(rows, wanted)):
+        columns = _columns_of(piece, first_row)
+        _check_names(columns)
+        chunk = _chunk_of(columns, first_row=first_row, row_count=len(piece))
+        yield chunk
+        wanted = _rows_for(size, chunk.size, chunk.row_count)
+        first_row += len(piece)
+
+
+def _rows_for(size: int, seen: int, count: int) -> int:
+    """The number of rows in `size` bytes, if `count` rows had `seen` bytes."""
+    return max(1, min(_ROWS_MAX, size * count // max(1, seen)))
+
+
+def _columns_of(rows: list[Any], first_row: int) -> dict[str, Any]:
+    """The rows as columns; all must be of the same kind."""
+    kinds = set(map(type, rows))
+    if kinds <= {bytes, bytearray, memoryview, str, type(None)}:
+        return {"value": rows}
+    if len(kinds) == 1:
+        (kind,) = kinds
+        if hasattr(kind, "_fields"):
+            return _transposed(rows, kind._fields)
+        if kind is tuple and set(map(len, rows)) == {2}:
+            return _transposed(rows, ("key", "value"))
+    first = type(rows[0])
+    index = next((i for i, row in enumerate(rows) if type(row) is not first), 0)
+    raise TypeError(
+        f"row {first_row + index} is a {_kind(rows[index])}; rows are all values, all (key, value) "
+        "pairs, or all the same named tuple"
+    )
+
+
+def _transposed(rows: list[Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: list(map(itemgetter(place), rows)) for place, name in enumerate(names)}
+
+
+def _check_names(columns: Mapping[Any, Any]) -> None:
+    for name in columns:
+        if name not in COLUMNS:
+            near = get_close_matches(str(name), COLUMNS, n=1)
+            meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COLUMNS)}"
+            raise ValueError(f"records have no column {name!r}; {meant}")
+    if "value" not in columns and "key" not in columns:
+        raise ValueError("there is neither a column 'value' nor a column 'key'")
+
+
+def _chunk_of(columns: Mapping[str, Any], *, first_row: int, row_count: int) -> Chunk:
+    def binaries(name: str) -> Binaries:
+        return _binaries(name, columns[name]) if name in columns else ABSENT
+
+    def integers(name: str) -> Int64s:
+        return _integers(name, columns[name]) if name in columns else _NONE
+
+    return Chunk(
+        first_row=first_row,
+        row_count=row_count,
+        values=binaries("value"),
+        keys=binaries("key"),
+        headers=_headers(columns["headers"]) if "headers" in columns else ABSENT,
+        timestamps=integers("timestamp"),
+        partitions=integers("partition"),
+    )
+
+
+def _binaries(name: str, column: Untyped) -> Binaries:
+    if _is_arrow(column):
+        return _arrow_binaries(name, _one_array(column))
+    items = column.tolist() if isinstance(column, np.ndarray) else list(column)
+    if all(item is None for item in items):
+        return ABSENT
+    try:
+        data, ends = column_of(items)
+    except TypeError:
+        data, ends = column_of([_octets(name, item) for item in items])
+    return Binaries(np.frombuffer(data, np.uint8), ends)
+
+
+def _octets(name: str, item: object) -> bytes | None:
+    if item is None or type(item) is bytes:
+        return item
+    if isinstance(item, str):
+        return item.encode()
+    if isinstance(item, bytes | bytearray | memoryview):
+        return bytes(item)
+    raise TypeError(f"column {name!r} has a {_kind(item)}; serialize it to bytes or text")
+
+
+def _integers(name: str, column: Untyped) -> Int64s:
+    """Integers or milliseconds, -1 for null; a copy, so the kernels may write to it."""
+    if _is_arrow(column):
+        return _arrow_integers(name, _one_array(column))
+    array = column if isinstance(column, np.ndarray) else None
+    if array is None:
+        if all(item is None for item in column):
+            return _NONE
+        array = np.array([-1 if item is None else item for item in column])
+    if array.dtype.kind == "M" and name == "timestamp":
+        return _datetimes(array)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"column {name!r} is {array.dtype}; it has to be integers")
+    numbers = array.astype(np.int64)
+    if array.dtype == np.uint64:
+        numbers[array > INT64_MAX] = TOO_LARGE
+    return numbers
+
+
+def _datetimes(array: AnyArray) -> Int64s:
+    """Milliseconds since 1970; `TOO_LARGE` if a time in a longer unit does not fit 64 bits."""
+    times = array.astype("datetime64[ms]")
+    numbers = times.astype(np.int64)
+    if np.datetime_data(array.dtype)[0] in _LONG_UNITS:
+        # On overflow numpy wraps around, and the conversion back gives another value.
+        numbers[times.astype(array.dtype) != array] = TOO_LARGE
+    numbers[np.isnat(array)] = -1
+    return numbers
+
+
+def _headers(column: Untyped) -> Binaries:
+    if _is_arrow(column):
+        return _arrow_headers(_one_array(column))
+    if not any(column):
+        return ABSENT
+    data, ends = column_of([encode_headers(each) if each else b"" for each in column])
+    return Binaries(np.frombuffer(data, np.uint8), ends)
+
+
+def _is_arrow(column: object) -> bool:
+    return hasattr(column, "__arrow_c_array__") or hasattr(column, "__arrow_c_stream__")
+
+
+def _one_array(column: Untyped) -> Untyped:
+    """The column in one piece, and without dictionary or extension type."""
+    check_extra("spark", "send_many() of Arrow columns", packages=("pyarrow",))
+    import pyarrow as pa
+
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
+        is_array = hasattr(column, "__arrow_c_array__")
+        column = pa.array(column) if is_array else pa.chunked_array(column)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _arrow_binaries(name: str, array: Untyped) -> Binaries:
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_null(array.type):
+        return ABSENT
+    if any(
+        test(array.type)
+        for test in (types.is_fixed_size_binary, types.is_binary_view, types.is_string_view)
+    ):
+        array = array.cast(pa.large_binary())
+    is_large = types.is_large_binary(array.type) or types.is_large_string(array.type)
+    if not is_large and not types.is_binary(array.type) and not types.is_string(array.type):
+        raise TypeError(
+            f"column {name!r} is {array.type}; cast it to binary or string, or serialize it"
+        )
+    _, offsets, data = array.buffers()
+    ends = _ends(array, offsets, dtype=np.int64 if is_large else np.int32)
+    return Binaries(np.frombuffer(data or b"", np.uint8), ends)
+
+
+def _ends(array: Untyped, offsets: Untyped, *, dtype: type) -> Int64s:
+    """Arrow's offsets as ends; the end of a null is inverted (`~end`)."""
+    if offsets is None:
+        return np.zeros(1, np.int64)
+    start = array.offset
+    ends = np.frombuffer(offsets, dtype)[start : start + len(array) + 1].astype(np.int64)
+    if array.null_count:
+        nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)) + 1
+        ends[nulls] = ~ends[nulls]
+    return ends
+
+
+def _arrow_integers(name: str, array: Untyped) -> Int64s:
+    import pyarrow as pa
+
+    if pa.types.is_null(array.type):
+        return _NONE
+    types = pa.types
+    if name == "timestamp" and (types.is_timestamp(array.type) or types.is_date(array.type)):
+        # numpy has the same units, so `datetime64` can view the integers of a timestamp.
+        array = array.cast(pa.timestamp("ms")) if types.is_date(array.type) else array
+        filled = array.cast(pa.int64()).fill_null(_NOT_A_TIME).to_numpy(zero_copy_only=False)
+        return _datetimes(filled.astype(np.int64).view(f"datetime64[{array.type.unit}]"))
+    if not types.is_integer(array.type):
+        raise TypeError(f"column {name!r} is {array.type}; it has to be integers")
+    if types.is_uint64(array.type):
+        kept = array.fill_null(0).to_numpy(zero_copy_only=False)
+        numbers = np.where(kept > INT64_MAX, 0, kept).astype(np.int64)
+        numbers[kept > INT64_MAX] = TOO_LARGE
+        numbers[array.is_null().to_numpy(zero_copy_only=False)] = -1
+        return cast("Int64s", numbers)
+    filled = array.cast(pa.int64()).fill_null(-1)
+    return cast("Int64s", filled.to_numpy(zero_copy_only=False).astype(np.int64))
+
+
+def _arrow_headers(array: Untyped) -> Binaries:
+    """Lists or maps of headers, encoded as in a record."""
+    import pyarrow as pa
+
+    kind = array.type
+    if pa.types.is_null(kind):
+        return ABSENT
+    is_large = pa.types.is_large_list(kind)
+    if pa.types.is_map(kind):
+        names, contents = array.keys, array.items
+    elif (pa.types.is_list(kind) or is_large) and str(kind.value_type).startswith("struct<key: "):
+        names, contents = array.values.flatten()
+    else:
+        raise TypeError(f"column 'headers' is {kind}; it has to be list<struct<key, value>> or map")
+    row_ends = _ends(array, array.buffers()[1], dtype=np.int64 if is_large else np.int32)
+    first, last = (int(end) ^ (int(end) >> 63) for end in (row_ends[0], row_ends[-1]))
+    # `values` of a sliced array still has the elements of the whole array.
+    row_ends += np.where(row_ends < 0, first, -first)
+    keys = _arrow_binaries("headers.key", _one_array(names.slice(first, last - first)))
+    values = _arrow_binaries("headers.value", _one_array(contents.slice(first, last - first)))
+    room = int(keys.sizes.sum() + values.sizes.sum()) + _HEADER_OVERHEAD * (last - first)
+    output = np.empty(room + _COUNT_SIZE_MAX * len(array), np.uint8)
+    ends = np.empty(len(array) + 1, np.int64)
+    end = encoding.encode_headers(*keys, *values, row_ends, len(array), output, ends)
+    if end < 0:
+        raise ValueError("a header has no key")
+    return Binaries(output[:end], ends)
+
+
+def _kind(item: object) -> str:
+    return type(item).__name__

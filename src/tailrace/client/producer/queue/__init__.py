@@ -1,0 +1,1 @@
+"""Queue: the batches of each partition, their memory, and the choice of a partition."""

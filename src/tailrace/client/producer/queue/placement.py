@@ -1,0 +1,135 @@
+"""`Placement`: chooses the partition of each record.
+
+In this order: the record's own partition; the user's partitioner; the key; the topic's sticky
+partition, which changes as batches get full, with a preference for short queues (KIP-794).
+
+Not here: the rules themselves (`partitioners`).
+"""
+
+import random
+from collections.abc import Callable
+from operator import index
+
+from tailrace.client.producer.config import ProducerConfig
+from tailrace.client.producer.errors import RejectedRecordError, UnknownTopicError
+from tailrace.client.producer.intake.record import Prepared
+from tailrace.client.producer.metadata import ProducerMetadata
+from tailrace.client.producer.partitioners import (
+    KEY_RULES,
+    Partitioner,
+    StickyPartitioner,
+)
+from tailrace.client.producer.queue.accumulator import Accumulator
+from tailrace.model import TopicPartition
+
+
+class Placement:
+    """Chooses partitions; all but `choose` is called under the producer's lock."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        partitioner: Partitioner | None,
+        *,
+        metadata: ProducerMetadata,
+        accumulator: Accumulator,
+        slow_nodes: Callable[[float], frozenset[int]],
+        chance: random.Random,
+    ) -> None:
+        """`slow_nodes` returns the nodes that take no requests for so many seconds."""
+        self._config = config
+        self._partitioner = partitioner
+        self._by_key = KEY_RULES[config.partitioner]
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._slow_nodes = slow_nodes
+        self._sticky = StickyPartitioner(config.batch_size, chance)
+
+    def choose(self, prepared: Prepared, partition_count: int) -> int:
+        """The record's own partition, or that of the partitioner or the key; else `NO_PARTITION`.
+
+        Raises:
+            UnknownTopicError: the topic does not have the record's own partition.
+            RejectedRecordError: the partitioner failed, or chose a partition that does not exist.
+        """
+        record = prepared.record
+        if record.partition is not None:
+            if not 0 <= record.partition < partition_count:
+                raise UnknownTopicError(
+                    f"{record.topic} has partitions 0 to {partition_count - 1}, "
+                    f"and the record is for {record.partition}"
+                )
+            return record.partition
+        if self._partitioner is not None:
+            return self._own_choice(self._partitioner, prepared, partition_count)
+        key = None if self._config.partitioner_ignore_keys else prepared.key
+        return self._by_key(key, partition_count)
+
+    def sticky(self, topic: str) -> int:
+        """The topic's current sticky partition.
+
+        Raises:
+            UnknownTopicError: the topic's metadata is not known any more.
+        """
+        counted = self._metadata.partition_count(topic)
+        if counted is None:
+            raise UnknownTopicError(f"{topic}: its metadata has gone; was the topic deleted?")
+        return self._sticky.partition(topic, counted, self._metadata.available_partitions(topic))
+
+    def choose_for_many(self, topic: str) -> int:
+        """The sticky partition, for all rows of a chunk without a partition; changes it then.
+
+        Raises:
+            UnknownTopicError: the topic's metadata is not known any more.
+        """
+        chosen = self.sticky(topic)
+        self._sticky.appended(topic, self._config.batch_size, has_open_batch=False)
+        return chosen
+
+    def filled(self, topic: str, size: int, *, size_max: int) -> None:
+        """Note that a batch of the sticky partition was sealed; the partition may change then."""
+        is_full = 8 * size > 7 * size_max
+        self._sticky.appended(
+            topic, self._config.batch_size if is_full else size, has_open_batch=False
+        )
+        if self._config.partitioner_adaptive_partitioning_enable:
+            self._sticky.update_load(topic, self._load(topic))
+
+    def _load(self, topic: str) -> dict[int, int]:
+        """The number of waiting batches of each partition that may be chosen."""
+        sizes = dict.fromkeys(self._metadata.available_partitions(topic), 0)
+        if len(sizes) <= 1:
+            return {}
+        for partition, queue in self._accumulator.queues.items():
+            if partition.topic == topic and partition.partition in sizes:
+                sizes[partition.partition] = len(queue)
+        timeout_s = self._config.partitioner_availability_timeout_ms / 1000
+        slow = self._slow_nodes(timeout_s) if timeout_s else frozenset()
+        for number in list(sizes) if slow else ():
+            leader = self._metadata.leader(TopicPartition(topic, number))
+            if leader is None or leader.node_id in slow:
+                del sizes[number]
+        return sizes
+
+    def _own_choice(
+        self, partitioner: Partitioner, prepared: Prepared, partition_count: int
+    ) -> int:
+        topic = prepared.record.topic
+        try:
+            chosen = index(
+                partitioner.partition(
+                    topic,
+                    prepared.key,
+                    prepared.value,
+                    partition_count=partition_count,
+                    available=self._metadata.available_partitions(topic),
+                )
+            )
+        except Exception as error:
+            raise RejectedRecordError(f"{topic}: the partitioner failed: {error!r}") from error
+        if not 0 <= chosen < partition_count:
+            raise RejectedRecordError(
+                f"{topic}: the partitioner chose {chosen!r}, and the last partition is "
+                f"{partition_count - 1}"
+            )
+        return chosen

@@ -1,0 +1,142 @@
+"""`BatchSupply`: creates batches, and accounts for the memory of batches and their records.
+
+A batch takes memory from the `BufferPool` as it grows: for a few records when it is created, then
+twice as much whenever that is used up, until it has `batch.size`. So a large `batch.size` costs
+nothing for partitions with few records. The memory covers the records while they wait, with
+`RECORD_MEMORY` for each, and the encoded batch afterwards.
+
+Not here: where batches wait (`accumulator`), and waiting for memory (`producer`, `lines`).
+
+Invariant: memory of a batch is given back exactly once, and not while a request refers to it.
+"""
+
+from typing import TYPE_CHECKING
+
+from tailrace.client.producer.config import ProducerConfig
+from tailrace.client.producer.intake.encoding import BATCH_OVERHEAD, CompressionRatios
+from tailrace.client.producer.outcome import BatchOutcome, Waiting
+from tailrace.client.producer.queue.buffer_pool import BufferPool
+from tailrace.client.producer.queue.in_flight_batch import ClosedBatch, InFlightBatch
+from tailrace.client.producer.queue.open_batch import RECORD_MEMORY, OpenBatch
+from tailrace.client.producer.queue.sealed_batch import SealedBatch
+from tailrace.model import Codec, TopicPartition
+
+if TYPE_CHECKING:
+    from tailrace.client.producer.intake.slices import ColumnSlice
+
+_FIRST_BYTES = 4096
+_FIRST_RECORDS = 32
+"""Bytes and records for which a new batch gets memory, unless its first record is larger."""
+
+_HEADROOM = 1.05
+"""Factor by which the compression may be worse than expected (Kafka's figure)."""
+
+_RATIO_MIN = 0.02
+"""Lower bound of the expected ratio: a batch takes records of at most fifty times its size."""
+
+
+class BatchSupply:
+    """Creates batches while there is memory."""
+
+    def __init__(self, config: ProducerConfig, waiting: Waiting) -> None:
+        self.pool = BufferPool(config.buffer_memory, config.batch_size)
+        self.ratios = CompressionRatios()
+        self._batch_size = min(config.batch_size, config.max_request_size)
+        self._codec = config.compression_type
+        self._waiting = waiting
+        self._caps: dict[str, int] = {}
+        """By topic: the largest batch size, after its broker has refused a larger one."""
+
+    def new_batch(
+        self, partition: TopicPartition, *, size: int, now: float, granted: int = 0
+    ) -> OpenBatch | None:
+        """An empty batch with room for a record of `size` bytes; None while there is no memory.
+
+        `granted` bytes (`memory_for(size)`) were taken from the pool already.
+        """
+        reserved = granted or self.memory_for(size)
+        if not granted and not self.pool.allocate(reserved):
+            return None
+        size_max = self._size_max(partition.topic)
+        return OpenBatch(
+            BatchOutcome(partition, self._waiting),
+            created_at=now,
+            overhead=BATCH_OVERHEAD,
+            size_limit=max(min(_FIRST_BYTES, size_max), BATCH_OVERHEAD + size),
+            size_max=max(size_max, BATCH_OVERHEAD + size),
+            count_limit=_FIRST_RECORDS,
+            reserved=reserved,
+        )
+
+    def new_slice(
+        self, partition: TopicPartition, columns: "ColumnSlice", *, now: float, granted: int = 0
+    ) -> SealedBatch | None:
+        """A batch of columns; None while there is no memory for its bytes."""
+        reserved = granted or self.memory_for_slice(columns)
+        if not granted and not self.pool.allocate(reserved):
+            return None
+        return SealedBatch(
+            outcome=BatchOutcome(partition, self._waiting),
+            records=columns,
+            record_count=columns.record_count,
+            size=columns.size_bound,
+            created_at=now,
+            reserved=reserved,
+        )
+
+    def memory_for(self, size: int) -> int:
+        """Bytes that `new_batch` takes from the pool."""
+        first = max(_FIRST_BYTES, BATCH_OVERHEAD + size) + _FIRST_RECORDS * RECORD_MEMORY
+        return min(first, self.pool.total)
+
+    def memory_for_slice(self, columns: "ColumnSlice") -> int:
+        """Bytes that `new_slice` takes from the pool."""
+        return min(columns.size_bound, self.pool.total)
+
+    def makes_room(self, batch: OpenBatch, size: int) -> bool:
+        """Return whether an open batch takes one more record; reserves more memory if needed."""
+        count = len(batch.values)
+        if not count:
+            return True
+        limit, records = batch.size_limit, batch.count_limit
+        if size > batch.bytes_left:
+            used = limit - batch.bytes_left
+            if used + size > batch.size_max:
+                return False
+            limit = min(max(2 * limit, used + size), batch.size_max)
+        if count >= records:
+            records *= 2
+        more = limit - batch.size_limit + (records - batch.count_limit) * RECORD_MEMORY
+        if more > self.pool.total or not self.pool.allocate(more):
+            return False
+        batch.reserved += more
+        batch.bytes_left += limit - batch.size_limit
+        batch.size_limit, batch.count_limit = limit, records
+        return True
+
+    def note_too_large(self, topic: str, size: int) -> None:
+        """Limit the topic's batches to half of `size` bytes, which a broker has refused."""
+        self._caps[topic] = min(self.batch_size(topic), max(1, size // 2))
+
+    def batch_size(self, topic: str) -> int:
+        """The largest size in bytes of the topic's batches."""
+        return min(self._batch_size, self._caps.get(topic, self._batch_size))
+
+    def release(self, batch: ClosedBatch) -> None:
+        """Return a batch's memory to the pool; called once for each batch."""
+        if isinstance(batch, InFlightBatch):
+            if batch.block is not None:
+                self.pool.give_block(batch.block)
+            sealed = batch.sealed
+        else:
+            sealed = batch
+        if sealed.reserved:
+            self.pool.deallocate(sealed.reserved)
+
+    def _size_max(self, topic: str) -> int:
+        """Estimated bytes of records that compress to `batch.size`."""
+        size = self.batch_size(topic)
+        if self._codec is Codec.NONE:
+            return size
+        expected = self.ratios.estimate(topic, self._codec) * _HEADROOM
+        return int(size / max(expected, _RATIO_MIN))

@@ -1,0 +1,1 @@
+"""Waiting: threads and tasks that run a producer, or wait for it."""

@@ -1,0 +1,406 @@
+"""`Lines`: queues of `AsyncProducer` records that cannot get into a batch yet, in their order.
+
+A record waits in the queue (line) of its topic while the topic's metadata is not known or there is
+no memory. A record for a partition that the topic does not have waits in a queue of that partition.
+
+A task that awaits each receipt has one record in line at a time. A task that does not await could
+queue records without limit, so records that nobody awaits may take `buffer.memory` bytes at most.
+
+Not here: sending (`aio`).
+
+Invariant: a record in line later gets into a batch, or fails, or leaves the line because its await
+was cancelled; in each case its bytes are no longer counted.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from tailrace.client.producer.errors import (
+    BufferExhaustedError,
+    RejectedRecordError,
+    SendCancelledError,
+)
+from tailrace.client.producer.intake.record import Prepared, ProducerRecord
+from tailrace.client.producer.outcome import BatchOutcome, DeliveryOutcome, RecordMetadata
+from tailrace.client.producer.partitioners import NO_PARTITION
+from tailrace.client.producer.waiting.explanations import why_no_memory, why_no_topic
+from tailrace.client.producer.waiting.loop_waits import LoopWaits
+from tailrace.errors import TailraceError
+from tailrace.model import TopicPartition
+
+if TYPE_CHECKING:
+    from tailrace.client.producer.engine import Engine
+    from tailrace.client.producer.waiting.loop_driver import LoopDriver
+
+log = logging.getLogger(__name__)
+
+QUEUED_MEMORY: Final = 700
+"""Bytes that a record in line takes besides its key, value and headers: its receipt, its callbacks,
+and its entry in the line (630 were measured for one without callbacks)."""
+
+
+class QueuedRecord(DeliveryOutcome):
+    """The outcome of a record that is in line first, and in a batch later."""
+
+    __slots__ = (
+        "batch",
+        "deadline",
+        "index",
+        "is_aside",
+        "is_counted",
+        "leave",
+        "prepared",
+        "request",
+        "size",
+        "wall_s",
+    )
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        driver: "LoopDriver",
+        *,
+        wall_s: float,
+        deadline: float,
+        leave: "Callable[[QueuedRecord], None]",
+    ) -> None:
+        super().__init__(TopicPartition(prepared.record.topic, NO_PARTITION), driver)
+        self.prepared: Prepared | None = prepared
+        """The record, while it is in line."""
+        self.size = prepared.size
+        """Bytes it takes in a batch, at most."""
+        self.is_counted = False
+        """Its bytes are counted as bytes in line that nobody awaits."""
+        self.is_aside = False
+        """It is in the line of a partition that is not there."""
+        self.request: int | None = None
+        """The request for metadata that tells whether that partition has been added; one tells all
+        records that were in line before it."""
+        self.leave = leave
+        """Called when a task begins to await it, and when the last one stops before it is sent."""
+        self.deadline = deadline
+        """The loop's time at which it fails if it is still in line."""
+        self.wall_s = wall_s
+        self.batch: BatchOutcome | None = None
+        self.index = 0
+
+    def add_watcher(self, wake: Callable[[], None]) -> None:
+        """Note that a task awaits it."""
+        super().add_watcher(wake)
+        self.leave(self)
+
+    def remove_watcher(self, wake: Callable[[], None]) -> None:
+        """Note that a task awaits it no more; without any, it leaves the line."""
+        super().remove_watcher(wake)
+        if self.prepared is not None and not self.watchers:
+            self.leave(self)
+
+    def place_of(self, index: int) -> RecordMetadata:
+        """The record's partition, offset and timestamp, as far as known."""
+        return super().place_of(index) if self.batch is None else self.batch.place_of(self.index)
+
+    def error_of(self, index: int) -> Exception | None:
+        """Return the record's error, or None."""
+        return super().error_of(index) if self.batch is None else self.batch.error_of(self.index)
+
+
+class Lines:
+    """The lines of one producer; each has its own task while it is not empty."""
+
+    def __init__(self, engine: "Engine", driver: "LoopDriver", waits: LoopWaits) -> None:
+        self._engine = engine
+        self._driver = driver
+        self._waits = waits
+        self._lines: dict[TopicPartition, deque[QueuedRecord]] = {}
+        """Records in line by topic (partition -1), or by partition if that does not exist."""
+        self._bytes = 0
+        """Memory of the records in line that nobody awaits, with `QUEUED_MEMORY` for each."""
+        self._beyond: dict[asyncio.Task[object] | None, QueuedRecord] = {}
+        """By the task that sent them (None for callbacks): records beyond `buffer.memory`, which
+        fail unless they are awaited soon."""
+        self._pumps: set[asyncio.Task[None]] = set()
+
+    def put(self, prepared: Prepared, wall_s: float) -> tuple[DeliveryOutcome, int]:
+        """Append a record to a batch if that is possible now, else to its line; then `set_off`.
+
+        Raises:
+            TailraceError: the record can go to neither.
+        """
+        placed: tuple[DeliveryOutcome, int] | None = None
+        if self._line_of(prepared.record) is None:
+            placed = self._place(prepared, wall_s, granted=0)
+        return placed or (self._get_in_line(prepared, wall_s), 0)
+
+    def _place(
+        self, prepared: Prepared, wall_s: float, *, granted: int
+    ) -> tuple[BatchOutcome, int] | None:
+        """Append the record to a batch if that is possible now, else return None."""
+        engine = self._engine
+        record = prepared.record
+        count = engine.metadata.partition_count(record.topic)
+        if count is None or (record.partition or 0) >= count:
+            return None
+        partition = engine.placement.choose(prepared, count)
+        with engine.lock:
+            now = self._driver.loop.time()
+            return engine.append(prepared, partition, now=now, wall_s=wall_s, granted=granted)
+
+    def set_off(self) -> None:
+        """Send ready batches, after the record's callbacks have been added."""
+        with self._engine.lock:
+            if self._engine.should_move():
+                self._driver.move()
+            else:
+                self._driver.noticed()
+
+    def _line_of(self, record: ProducerRecord) -> TopicPartition | None:
+        """The line that a record must join to keep the order; None if there is none."""
+        for partition in (NO_PARTITION, record.partition):
+            place = TopicPartition(record.topic, partition or 0)
+            if place in self._lines:
+                return place
+        return None
+
+    def _get_in_line(self, prepared: Prepared, wall_s: float) -> QueuedRecord:
+        record = prepared.record
+        topic = TopicPartition(record.topic, NO_PARTITION)
+        if self._engine.transactions is not None:
+            self._engine.transactions.may_append(topic)
+        queued = QueuedRecord(
+            prepared,
+            self._driver,
+            wall_s=wall_s,
+            deadline=self._waits.max_block(),
+            leave=self._awaited,
+        )
+        if self._bytes + queued.size + QUEUED_MEMORY > self._engine.config.buffer_memory:
+            sender = asyncio.current_task(self._driver.loop)
+            # A task that sends again has not awaited its previous record.
+            self._refuse(sender, self._beyond.get(sender))
+            self._beyond[sender] = queued
+            # `wait_for` and `shield` await in a new task, whose first step runs in the next
+            # iteration of the loop, after the calls that are due there already.
+            self._driver.loop.call_soon(self._driver.loop.call_soon, self._refuse, sender, queued)
+        else:
+            queued.is_counted = True
+            self._bytes += queued.size + QUEUED_MEMORY
+        self._stand_in(self._line_of(record) or self._aside(record) or topic, queued)
+        return queued
+
+    def _aside(self, record: ProducerRecord) -> TopicPartition | None:
+        """The line of the record's partition, if the topic is known not to have it; else None.
+
+        So a record for a missing partition does not delay other records of the topic.
+        """
+        count = self._engine.metadata.partition_count(record.topic)
+        if count is None or (record.partition or 0) < count:
+            return None
+        return TopicPartition(record.topic, record.partition or 0)
+
+    def _stand_in(self, place: TopicPartition, queued: QueuedRecord) -> None:
+        """Append a record to a line; a new line gets a task that serves it."""
+        queued.is_aside = place.partition != NO_PARTITION
+        if queued.is_aside:
+            queued.request = self._engine.metadata.request_update()
+        line = self._lines.get(place)
+        if line is not None:
+            line.append(queued)
+            return
+        # Otherwise later plain records would get into an open batch before those in line.
+        self._engine.gate.shut(place.topic)
+        self._lines[place] = line = deque((queued,))
+        pump = self._driver.loop.create_task(self._pump(place, line), name=f"line-of-{place}")
+        self._pumps.add(pump)
+
+        def ended(pump: asyncio.Task[None]) -> None:
+            # A task that is cancelled before its first step runs nothing of its coroutine.
+            self._remove(place, line)
+            self._pumps.discard(pump)
+
+        pump.add_done_callback(ended)
+
+    def _remove(self, place: TopicPartition, line: deque[QueuedRecord]) -> None:
+        """Remove a line whose task has ended; records left in it by a cancellation fail."""
+        if self._lines.get(place) is not line:
+            return
+        del self._lines[place]
+        for queued in line:
+            error = SendCancelledError(
+                f"{queued.partition.topic}: not sent: the record waited for memory or metadata, "
+                "and the producer's task that serves such records was cancelled; close the "
+                "producer before its tasks are cancelled"
+            )
+            self._end_queued(queued, error)
+
+    def _refuse(self, sender: asyncio.Task[object] | None, queued: QueuedRecord | None) -> None:
+        """Fail a record beyond the limit, unless it is awaited by now, or was refused before."""
+        if queued is None or self._beyond.get(sender) is not queued:
+            return
+        del self._beyond[sender]
+        if queued.prepared is not None and not queued.watchers:
+            why = self._why_in_line(queued, queued.prepared.record)
+            error = BufferExhaustedError(
+                f"records in line that nobody awaits take {self._bytes} bytes, and buffer.memory "
+                f"allows {self._engine.config.buffer_memory}; {why}. Await each send, or use "
+                "send_many()"
+            )
+            self._end_queued(queued, error)
+
+    def _why_in_line(self, queued: QueuedRecord, record: ProducerRecord) -> str:
+        """The text about what the line of a record waits for, and the setting to change."""
+        engine = self._engine
+        partition = (record.partition or 0) if queued.is_aside else NO_PARTITION
+        line = self._lines.get(TopicPartition(record.topic, partition)) or (queued,)
+        began = line[0].deadline - engine.config.max_block_ms / 1000
+        waited = self._driver.loop.time() - began
+        if queued.is_aside or engine.metadata.partition_count(record.topic) is None:
+            return why_no_topic(engine, record, waited)
+        return why_no_memory(engine, waited)
+
+    def _awaited(self, queued: QueuedRecord) -> None:
+        """Handle the `leave` calls of a record: it is awaited now, or not any more."""
+        if queued.batch is not None:
+            self._engine.hurry(queued.batch)
+            return
+        self._discount(queued)
+        if not queued.watchers:
+            error = SendCancelledError(
+                "not sent: the record was in line, and the await of its receipt was cancelled"
+            )
+            self._end_queued(queued, error)
+
+    def _discount(self, queued: QueuedRecord) -> None:
+        if queued.is_counted:
+            queued.is_counted = False
+            self._bytes -= queued.size + QUEUED_MEMORY
+
+    async def served(self, topic: str | None = None) -> None:
+        """Wait until all records that are in line now are in a batch or have failed.
+
+        With `topic`, only for that topic's records, without those for a missing partition.
+        """
+        pending = [
+            queued
+            for place, line in self._lines.items()
+            if topic is None or place == TopicPartition(topic, NO_PARTITION)
+            for queued in line
+        ]
+
+        def is_over() -> bool:
+            while pending and (
+                pending[-1].prepared is None or (topic is not None and pending[-1].is_aside)
+            ):
+                pending.pop()
+            return not pending
+
+        if pending:
+            await self._driver.until(is_over)
+
+    def held(self) -> int:
+        """The number of records in line; a finalizer may call this in any thread."""
+        lines = [tuple(line) for line in list(self._lines.values())]
+        return sum(queued.prepared is not None for line in lines for queued in line)
+
+    def end(self, error: Exception) -> None:
+        """Fail all records in line."""
+        for pump in self._pumps:
+            pump.cancel()
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            for queued in line:
+                self._end_queued(queued, error)
+
+    async def _pump(self, place: TopicPartition, line: deque[QueuedRecord]) -> None:
+        """Serve a line until it is empty."""
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine that awaits futures of asyncio runs in a task"
+        try:
+            while line:
+                queued = line[0]
+                try:
+                    await self._serve(queued, place)
+                except TailraceError as error:
+                    self._end_queued(queued, error)
+                except BaseException as error:
+                    # A user's partitioner may raise CancelledError too. It came from there unless
+                    # this task is being cancelled or the loop is closed.
+                    if task.cancelling() or self._driver.loop.is_closed():
+                        raise
+                    self._end_queued(queued, _unserved(queued, error))
+                line.popleft()
+        finally:
+            self._remove(place, line)
+
+    async def _serve(self, queued: QueuedRecord, place: TopicPartition) -> None:
+        """Append a record to a batch, or move it to the line of its missing partition."""
+        granted = 0
+        try:
+            while (prepared := queued.prepared) is not None:
+                record = prepared.record
+                is_aside = place.partition != NO_PARTITION
+                known = record if is_aside else ProducerRecord(record.topic)
+                if not await self._waits.wait_for_topic(known, queued.deadline, queued):
+                    break
+                aside = None if is_aside else self._aside(record)
+                if aside is not None:
+                    self._stand_in(aside, queued)
+                    break
+                placed = self._place(prepared, queued.wall_s, granted=granted)
+                if placed is not None:
+                    granted = 0
+                    self._join(queued, *placed)
+                elif not granted:
+                    # A record before this one may have opened a batch for plain records.
+                    self._engine.gate.shut(record.topic)
+                    size = self._engine.accumulator.supply.memory_for(queued.size)
+                    granted = await self._waits.wait_for_memory(size, queued.deadline, queued)
+        finally:
+            if granted:
+                self._engine.pool.deallocate(granted)
+
+    def _join(self, queued: QueuedRecord, batch: BatchOutcome, index: int) -> None:
+        """Note that the record is in a batch now and shares its outcome."""
+        self._discount(queued)
+        queued.prepared = None
+        queued.batch, queued.index, queued.partition = batch, index, batch.partition
+        batch.is_forgotten |= queued.is_forgotten
+
+        def finish() -> None:
+            ended = queued.finish()
+            self._engine.sender.calls += (each.run_callbacks for each in ended if each.callbacks)
+
+        batch.add_watcher(finish)
+        if queued.watchers:
+            self._engine.hurry(batch)
+        # Needed even if there is nothing to send: `served` may wait for this record.
+        self._driver.stirred()
+
+    def _end_queued(self, queued: QueuedRecord, error: Exception) -> None:
+        """Fail a record in line; idempotent. The line's task skips it later."""
+        if queued.prepared is None:
+            return
+        self._discount(queued)
+        queued.prepared = None
+        queued.failure = error
+        self._engine.note_refused(queued.partition.topic, error)
+        if queued.is_forgotten:
+            log.warning("record_failed topic=%s reason=%s", queued.partition.topic, error)
+        ended = queued.finish()
+        self._engine.sender.calls += (each.run_callbacks for each in ended if each.callbacks)
+        self._driver.stirred()
+
+    async def ended(self) -> None:
+        """Wait for the tasks, after `end`."""
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+
+
+def _unserved(queued: QueuedRecord, error: BaseException) -> RejectedRecordError:
+    # Only the class name: the text of the exception is made by user code, which may fail again.
+    found = RejectedRecordError(
+        f"{queued.partition.topic}: choosing a partition failed: {type(error).__name__}"
+    )
+    found.__cause__ = error
+    return found
