@@ -24,12 +24,9 @@ if TYPE_CHECKING:
     from tailrace.client.consumer.consumer import Consumer
     from tailrace.client.consumer.hooks import RebalanceHooks
     from tailrace.client.consumer.metrics import ConsumerStatistics, PartitionStatistics
-    from tailrace.client.consumer.records import (
-        ConsumerRecord,
-        OffsetAndTimestamp,
-        PartitionInfo,
-    )
+    from tailrace.client.consumer.records import ConsumerRecord, OffsetAndTimestamp
     from tailrace.client.group_offsets import OffsetAndMetadata
+    from tailrace.client.listings import PartitionInfo
 
 __all__ = [
     "AsyncConsumer",
@@ -50,7 +47,7 @@ _MODULES = {
     "ConsumerStatistics": "consumer.metrics",
     "OffsetAndMetadata": "group_offsets",
     "OffsetAndTimestamp": "consumer.records",
-    "PartitionInfo": "consumer.records",
+    "PartitionInfo": "listings",
     "PartitionStatistics": "consumer.metrics",
     "RebalanceHooks": "consumer.hooks",
 }

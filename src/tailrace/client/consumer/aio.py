@@ -20,11 +20,12 @@ from tailrace.client.consumer.config import parse_consumer_config
 from tailrace.client.consumer.consumer import CLOSE_S
 from tailrace.client.consumer.engine import ConsumerEngine
 from tailrace.client.consumer.loading import load_beside
-from tailrace.client.consumer.pending import T
-from tailrace.client.consumer.records import ConsumerRecord, OffsetAndTimestamp, PartitionInfo
+from tailrace.client.consumer.records import ConsumerRecord, OffsetAndTimestamp
 from tailrace.client.consumer.rows import Deserializer
 from tailrace.client.consumer.steps import Call, Steps
 from tailrace.client.group_offsets import OffsetAndMetadata
+from tailrace.client.listings import PartitionInfo
+from tailrace.client.pending import T
 from tailrace.model import SpecialTimestamp, TopicPartition
 from tailrace.runtime.system import Runtime, system_runtime
 

@@ -3,14 +3,13 @@
 Not here: what is known of the cluster (`metadata`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from tailrace.client.consumer.config import ConsumerConfig
 from tailrace.client.consumer.errors import consumer_error
-from tailrace.client.consumer.metadata import ConsumerMetadata, listed_topics
-from tailrace.client.consumer.pending import Pending
-from tailrace.client.consumer.records import PartitionInfo
-from tailrace.client.nodes import DisconnectedError, Node, Nodes, RequestOutcome
+from tailrace.client.consumer.metadata import ConsumerMetadata
+from tailrace.client.listings import TopicListings
+from tailrace.client.nodes import Node, Nodes, RequestOutcome
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -33,13 +32,9 @@ class Cluster:
         self._clock = clock
         self.errors: list[Exception] = []
         """The refused login, if there is one; the next call that waits raises it."""
-        self._listings: list[tuple[Pending[Mapping[str, tuple[PartitionInfo, ...]]], bool]] = []
-
-    def list_topics(self) -> Pending[Mapping[str, tuple[PartitionInfo, ...]]]:
-        """Ask for all topics."""
-        pending: Pending[Mapping[str, tuple[PartitionInfo, ...]]] = Pending()
-        self._listings.append((pending, False))
-        return pending
+        self.listings = TopicListings(
+            nodes, timeout_ms=config.request_timeout_ms, error_of=consumer_error
+        )
 
     def send(self, now: float) -> None:
         """Send the requests that are due and can be sent now."""
@@ -60,9 +55,7 @@ class Cluster:
                         metadata.failed(token, outcome, self._clock())
 
                 self._ask(node, body, done=take, now=now)
-        for listing, is_asked in list(self._listings):
-            if not is_asked and (node := self.any_node(now)) is not None:
-                self._send_listing(node, listing, now)
+        self.listings.send(self.any_node, now)
 
     def any_node(self, now: float) -> Node | None:
         """A node that is ready; if none is, one gets a connection."""
@@ -87,28 +80,6 @@ class Cluster:
     ) -> None:
         timeout_ms = self._config.request_timeout_ms
         self._nodes.send(node.id, body, now=now, done=done, timeout_ms=timeout_ms)
-
-    def _send_listing(
-        self, node: Node, listing: Pending[Mapping[str, tuple[PartitionInfo, ...]]], now: float
-    ) -> None:
-        self._listings.remove((listing, False))
-        if listing.is_abandoned:
-            return
-        self._listings.append((listing, True))
-
-        def take(outcome: RequestOutcome) -> None:
-            self._listings.remove((listing, True))
-            if isinstance(outcome, MetadataResponse):
-                listing.settle(listed_topics(outcome))
-            elif isinstance(outcome, DisconnectedError):
-                listing.reason = str(outcome)
-                self._listings.append((listing, False))
-            else:
-                assert isinstance(outcome, Exception), "Metadata has an answer"
-                listing.fail(consumer_error(outcome))
-
-        body = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        self._ask(node, body, done=take, now=now)
 
 
 def describe_wait(metadata: ConsumerMetadata, topic: str, partition: int | None = None) -> str:

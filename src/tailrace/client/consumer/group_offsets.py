@@ -12,7 +12,6 @@ from tailrace.client.consumer.membership.commit_requests import FetchedOffsets
 from tailrace.client.consumer.membership.commits import Commits
 from tailrace.client.consumer.membership.interface import NEVER
 from tailrace.client.consumer.metadata import ConsumerMetadata
-from tailrace.client.consumer.pending import Pending
 from tailrace.client.consumer.subscription import (
     NOBODY,
     Assigned,
@@ -21,6 +20,7 @@ from tailrace.client.consumer.subscription import (
     SubscriptionState,
 )
 from tailrace.client.group_offsets import OffsetAndMetadata
+from tailrace.client.pending import Pending
 from tailrace.model import TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]

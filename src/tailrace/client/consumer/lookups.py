@@ -23,7 +23,6 @@ from tailrace.client.consumer.errors import (
     words_of,
 )
 from tailrace.client.consumer.metadata import ConsumerMetadata, topics_with
-from tailrace.client.consumer.pending import Pending
 from tailrace.client.consumer.records import OffsetAndTimestamp
 from tailrace.client.consumer.subscription import (
     LATEST,
@@ -42,6 +41,7 @@ from tailrace.client.nodes import (
     RequestOutcome,
     UnsupportedVersionError,
 )
+from tailrace.client.pending import Pending
 from tailrace.model import NO_LEADER_EPOCH, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode

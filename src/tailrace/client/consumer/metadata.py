@@ -15,12 +15,12 @@ partition's leader epoch never decreases while the topic id is the same (KIP-320
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from tailrace.client.consumer.records import PartitionInfo
 from tailrace.client.consumer.subscription import NO_NODE, NOBODY, Leader
+from tailrace.client.listings import PartitionInfo, is_address, partitions_of, usable_nodes
 from tailrace.client.nodes import Node
 from tailrace.client.nodes.backoff import Backoff
 from tailrace.model import NO_LEADER_EPOCH, TopicPartition
@@ -268,7 +268,7 @@ class ConsumerMetadata:
         known = self.topics.get(partition.topic)
         if known is None or not 0 <= partition.partition < len(known.leaders):
             return False
-        if endpoint is not None and (endpoint.id != leader.node_id or not _is_address(endpoint)):
+        if endpoint is not None and (endpoint.id != leader.node_id or not is_address(endpoint)):
             endpoint = None
         if leader.node_id < 0 or (endpoint is None and leader.node_id not in self._nodes):
             return False
@@ -361,25 +361,6 @@ def is_online(metadata: ConsumerMetadata, partition: TopicPartition, node_id: in
 _UNKNOWN = TopicMetadata(None, (), (), is_internal=False)
 
 
-def listed_topics(response: MetadataResponse) -> Mapping[str, tuple[PartitionInfo, ...]]:
-    """The topics of an answer that can be used, with their partitions in order."""
-    return {
-        each.name: _partitions_of(each.name, each)
-        for each in response.topics
-        if each.name and not each.error_code
-    }
-
-
-def usable_nodes(response: MetadataResponse) -> dict[int, Node]:
-    """The brokers by id, without negative ids, which are reserved for the bootstrap list."""
-    nodes = (Node(each.node_id, each.host, each.port) for each in response.brokers)
-    return {each.id: each for each in nodes if each.id >= 0 and _is_address(each)}
-
-
-def _is_address(node: Node) -> bool:
-    return bool(node.host) and 0 < node.port < 1 << 16
-
-
 def _read_topic(
     name: str, answer: MetadataResponseTopic, old: TopicMetadata | None, *, has_epochs: bool
 ) -> TopicMetadata:
@@ -400,21 +381,6 @@ def _read_topic(
     return TopicMetadata(
         topic_id,
         tuple(leaders),
-        _partitions_of(name, answer),
+        partitions_of(name, answer),
         is_internal=answer.is_internal,
     )
-
-
-def _partitions_of(name: str, answer: MetadataResponseTopic) -> tuple[PartitionInfo, ...]:
-    found = {
-        each.partition_index: PartitionInfo(
-            name,
-            each.partition_index,
-            each.leader_id if each.leader_id >= 0 else None,
-            each.replica_nodes,
-            each.isr_nodes,
-            each.offline_replicas,
-        )
-        for each in answer.partitions
-    }
-    return tuple(found[number] for number in sorted(found))

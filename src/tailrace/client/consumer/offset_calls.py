@@ -17,12 +17,13 @@ from tailrace.client.consumer.errors import (
     TopicAuthorizationError,
     UnknownTopicError,
 )
-from tailrace.client.consumer.pending import Pending, T
-from tailrace.client.consumer.records import OffsetAndTimestamp, PartitionInfo
+from tailrace.client.consumer.records import OffsetAndTimestamp
 from tailrace.client.consumer.statistics import lags_of
 from tailrace.client.consumer.steps import Steps, Wait
 from tailrace.client.consumer.subscription import LATEST
 from tailrace.client.consumer.work import Work
+from tailrace.client.listings import PartitionInfo
+from tailrace.client.pending import Pending, T
 from tailrace.errors import kind_of
 from tailrace.model import SpecialTimestamp, TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -164,7 +165,7 @@ class OffsetCalls:
     def list_topics(self, deadline: float) -> Steps[Mapping[str, tuple[PartitionInfo, ...]]]:
         """All topics with their partitions."""
         self._work.engine.check_open()
-        pending = self._work.engine.cluster.list_topics()
+        pending = self._work.engine.cluster.listings.ask()
         return (
             yield from steps_of_pending(
                 self._work.engine, pending, deadline, about="the list of topics"

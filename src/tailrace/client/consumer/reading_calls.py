@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 from tailrace.client.consumer.errors import RecordDeserializationError
 from tailrace.client.consumer.loading import note_decoded
 from tailrace.client.consumer.offset_calls import OffsetCalls
-from tailrace.client.consumer.pending import T
 from tailrace.client.consumer.records import ConsumerRecord
 from tailrace.client.consumer.rows import Deserializer, Rows
 from tailrace.client.consumer.steps import Call, Steps, Wait
 from tailrace.client.consumer.work import Work
+from tailrace.client.pending import T
 from tailrace.errors import kind_of
 from tailrace.model import SpecialTimestamp, TopicPartition
 

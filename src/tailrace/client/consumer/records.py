@@ -42,16 +42,3 @@ class OffsetAndTimestamp(NamedTuple):
     """The record's time in ms since 1970-01-01 UTC; -1 for the ends of a log."""
     leader_epoch: int = -1
     """-1 if it is not known."""
-
-
-class PartitionInfo(NamedTuple):
-    """A partition of a topic, and the brokers that have it."""
-
-    topic: str
-    partition: int
-    leader: int | None
-    """Id of the leading broker; None while there is none."""
-    replicas: tuple[int, ...]
-    """Ids of the brokers that have it."""
-    in_sync_replicas: tuple[int, ...]
-    offline_replicas: tuple[int, ...]

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Self
 
 from tailrace import kernels
+from tailrace.client.listings import Listing, PartitionInfo
 from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.engine import Engine
@@ -34,6 +35,7 @@ from tailrace.client.producer.partitioners import Partitioner
 from tailrace.client.producer.waiting.lines import Lines
 from tailrace.client.producer.waiting.loop_driver import LoopDriver
 from tailrace.client.producer.waiting.loop_waits import LoopWaits
+from tailrace.client.producer.waiting.topic_wait import partitions_in
 from tailrace.client.producer.waiting.transacting import LoopTransactions
 from tailrace.client.producer.waiting.transaction_calls import LoopTransactionCalls
 from tailrace.errors import TailraceError
@@ -149,8 +151,30 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
                 summary.tell()
         return summary
 
+    async def partitions_for(self, topic: str) -> list[PartitionInfo]:
+        """The partitions of a topic; see `Producer.partitions_for`."""
+        topic = plain_topic(topic)
+        self._engine.preparation.check_name(topic)
+        self._check_open()
+        deadline = self._waits.max_block()
+        await self._waits.wait_for_topic(ProducerRecord(topic), deadline)
+        return partitions_in(await self._waits.listed([topic], deadline), topic)
+
+    async def list_topics(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - as `Producer`
+    ) -> Listing:
+        """All topics that the user may see; see `Producer.list_topics`."""
+        self._check_open()
+        waits, loop = self._waits, self._driver.loop
+        return await waits.listed(
+            None, waits.max_block() if timeout is None else loop.time() + timeout
+        )
+
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as `Producer`
         """Send all that waits, and wait until everything sent before has its outcome.
+
+        The callbacks of those records have run then, except for a flush that they await.
 
         Raises:
             TimeoutError: that took longer than `timeout` seconds; the records are still sent.
@@ -159,6 +183,7 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
             await self._lines.served()
             with self._engine.flushing() as is_over:
                 await self._driver.until(is_over)
+            await self._driver.until_called()
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as `Producer`
         """Refuse new records, send those that wait, wait for the outcomes, and end.

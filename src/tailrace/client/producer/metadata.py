@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from tailrace.client.listings import is_address, usable_nodes
 from tailrace.client.nodes import Node
 from tailrace.client.nodes.backoff import Backoff
 from tailrace.client.producer.errors import AuthorizationError, InvalidTopicError
@@ -260,7 +261,7 @@ class ProducerMetadata:
         """Apply an answer to Metadata of that version; a second one for a token is ignored."""
         if token is not self._in_flight:
             return
-        nodes = _usable_nodes(response)
+        nodes = usable_nodes(response)
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._may_rebootstrap:
             self._rebootstrap()
         if response.error_code or not nodes:
@@ -299,7 +300,7 @@ class ProducerMetadata:
         if known is None or not 0 <= partition.partition < len(known.leaders):
             return False
         is_there = leader.node_id in self._nodes
-        if endpoint is not None and endpoint.id == leader.node_id and _is_address(endpoint):
+        if endpoint is not None and endpoint.id == leader.node_id and is_address(endpoint):
             is_there = True
         else:
             endpoint = None
@@ -373,16 +374,6 @@ class ProducerMetadata:
                 if topics[name].error or is_in_trouble:
                     self.request_update()
         self._topics = topics
-
-
-def _is_address(node: Node) -> bool:
-    return bool(node.host) and 0 < node.port < 1 << 16
-
-
-def _usable_nodes(response: MetadataResponse) -> dict[int, Node]:
-    """The brokers by id, without negative ids, which are reserved for the bootstrap list."""
-    nodes = (Node(each.node_id, each.host, each.port) for each in response.brokers)
-    return {each.id: each for each in nodes if each.id >= 0 and _is_address(each)}
 
 
 def _read_topic(answer: MetadataResponseTopic, old: _Topic, *, has_epochs: bool) -> _Topic:

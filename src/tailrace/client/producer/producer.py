@@ -16,6 +16,7 @@ from math import inf
 from typing import TYPE_CHECKING, Self
 
 from tailrace import kernels
+from tailrace.client.listings import Listing, PartitionInfo
 from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.engine import Engine
@@ -36,7 +37,7 @@ from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, Del
 from tailrace.client.producer.partitioners import Partitioner
 from tailrace.client.producer.waiting.driver import ThreadDriver, check_not_interrupted
 from tailrace.client.producer.waiting.explanations import why_no_memory
-from tailrace.client.producer.waiting.topic_wait import TopicWait
+from tailrace.client.producer.waiting.topic_wait import TopicWait, listed_in, partitions_in
 from tailrace.client.producer.waiting.transacting import ThreadTransactions
 from tailrace.client.producer.waiting.transaction_calls import ThreadTransactionCalls
 from tailrace.errors import TailraceError
@@ -170,8 +171,52 @@ class Producer(BaseProducer, ThreadTransactionCalls):
                 summary.tell()
         return summary
 
+    def partitions_for(self, topic: str) -> list[PartitionInfo]:
+        """The partitions of a topic, with leader and replicas, as a broker knows them now.
+
+        Waits `max.block.ms` at most. A broker may create the topic, as for a record.
+
+        Raises:
+            UnknownTopicError: the topic was deleted meanwhile.
+            MetadataTimeoutError: it did not become known in time.
+            InvalidTopicError, AuthorizationError: the topic cannot be used.
+        """
+        topic = plain_topic(topic)
+        self._engine.preparation.check_name(topic)
+        self._driver.check_wait()
+        deadline = _max_block(self._engine)
+        with self._engine.lock:
+            self._engine.check_open()
+            self._wait_for_topic(ProducerRecord(topic), deadline)
+            return partitions_in(self._listed([topic], deadline), topic)
+
+    def list_topics(self, timeout: float | None = None) -> Listing:
+        """All topics that the user may see, with their partitions, by name.
+
+        Waits `timeout` seconds at most; None stands for `max.block.ms`.
+
+        Raises:
+            MetadataTimeoutError: no broker has answered in time.
+            AuthenticationError: no broker takes the login.
+        """
+        self._driver.check_wait()
+        deadline = _max_block(self._engine) if timeout is None else _deadline(timeout)
+        with self._engine.lock:
+            self._engine.check_open()
+            return self._listed(None, deadline)
+
+    def _listed(self, topics: list[str] | None, deadline: float) -> Listing:
+        pending = self._engine.sender.listings.ask(topics)
+        try:
+            self._driver.until(lambda: pending.is_done, deadline)
+        finally:
+            pending.is_abandoned = True
+        return listed_in(self._engine, pending)
+
     def flush(self, timeout: float | None = None) -> None:
         """Send all that waits, and wait until everything sent before has its outcome.
+
+        The callbacks of those records have run then, except for a flush in a callback.
 
         Raises:
             TimeoutError: that took longer than `timeout` seconds; the records are still sent.
@@ -180,8 +225,14 @@ class Producer(BaseProducer, ThreadTransactionCalls):
         engine = self._engine
         self._driver.check_wait()
         with engine.lock, engine.flushing() as is_over:
-            if not self._driver.until(is_over, _deadline(timeout)):
+            deadline = _deadline(timeout)
+            if not self._driver.until(is_over, deadline):
                 raise TimeoutError(f"not everything was acknowledged within {timeout} s")
+            are_made = self._driver.calls.are_made()
+            if not self._driver.until(are_made, deadline) and not self._driver.is_over:
+                raise TimeoutError(
+                    f"all records have their outcome, and a callback runs for over {timeout} s"
+                )
 
     def close(self, timeout: float | None = None) -> None:
         """Send records that wait, wait for the outcomes, and end; a second call does nothing.

@@ -12,7 +12,9 @@ from functools import partial
 from itertools import count
 from math import inf
 
+from tailrace.client.listings import TopicListings
 from tailrace.client.nodes import (
+    Node,
     NodeError,
     Nodes,
     UnsupportedVersionError,
@@ -20,6 +22,7 @@ from tailrace.client.nodes import (
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.delivery.metrics import Metrics
 from tailrace.client.producer.delivery.outcomes import Batches, BatchOutcomes, SentBatches, info_of
+from tailrace.client.producer.errors import producer_error
 from tailrace.client.producer.hooks import BatchHooks
 from tailrace.client.producer.identity import TransactionManager
 from tailrace.client.producer.identity.state import State
@@ -79,6 +82,10 @@ class Sender:
             hooks=hooks,
             monotonic=monotonic,
         )
+        self.listings = TopicListings(
+            nodes, timeout_ms=config.request_timeout_ms, error_of=producer_error
+        )
+        """Requests of callers for topics."""
         self.in_flight = self._outcomes.in_flight
         """Batches in requests without an answer, including expired ones."""
         self.calls = self._outcomes.calls
@@ -91,6 +98,8 @@ class Sender:
         if accumulator.incomplete:
             self._outcomes.expire(now)
         self._ask_for_metadata(now)
+        if self.listings.is_waiting:
+            self._send_listings(now)
         if self._transactions is not None and not self._transactions.is_quiet:
             self._step_transaction(self._transactions, now)
         if self._metadata.version != self._seen_version:
@@ -162,6 +171,21 @@ class Sender:
         self._nodes.send(
             node.id, asked.body, now=now, done=take, timeout_ms=self._config.request_timeout_ms
         )
+
+    def _send_listings(self, now: float) -> None:
+        refused = self._nodes.login_error(self._metadata.nodes)
+        if refused is not None:
+            self.listings.fail(producer_error(refused))
+        self.listings.send(self._any_node, now)
+        nodes = self._metadata.nodes
+        if self.listings.is_waiting and self._nodes.least_loaded(nodes, now) is None:
+            # Has this called again in time, and the bootstrap list tried if no broker is there.
+            self._metadata.request_update()
+
+    def _any_node(self, now: float) -> Node | None:
+        """A node that is ready, or None; if none is, one gets a connection."""
+        node = self._nodes.least_loaded(self._metadata.nodes, now)
+        return node if node is not None and self._nodes.connect(node, now) else None
 
     def _step_transaction(self, transactions: TransactionManager, now: float) -> None:
         """Send the next request about the producer id or the transaction, if one is due."""

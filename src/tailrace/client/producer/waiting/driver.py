@@ -67,6 +67,7 @@ class ThreadDriver:
         self._engine = engine
         self._followers = threading.Condition(engine.lock)
         self._tick = threading.Condition(engine.lock)
+        self.calls = _Calls(engine, self._network, tick=self._tick, followers=self._followers)
         self._thread = threading.Thread(
             target=self._run, name=f"tailrace-{engine.config.client_id}", daemon=True
         )
@@ -223,12 +224,12 @@ class ThreadDriver:
                 self.give_up(error)
                 name = self._engine.config.client_id
                 log.critical("producer_thread_failed client_id=%s", name, exc_info=error)
-            _make_calls(self._engine)
+            self.calls.make()
             # No thread begins to lead any more; one that leads now has been woken and returns soon.
             while self._is_led:
                 self._follow()
             self._network.close()
-            _make_calls(self._engine)
+            self.calls.make()
             self._has_ended = True
 
     def _work(self) -> None:
@@ -243,7 +244,7 @@ class ThreadDriver:
                 self._is_parked = True
                 self._lead(end_by)
                 self._is_parked = False
-            _make_calls(self._engine)
+            self.calls.make()
             load_beside()
             if self._is_abandoned:
                 if engine.begin_close():
@@ -289,10 +290,7 @@ class ThreadDriver:
         """Have the own thread call the callback of a record that was refused."""
         with self._engine.lock:
             if not self._has_ended:
-                self._engine.sender.calls.append(partial(outcome.tell, index, callback))
-                self._tick.notify()
-                if self._is_parked:
-                    self._network.wake()
+                self.calls.add(partial(outcome.tell, index, callback))
                 return
         outcome.tell(index, callback)
 
@@ -325,13 +323,57 @@ def _take_again(lock: threading.RLock) -> None:
         lock._acquire_restore((1, threading.get_ident()))  # type: ignore[attr-defined]
 
 
-def _make_calls(engine: Engine) -> None:
-    """Make the calls of user code that are due, without the lock."""
-    calls = engine.sender.calls
-    while calls:
-        call = calls.popleft()
-        engine.lock.release()
-        try:
-            call_user_code(call, about="callback")
-        finally:
-            engine.lock.acquire()
+class _Calls:
+    """The calls of user code that are due, which the own thread makes; under the lock."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        network: PollingNetwork,
+        *,
+        tick: threading.Condition,
+        followers: threading.Condition,
+    ) -> None:
+        self._lock = engine.lock
+        self._due = engine.sender.calls
+        self._tick = tick
+        self._followers = followers
+        self._network = network
+        self._maker: int | None = None
+        """The ident of the thread that is in a call."""
+
+    def add(self, call: Callable[[], None]) -> None:
+        """Add a call, and wake the own thread."""
+        self._due.append(call)
+        self._tick.notify()
+        self._network.wake()
+
+    def are_made(self) -> Callable[[], bool]:
+        """A function that returns whether those that are due now have been made.
+
+        It is True at once in such a call, which could not wait for itself.
+        """
+        has_run = self._maker == threading.get_ident() or not (self._due or self._maker)
+
+        def run() -> None:
+            nonlocal has_run
+            with self._lock:
+                has_run = True
+                self._followers.notify_all()
+                self._network.wake()
+
+        if not has_run:
+            self.add(run)
+        return lambda: has_run
+
+    def make(self) -> None:
+        """Make those that are due, without the lock."""
+        while self._due:
+            call = self._due.popleft()
+            self._maker = threading.get_ident()
+            self._lock.release()
+            try:
+                call_user_code(call, about="callback")
+            finally:
+                self._lock.acquire()
+                self._maker = None

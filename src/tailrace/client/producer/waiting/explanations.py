@@ -16,7 +16,7 @@ def why_no_topic(engine: "Engine", record: "ProducerRecord", waited_s: float) ->
         record.topic,
         round(waited_s, 1),
         partition=record.partition,
-        failure=_last_failure(engine),
+        failure=last_failure(engine),
     )
     if engine.metadata.partition_count(record.topic) is not None:
         return f"{said}; send to an existing partition, or add partitions to the topic"
@@ -32,7 +32,7 @@ def why_no_memory(engine: "Engine", waited_s: float) -> str:
         age = engine.monotonic() - oldest.created_at
         why = f"; the oldest of {len(incomplete)} batches is {age:.1f} s old"
         last_error = oldest.last_error if isinstance(oldest, InFlightBatch) else None
-        failure = last_error or _last_failure(engine)
+        failure = last_error or last_failure(engine)
         if failure is not None:
             why += f" and has failed: {failure}"
     return (
@@ -43,10 +43,11 @@ def why_no_memory(engine: "Engine", waited_s: float) -> str:
 
 def why_no_end(engine: "Engine", step: str) -> str:
     """The text for a step of a transaction that was not answered in time."""
-    why = _last_failure(engine) or "the coordinator has not answered"
+    why = last_failure(engine) or "the coordinator has not answered"
     return f"{step} took longer than max.block.ms ({engine.config.max_block_ms} ms): {why}"
 
 
-def _last_failure(engine: "Engine") -> "NodeError | None":
+def last_failure(engine: "Engine") -> "NodeError | None":
+    """The latest failure of a connection to a broker."""
     failures = (engine.nodes.failure(each.id) for each in engine.metadata.nodes)
     return next(filter(None, failures), None)

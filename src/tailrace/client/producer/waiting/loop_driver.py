@@ -80,6 +80,14 @@ class LoopDriver:
         while not is_over():
             await self.turned()
 
+    async def until_called(self) -> None:
+        """Wait until the callbacks that are due now have run."""
+        calls = self._engine.sender.calls
+        if calls and not self._is_over:
+            called: list[bool] = []
+            calls.append(lambda: called.append(True))
+            await self.until(lambda: bool(called))
+
     def stop(self) -> None:
         """Run the callbacks that are due, and take no more turns."""
         self._is_over = True

@@ -1,12 +1,14 @@
 """`LoopWaits`: how a coroutine of `AsyncProducer` waits for metadata and for memory."""
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from tailrace.client.listings import Listing
 from tailrace.client.producer.errors import BufferExhaustedError
 from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.client.producer.waiting.explanations import why_no_memory
-from tailrace.client.producer.waiting.topic_wait import TopicWait
+from tailrace.client.producer.waiting.topic_wait import TopicWait, listed_in
 
 if TYPE_CHECKING:
     from tailrace.client.producer.engine import Engine
@@ -51,6 +53,17 @@ class LoopWaits:
             except TimeoutError:
                 raise wait.timed_out(loop.time()) from None
         return queued is None or not queued.is_done
+
+    async def listed(self, topics: list[str] | None, deadline: float) -> Listing:
+        """These topics, or all, with their partitions."""
+        pending = self._engine.sender.listings.ask(topics)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await self._driver.until(lambda: pending.is_done)
+        finally:
+            pending.is_abandoned = True
+        return listed_in(self._engine, pending)
 
     async def wait_for_memory(
         self, size: int, deadline: float, queued: "QueuedRecord | None" = None

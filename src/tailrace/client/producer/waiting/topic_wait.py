@@ -8,9 +8,11 @@ Not here: who waits, and how (`producer`, `lines`).
 
 from typing import TYPE_CHECKING
 
+from tailrace.client.listings import Listing, PartitionInfo
+from tailrace.client.pending import Pending
 from tailrace.client.producer.errors import MetadataTimeoutError, UnknownTopicError
 from tailrace.client.producer.intake.record import ProducerRecord
-from tailrace.client.producer.waiting.explanations import why_no_topic
+from tailrace.client.producer.waiting.explanations import last_failure, why_no_topic
 
 if TYPE_CHECKING:
     from tailrace.client.producer.engine import Engine
@@ -63,3 +65,32 @@ class TopicWait:
     def timed_out(self, now: float) -> MetadataTimeoutError:
         """The error of a caller who waited for too long."""
         return MetadataTimeoutError(why_no_topic(self._engine, self._record, now - self._started))
+
+
+def listed_in(engine: "Engine", pending: Pending[Listing]) -> Listing:
+    """The answer for a caller who has waited.
+
+    Raises:
+        MetadataTimeoutError: there is none.
+        ClosedProducerError: the producer was closed meanwhile.
+        ProducerError: the request failed.
+    """
+    if not pending.is_done:
+        engine.check_open()
+        raise MetadataTimeoutError(
+            f"no list of topics has come in time: {last_failure(engine) or pending.reason}; check "
+            "bootstrap.servers, or wait for longer"
+        )
+    return pending.result()
+
+
+def partitions_in(listing: Listing, topic: str) -> list[PartitionInfo]:
+    """The partitions of one topic of an answer.
+
+    Raises:
+        UnknownTopicError: it is not there.
+    """
+    found = listing.get(topic)
+    if found is None:
+        raise UnknownTopicError(f"{topic}: no broker knows it any more; was the topic deleted?")
+    return list(found)
