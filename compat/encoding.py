@@ -95,6 +95,6 @@ def _one(value: Any, version: int) -> Any:  # noqa: ANN401 - of any field
             return base64.b64encode(value).decode()
         case UUID():
             return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
-        case bool() | int() | str():
+        case bool() | int() | float() | str():
             return value
     return as_json(value, version)

@@ -24,6 +24,7 @@ from compat.kafka import NODE_ID, Kafka
 from compat.processes import free_ports
 from compat.report import Report
 from compat.topics import CODECS, create_topics
+from tailrace.client.admin import Admin
 from tailrace.client.nodes import AuthenticationError
 from tailrace.client.producer.errors import (
     ClosedProducerError,
@@ -237,6 +238,15 @@ def _check_close_in_transaction(report: Report, at: Addresses) -> None:
     )
 
 
+def _epoch(at: Addresses, transactional_id: str) -> int:
+    """The producer epoch that the coordinator knows."""
+    with Admin(bootstrap_servers=at.plain) as admin:
+        found = admin.describe_transactions([transactional_id])[transactional_id]
+    if isinstance(found, TailraceError):
+        raise found
+    return found.producer_epoch
+
+
 def _check_transactions(report: Report, kafka: Kafka, at: Addresses) -> None:
     """Commit, abort, offsets, a restart in between, and two producers of one name."""
     source = TopicPartition("source", 0)
@@ -251,7 +261,13 @@ def _check_transactions(report: Report, kafka: Kafka, at: Addresses) -> None:
             "a group's offsets are there after the commit",
             list(_differences([7], [_committed(at, source)])),
         )
+        epochs = [_epoch(at, "mover")]
         _abort(producer, source)
+        epochs.append(_epoch(at, "mover"))
+        report.check(
+            "each transaction has an epoch of its own, which the end of the one before brought",
+            list(_differences([0, 1], [each - epochs[0] for each in epochs])),
+        )
         report.check(
             "records of a transaction that was aborted are not there",
             list(_differences([b"committed"], _values(at))),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +15,9 @@ from tailrace.testing.cluster import ScriptedCluster
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
+
+transaction_version: ContextVar[int] = ContextVar("transaction_version", default=0)
+"""Level of that feature in new clusters."""
 
 Main = Callable[["Stage"], Coroutine[Any, Any, None]]
 
@@ -144,6 +148,7 @@ def stage(*, nodes: int = 1, partitions: int = 2, seed: int = 0) -> Iterator[Sta
     """A cluster with a topic `t`."""
     with virtual_runtime(seed=seed) as outside:
         cluster = ScriptedCluster(outside, nodes=nodes)
+        cluster.set_transaction_version(transaction_version.get())
         cluster.start()
         cluster.create_topic("t", partitions=partitions)
         yield Stage(outside, cluster)

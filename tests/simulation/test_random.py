@@ -292,19 +292,28 @@ async def ask_again(stage: Stage, producer: AsyncProducer) -> bool | None:
             return True
 
 
-@given(st.lists(TRANSACTION, max_size=3), SETTINGS)
+@given(st.lists(TRANSACTION, max_size=3), SETTINGS, st.sampled_from([0, 2]), st.booleans())
 def test_a_transaction_is_visible_whole_or_not_at_all(
-    transactions: list[tuple[list[Step], bool]], chosen: dict[str, Any]
+    transactions: list[tuple[list[Step], bool]],
+    chosen: dict[str, Any],
+    level: int,
+    changes: bool,  # noqa: FBT001
 ) -> None:
-    """Records of a committed transaction are all visible, once; those of an aborted one never."""
+    """Records of a committed transaction are all visible, once; those of an aborted one never.
+
+    With both levels of `transaction.version`, which may change between transactions.
+    """
 
     async def main(stage: Stage) -> None:
+        stage.cluster.set_transaction_version(level)
         committed: list[tuple[bool | None, list[bytes]]] = []
         producer = stage.producer(transactional_id="x", **TIMES, **chosen)
         for steps, is_abort in transactions:
             first = len(stage.sent)
             outcome = await transact(stage, producer, steps, is_abort=is_abort)
             committed.append((outcome, [each.value for each in stage.sent[first:]]))
+            if changes:
+                stage.cluster.set_transaction_version(2 - stage.cluster.transaction_version)
         stage.cluster.heal()
         await stage.pass_time(10)
         recovered = [

@@ -1,6 +1,6 @@
 """Transactions that are begun and ended by calls, where a block does not fit."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
@@ -17,10 +17,18 @@ from tailrace.client.producer.errors import (
 from tailrace.protocol.apis import ApiKey
 from tailrace.testing.real_cluster import real_cluster
 from tailrace.testing.script import FaultKind
-from tests.simulation.stage import Stage, check_empty, outcomes, play
+from tests.simulation.stage import Stage, check_empty, outcomes, play, transaction_version
 
 SHORT = {"transactional_id": "x", "max_block_ms": 2000, "request_timeout_ms": 1000}
 ALWAYS = 1 << 30
+
+
+@pytest.fixture(autouse=True, params=[0, 2], ids=["classic", "KIP-890"])
+def level(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every claim holds in clusters of both levels of `transaction.version`."""
+    token = transaction_version.set(request.param)
+    yield
+    transaction_version.reset(token)
 
 
 def visible(stage: Stage) -> list[bytes | None]:

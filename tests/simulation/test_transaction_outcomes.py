@@ -27,12 +27,20 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
 from tailrace.testing.script import FaultKind
-from tests.simulation.stage import T0, Stage, play
+from tests.simulation.stage import T0, Stage, play, transaction_version
 
 SHORT = {"transactional_id": "x", "max_block_ms": 2000, "request_timeout_ms": 1000}
 ALWAYS = 1 << 30
 OPAQUE = confluent_kafka.Consumer({"group.id": "g"}).consumer_group_metadata()
 """Metadata of a consumer group that only librdkafka can read."""
+
+
+@pytest.fixture(autouse=True, params=[0, 2], ids=["classic", "KIP-890"])
+def level(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every claim holds in clusters of both levels of `transaction.version`."""
+    token = transaction_version.set(request.param)
+    yield
+    transaction_version.reset(token)
 
 
 def visible(stage: Stage) -> list[bytes | None]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tailrace.client.nodes.versions import BEFORE_KIP_890
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -168,6 +169,8 @@ def _append(
             batch.producer_epoch,
         ):
             return ScriptedAppend(ErrorCode.INVALID_PRODUCER_EPOCH)
+        if cluster.asked_version > BEFORE_KIP_890[ApiKey.PRODUCE]:
+            cluster.coordinator.add(name, {place})
         if not cluster.coordinator.has(name, place):
             return ScriptedAppend(ErrorCode.INVALID_TXN_STATE)
     return led.log.append(data)
@@ -344,6 +347,8 @@ def txn_offset_commit(
     error = _check(cluster, node, body.transactional_id, body.producer_id, body.producer_epoch)
     if not error:
         known = cluster.coordinator.transactions[body.transactional_id]
+        if cluster.asked_version > BEFORE_KIP_890[ApiKey.TXN_OFFSET_COMMIT]:
+            cluster.coordinator.add_group(body.transactional_id, body.group_id)
         if body.group_id not in known.groups:
             error = ErrorCode.INVALID_TXN_STATE
         else:
@@ -380,6 +385,15 @@ def end_txn(
     cluster: "ScriptedCluster", node: "ScriptedNode", body: EndTxnRequest
 ) -> EndTxnResponse:
     """Commit or abort the transaction."""
+    if cluster.asked_version > BEFORE_KIP_890[ApiKey.END_TXN]:
+        if node.id != cluster.coordinator_id:
+            return EndTxnResponse(error_code=ErrorCode.NOT_COORDINATOR)
+        code, producer_id, epoch = cluster.coordinator.end_with_epoch(
+            body.transactional_id,
+            (body.producer_id, body.producer_epoch),
+            is_commit=body.committed,
+        )
+        return EndTxnResponse(error_code=code, producer_id=producer_id, producer_epoch=epoch)
     error = _check(cluster, node, body.transactional_id, body.producer_id, body.producer_epoch)
     if not error:
         error = cluster.coordinator.end(body.transactional_id, is_commit=body.committed)

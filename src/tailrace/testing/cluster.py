@@ -24,7 +24,11 @@ from tailrace.model import TopicPartition
 from tailrace.protocol import frames
 from tailrace.protocol.apis import SPOKEN, Api, ApiKey
 from tailrace.protocol.fields import Message
-from tailrace.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from tailrace.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+)
 from tailrace.protocol.messages.produce import ProduceRequest, ProduceResponse
 from tailrace.runtime.network import Listener, Socket
 from tailrace.testing.answers import ANSWERS, SentBatch, refusal, spoiled
@@ -244,6 +248,11 @@ class ScriptedCluster:
         """Error codes of topics in Metadata responses."""
         self.throttle_ms = 0
         """The throttle time in every Produce response."""
+        self.transaction_version = 0
+        """Level of the feature: with 2, clients follow KIP-890."""
+        self.features_epoch = -1
+        self.asked_version = 0
+        """Version of the request that is being answered."""
         self.versions: dict[ApiKey, int] = {ApiKey.DESCRIBE_TOPIC_PARTITIONS: -1}
         """The last served version of an API, if it is not the last known one; -1: not served.
 
@@ -327,13 +336,32 @@ class ScriptedCluster:
         if fault is not None and fault.how is FaultKind.ERROR:
             return refusal(self, node, request.body, fault=fault)
         if key is ApiKey.API_VERSIONS:
-            return ApiVersionsResponse(api_keys=self._offered())
+            return self._versions()
+        self.asked_version = request.version
         answer = self.answers[key](self, node, request.body)
         if fault is not None and fault.how is FaultKind.ERROR_AFTER:
             if isinstance(answer, ProduceResponse):
                 return spoiled(answer, fault)
             return refusal(self, node, request.body, fault=fault)
         return answer
+
+    def _versions(self) -> ApiVersionsResponse:
+        level = FinalizedFeatureKey(
+            name="transaction.version",
+            min_version_level=self.transaction_version,
+            max_version_level=self.transaction_version,
+        )
+        return ApiVersionsResponse(
+            api_keys=self._offered(),
+            finalized_features_epoch=self.features_epoch,
+            finalized_features=(level,) if self.transaction_version else (),
+        )
+
+    def set_transaction_version(self, level: int) -> None:
+        """Change the feature; clients see it on their next connections."""
+        if level != self.transaction_version:
+            self.transaction_version = level
+            self.features_epoch += 1
 
     def _offered(self) -> tuple[ApiVersion, ...]:
         return tuple(

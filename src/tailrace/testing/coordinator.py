@@ -1,7 +1,8 @@
 """`ScriptedCoordinator`: producer ids, transactions and the offsets of groups, as in Kafka.
 
-Classic transactions (KIP-98, KIP-360, KIP-447): the producer adds partitions, the end writes a
-marker to each at once, and a new producer with the same transactional id fences the old one.
+The producer adds partitions (KIP-98, KIP-360, KIP-447), or they are added with its first batch and
+the epoch grows at the end (KIP-890); the end writes a marker to each at once, and a new producer
+with the same transactional id fences the old one.
 
 `cluster` answers the requests and applies the faults.
 """
@@ -34,6 +35,8 @@ class Transaction:
     epoch: int = 0
     last_epoch: int = -1
     """The previous epoch; an InitProducerId request with it is a repetition."""
+    ended_as: tuple[int, int] = (-1, -1)
+    """Id and epoch with which the last transaction was ended, if that has raised the epoch."""
     phase: TransactionState = TransactionState.EMPTY
     partitions: set[TopicPartition] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
@@ -115,6 +118,30 @@ class ScriptedCoordinator:
             TransactionState.COMMITTED if is_commit else TransactionState.ABORTED
         )
         return ErrorCode.NONE if is_same else ErrorCode.INVALID_TXN_STATE
+
+    def end_with_epoch(
+        self, name: str, producer: tuple[int, int], *, is_commit: bool
+    ) -> tuple[ErrorCode, int, int]:
+        """End the transaction and return the id and epoch of the next one (KIP-890)."""
+        known = self.transactions.get(name)
+        if known is None:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING, -1, -1
+        ended = TransactionState.COMMITTED if is_commit else TransactionState.ABORTED
+        if producer == known.ended_as and known.phase is ended:
+            return ErrorCode.NONE, known.producer_id, known.epoch
+        if producer != (known.producer_id, known.epoch):
+            return ErrorCode.PRODUCER_FENCED, -1, -1
+        if known.phase is TransactionState.ONGOING:
+            self._finish(known, is_commit=is_commit, epoch=known.epoch + 1)
+        elif is_commit:
+            return ErrorCode.INVALID_TXN_STATE, -1, -1
+        known.phase = ended
+        known.ended_as = producer
+        known.last_epoch = known.epoch
+        known.epoch += 1
+        if known.epoch >= EPOCH_MAX:
+            known.producer_id, known.epoch, known.last_epoch = self.new_producer(), 0, -1
+        return ErrorCode.NONE, known.producer_id, known.epoch
 
     def _finish(self, known: Transaction, *, is_commit: bool, epoch: int) -> None:
         for partition in known.partitions:

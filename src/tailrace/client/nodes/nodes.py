@@ -43,7 +43,7 @@ from tailrace.client.nodes.state import (
     NodeState,
 )
 from tailrace.client.nodes.tls import TlsSocket
-from tailrace.client.nodes.versions import KAFKA_SINCE
+from tailrace.client.nodes.versions import KAFKA_SINCE, Features
 from tailrace.protocol.apis import ApiKey, api_of
 from tailrace.protocol.fields import Message
 from tailrace.runtime.network import Connector, Socket
@@ -66,6 +66,8 @@ class Nodes:
         self._network = network
         self._chance = chance
         self._stirred = stirred
+        self.features = Features()
+        """Features that the cluster uses."""
         self.failure_count = 0
         """Connections and connection attempts that have ended; metadata may be stale then."""
         self._states: dict[int, NodeState] = {}
@@ -313,7 +315,12 @@ class Nodes:
             socket,
             self._outcomes,
             client_id=config.client_id,
-            steps=introduce(config.credentials, state.node.host, config.version_limits),
+            steps=introduce(
+                config.credentials,
+                state.node.host,
+                limits=config.version_limits,
+                features=self.features,
+            ),
             run_beside=self._network.run_beside,
             touched=lambda: self._touch(state),
         )

@@ -20,7 +20,7 @@ from tailrace.client.nodes.errors import (
     UnsupportedVersionError,
 )
 from tailrace.client.nodes.sasl import Blocking, Login
-from tailrace.client.nodes.versions import VERSION_LIMITS, settle_versions
+from tailrace.client.nodes.versions import Features, settle_versions
 from tailrace.protocol.apis import SPOKEN, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Buffer, Message
@@ -53,16 +53,21 @@ Steps = Generator[Step, Message | bytes, Agreement]
 """Yields requests, and is sent their answers; yields work, and is sent its result."""
 
 
-def introduce(login: Login | None, host: str, limits: Mapping[int, int] = VERSION_LIMITS) -> Steps:
+def introduce(
+    login: Login | None, host: str, *, limits: Mapping[int, int], features: Features
+) -> Steps:
     """Choose the version of each request, and log in to the broker at `host` if there is a login.
 
-    `limits` are the highest versions that the client sends, by API key.
+    `limits` are the highest versions that the client sends, by API key; `features` learns those of
+    the cluster.
 
     Raises:
         UnsupportedVersionError: the broker does not answer ApiVersions.
         AuthenticationError: it refuses the credentials, or fails the check of its own identity.
     """
-    agreement = Agreement(versions=settle_versions((yield from _ask_versions()), limits))
+    answer = yield from _ask_versions()
+    features.learn(answer)
+    agreement = Agreement(versions=settle_versions(answer, limits))
     if login is not None:
         yield from _log_in(login, host, agreement)
     return agreement

@@ -9,14 +9,14 @@ from tailrace.protocol.apis import SPOKEN, Api, ApiKey
 from tailrace.protocol.messages.api_versions import ApiVersionsResponse
 
 VERSION_LIMITS: Mapping[int, int] = {
-    ApiKey.PRODUCE: 11,
+    ApiKey.PRODUCE: 12,
     ApiKey.FETCH: 12,
     ApiKey.METADATA: 8,
     ApiKey.OFFSET_COMMIT: 9,
     ApiKey.OFFSET_FETCH: 9,
     ApiKey.ADD_PARTITIONS_TO_TXN: 3,
-    ApiKey.END_TXN: 4,
-    ApiKey.TXN_OFFSET_COMMIT: 4,
+    ApiKey.END_TXN: 5,
+    ApiKey.TXN_OFFSET_COMMIT: 5,
     ApiKey.INIT_PRODUCER_ID: 5,
 }
 """Highest versions that the client sends, where `protocol` could speak later ones.
@@ -24,9 +24,18 @@ VERSION_LIMITS: Mapping[int, int] = {
 From v13 on a Fetch names topics by id alone (KIP-516), which some brokers do not have; so do
 OffsetCommit and OffsetFetch from v10 on. Metadata
 after v8 tells a client nothing new, and librdkafka's mock cluster (2.16) appends a surplus byte to
-the flexible versions, which `protocol` refuses. With later versions of Produce, EndTxn and
-TxnOffsetCommit, a broker treats the producer as one that follows KIP-890. AddPartitionsToTxn from
+the flexible versions, which `protocol` refuses. AddPartitionsToTxn from
 v4 on is for brokers. InitProducerId v6 adds two-phase commits (KIP-939).
+"""
+
+BEFORE_KIP_890: Mapping[int, int] = {
+    ApiKey.PRODUCE: 11,
+    ApiKey.END_TXN: 4,
+    ApiKey.TXN_OFFSET_COMMIT: 4,
+}
+"""Highest versions of requests outside of transactions of version 2.
+
+In later ones, brokers add partitions to the transaction, and raise the epoch at its end.
 """
 
 THROTTLED_SINCE: Mapping[int, int] = {
@@ -87,6 +96,24 @@ KAFKA_SINCE: Mapping[int, str] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "3.8",
 }
 """The first Apache Kafka that has a version of an API which the client speaks; others: 2.1."""
+
+
+class Features:
+    """The features that a cluster uses (KIP-584), by the newest answer of its brokers."""
+
+    def __init__(self) -> None:
+        self._epoch = -1
+        self._levels: Mapping[str, int] = {}
+
+    def learn(self, answer: ApiVersionsResponse) -> None:
+        """Take an answer, unless a newer one is known."""
+        if answer.finalized_features_epoch >= self._epoch:
+            self._epoch = answer.finalized_features_epoch
+            self._levels = {each.name: each.max_version_level for each in answer.finalized_features}
+
+    def level(self, name: str) -> int:
+        """The level of a feature; 0 if it is not used."""
+        return self._levels.get(name, 0)
 
 
 def settle_versions(

@@ -110,6 +110,7 @@ class Engine:
                 transactional_id=config.transactional_id,
                 transaction_timeout_ms=config.transaction_timeout_ms,
                 backoff=backoff,
+                feature_level=self.nodes.features.level,
             )
             if config.enable_idempotence
             else None

@@ -210,10 +210,10 @@ async def test_a_request_that_its_version_cannot_carry_is_not_sent(
     assert client.outcomes[1] == METADATA
 
 
-async def test_no_version_is_asked_for_that_changes_the_protocol_of_transactions(
+async def test_the_versions_are_the_newest_that_tell_a_client_more(
     broker: StandIn, client: Client
 ) -> None:
-    """Produce, EndTxn and TxnOffsetCommit use their last versions before KIP-890."""
+    """Transactions go up to KIP-890, and stop before two-phase commits."""
     newest = tuple(
         ApiVersion(api_key=each.api_key, min_version=0, max_version=99) for each in OFFERED
     )
@@ -232,7 +232,7 @@ async def test_no_version_is_asked_for_that_changes_the_protocol_of_transactions
             ApiKey.METADATA,
         )
     ]
-    assert chosen == [11, 4, 4, 5, 8]
+    assert chosen == [12, 5, 5, 5, 8]
 
 
 @pytest.mark.parametrize("timeout_ms", [30_000, 35_000])

@@ -93,13 +93,18 @@ def answer_to(body: Message, key: ApiKey, code: int, *, producer: tuple[int, int
 class Life:
     """A manager, virtual time, and a coordinator that answers what the test says."""
 
-    def __init__(self, *, is_transactional: bool = True, init_version: int = 5) -> None:
+    def __init__(
+        self, *, is_transactional: bool = True, init_version: int = 5, level: int = 0
+    ) -> None:
+        self.level = level
+        """The cluster's `transaction.version`."""
         self.manager = TransactionManager(
             transactional_id=NAME if is_transactional else None,
             transaction_timeout_ms=60_000,
             backoff=Backoff(100, 1000, Random(1)),
+            feature_level=lambda _: self.level,
         )
-        self.manager.flow.note_coordinator(init_producer_id_version=init_version)
+        self.manager.flow.version.note_coordinator(init_producer_id_version=init_version)
         self.now = 0.0
         self.has_incomplete = False
         self.producer = (7, 0)

@@ -19,6 +19,7 @@ from tailrace.client.nodes import (
     Nodes,
     UnsupportedVersionError,
 )
+from tailrace.client.nodes.versions import BEFORE_KIP_890
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.delivery.metrics import Metrics
 from tailrace.client.producer.delivery.outcomes import Batches, BatchOutcomes, SentBatches, info_of
@@ -224,7 +225,7 @@ class Sender:
                 )
             if request.coordinator is CoordinatorKeyType.TRANSACTION:
                 version = self._nodes.version_of(node.id, ApiKey.INIT_PRODUCER_ID)
-                transactions.flow.note_coordinator(init_producer_id_version=version)
+                transactions.flow.version.note_coordinator(init_producer_id_version=version)
         except UnsupportedVersionError as error:
             transactions.flow.answered(request, error, now)
             return
@@ -235,7 +236,12 @@ class Sender:
 
         request.is_sent = True
         self._nodes.send(
-            node.id, request.body, now=now, done=done, timeout_ms=self._config.request_timeout_ms
+            node.id,
+            request.body,
+            now=now,
+            done=done,
+            timeout_ms=self._config.request_timeout_ms,
+            version_max=request.version_max,
         )
 
     def _abort_batches(self, transactions: TransactionManager) -> None:
@@ -320,6 +326,7 @@ class Sender:
             timeout_ms=self._config.request_timeout_ms,
             topic_data=_by_topic(batches),
         )
+        is_v2 = self._transactions is not None and self._transactions.flow.version.is_v2
         self._metrics.sent(batches.values())
         self._nodes.send(
             node_id,
@@ -328,6 +335,7 @@ class Sender:
             done=partial(self._outcomes.answered, SentBatches(node_id, batches, now)),
             timeout_ms=self._config.request_timeout_ms,
             has_answer=is_answered,
+            version_max=None if is_v2 else BEFORE_KIP_890[ApiKey.PRODUCE],
         )
 
 

@@ -11,7 +11,7 @@ outcome.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
@@ -26,6 +26,7 @@ from tailrace.client.producer.identity.pending_requests import RequestQueue
 from tailrace.client.producer.identity.requests import (
     GROUP_MEMBER_SINCE,
     PERHAPS_COMMITTED,
+    EpochAfterCommit,
     PendingOperation,
     Priority,
     TransactionRequest,
@@ -38,6 +39,7 @@ from tailrace.client.producer.identity.requests import (
 )
 from tailrace.client.producer.identity.sequences import NO_PRODUCER, ProducerIdAndEpoch, Sequences
 from tailrace.client.producer.identity.state import REACHED_FROM, State, misplaced
+from tailrace.client.producer.identity.version import EPOCH_BUMP_SINCE, TransactionVersion
 from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -57,9 +59,6 @@ ADD_PARTITIONS_PAUSE_S: Final = 0.02
 """Longest pause before the first AddPartitionsToTxn is retried while the coordinator completes the
 previous transaction (Kafka does the same, KAFKA-5482)."""
 
-EPOCH_BUMP_SINCE: Final = 3
-"""First version of InitProducerId that takes an id and epoch and returns the next (KIP-360)."""
-
 _TIMEOUT_MS_MAX = 2**31 - 1
 
 
@@ -67,8 +66,14 @@ class TransactionFlow:
     """The state, the requests, and the partitions in the transaction."""
 
     def __init__(
-        self, *, transactional_id: str | None, transaction_timeout_ms: int, backoff: Backoff
+        self,
+        *,
+        transactional_id: str | None,
+        transaction_timeout_ms: int,
+        backoff: Backoff,
+        feature_level: Callable[[str], int],
     ) -> None:
+        """`feature_level` returns the cluster's level of a feature."""
         self.transactional_id = transactional_id
         self._id = transactional_id or ""
         self._timeout_ms = transaction_timeout_ms if transactional_id else _TIMEOUT_MS_MAX
@@ -83,8 +88,9 @@ class TransactionFlow:
         """Partitions for which AddPartitionsToTxn is waiting or in flight."""
         self.added: set[TopicPartition] = set()
         """Partitions that are in the transaction."""
-        self.can_bump = False
-        """Whether the coordinator gives a new epoch after an abort (KIP-360)."""
+        self.version = TransactionVersion(
+            feature_level, is_transactional=transactional_id is not None
+        )
         self.needs_bump = False
         """Whether the sequence numbers need a new epoch to continue."""
         self.init_failures = 0
@@ -113,9 +119,13 @@ class TransactionFlow:
                 self._ended(request.pending)
         return self.queue.take(now)
 
-    def note_coordinator(self, *, init_producer_id_version: int) -> None:
-        """Note the highest InitProducerId version of the connected transaction coordinator."""
-        self.can_bump = init_producer_id_version >= EPOCH_BUMP_SINCE
+    def note_partition(self, partition: TopicPartition) -> None:
+        """Add the partition of an appended record to the transaction."""
+        if self.version.is_v2:
+            self.added.add(partition)
+            self._is_started = True
+        elif not (partition in self.added or partition in self.adding):
+            self.new.add(partition)
 
     def answered(
         self, request: TransactionRequest, answer: Message | Exception, now: float
@@ -168,7 +178,7 @@ class TransactionFlow:
         *,
         now: float,
     ) -> None:
-        can_abort = verdict is not Verdict.ABORT_AND_BUMP or self.can_bump
+        can_abort = verdict is not Verdict.ABORT_AND_BUMP or self.version.can_go_on
         is_end_of_abort = request.key is ApiKey.END_TXN and self.state is State.ABORTING
         is_fatal = verdict is Verdict.FATAL or not can_abort or is_end_of_abort
         error = error_of(request.key, verdict, codes, is_fatal=is_fatal)
@@ -179,7 +189,7 @@ class TransactionFlow:
             self._retry(request, now, is_relocated=False)
             return
         if verdict is Verdict.ABORT_AND_BUMP:
-            self.needs_bump = True
+            self.needs_bump |= self.version.asks_for_epochs
         if request.key is ApiKey.INIT_PRODUCER_ID:
             self.init_failures += 1
         request.pending.finish(error)
@@ -236,6 +246,7 @@ class TransactionFlow:
             self.sequences.clear()
         self.sequences.become(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
         self.init_failures = 0
+        self.version.settle()
         self.move(State.READY)
         pending.finish()
 
@@ -268,8 +279,11 @@ class TransactionFlow:
     def ask_for_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> PendingOperation:
-        """Queue AddOffsetsToTxn for a group; TxnOffsetCommit with the offsets follows it."""
+        """Queue TxnOffsetCommit with the offsets; before KIP-890, AddOffsetsToTxn precedes it."""
         pending = PendingOperation()
+        if self.version.is_v2:
+            self._offsets_added(offsets, group, pending)
+            return pending
         self.queue.add(
             TransactionRequest(
                 key=ApiKey.ADD_OFFSETS_TO_TXN,
@@ -315,6 +329,7 @@ class TransactionFlow:
                 group_id=group.group_id,
                 first_version=GROUP_MEMBER_SINCE if group.names_member else 0,
                 pending=pending,
+                version_max=self.version.highest(ApiKey.TXN_OFFSET_COMMIT),
                 make=lambda: offset_commit(self._id, self.sequences.producer, offsets, group=group),
                 accept=committed,
             )
@@ -345,21 +360,30 @@ class TransactionFlow:
                     producer_epoch=self.sequences.producer.epoch,
                     committed=is_commit,
                 ),
-                accept=lambda _: self._ended(pending),
+                version_max=self.version.highest(ApiKey.END_TXN),
+                accept=lambda answer: self._ended(pending, answer),
                 is_commit=is_commit,
             )
         )
 
-    def _ended(self, pending: PendingOperation) -> None:
+    def _ended(self, pending: PendingOperation, answer: EndTxnResponse | None = None) -> None:
         """Note that the transaction has ended, or that it was empty and needs no EndTxn."""
+        # Since v5 a broker gives the id and epoch of the next transaction.
+        if answer is not None and answer.producer_id >= 0 and answer.producer_epoch >= 0:
+            self.sequences.clear()
+            self.sequences.become(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
         needs_bump, self.needs_bump = self.needs_bump, False
+        if self.version.settle() and self.version.gives_epochs:
+            # Late records of this transaction would else be taken for those of the next.
+            needs_bump = True
         self._is_started = False
         self.new.clear()
         self.adding.clear()
         self.added.clear()
         if needs_bump:
+            is_commit = self.state is State.COMMITTING
             self.move(State.INITIALIZING)
-            self.ask_for_id(pending, is_bump=True)
+            self.ask_for_id(EpochAfterCommit(pending) if is_commit else pending, is_bump=True)
         else:
             self.move(State.READY)
             pending.finish()
@@ -393,8 +417,8 @@ class TransactionFlow:
     def lose_track(self) -> None:
         """Handle a batch of unknown outcome: its partition needs a new epoch, or all fails."""
         message = "a batch was sent and never acknowledged, so sequence numbers need a new epoch"
-        if self.can_bump:
-            self.needs_bump = True
+        if self.version.can_go_on:
+            self.needs_bump |= self.version.asks_for_epochs
             self.to_abortable(TransactionAbortableError(f"{message}: abort the transaction"))
         else:
             self.fail(

@@ -5,10 +5,9 @@ bumped locally. With one, its operations are those of Kafka's producer, and each
 `PendingOperation`. If a caller gave up waiting for an operation, the same call returns the same
 one.
 
-These are Kafka's classic transactions (KIP-98, KIP-360, KIP-447): a partition is added before its
-first batch is sent, and each commit and abort is an EndTxn. The flow of KIP-890, in which brokers
-add partitions and every transaction has its own epoch, needs Produce 12, TxnOffsetCommit 5 and
-EndTxn 5, which this client does not speak; brokers of Kafka 4 support both flows.
+Where a cluster uses `transaction.version` 2, brokers add partitions, and every transaction has its
+own epoch (KIP-890, version 2). Elsewhere a partition is added before its first batch is sent
+(KIP-98, KIP-360, KIP-447). Which of them it is may change from one transaction to the next.
 
 Not here: the order of requests and the effect of answers (`flow`), sequence numbers of batches
 (`sequences`), which call is allowed now (`operations`), threads and sockets.
@@ -17,7 +16,7 @@ Invariant: a batch is sent only for a partition that was added to the transactio
 sent after a fatal error.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
@@ -42,8 +41,14 @@ class TransactionManager:
     """The id and epoch, the sequence numbers and the transaction of one producer."""
 
     def __init__(
-        self, *, transactional_id: str | None, transaction_timeout_ms: int, backoff: Backoff
+        self,
+        *,
+        transactional_id: str | None,
+        transaction_timeout_ms: int,
+        backoff: Backoff,
+        feature_level: Callable[[str], int],
     ) -> None:
+        """`feature_level` returns the cluster's level of a feature."""
         self.is_transactional = transactional_id is not None
         """Whether the producer has a transactional id."""
         self._backoff = backoff
@@ -51,6 +56,7 @@ class TransactionManager:
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
             backoff=backoff,
+            feature_level=feature_level,
         )
         """The requests, and what their answers change."""
         self.sequences = self.flow.sequences
@@ -166,9 +172,8 @@ class TransactionManager:
 
     def note_append(self, partition: TopicPartition) -> None:
         """Add the partition of an appended record to the transaction."""
-        flow = self.flow
-        if self.is_transactional and not (partition in flow.added or partition in flow.adding):
-            flow.new.add(partition)
+        if self.is_transactional:
+            self.flow.note_partition(partition)
 
     def record_refused(self, error: Exception) -> None:
         """Fail an open transaction, because a record of it was refused."""
@@ -196,7 +201,7 @@ class TransactionManager:
         if code in FATAL_IN_PRODUCE and self.state is not State.FATAL_ERROR:
             flow.fail(error)
         elif self.is_transactional and not is_told:
-            flow.needs_bump |= flow.can_bump and not self.is_completing
+            flow.needs_bump |= flow.version.asks_for_epochs and not self.is_completing
             flow.to_abortable(error)
         self.sequences.failed(batch, was_refused=was_refused)
         if code == ErrorCode.UNKNOWN_PRODUCER_ID:

@@ -7,6 +7,9 @@
     EndTxn               commit or abort
     FindCoordinator      which broker takes the others
 
+In transactions of version 2 (KIP-890) brokers add partitions and groups themselves, and the answer
+to EndTxn has the id and epoch of the next transaction.
+
 Not here: when each is sent (`flow`).
 """
 
@@ -84,6 +87,19 @@ class PendingOperation:
             raise self.error
 
 
+class EpochAfterCommit(PendingOperation):
+    """A new epoch that is asked for after a commit, which ends with it and not by its error."""
+
+    def __init__(self, commit: PendingOperation) -> None:
+        super().__init__()
+        self._commit = commit
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Set the outcome of both."""
+        super().finish(error)
+        self._commit.finish()
+
+
 class Priority(IntEnum):
     """The order of waiting requests; the lowest is sent first."""
 
@@ -110,6 +126,8 @@ class TransactionRequest:
     """The coordinator; set when the request is taken from the queue."""
     first_version: int = 0
     """The lowest version that has the needed fields."""
+    version_max: int | None = None
+    """The highest version that this request may have, if the API has later ones."""
     accept: Callable[[Any], None]
     """Called with an answer that has no error."""
     failures: int = 0

@@ -1,8 +1,8 @@
 """`State`: the states of an idempotent producer, and the allowed changes between them.
 
-    UNINITIALIZED ─ INITIALIZING ─ READY ─ IN_TRANSACTION ─┬─ COMMITTING ── READY
-          ▲                                    │           └─ ABORTING ──── READY, or INITIALIZING
-          └─────────────────────────── ABORTABLE_ERROR ────────┘            for a new epoch
+    UNINITIALIZED ─ INITIALIZING ─ READY ─ IN_TRANSACTION ─┬─ COMMITTING ── READY, or INITIALIZING
+          ▲                                    │           └─ ABORTING ──── for a new epoch
+          └─────────────────────────── ABORTABLE_ERROR ────────┘
                                          FATAL_ERROR: from anywhere, and only `close` is left
 
 Without a transactional id it goes to READY by itself and stays there.
@@ -30,7 +30,7 @@ class State(Enum):
 
 REACHED_FROM: dict[State, frozenset[State]] = {
     State.UNINITIALIZED: frozenset({State.READY, State.ABORTABLE_ERROR}),
-    State.INITIALIZING: frozenset({State.UNINITIALIZED, State.ABORTING}),
+    State.INITIALIZING: frozenset({State.UNINITIALIZED, State.COMMITTING, State.ABORTING}),
     State.READY: frozenset({State.INITIALIZING, State.COMMITTING, State.ABORTING}),
     State.IN_TRANSACTION: frozenset({State.READY}),
     State.COMMITTING: frozenset({State.IN_TRANSACTION}),
