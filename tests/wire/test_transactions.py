@@ -315,6 +315,24 @@ def transform(
         turn += 1
 
 
+def test_transactions_that_follow_at_once_wait_for_the_markers_before(address: str) -> None:
+    """Records and offsets of the next one come while those of the last are being completed."""
+    create(address, "rapid")
+    place = TopicPartition("rapid", 0)
+    with Producer(bootstrap_servers=address, transactional_id="rapid", linger_ms=0) as producer:
+        receipts = []
+        for number in range(60):
+            with producer.transaction():
+                receipts.append(producer.send("rapid", b"%d" % number, partition=0))
+                producer.send_offsets_to_transaction({place: number}, "rapid")
+        offsets = [each.offset for each in receipts]
+    assert offsets == sorted(set(offsets))
+    consumer = consumer_of(address, "rapid")
+    [found] = consumer.committed([confluent_kafka.TopicPartition("rapid", 0)], TIMEOUT_S)
+    consumer.close()
+    assert found.offset == 59
+
+
 def test_our_producer_commits_offsets_of_a_group(address: str) -> None:
     """A consumer of the group goes on behind them; those of an aborted transaction do not count."""
     create(address, "offsets")

@@ -8,8 +8,9 @@ v11                 likewise, or TRANSACTION_ABORTABLE
 from v12 on         it is added to the transaction now (KIP-890)
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from struct import Struct
 
 from tailrace.coordinator.machine import TransactionalProducer
@@ -59,6 +60,7 @@ async def admit(services: Services, request: ProduceRequest, version: int) -> Ad
     slices = Slices()
     producer: TransactionalProducer | None = None
     guards: dict[TopicPartition, VerificationGuard] = {}
+    begun: dict[TopicPartition, Callable[[], VerificationGuard | None]] = {}
     for name, records in _transactional(services, request):
         await slices.turn()
         producer_id, epoch, sequence = _PRODUCER.unpack_from(records, layout.PRODUCER_ID_POSITION)
@@ -68,16 +70,17 @@ async def admit(services: Services, request: ProduceRequest, version: int) -> Ad
                 "the request has transactional records of several producers",
             )
         producer = TransactionalProducer(producer_id, epoch)
-        partition = services.replicas.get(name)
-        if producer_id < 0 or partition is None or not services.transaction_settings.is_verifying:
+        if producer_id < 0 or not services.transaction_settings.is_verifying:
             continue
-        guard = partition.log.producers.begin_verification(
-            producer_id,
-            epoch=epoch,
+        begun[name] = partial(
+            _begin,
+            services,
+            name,
+            producer,
             sequence=sequence,
-            now_ms=services.clock.now_ms(),
             begins_at_zero=version >= ADDS_SINCE,
         )
+        guard = begun[name]()
         if guard is not None:
             guards[name] = guard
     if producer is None or not guards:
@@ -89,12 +92,40 @@ async def admit(services: Services, request: ProduceRequest, version: int) -> Ad
         partitions=frozenset(guards),
         client_version=EPOCH_PER_TRANSACTION if is_adding else CLASSIC,
     )
-    errors = await ask_coordinator(services, asked, is_adding=is_adding)
+
+    def begin_again() -> None:
+        for name in asked.partitions:
+            guard = begun[name]()
+            if guard is not None:
+                guards[name] = guard
+
+    errors = await ask_coordinator(services, asked, is_adding=is_adding, begin_again=begin_again)
     refusals = {name: _refusal(error, version) for name, error in errors.items() if error}
     return Admission(refusals, guards)
 
 
 _PRODUCER = Struct(">qhi")
+
+
+def _begin(
+    services: Services,
+    name: TopicPartition,
+    producer: TransactionalProducer,
+    *,
+    sequence: int,
+    begins_at_zero: bool,
+) -> VerificationGuard | None:
+    """The guard for the producer's first batch in a partition; None if it needs none."""
+    partition = services.replicas.get(name)
+    if partition is None:
+        return None
+    return partition.log.producers.begin_verification(
+        producer.producer_id,
+        epoch=producer.producer_epoch,
+        sequence=sequence,
+        now_ms=services.clock.now_ms(),
+        begins_at_zero=begins_at_zero,
+    )
 
 
 def _transactional(

@@ -1,6 +1,7 @@
 """Functions for all handlers of transactions: they find the coordinator, and ask it."""
 
 import asyncio
+from collections.abc import Callable
 
 from tailrace.coordinator.errors import CoordinatorLoadInProgressError
 from tailrace.coordinator.transactions.coordinator import TransactionCoordinator
@@ -26,12 +27,17 @@ def coordinator_of(services: Services) -> TransactionCoordinator:
 
 
 async def ask_coordinator(
-    services: Services, request: AddPartitions, *, is_adding: bool
+    services: Services,
+    request: AddPartitions,
+    *,
+    is_adding: bool,
+    begin_again: Callable[[], None],
 ) -> dict[TopicPartition, ErrorCode]:
     """Whether partitions are in a transaction: NONE, or an error, for each.
 
     With `is_adding` they are added to it, all or none (KIP-890). While the markers of the
-    transaction before are written, that is tried again for a short time.
+    transaction before are written, that is tried again for a short time. `begin_again` is called
+    before each further try: such a marker takes the guard of a verification that has begun.
     """
     coordinator, settings = coordinator_of(services), services.transaction_settings
     if not is_adding:
@@ -44,6 +50,7 @@ async def ask_coordinator(
         if error is not ErrorCode.CONCURRENT_TRANSACTIONS or loop.time() + pause_s > deadline:
             return dict.fromkeys(request.partitions, error)
         await asyncio.sleep(pause_s)
+        begin_again()
 
 
 def error_of_verification(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:

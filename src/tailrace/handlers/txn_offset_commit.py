@@ -9,6 +9,9 @@ Version notes: below v2 a coordinator that loads is COORDINATOR_NOT_AVAILABLE; v
     INVALID_TXN_STATE, in v4 TRANSACTION_ABORTABLE; in v5 the group is added to it (KIP-890).
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from tailrace.coordinator.errors import CoordinatorNotAvailableError
 from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
 from tailrace.coordinator.machine import TransactionalProducer
@@ -105,9 +108,17 @@ async def _commit(
         return ErrorCode.INVALID_GROUP_ID
     try:
         shard = services.groups.shard_of(request.group_id)
-        guard = shard.begin_verification(producer, begins_at_zero=version >= ADDS_SINCE)
+        begin = partial(shard.begin_verification, producer, begins_at_zero=version >= ADDS_SINCE)
+        guard = begin()
         if guard is not None and services.transaction_settings.is_verifying:
-            error = await _verified(services, request, producer, version=version)
+
+            def begin_again() -> None:
+                nonlocal guard
+                guard = begin()
+
+            error = await _verified(
+                services, request, producer, version=version, begin_again=begin_again
+            )
             if error is not ErrorCode.NONE:
                 return error
         return await shard.run(
@@ -123,6 +134,7 @@ async def _verified(
     producer: TransactionalProducer,
     *,
     version: int,
+    begin_again: Callable[[], None],
 ) -> ErrorCode:
     """Whether the group is in the transaction; in v5 it is added."""
     is_adding = version >= ADDS_SINCE
@@ -134,7 +146,7 @@ async def _verified(
         partitions=frozenset({partition}),
         client_version=EPOCH_PER_TRANSACTION if is_adding else CLASSIC,
     )
-    errors = await ask_coordinator(services, asked, is_adding=is_adding)
+    errors = await ask_coordinator(services, asked, is_adding=is_adding, begin_again=begin_again)
     error = error_of_verification(errors[partition], knows_abortable=version >= ABORTABLE_SINCE)
     if error is ErrorCode.CONCURRENT_TRANSACTIONS and not is_adding:
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
