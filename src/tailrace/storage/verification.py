@@ -11,8 +11,9 @@ coordinator whether the partition belongs to it:
     append(guard=...)       ->      guard matches the entry: appended, entry removed
 
 A marker that arrives while the broker asks the coordinator removes the entry, so the guard of the
-batch matches no entry. The client's next try gets a new guard. The guard is an object and not a
-flag, because the answer for an earlier transaction must not admit a later one.
+batch matches no entry. The next try gets a new guard, the client's as well as the broker's own. The
+guard is an object and not a flag, because the answer for an earlier transaction must not admit a
+later one.
 
 The entry also has the lowest sequence that is being verified. A producer without state may begin at
 any sequence, and a batch that is verified first must not overtake an earlier one.
