@@ -298,8 +298,7 @@ def test_a_finished_receipt_calls_only_the_callback_that_is_added(
     with Producer(bootstrap_servers=cluster.bootstrap) as producer:
         # The own thread is busy with the first callback when the second batch ends.
         busy = threading.Event()
-        producer.send("t", b"1", on_delivery=keep_busy)
-        producer.flush(TIMEOUT_S)
+        producer.send("t", b"1", on_delivery=keep_busy).result(TIMEOUT_S)
         assert busy.wait(TIMEOUT_S)
         receipt = producer.send("t", b"2", on_delivery=lambda *_: hear("before"))
         receipt.result(TIMEOUT_S)
