@@ -131,6 +131,20 @@ def test_a_flush_returns_after_the_callbacks(cluster: ScriptedCluster) -> None:
             assert told == [*range(5)] * (round_ + 1)
 
 
+def test_a_close_returns_after_the_callbacks(cluster: ScriptedCluster) -> None:
+    """All of them have run when the `with` block is over, the slow ones too."""
+    told: list[int] = []
+
+    def tell(number: int) -> None:
+        threading.Event().wait(0.001)
+        told.append(number)
+
+    with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+        for number in range(20):
+            producer.send("t", b"x", on_delivery=lambda *_, n=number: tell(n))
+    assert told == [*range(20)]
+
+
 def test_a_flush_in_time_is_over_although_a_callback_hangs(cluster: ScriptedCluster) -> None:
     """The flush fails after its timeout, with another reason than records on their way."""
     go_on = threading.Event()
@@ -157,5 +171,7 @@ def test_an_awaited_flush_returns_after_the_callbacks() -> None:
                     producer.send("t", b"x", on_delivery=lambda *_, n=number: told.append(n))
                 await producer.flush()
                 assert told == [*range(5)] * (round_ + 1)
+            producer.send("t", b"x", on_delivery=lambda *_: told.append(-1))
+        assert told[-1] == -1
 
     play(main)

@@ -132,16 +132,16 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
                     # Queued records may be for the same partition, and were sent before these rows.
                     await lines.served(topic)
                     self._check_open()
-                    batch = engine.append_slice(topic, columns, now=driver.loop.time())
-                    if batch is None:
+                    outcome = engine.append_slice(topic, columns, now=driver.loop.time())
+                    if outcome is None:
                         size = engine.accumulator.supply.memory_for_slice(columns)
                         granted = await waits.wait_for_memory(size, waits.max_block())
                         with engine.pool.returning(granted):
-                            batch = engine.append_slice(
+                            outcome = engine.append_slice(
                                 topic, columns, now=driver.loop.time(), granted=granted
                             )
-                        assert batch is not None, "memory was granted for this batch"
-                    summary.add(batch, columns)
+                        assert outcome is not None, "memory was granted for this batch"
+                    summary.add(outcome, columns)
                     driver.move()
                     summary.settle()
                     summary.tell()

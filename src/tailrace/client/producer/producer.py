@@ -152,16 +152,16 @@ class Producer(BaseProducer, ThreadTransactionCalls):
                 for columns in plan.slices:
                     with engine.lock:
                         engine.check_open()
-                        batch = self._append_slice(topic, columns)
-                        if batch is None:
+                        outcome = self._append_slice(topic, columns)
+                        if outcome is None:
                             granted = self._wait_for_memory(
                                 engine.accumulator.supply.memory_for_slice(columns),
                                 _max_block(engine),
                             )
                             with engine.pool.returning(granted):
-                                batch = self._append_slice(topic, columns, granted)
-                            assert batch is not None, "memory was granted for this batch"
-                        summary.add(batch, columns)
+                                outcome = self._append_slice(topic, columns, granted)
+                            assert outcome is not None, "memory was granted for this batch"
+                        summary.add(outcome, columns)
                         driver.move()
                         summary.settle()
                     summary.tell()

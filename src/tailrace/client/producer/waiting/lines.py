@@ -46,11 +46,11 @@ class QueuedRecord(DeliveryOutcome):
     """The outcome of a record that is in line first, and in a batch later."""
 
     __slots__ = (
-        "batch",
         "deadline",
         "index",
         "is_aside",
         "is_counted",
+        "joined",
         "leave",
         "prepared",
         "request",
@@ -84,7 +84,8 @@ class QueuedRecord(DeliveryOutcome):
         self.deadline = deadline
         """The loop's time at which it fails if it is still in line."""
         self.wall_s = wall_s
-        self.batch: BatchOutcome | None = None
+        self.joined: BatchOutcome | None = None
+        """The outcome of its batch, once it is in one."""
         self.index = 0
 
     def add_watcher(self, wake: Callable[[], None]) -> None:
@@ -100,11 +101,11 @@ class QueuedRecord(DeliveryOutcome):
 
     def place_of(self, index: int) -> RecordMetadata:
         """The record's partition, offset and timestamp, as far as known."""
-        return super().place_of(index) if self.batch is None else self.batch.place_of(self.index)
+        return super().place_of(index) if self.joined is None else self.joined.place_of(self.index)
 
     def error_of(self, index: int) -> Exception | None:
         """Return the record's error, or None."""
-        return super().error_of(index) if self.batch is None else self.batch.error_of(self.index)
+        return super().error_of(index) if self.joined is None else self.joined.error_of(self.index)
 
 
 class Lines:
@@ -262,8 +263,8 @@ class Lines:
 
     def _awaited(self, queued: QueuedRecord) -> None:
         """Handle the `leave` calls of a record: it is awaited now, or not any more."""
-        if queued.batch is not None:
-            self._engine.hurry(queued.batch)
+        if queued.joined is not None:
+            self._engine.hurry(queued.joined)
             return
         self._discount(queued)
         if not queued.watchers:
@@ -361,20 +362,20 @@ class Lines:
             if granted:
                 self._engine.pool.deallocate(granted)
 
-    def _join(self, queued: QueuedRecord, batch: BatchOutcome, index: int) -> None:
+    def _join(self, queued: QueuedRecord, outcome: BatchOutcome, index: int) -> None:
         """Note that the record is in a batch now and shares its outcome."""
         self._discount(queued)
         queued.prepared = None
-        queued.batch, queued.index, queued.partition = batch, index, batch.partition
-        batch.is_forgotten |= queued.is_forgotten
+        queued.joined, queued.index, queued.partition = outcome, index, outcome.partition
+        outcome.is_forgotten |= queued.is_forgotten
 
         def finish() -> None:
             ended = queued.finish()
             self._engine.sender.calls += (each.run_callbacks for each in ended if each.callbacks)
 
-        batch.add_watcher(finish)
+        outcome.add_watcher(finish)
         if queued.watchers:
-            self._engine.hurry(batch)
+            self._engine.hurry(outcome)
         # Needed even if there is nothing to send: `served` may wait for this record.
         self._driver.stirred()
 
