@@ -12,8 +12,8 @@ from tailrace.client.producer.waiting.topic_wait import TopicWait, listed_in
 
 if TYPE_CHECKING:
     from tailrace.client.producer.engine import Engine
-    from tailrace.client.producer.waiting.lines import QueuedRecord
     from tailrace.client.producer.waiting.loop_driver import LoopDriver
+    from tailrace.client.producer.waiting.queued_record import QueuedRecord
 
 
 class LoopWaits:
