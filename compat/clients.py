@@ -295,6 +295,8 @@ def _producer(
     }
     if transactional_id is not None:
         settings["transactional.id"] = transactional_id
+        # An open one must not be aborted between what is read of it and a kill.
+        settings["transaction.timeout.ms"] = 600_000
     return Producer(settings)
 
 
