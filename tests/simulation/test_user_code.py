@@ -122,6 +122,33 @@ def test_an_event_loop_goes_on(
     play(main)
 
 
+@given(kind=st.sampled_from(KINDS), at=st.integers(1, 80), parts=any_of(PARTS))
+def test_rows_of_send_many_are_counted_once(
+    kind: type[BaseException], at: int, parts: frozenset[str]
+) -> None:
+    """Whatever a row's code raises, each row is written, an error or unsent, and the next goes."""
+    fuse = Fuse(kind, at)
+    code = Code(fuse)
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(batch_size=200, **code.parts(parts)) as producer:
+            try:
+                summary = await producer.send_many("t", code.rows(20))
+            except (kind, RuntimeError) as error:
+                summary = cast("Any", error).summary
+            await producer.flush(60)
+            summary.settle()
+            assert summary.pending_count == 0
+            written = sum(len(led.log.records) for led in stage.cluster.partitions.values())
+            assert summary.acknowledged_count == written
+            assert written + len(summary.errors) + summary.unsent_count == summary.row_count
+            fuse.calls_left = 0
+            await producer.send("t")
+            check_empty(producer)
+
+    play(main)
+
+
 async def ended(receipt: Receipt) -> None:
     """Wait for a receipt, whatever it says."""
     with suppress(Exception):

@@ -29,7 +29,7 @@ from tailrace.client.producer.intake.plugins import Plugins
 from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.client.producer.intake.serializers import Serializer
 from tailrace.client.producer.loading import is_worth_waiting
-from tailrace.client.producer.many import SendSummary, check_columns
+from tailrace.client.producer.many import SendSummary
 from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import Partitioner
 from tailrace.client.producer.waiting.lines import Lines
@@ -111,23 +111,21 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
         self, topic: str, rows: object, *, progress: Callable[[int], object] | None = None
     ) -> SendSummary:
         """Send many rows and wait until each has its outcome; see `Producer.send_many`."""
-        from tailrace.client.producer.intake.columns import chunks_of
-        from tailrace.client.producer.row_plans import plan_rows
+        from tailrace.client.producer.row_plans import plan_rows, rows_of
 
         engine, driver, lines, waits = self._engine, self._driver, self._lines, self._waits
-        check_columns(engine.plugins)
         topic = plain_topic(topic)
         engine.preparation.check_name(topic)
         summary = SendSummary(topic, progress)
         with summary.accounting():
-            for chunk in chunks_of(rows):
+            for chunk in rows_of(engine, topic, rows):
                 self._check_open()
                 await waits.wait_for_topic(ProducerRecord(topic), waits.max_block())
                 summary.row_count += chunk.row_count
                 if is_worth_waiting(summary.row_count):
                     await asyncio.to_thread(kernels.load, *ENCODING)
                 plan = plan_rows(engine, topic, chunk)
-                summary.refuse(plan.refused)
+                self._refuse_rows(summary, plan.refused)
                 for columns in plan.slices:
                     # Queued records may be for the same partition, and were sent before these rows.
                     await lines.served(topic)
@@ -141,6 +139,7 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
                                 topic, columns, now=driver.loop.time(), granted=granted
                             )
                         assert outcome is not None, "memory was granted for this batch"
+                    self._rows_placed(outcome, columns)
                     summary.add(outcome, columns)
                     driver.move()
                     summary.settle()

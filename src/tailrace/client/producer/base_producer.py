@@ -10,7 +10,7 @@ partitioner of the user.
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 
 from tailrace.client.producer.delivery.metrics import ProducerStatistics
 from tailrace.client.producer.engine import Engine
@@ -22,7 +22,8 @@ from tailrace.client.producer.intake.encoding import (
     encode_plain_headers,
 )
 from tailrace.client.producer.intake.record import Header, ProducerRecord
-from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
+from tailrace.client.producer.many import SendSummary
+from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import (
     DEFAULT_RULE,
     KEY_RULES,
@@ -32,6 +33,10 @@ from tailrace.client.producer.partitioners import (
 from tailrace.client.producer.receipts import Receipt
 from tailrace.config.settings import INT64_MAX
 from tailrace.kernels.encoding import choose_partition
+
+if TYPE_CHECKING:
+    from tailrace.client.producer.intake.columns import RefusedRow
+    from tailrace.client.producer.intake.slices import ColumnSlice
 
 log = logging.getLogger(__name__)
 
@@ -355,6 +360,22 @@ class BaseProducer:
             outcome.add_callback(index, interceptors.on_acknowledgement)
         if on_delivery is not None:
             outcome.add_callback(index, on_delivery)
+
+    def _rows_placed(self, outcome: BatchOutcome, rows: "ColumnSlice") -> None:
+        """Have the interceptors told of the outcome of rows; under the lock."""
+        interceptors = self._engine.interceptors
+        if interceptors:
+            outcome.explicit = dict(enumerate(rows.timestamps().tolist()))
+            for index in range(rows.record_count):
+                outcome.add_callback(index, interceptors.on_acknowledgement)
+
+    def _refuse_rows(self, summary: SendSummary, rows: "Sequence[RefusedRow]") -> None:
+        """Note rows that cannot be sent; an open transaction has failed then, as by `send`."""
+        for row, error in rows:
+            named = type(error)(f"row {row}: {error}")
+            named.__cause__ = error.__cause__
+            summary.errors[row] = named
+            self._engine.refuse(ProducerRecord(summary.topic), named)
 
     def held(self) -> int:
         """The number of records that are not acknowledged yet."""

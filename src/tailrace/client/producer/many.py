@@ -10,26 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from tailrace.client.producer.errors import RejectedRecordError
-
 if TYPE_CHECKING:
-    from tailrace.client.producer.intake.plugins import Plugins
-    from tailrace.client.producer.intake.slices import ColumnSlice, RefusedRow
+    from tailrace.client.producer.intake.slices import ColumnSlice
     from tailrace.client.producer.outcome import BatchOutcome
-
-
-def check_columns(plugins: "Plugins") -> None:
-    """Raise TypeError if the producer has user code that must be called for each record."""
-    if (
-        plugins.interceptors
-        or plugins.partitioner
-        or plugins.key_serializer
-        or plugins.value_serializer
-    ):
-        raise TypeError(
-            "send_many sends columns as they are, so it does not work with serializers, "
-            "interceptors or a custom partitioner; use send for each record"
-        )
 
 
 class SendSummary:
@@ -61,11 +44,6 @@ class SendSummary:
             error = self.errors[first]
             error.add_note(f"row {first}, the first of {len(self.errors)} that were not written")
             raise error
-
-    def refuse(self, rows: "list[RefusedRow]") -> None:
-        """Count rows that cannot be sent as errors."""
-        for each in rows:
-            self.errors[each.row] = RejectedRecordError(f"row {each.row}: {each.rule}")
 
     def add(self, outcome: "BatchOutcome", rows: "ColumnSlice") -> None:
         """Add the rows of a batch that is being sent."""

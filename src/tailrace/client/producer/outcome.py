@@ -9,10 +9,12 @@ Invariant: `is_done` is set last, so a thread that reads it as True sees the com
 from array import array
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from tailrace.client.producer.user_code import call_each, call_user_code
-from tailrace.model import TopicPartition
+from tailrace.model import NO_TIMESTAMP, TopicPartition
+
+T = TypeVar("T")
 
 
 class RecordMetadata(NamedTuple):
@@ -201,6 +203,8 @@ class BatchOutcome(DeliveryOutcome):
         for count in counts:
             outcome = BatchOutcome(self.partition, self.waiting, whole=self)
             outcome.is_forgotten = self.is_forgotten
+            outcome.times = self.times[start : start + count]
+            outcome.explicit = run_of(self.explicit, start, start + count)
             parts.append(Part(start, count, outcome))
             start += count
         self.parts = parts
@@ -237,9 +241,10 @@ class BatchOutcome(DeliveryOutcome):
             return part.outcome.place_of(index - part.start)
         offset = self.base_offset + index if self.base_offset >= 0 else -1
         timestamp = self.log_append_time
+        if timestamp < 0:
+            timestamp = (self.explicit or {}).get(index, NO_TIMESTAMP)
         if timestamp < 0 and index < len(self.times):
-            explicit = self.explicit or {}
-            timestamp = explicit.get(index, int(self.times[index] * 1000))
+            timestamp = int(self.times[index] * 1000)
         return RecordMetadata(*self.partition, offset, timestamp)
 
     def error_of(self, index: int) -> Exception | None:
@@ -252,7 +257,8 @@ class BatchOutcome(DeliveryOutcome):
     def _calls(
         self, callbacks: Sequence[tuple[int, DeliveryCallback]]
     ) -> Iterator[tuple[DeliveryCallback, RecordMetadata, Exception | None]]:
-        if self.parts or self.failure is not None or self.errors or self.explicit:
+        has_errors = self.failure is not None or self.errors
+        if self.parts or has_errors or self.explicit or not len(self.times):
             yield from super()._calls(callbacks)
             return
         make, (topic, partition) = RecordMetadata, self.partition
@@ -261,3 +267,10 @@ class BatchOutcome(DeliveryOutcome):
             offset = base + index if base >= 0 else -1
             timestamp = int(times[index] * 1000) if written < 0 else written
             yield callback, make(topic, partition, offset, timestamp), None
+
+
+def run_of(sparse: Mapping[int, T] | None, start: int, stop: int) -> Mapping[int, T] | None:
+    """The items from index `start` to before `stop`, which then count from 0; None for none."""
+    if sparse is None:
+        return None
+    return {index - start: each for index, each in sparse.items() if start <= index < stop} or None

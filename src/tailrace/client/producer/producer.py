@@ -32,7 +32,7 @@ from tailrace.client.producer.intake.plugins import Plugins
 from tailrace.client.producer.intake.record import Prepared, ProducerRecord
 from tailrace.client.producer.intake.serializers import Serializer
 from tailrace.client.producer.loading import is_worth_waiting
-from tailrace.client.producer.many import SendSummary, check_columns
+from tailrace.client.producer.many import SendSummary
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import Partitioner
 from tailrace.client.producer.waiting.driver import ThreadDriver, check_not_interrupted
@@ -116,8 +116,10 @@ class Producer(BaseProducer, ThreadTransactionCalls):
         `rows` is a pyarrow Table, RecordBatch or reader, a data frame that offers Arrow, a mapping
         of columns, or an iterable of values, of (key, value) pairs or of named tuples;
         `tailrace.client.producer.intake.columns` lists the columns. Rows of a partition keep their
-        order. Each batch is encoded by one kernel call, without a Python object per row. `progress`
-        is called with the number of rows that have got their outcome since the last call.
+        order. Each batch is encoded by one kernel call, without a Python object per row, unless
+        interceptors, serializers or a custom partitioner are to be called for each. `progress` is
+        called with the number of rows that have got their outcome since the last call. In a
+        transaction, a row that cannot be sent fails the transaction, as in `send`.
 
         Returns a summary of the outcomes; a row that cannot be sent does not affect the others.
         Every exception, also of `rows` or `progress`, has the summary until then as its attribute
@@ -129,17 +131,15 @@ class Producer(BaseProducer, ThreadTransactionCalls):
             BufferExhaustedError: `buffer.memory` stayed full for `max.block.ms`; rows that were
                 taken before are still sent.
         """
-        from tailrace.client.producer.intake.columns import chunks_of
-        from tailrace.client.producer.row_plans import plan_rows
+        from tailrace.client.producer.row_plans import plan_rows, rows_of
 
         engine, driver = self._engine, self._driver
         driver.check_wait()
-        check_columns(engine.plugins)
         topic = plain_topic(topic)
         engine.preparation.check_name(topic)
         summary = SendSummary(topic, progress)
         with summary.accounting():
-            for chunk in chunks_of(rows):
+            for chunk in rows_of(engine, topic, rows):
                 deadline = _max_block(engine)
                 with engine.lock:
                     engine.check_open()
@@ -148,7 +148,7 @@ class Producer(BaseProducer, ThreadTransactionCalls):
                 if is_worth_waiting(summary.row_count):
                     kernels.load(*ENCODING)
                 plan = plan_rows(engine, topic, chunk)
-                summary.refuse(plan.refused)
+                self._refuse_rows(summary, plan.refused)
                 for columns in plan.slices:
                     with engine.lock:
                         engine.check_open()
@@ -161,6 +161,7 @@ class Producer(BaseProducer, ThreadTransactionCalls):
                             with engine.pool.returning(granted):
                                 outcome = self._append_slice(topic, columns, granted)
                             assert outcome is not None, "memory was granted for this batch"
+                        self._rows_placed(outcome, columns)
                         summary.add(outcome, columns)
                         driver.move()
                         summary.settle()

@@ -275,7 +275,7 @@ class Walk:
                 offset = table.column("offset")[refused.row].as_py()
                 raise FatalError(
                     f"{self._planned.source}, offset {offset}: the record cannot be sent: "
-                    f"{refused.rule}"
+                    f"{refused.error}"
                 )
             for each in plan.slices:
                 self._send_batch(each)

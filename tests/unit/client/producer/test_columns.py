@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace import kernels
-from tailrace.client.producer.intake.columns import chunks_of
+from tailrace.client.producer.intake.columns import RefusedRow, chunks_of
 from tailrace.client.producer.intake.encoding import BatchFields
-from tailrace.client.producer.intake.slices import ColumnSlice, RefusedRow, plan_chunk
+from tailrace.client.producer.intake.slices import ColumnSlice, plan_chunk
 from tailrace.model import Codec, Offset
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import Record, records_of
@@ -260,7 +260,7 @@ FAR_S = 2**54 + 2**53
 def test_a_timestamp_that_does_not_fit_is_an_error_of_its_row(column: object) -> None:
     """It is not taken for another time, and the other rows are sent."""
     result = sent({"value": [b"a", b"b", b"c", b"d"], "timestamp": column})
-    assert [(each.row, each.rule) for each in result.refused] == [
+    assert [(each.row, str(each.error)) for each in result.refused] == [
         (row, "its timestamp, in milliseconds, does not fit 64 bits") for row in (0, 3)
     ]
     assert sorted(result.records) == [1, 2]
@@ -394,7 +394,7 @@ def test_rows_that_cannot_be_sent_are_told() -> None:
         "max.request",
     ]
     for refused, word in zip(result.refused, words, strict=True):
-        assert word in refused.rule
+        assert word in str(refused.error)
 
 
 def test_a_chunk_of_refused_rows_has_no_slice() -> None:

@@ -10,13 +10,15 @@ is a key. Text is written as UTF-8.
 
 A row of an iterable is a value, a pair of key and value, or a named tuple with these fields.
 
+With interceptors or serializers (`row_code`), keys and values may be of any type.
+
 If a chunk lies within one Arrow buffer of its column, its data is not copied; only the offsets are
 rewritten. Not here: the partition and the batch of a row (`slices`).
 
 This module needs numpy, and pyarrow for Arrow data.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from operator import itemgetter
@@ -24,6 +26,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
+from tailrace.client.producer.errors import ProducerError
 from tailrace.client.producer.intake.encoding import column_of, encode_headers
 from tailrace.config.settings import INT64_MAX
 from tailrace.kernels import encoding
@@ -56,6 +59,14 @@ _LONG_UNITS: Final = frozenset({"s", "m", "h", "D", "W", "M", "Y"})
 """numpy's units that are longer than a millisecond."""
 
 
+class RefusedRow(NamedTuple):
+    """A row that cannot be sent."""
+
+    row: int
+    """The row's number in the caller's data."""
+    error: ProducerError
+
+
 class Binaries(NamedTuple):
     """A column of binaries, in the format of `tailrace.kernels.encoding`."""
 
@@ -67,6 +78,13 @@ class Binaries(NamedTuple):
     def sizes(self) -> Int64s:
         """Bytes of each row; 0 for null."""
         return np.diff(self.ends ^ (self.ends >> 63))
+
+    def item(self, row: int) -> bytes | None:
+        """A copy of one item; None for null, and for any row of a missing column."""
+        if not len(self.ends) or self.ends[row + 1] < 0:
+            return None
+        start, end = int(self.ends[row]), int(self.ends[row + 1])
+        return self.data[start if start >= 0 else ~start : end].tobytes()
 
 
 ABSENT: Final = Binaries(np.frombuffer(b"", np.uint8), _NONE)
@@ -86,6 +104,8 @@ class Chunk(NamedTuple):
     """Milliseconds, -1 for none; empty if no row has one."""
     partitions: Int64s
     """-1 for none; empty if no row has one."""
+    refused: Sequence[RefusedRow] = ()
+    """Rows that interceptors or serializers have failed on; nothing else is right about them."""
 
     @property
     def size(self) -> int:
@@ -94,8 +114,14 @@ class Chunk(NamedTuple):
         return sum(int(column.sizes.sum()) for column in columns if len(column.ends))
 
 
-def chunks_of(source: object, *, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
-    """The rows of `source` in order, in chunks of about `size` bytes.
+Change: TypeAlias = Callable[[Mapping[str, Any], int], tuple[Mapping[str, Any], list[RefusedRow]]]
+"""Takes columns and the number of their first row, and returns the columns to send."""
+
+
+def chunks_of(
+    source: object, change: Change | None = None, *, size: int = CHUNK_SIZE
+) -> Iterator[Chunk]:
+    """The rows of `source` in order, in chunks of about `size` bytes, after `change`.
 
     `source` is a pyarrow Table, RecordBatch or RecordBatchReader, or anything else that offers
     Arrow's C stream, such as a data frame of polars; a mapping of column names to sequences, numpy
@@ -106,16 +132,16 @@ def chunks_of(source: object, *, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
         ValueError: a column is unknown or missing, or columns differ in length.
     """
     if isinstance(source, Mapping):
-        yield from _chunks_of_columns(dict(source), first_row=0, size=size)
+        yield from _chunks_of_columns(dict(source), change, first_row=0, size=size)
     elif hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
-        yield from _chunks_of_arrow(source, size=size)
+        yield from _chunks_of_arrow(source, change, size=size)
     elif isinstance(source, Iterable) and not isinstance(source, str | bytes | bytearray):
-        yield from _chunks_of_rows(iter(source), size=size)
+        yield from _chunks_of_rows(iter(source), change, size=size)
     else:
         raise TypeError(f"rows come as a table, columns or an iterable, not as {_kind(source)}")
 
 
-def _chunks_of_arrow(source: Untyped, *, size: int) -> Iterator[Chunk]:
+def _chunks_of_arrow(source: Untyped, change: Change | None, *, size: int) -> Iterator[Chunk]:
     check_extra("spark", "send_many() of a table", packages=("pyarrow",))
     import pyarrow as pa
 
@@ -127,11 +153,13 @@ def _chunks_of_arrow(source: Untyped, *, size: int) -> Iterator[Chunk]:
     first_row = 0
     for table in tables:
         columns = dict(zip(table.column_names, table.columns, strict=True))
-        yield from _chunks_of_columns(columns, first_row=first_row, size=size)
+        yield from _chunks_of_columns(columns, change, first_row=first_row, size=size)
         first_row += table.num_rows
 
 
-def _chunks_of_columns(columns: dict[Any, Any], *, first_row: int, size: int) -> Iterator[Chunk]:
+def _chunks_of_columns(
+    columns: dict[Any, Any], change: Change | None, *, first_row: int, size: int
+) -> Iterator[Chunk]:
     _check_names(columns)
     lengths = {name: len(column) for name, column in columns.items()}
     row_count = max(lengths.values())
@@ -144,18 +172,18 @@ def _chunks_of_columns(columns: dict[Any, Any], *, first_row: int, size: int) ->
     while start < row_count:
         stop = min(start + rows, row_count)
         window = {name: column[start:stop] for name, column in columns.items()}
-        chunk = _chunk_of(window, first_row=first_row + start, row_count=stop - start)
+        chunk = _chunk_of(window, change, first_row=first_row + start, row_count=stop - start)
         yield chunk
         rows = _rows_for(size, chunk.size, chunk.row_count)
         start = stop
 
 
-def _chunks_of_rows(rows: Iterator[object], *, size: int) -> Iterator[Chunk]:
+def _chunks_of_rows(rows: Iterator[object], change: Change | None, *, size: int) -> Iterator[Chunk]:
     first_row, wanted = 0, _ROWS_FIRST
     while piece := list(islice(rows, wanted)):
-        columns = _columns_of(piece, first_row)
+        columns = _columns_of(piece, first_row, takes_all=change is not None)
         _check_names(columns)
-        chunk = _chunk_of(columns, first_row=first_row, row_count=len(piece))
+        chunk = _chunk_of(columns, change, first_row=first_row, row_count=len(piece))
         yield chunk
         wanted = _rows_for(size, chunk.size, chunk.row_count)
         first_row += len(piece)
@@ -166,8 +194,8 @@ def _rows_for(size: int, seen: int, count: int) -> int:
     return max(1, min(_ROWS_MAX, size * count // max(1, seen)))
 
 
-def _columns_of(rows: list[Any], first_row: int) -> dict[str, Any]:
-    """The rows as columns; all must be of the same kind."""
+def _columns_of(rows: list[Any], first_row: int, *, takes_all: bool) -> dict[str, Any]:
+    """The rows as columns; all must be of the same kind, or values of any if `takes_all`."""
     kinds = set(map(type, rows))
     if kinds <= {bytes, bytearray, memoryview, str, type(None)}:
         return {"value": rows}
@@ -177,6 +205,8 @@ def _columns_of(rows: list[Any], first_row: int) -> dict[str, Any]:
             return _transposed(rows, kind._fields)
         if kind is tuple and set(map(len, rows)) == {2}:
             return _transposed(rows, ("key", "value"))
+    if takes_all and not any(issubclass(kind, tuple) for kind in kinds):
+        return {"value": rows}
     first = type(rows[0])
     index = next((i for i, row in enumerate(rows) if type(row) is not first), 0)
     raise TypeError(
@@ -199,12 +229,18 @@ def _check_names(columns: Mapping[Any, Any]) -> None:
         raise ValueError("there is neither a column 'value' nor a column 'key'")
 
 
-def _chunk_of(columns: Mapping[str, Any], *, first_row: int, row_count: int) -> Chunk:
+def _chunk_of(
+    columns: Mapping[str, Any], change: Change | None, *, first_row: int, row_count: int
+) -> Chunk:
+    refused: list[RefusedRow] = []
+    if change is not None:
+        columns, refused = change(columns, first_row)
+
     def binaries(name: str) -> Binaries:
         return _binaries(name, columns[name]) if name in columns else ABSENT
 
     def integers(name: str) -> Int64s:
-        return _integers(name, columns[name]) if name in columns else _NONE
+        return integers_of(name, columns[name]) if name in columns else _NONE
 
     return Chunk(
         first_row=first_row,
@@ -214,13 +250,14 @@ def _chunk_of(columns: Mapping[str, Any], *, first_row: int, row_count: int) -> 
         headers=_headers(columns["headers"]) if "headers" in columns else ABSENT,
         timestamps=integers("timestamp"),
         partitions=integers("partition"),
+        refused=refused,
     )
 
 
 def _binaries(name: str, column: Untyped) -> Binaries:
     if _is_arrow(column):
         return _arrow_binaries(name, _one_array(column))
-    items = column.tolist() if isinstance(column, np.ndarray) else list(column)
+    items = items_of(column)
     if all(item is None for item in items):
         return ABSENT
     try:
@@ -240,7 +277,14 @@ def _octets(name: str, item: object) -> bytes | None:
     raise TypeError(f"column {name!r} has a {_kind(item)}; serialize it to bytes or text")
 
 
-def _integers(name: str, column: Untyped) -> Int64s:
+def items_of(column: Untyped) -> list[Any]:
+    """The items of a column of any kind as Python objects."""
+    if _is_arrow(column):
+        return cast("list[Any]", _one_array(column).to_pylist())
+    return column.tolist() if isinstance(column, np.ndarray) else list(column)
+
+
+def integers_of(name: str, column: Untyped) -> Int64s:
     """Integers or milliseconds, -1 for null; a copy, so the kernels may write to it."""
     if _is_arrow(column):
         return _arrow_integers(name, _one_array(column))

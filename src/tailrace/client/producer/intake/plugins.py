@@ -25,6 +25,11 @@ class Plugins:
         """Whether a value goes into a batch without interceptors, serializer and partitioner."""
         return not self.interceptors and not self.value_serializer and self.partitioner is None
 
+    @property
+    def changes_rows(self) -> bool:
+        """Whether interceptors or serializers have to be called for each row of `send_many`."""
+        return bool(self.interceptors or self.key_serializer or self.value_serializer)
+
     def close(self) -> None:
         """Close the serializers and the partitioner that have a `close` method."""
         closable = (self.key_serializer, self.value_serializer, self.partitioner)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from tailrace.client.producer.intake.columns import TOO_LARGE, Chunk
+from tailrace.client.producer.errors import RejectedRecordError
+from tailrace.client.producer.intake.columns import TOO_LARGE, Chunk, RefusedRow
 from tailrace.client.producer.intake.encoding import (
     BATCH_OVERHEAD,
     KEY_OVERHEAD,
@@ -42,15 +43,6 @@ _BATCH_SIZE_TIGHT: Final = 1 << 20
 """Largest batch for which `RECORD_OVERHEAD` is stated."""
 
 _NONE: Final = np.empty(0, np.int64)
-
-
-class RefusedRow(NamedTuple):
-    """A row that cannot be sent."""
-
-    row: int
-    """The row's number in the caller's data."""
-    rule: str
-    """The reason, as a clause for a message."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -87,6 +79,14 @@ class ColumnSlice(NamedTuple):
         order = self.plan.order
         return self.plan.chunk.first_row + (int(order[place]) if len(order) else place)
 
+    def timestamps(self) -> Int64s:
+        """The timestamps of its records, in ms."""
+        plan, stop = self.plan, self.start + self.record_count
+        if not len(plan.timestamps):
+            return np.full(self.record_count, plan.now_ms, np.int64)
+        rows = plan.order[self.start : stop] if len(plan.order) else slice(self.start, stop)
+        return plan.timestamps[rows]
+
     def split(self, parts: int) -> "list[ColumnSlice]":
         """Split the rows into `parts` consecutive slices of about equal count.
 
@@ -113,9 +113,7 @@ class ColumnSlice(NamedTuple):
         plan, chunk = self.plan, self.plan.chunk
         base = latest = plan.now_ms
         if len(plan.timestamps):
-            stop = self.start + self.record_count
-            rows = plan.order[self.start : stop] if len(plan.order) else slice(self.start, stop)
-            timestamps = plan.timestamps[rows]
+            timestamps = self.timestamps()
             base, latest = int(timestamps[0]), int(timestamps.max())
         view = with_room(block, self.size_bound)
         end = encode_records(
@@ -221,12 +219,15 @@ def _refusals(
         ),
     ]
     is_refused = np.zeros(chunk.row_count, np.bool_)
-    found: dict[int, str] = {}
+    found = {each.row: each for each in chunk.refused}
+    is_refused[[row - chunk.first_row for row in found]] = True
     for broken, words in rules:
-        for row in np.flatnonzero(broken).tolist():
-            found.setdefault(row, words(row))
-            is_refused[row] = True
-    return [RefusedRow(chunk.first_row + row, found[row]) for row in sorted(found)], is_refused
+        for place in np.flatnonzero(broken).tolist():
+            if not is_refused[place]:
+                row = chunk.first_row + place
+                found[row] = RefusedRow(row, RejectedRecordError(words(place)))
+                is_refused[place] = True
+    return [found[row] for row in sorted(found)], is_refused
 
 
 def _cut(plan: Plan, partitions: Int64s, batch_size: int) -> list[ColumnSlice]:

@@ -24,7 +24,7 @@ from tailrace.model import TopicPartition
 
 
 class Placement:
-    """Chooses partitions; all but `choose` is called under the producer's lock."""
+    """Chooses partitions; all but `choose` and `own_choice` is called under the producer's lock."""
 
     def __init__(
         self,
@@ -61,7 +61,9 @@ class Placement:
                 )
             return record.partition
         if self._partitioner is not None:
-            return self._own_choice(self._partitioner, prepared, partition_count)
+            return self.own_choice(
+                record.topic, prepared.key, prepared.value, partition_count=partition_count
+            )
         key = None if self._config.partitioner_ignore_keys else prepared.key
         return self._by_key(key, partition_count)
 
@@ -111,16 +113,21 @@ class Placement:
                 del sizes[number]
         return sizes
 
-    def _own_choice(
-        self, partitioner: Partitioner, prepared: Prepared, partition_count: int
+    def own_choice(
+        self, topic: str, key: bytes | None, value: bytes | None, *, partition_count: int
     ) -> int:
-        topic = prepared.record.topic
+        """The partition that the user's partitioner chooses; there must be one.
+
+        Raises:
+            RejectedRecordError: the partitioner failed, or chose a partition that does not exist.
+        """
+        assert self._partitioner is not None, "asked for the choice of no partitioner"
         try:
             chosen = index(
-                partitioner.partition(
+                self._partitioner.partition(
                     topic,
-                    prepared.key,
-                    prepared.value,
+                    key,
+                    value,
                     partition_count=partition_count,
                     available=self._metadata.available_partitions(topic),
                 )

@@ -8,16 +8,14 @@ Not here: what is known of it once it is being sent (`in_flight_batch`).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.client.producer.intake.encoding import BatchFields, encode_batch
-from tailrace.client.producer.outcome import BatchOutcome
+from tailrace.client.producer.outcome import BatchOutcome, run_of
 from tailrace.model import TopicPartition
 
 if TYPE_CHECKING:
     from tailrace.client.producer.intake.slices import ColumnSlice
-
-T = TypeVar("T")
 
 
 class RecordColumns(NamedTuple):
@@ -56,8 +54,8 @@ class RecordColumns(NamedTuple):
                 self.values[start:stop],
                 self.times[start:stop],
                 None if self.keys is None else self.keys[start:stop],
-                headers=_between(self.headers, start, stop),
-                explicit=_between(self.explicit, start, stop),
+                headers=run_of(self.headers, start, stop),
+                explicit=run_of(self.explicit, start, stop),
             )
             for start, stop in pairwise(cuts)
         ]
@@ -92,8 +90,6 @@ class SealedBatch:
         parts = self.outcome.split([middle, self.record_count - middle])
         batches = []
         for part, records in zip(parts, halves, strict=True):
-            if isinstance(records, RecordColumns):
-                part.outcome.times, part.outcome.explicit = records.times, records.explicit
             batches.append(
                 SealedBatch(
                     outcome=part.outcome,
@@ -105,9 +101,3 @@ class SealedBatch:
                 )
             )
         return batches
-
-
-def _between(sparse: Mapping[int, T] | None, start: int, stop: int) -> Mapping[int, T] | None:
-    if sparse is None:
-        return None
-    return {place - start: each for place, each in sparse.items() if start <= place < stop} or None
