@@ -20,6 +20,11 @@ NONE = kernels.int64s(0)
 
 ROWS = st.lists(st.tuples(CONTENT, CONTENT, HEADERS, st.integers(-(2**40), 2**60)), max_size=6)
 
+ROWS_WITHIN_CLOCKS = st.tuples(
+    CONTENT, CONTENT, HEADERS, st.integers(-(2**40), 2**43).filter(lambda each: each != -1)
+)
+"""Rows whose timestamps are nanoseconds within int64 too."""
+
 MURMUR2 = {
     b"21": -973932308,
     b"foobar": -790332482,
@@ -95,6 +100,46 @@ def test_nothing_is_written_behind_the_room(rows: list[Row], room: int) -> None:
         assert memory[room:] == bytearray([CANARY]) * 60
     assert ends[0] == ends[1]
     assert ends[0] == -1 or ends[0] <= room
+
+
+def append_rows(engine: str, rows: list[Row], block: bytearray, *, limit: int) -> list[int]:
+    """The results of `append_record` for these rows, in a batch that may reach up to `limit`."""
+    state = np.zeros(encoders.STATE_WORDS + len(rows), np.int64)
+    state[encoders.POSITION], state[encoders.LIMIT] = 3, limit
+    return [
+        call(
+            encoders.append_record, engine,
+            value or b"", key or b"", header_bytes(row) if headers else b"", block, state,
+            encoders.KEY_NULL * (key is None) | encoders.VALUE_NULL * (value is None),
+            -1, timestamp * 1_000_000 + place, 1,
+        )
+        for place, row in enumerate(rows)
+        for key, value, headers, timestamp in [row]
+    ]  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(st.lists(ROWS_WITHIN_CLOCKS, min_size=1, max_size=6), st.integers(0, 200))
+def test_records_that_come_one_by_one_are_those_of_the_naive_encoder(
+    rows: list[Row], lack: int
+) -> None:
+    """Both engines write what fits, up to the limit and nothing behind it."""
+    base = rows[0][3]
+    naive = [
+        write_records([NaiveRecord(timestamp - base, index, key, value, tuple(headers))])
+        for index, (key, value, headers, timestamp) in enumerate(rows)
+    ]
+    limit = max(3, 3 + sum(map(len, naive)) - lack)
+    found = []
+    for engine in ("plain", "compiled"):
+        block = bytearray([CANARY]) * (limit + 60)
+        indexes = append_rows(engine, rows, block, limit=limit)
+        assert block[limit:] == bytearray([CANARY]) * 60
+        if not lack:
+            assert indexes == list(range(len(rows)))
+            assert block[3:limit] == b"".join(naive)
+        found.append((indexes, bytes(block)))
+    assert found[0] == found[1]
 
 
 def test_records_without_columns_are_the_smallest(engine: str) -> None:

@@ -91,7 +91,8 @@ def test_a_slow_partition_gets_fewer_records(is_adaptive: bool) -> None:  # noqa
         assert found[2] < fair / 3
         assert min(found[0], found[1]) > fair
     else:
-        assert all(0.8 * fair < count < 1.2 * fair for count in found.values())
+        # Turns end with a batch. A quick partition has sent a small one before in its turn.
+        assert all(0.7 * fair < count < 1.3 * fair for count in found.values())
 
 
 def test_queues_of_the_same_length_share_records_equally() -> None:

@@ -1,5 +1,7 @@
 """The kernels of a producer: choose partitions by key, cut rows into batches, encode records.
 
+Records come one by one (`append_record`), or as columns.
+
 A column of binaries has the bytes of all rows in one buffer, and the place where each row ends:
 
     data    b"onetwothree"
@@ -24,6 +26,21 @@ from tailrace.kernels.kernel import copy_bytes, helper, kernel
 
 if TYPE_CHECKING:
     from tailrace.kernels.records import Ints, Outputs
+
+VALUE_NULL: Final = 1
+KEY_NULL: Final = 2
+"""Flags of `append_record`: this field is null, and not empty."""
+
+POSITION: Final = 0
+"""The end of the records in the block."""
+COUNT: Final = 1
+LIMIT: Final = 2
+"""The position at which the records must end at the latest; 0 once the batch takes no more."""
+BASE_TIMESTAMP: Final = 3
+MAX_TIMESTAMP: Final = 4
+STATE_WORDS: Final = 5
+"""Integers at the start of the state of a batch; the timestamps of its records follow."""
+NO_ROOM: Final = -1
 
 _UINT32_MAX: Final = (1 << 32) - 1
 _INT32_MAX: Final = (1 << 31) - 1
@@ -101,6 +118,66 @@ def encode_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
             output[position] = 0
             position += 1
     return position
+
+
+@kernel("key", "key", "key", "uint8[:]", "int64[:]", "int64", "int64", "int64", "int64")
+def append_record(  # noqa: PLR0917 (a kernel takes its buffers by position)
+    value: "Ints", key: "Ints", headers: "Ints",
+    block: "Outputs", state: "Outputs", nulls: int, timestamp: int, now_ns: int, count: int,  # noqa: ARG001
+) -> int:  # fmt: skip
+    """Writes one record behind those that are in `block`, and its timestamp into `state`.
+
+    `state` has `STATE_WORDS` numbers, named above, and room for the timestamps in ms; the block is
+    at least as large as its limit. A `timestamp` (ms) of -1 stands for the time `now_ns`. `headers`
+    are encoded with their count, or empty. `count` is 1. Nothing else of the interpreter runs
+    meanwhile, so the record is there whole or not at all.
+
+    Returns:
+        The index of the record in its batch, or `NO_ROOM`, with nothing written.
+    """
+    if timestamp == -1:
+        timestamp = now_ns // 1_000_000
+    position = state[POSITION]
+    index = state[COUNT]
+    base = timestamp
+    latest = timestamp
+    if index > 0:
+        base = state[BASE_TIMESTAMP]
+        latest = max(timestamp, state[MAX_TIMESTAMP])
+    delta = timestamp - base
+    value_size = -1 if nulls & VALUE_NULL else len(value)
+    key_size = -1 if nulls & KEY_NULL else len(key)
+    size = (
+        1 + varint_size(delta) + varint_size(index)
+        + varint_size(key_size) + max(0, key_size)
+        + varint_size(value_size) + max(0, value_size) + max(1, len(headers))
+    )  # fmt: skip
+    if varint_size(size) + size > state[LIMIT] - position or index >= len(state) - STATE_WORDS:
+        return NO_ROOM
+    position = write_varint(block, position, size)
+    block[position] = 0
+    position = write_varint(block, position + 1, delta)
+    position = write_varint(block, position, index)
+    position = write_varint(block, position, key_size)
+    if key_size > 0:
+        copy_bytes(key, 0, block, position, key_size)
+        position += key_size
+    position = write_varint(block, position, value_size)
+    if value_size > 0:
+        copy_bytes(value, 0, block, position, value_size)
+        position += value_size
+    if len(headers) > 0:
+        copy_bytes(headers, 0, block, position, len(headers))
+        position += len(headers)
+    else:
+        block[position] = 0
+        position += 1
+    state[STATE_WORDS + index] = timestamp
+    state[BASE_TIMESTAMP] = base
+    state[MAX_TIMESTAMP] = latest
+    state[POSITION] = position
+    state[COUNT] = index + 1
+    return index
 
 
 @kernel("bytes", "int64[:]", "bytes", "int64[:]", "int64[:]", "int64", "uint8[:]", "int64[:]")
@@ -227,5 +304,7 @@ def choose_partition(key: "Ints", size: int, partition_count: int, count: int) -
     return (murmur2(key, 0, size) & _INT32_MAX) % partition_count
 
 
-ENCODING: Final = (encode_records, encode_headers, choose_partitions, choose_partition, cut_rows)
+ENCODING: Final = (
+    append_record, encode_records, encode_headers, choose_partitions, choose_partition, cut_rows,
+)  # fmt: skip
 """The kernels that a producer loads."""

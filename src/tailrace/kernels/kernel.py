@@ -97,8 +97,9 @@ def kernel(*parameters: str) -> Callable[[PlainFunction], Kernel]:
     """Decorator: registers a function as a kernel of the one signature `parameters`.
 
     Each of `parameters` is "bytes" (read-only), "int64", "int64[:]", "int32[:]" or "uint8[:]". With
-    "key", read-only bytes of a single key, the call is so short that it keeps the interpreter's
-    lock: to give it away and wait for another thread would take many times as long. One
+    "key", read-only bytes of a single key or another field of a record, the call is so short that
+    it keeps the interpreter's lock: to give it away and wait for another thread would take many
+    times as long. One
     of the function's own parameters is called `count`: the records that the call walks, for the
     account that `worth_loading` looks at.
 

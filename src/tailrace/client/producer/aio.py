@@ -91,7 +91,7 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
                 hooks=hooks,
             ),
             network=outside.network,
-            wall=time.time if runtime is None else lambda: outside.clock.now_ms() / 1000,
+            now_ns=time.time_ns if runtime is None else lambda: outside.clock.now_ms() * 1_000_000,
             monotonic=self._driver.loop.time,
             chance=outside.chance,
             waiting=self._driver,
@@ -241,11 +241,11 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
         engine = self._engine
         if self._is_closing or engine.closed_error is not None:
             self._check_open()
-        wall_s = engine.wall()
+        now_ns = engine.now_ns()
         prepared = None
         try:
             prepared = engine.preparation.prepare(record)
-            placed = self._lines.put(prepared, wall_s)
+            placed = self._lines.put(prepared, now_ns)
         except ClosedProducerError:
             raise
         except TailraceError as error:

@@ -1,8 +1,8 @@
 """`BaseProducer`: base class of `Producer` and `AsyncProducer`, with `send` and `metrics`.
 
-`send` appends a record to the open batch of its partition inside of the `gate`, where there is one
-with room: in a few list operations if the record is a value of bytes and nothing else, and in some
-more (`_append_open`) if it is of bytes or text with whatever fields. All others go through `_send`,
+`send` encodes a record into the open batch of its partition, where there is one with room: with one
+call of a kernel if it has a value of bytes and perhaps a key, and with some more steps
+(`_append_open`) if it is of bytes or text with whatever fields. All others go through `_send`,
 which may have to wait: the first record of each batch, and all with serializers, interceptors or a
 partitioner of the user.
 """
@@ -10,17 +10,12 @@ partitioner of the user.
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from tailrace.client.producer.delivery.metrics import ProducerStatistics
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.intake.arguments import check_callback, plain_record
-from tailrace.client.producer.intake.encoding import (
-    KEY_OVERHEAD,
-    RECORD_OVERHEAD,
-    TIMESTAMP_OVERHEAD,
-    encode_plain_headers,
-)
+from tailrace.client.producer.intake.encoding import encode_plain_headers
 from tailrace.client.producer.intake.record import Header, ProducerRecord
 from tailrace.client.producer.many import SendSummary
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
@@ -30,9 +25,10 @@ from tailrace.client.producer.partitioners import (
     NO_PARTITION,
     partition_of_key,
 )
+from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.client.producer.receipts import Receipt
 from tailrace.config.settings import INT64_MAX
-from tailrace.kernels.encoding import choose_partition
+from tailrace.kernels.encoding import KEY_NULL, NO_ROOM, VALUE_NULL, choose_partition
 
 if TYPE_CHECKING:
     from tailrace.client.producer.intake.columns import RefusedRow
@@ -41,8 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HeadersLike = Mapping[str, bytes | None] | Sequence[Header]
-
-_KEYED_OVERHEAD: Final = RECORD_OVERHEAD + KEY_OVERHEAD
 
 _Fields = tuple[object, object, HeadersLike | None, int | None, int | None]
 """Value, key, headers, timestamp and partition, as the caller gave them."""
@@ -70,7 +64,7 @@ class BaseProducer:
         self._keyed = self._places if is_default else {}
         if self._by_key(None, 1) != NO_PARTITION:
             self._open = {}  # Records without a key have a partition of their own.
-        self._wall = engine.wall
+        self._now_ns = engine.now_ns
 
     def _end_fast_path(self) -> None:
         """Have each further record go through `_send`."""
@@ -132,60 +126,44 @@ class BaseProducer:
             ClosedProducerError: the producer is closed, or was created before a fork.
             ReentrantCallError: called by a signal handler that has interrupted another call.
         """
+        batch = None
         if (
             type(value) is bytes
-            and type(topic) is str  # a subclass could run its own code inside of the gate
-            and key is None
-            and partition is None
+            and type(topic) is str  # a subclass could run its own code
             and headers is None
+            and partition is None
             and timestamp is None
             and on_delivery is None
         ):
-            index = -1
-            size = len(value) + RECORD_OVERHEAD
-            try:
-                self._enter()
+            index = NO_ROOM
+            if key is None:
                 batch = self._open.get(topic)
                 if batch is not None:
-                    values = batch.values
-                    at = len(values)
-                    left = batch.bytes_left - size
-                    if left >= 0 and at < batch.count_limit:
-                        batch.times.append(self._wall())
-                        values.append(value)
-                        batch.bytes_left = left
-                        index = at
-            except IndexError:
-                pass
-            except BaseException:
-                self._engine.gate.undo_and_leave(topic)
-                raise
-            else:
-                self._leave(None)
-                if index >= 0:
-                    assert batch is not None
-                    if receipt:
-                        return Receipt(batch.outcome, index)
-                    batch.outcome.is_forgotten = True
-                    return None
-        check_callback(on_delivery)
-        if (
-            type(key) is bytes
-            and type(value) is bytes
-            and type(topic) is str
-            and partition is None
-            and headers is None
-            and timestamp is None
-            and on_delivery is None
-        ):
-            found = self._append_keyed(topic, value, key)
+                    index = batch.append(
+                        value, b"", b"", batch.block, batch.state, KEY_NULL, -1, self._now_ns(), 1
+                    )
+            elif type(key) is bytes:
+                places = self._keyed.get(topic)
+                if places is not None:
+                    if choose_partition.is_compiled:
+                        batch = places[choose_partition.run(key, len(key), len(places), 1)]
+                    else:
+                        batch = places[partition_of_key(key, len(places))]
+                    if batch is not None:
+                        index = batch.append(
+                            value, key, b"", batch.block, batch.state, 0, -1, self._now_ns(), 1
+                        )
         else:
+            check_callback(on_delivery)
             fields = value, key, headers, timestamp, partition
-            found = self._append_open(topic, fields, on_delivery)
-        if found is not None:
+            batch, index = self._append_open(topic, fields, on_delivery)
+        if index >= 0:
+            assert batch is not None
             if receipt:
-                return Receipt(*found)
-            found[0].is_forgotten = True
+                made = Receipt()
+                made._outcome, made._index = batch.outcome, index
+                return made
+            batch.outcome.is_forgotten = True
             return None
         # These may still have wrong types; `plain_record` checks them.
         named = () if headers is None else cast("Any", headers)
@@ -193,127 +171,76 @@ class BaseProducer:
         record = plain_record(given, self._engine.plugins)
         outcome, index = self._send(record, on_delivery)
         if receipt:
-            return Receipt(outcome, index)
+            made = Receipt()
+            made._outcome, made._index = outcome, index
+            return made
         if outcome.is_done and outcome.failure is not None:
             log.warning("record_failed topic=%s reason=%s", record.topic, outcome.failure)
         outcome.is_forgotten = True
         return None
 
-    def _append_keyed(
-        self, topic: str, value: bytes, key: bytes
-    ) -> tuple[DeliveryOutcome, int] | None:
-        """Do the same as `_append_open` for a record that has just a value and a key."""
-        places = self._keyed.get(topic)
-        if places is None:
-            return None
-        if choose_partition.is_compiled:
-            partition = choose_partition.run(key, len(key), len(places), 1)
-        else:
-            partition = partition_of_key(key, len(places))
-        size = len(value) + len(key) + _KEYED_OVERHEAD
-        found = None
-        try:
-            self._enter()
-            # Another thread may have taken the batches out of service, or put others there.
-            if self._keyed.get(topic) is places:
-                batch = places[partition]
-                if batch is not None:
-                    values, keys = batch.values, batch.keys
-                    index = len(values)
-                    left = batch.bytes_left - size
-                    if left >= 0 and index < batch.count_limit:
-                        if keys is not None and len(keys) == index:
-                            keys.append(key)
-                        else:
-                            batch.add_key(index, key)
-                        batch.times.append(self._wall())
-                        values.append(value)
-                        batch.bytes_left = left
-                        found = batch.outcome, index
-        except IndexError:
-            return None
-        except BaseException:
-            self._engine.gate.undo_and_leave(topic)
-            raise
-        self._leave(None)
-        return found
-
     def _append_open(
         self, topic: object, fields: _Fields, on_delivery: DeliveryCallback | None
-    ) -> tuple[DeliveryOutcome, int] | None:
-        """Append a record to the open batch of its partition; returns its outcome and the index.
+    ) -> tuple[OpenBatch | None, int]:
+        """Append a record to the open batch of its partition; returns the batch and the index.
 
-        Returns None, with nothing done, if that needs the producer's lock or a closer look: there
-        is no such batch or no room in it, a field is of an unusual type or wrong.
+        Returns `NO_ROOM` as the index, with nothing done, if that needs the producer's lock or a
+        closer look: there is no such batch or no room in it, a field is of an unusual type or
+        wrong.
         """
         value, key, headers, timestamp, partition = fields
         if type(topic) is not str:
-            return None
+            return None, NO_ROOM
         places = self._places.get(topic)
         if places is None:
-            return None
-        encoded = b""
+            return None, NO_ROOM
+        nulls, encoded = 0, b""
         try:
+            if headers:
+                found = encode_plain_headers(headers)
+                if found is None:
+                    return None, NO_ROOM
+                encoded = found
             if type(value) is str:
                 value = value.encode()
             if type(key) is str:
                 key = key.encode()
-            if headers:
-                found_headers = encode_plain_headers(headers)
-                if found_headers is None:
-                    return None
-                encoded = found_headers
         except UnicodeEncodeError:
-            return None
-        size = RECORD_OVERHEAD + len(encoded)
-        if type(value) is bytes:
-            size += len(value)
-        elif value is not None:
-            return None
-        if type(key) is bytes:
-            size += KEY_OVERHEAD + len(key)
-        elif key is not None:
-            return None
-        if timestamp is not None:
-            if type(timestamp) is not int or not 0 <= timestamp <= INT64_MAX:
-                return None
-            size += TIMESTAMP_OVERHEAD
+            return None, NO_ROOM
+        batch = None
         if partition is None:
-            partition = self._by_key(None if self._ignores_keys else key, len(places))
-        elif type(partition) is not int or not 0 <= partition < len(places):
-            return None
-        found = None
-        gate = self._engine.gate
+            if key is None:
+                batch = self._open.get(topic)
+            if batch is None and (key is None or type(key) is bytes):
+                partition = self._by_key(None if self._ignores_keys else key, len(places))
+                batch = self._sticky.get(topic) if partition == NO_PARTITION else places[partition]
+        elif type(partition) is int and 0 <= partition < len(places):
+            batch = places[partition]
+        if key is None:
+            key, nulls = b"", KEY_NULL
+        if value is None:
+            value, nulls = b"", nulls | VALUE_NULL
+        if batch is None or type(value) is not bytes or type(key) is not bytes:
+            return None, NO_ROOM
+        if timestamp is None:
+            timestamp = -1
+        elif type(timestamp) is not int or not 0 <= timestamp <= INT64_MAX:
+            return None, NO_ROOM
+        record = value, key, encoded, batch.block, batch.state, nulls, timestamp, self._now_ns(), 1
+        if on_delivery is None:
+            return batch, batch.append(*record)
         try:
             self._enter()
-            # Another thread may have taken the batches out of service, or put others there.
-            if self._places.get(topic) is places:
-                is_sticky = partition == NO_PARTITION
-                batch = self._sticky.get(topic) if is_sticky else places[partition]
-                if batch is not None:
-                    index = len(batch.values)
-                    left = batch.bytes_left - size
-                    if left >= 0 and index < batch.count_limit:
-                        if key is not None:
-                            batch.add_key(index, key)
-                        if encoded or timestamp is not None or on_delivery is not None:
-                            batch.add_rare(
-                                index,
-                                headers=encoded,
-                                timestamp=timestamp,
-                                on_delivery=on_delivery,
-                            )
-                        batch.times.append(self._wall())
-                        batch.values.append(value)
-                        batch.bytes_left = left
-                        found = batch.outcome, index
+            index = batch.append_inside(*record)
+            if index >= 0:
+                batch.outcome.callbacks.extend((index, on_delivery))
         except IndexError:
-            return None
+            return None, NO_ROOM
         except BaseException:
-            gate.undo_and_leave(topic)
+            self._leave(None)
             raise
         self._leave(None)
-        return found
+        return batch, index
 
     def metrics(self) -> dict[str, float]:
         """Counts and gauges by Kafka's metric names; those of a topic as `NAME{topic=T}`."""
@@ -365,7 +292,7 @@ class BaseProducer:
         """Have the interceptors told of the outcome of rows; under the lock."""
         interceptors = self._engine.interceptors
         if interceptors:
-            outcome.explicit = dict(enumerate(rows.timestamps().tolist()))
+            outcome.timestamps = rows.timestamps().tolist()
             for index in range(rows.record_count):
                 outcome.add_callback(index, interceptors.on_acknowledgement)
 

@@ -69,7 +69,7 @@ class Engine:
         plugins: Plugins,
         *,
         network: Connector,
-        wall: Callable[[], float],
+        now_ns: Callable[[], int],
         monotonic: Callable[[], float],
         chance: random.Random,
         waiting: Waiting,
@@ -81,8 +81,8 @@ class Engine:
         """Never acquired twice by a thread. An RLock, since `Condition` can take it again after a
         wait without being interrupted."""
         self.monotonic = monotonic
-        self.wall = wall
-        """Seconds since 1970-01-01 UTC."""
+        self.now_ns = now_ns
+        """Nanoseconds since 1970-01-01 UTC."""
         self.waiting = waiting
         self.metrics = Metrics()
         self.interceptors = ProducerInterceptors(plugins.interceptors)
@@ -117,7 +117,7 @@ class Engine:
         )
         self.accumulator = Accumulator(
             config,
-            supply=BatchSupply(config, waiting),
+            supply=BatchSupply(config, waiting, self.gate),
             backoff=backoff,
             gate=self.gate,
             closed=self._batch_closed,
@@ -156,7 +156,7 @@ class Engine:
         partition: int,
         *,
         now: float,
-        wall_s: float,
+        now_ns: int,
         granted: int = 0,
     ) -> tuple[BatchOutcome, int] | None:
         """Append the record to a batch, under the lock; returns its outcome and the index in it.
@@ -183,7 +183,7 @@ class Engine:
                 self._enqueue(batch, now)
                 if partition == NO_PARTITION:
                     self.gate.open[topic] = batch
-            index = self.accumulator.append(batch, prepared, wall_s=wall_s)
+            index = self.accumulator.append(batch, prepared, now_ns=now_ns)
             if index is not None:
                 if granted:
                     self.pool.deallocate(granted)

@@ -6,15 +6,12 @@ Records, encoded bytes and memory belong to the batch.
 Invariant: `is_done` is set last, so a thread that reads it as True sees the complete outcome.
 """
 
-from array import array
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple, Protocol
 
 from tailrace.client.producer.user_code import call_each, call_user_code
 from tailrace.model import NO_TIMESTAMP, TopicPartition
-
-T = TypeVar("T")
 
 
 class RecordMetadata(NamedTuple):
@@ -79,7 +76,9 @@ class DeliveryOutcome:
         """The error of all records, except those in `errors`."""
         self.errors: Mapping[int, Exception] = {}
         """Errors of single records, by index."""
-        self.callbacks: list[tuple[int, DeliveryCallback]] = []
+        self.callbacks: list[int | DeliveryCallback] = []
+        """Index of a record, its callback, index, callback, ... A pair for each would be an object
+        that the garbage collector looks at again and again."""
         self.watchers: list[Callable[[], None]] | None = None
         """Called under the producer's lock as soon as it is done; they only wake a waiter."""
 
@@ -109,7 +108,7 @@ class DeliveryOutcome:
 
     def add_callback(self, index: int, callback: DeliveryCallback) -> None:
         """Have a record's callback called when this is done; not done yet, under the lock."""
-        self.callbacks.append((index, callback))
+        self.callbacks.extend((index, callback))
 
     def add_watcher(self, wake: Callable[[], None]) -> None:
         """Have `wake` called when this is done; not done yet, under the lock."""
@@ -124,15 +123,19 @@ class DeliveryOutcome:
 
     def run_callbacks(self) -> None:
         """Call the callbacks in the order of their records; their exceptions are logged."""
-        callbacks, self.callbacks = self.callbacks, []
-        callbacks.sort(key=itemgetter(0))
-        call_each(self._calls(callbacks), about=self._about)
+        found: Any = self.callbacks
+        self.callbacks = []
+        indexes, callbacks = found[::2], found[1::2]
+        if indexes != sorted(indexes):
+            order = sorted(range(len(indexes)), key=indexes.__getitem__)
+            indexes, callbacks = [indexes[at] for at in order], [callbacks[at] for at in order]
+        call_each(zip(callbacks, *self._results(indexes), strict=False), about=self._about)
 
-    def _calls(
-        self, callbacks: Sequence[tuple[int, DeliveryCallback]]
-    ) -> Iterator[tuple[DeliveryCallback, RecordMetadata, Exception | None]]:
-        for index, callback in callbacks:
-            yield callback, self.place_of(index), self.error_of(index)
+    def _results(
+        self, indexes: Sequence[int]
+    ) -> tuple[Iterable[RecordMetadata], Iterable[Exception | None]]:
+        """Places and errors of these records."""
+        return map(self.place_of, indexes), map(self.error_of, indexes)
 
     def tell(self, index: int, callback: DeliveryCallback) -> None:
         """Call one callback; its exception is logged."""
@@ -169,11 +172,10 @@ class BatchOutcome(DeliveryOutcome):
 
     __slots__ = (
         "base_offset",
-        "explicit",
         "is_awaited",
         "log_append_time",
         "parts",
-        "times",
+        "timestamps",
         "whole",
     )
 
@@ -189,10 +191,8 @@ class BatchOutcome(DeliveryOutcome):
         """A caller waits for it, so its batch does not linger."""
         self.base_offset = -1
         self.log_append_time = -1
-        self.times: Sequence[float] = ()
-        """Wall clock seconds at `send`, of batches that `send` has filled."""
-        self.explicit: Mapping[int, int] | None = None
-        """Timestamps that callers gave, in ms, by index."""
+        self.timestamps: Sequence[int] = ()
+        """Timestamps of its records in ms, as far as they are known."""
         self.whole = whole
         """The outcome of the batch that this one was split from."""
         self.parts: Sequence[Part] = ()
@@ -203,18 +203,17 @@ class BatchOutcome(DeliveryOutcome):
         for count in counts:
             outcome = BatchOutcome(self.partition, self.waiting, whole=self)
             outcome.is_forgotten = self.is_forgotten
-            outcome.times = self.times[start : start + count]
-            outcome.explicit = run_of(self.explicit, start, start + count)
+            outcome.timestamps = self.timestamps[start : start + count]
             parts.append(Part(start, count, outcome))
             start += count
         self.parts = parts
-        self.times, self.explicit = (), None
+        self.timestamps = ()
         return parts
 
     def finish(self) -> list[DeliveryOutcome]:
         """Set `is_done`, and also that of the batch it was split from, if all parts are done."""
-        # A receipt may live long, and keeps this alive.
-        self.times = array("d", self.times if self.log_append_time < 0 else ())
+        if self.log_append_time >= 0:
+            self.timestamps = ()
         ended = super().finish()
         whole = self.whole
         if whole is not None and all(part.outcome.is_done for part in whole.parts):
@@ -242,9 +241,7 @@ class BatchOutcome(DeliveryOutcome):
         offset = self.base_offset + index if self.base_offset >= 0 else -1
         timestamp = self.log_append_time
         if timestamp < 0:
-            timestamp = (self.explicit or {}).get(index, NO_TIMESTAMP)
-        if timestamp < 0 and index < len(self.times):
-            timestamp = int(self.times[index] * 1000)
+            timestamp = self.timestamps[index] if index < len(self.timestamps) else NO_TIMESTAMP
         return RecordMetadata(*self.partition, offset, timestamp)
 
     def error_of(self, index: int) -> Exception | None:
@@ -254,23 +251,21 @@ class BatchOutcome(DeliveryOutcome):
             return part.outcome.error_of(index - part.start)
         return super().error_of(index)
 
-    def _calls(
-        self, callbacks: Sequence[tuple[int, DeliveryCallback]]
-    ) -> Iterator[tuple[DeliveryCallback, RecordMetadata, Exception | None]]:
-        has_errors = self.failure is not None or self.errors
-        if self.parts or has_errors or self.explicit or not len(self.times):
-            yield from super()._calls(callbacks)
-            return
-        make, (topic, partition) = RecordMetadata, self.partition
-        base, times, written = self.base_offset, self.times, self.log_append_time
-        for index, callback in callbacks:
-            offset = base + index if base >= 0 else -1
-            timestamp = int(times[index] * 1000) if written < 0 else written
-            yield callback, make(topic, partition, offset, timestamp), None
-
-
-def run_of(sparse: Mapping[int, T] | None, start: int, stop: int) -> Mapping[int, T] | None:
-    """The items from index `start` to before `stop`, which then count from 0; None for none."""
-    if sparse is None:
-        return None
-    return {index - start: each for index, each in sparse.items() if start <= index < stop} or None
+    def _results(
+        self, indexes: Sequence[int]
+    ) -> tuple[Iterable[RecordMetadata], Iterable[Exception | None]]:
+        """Places and errors of these records, without a step of the interpreter for each."""
+        written = self.log_append_time
+        has_places = self.base_offset >= 0 and (written >= 0 or len(self.timestamps) > 0)
+        if not has_places or self.parts or self.failure is not None or self.errors:
+            return super()._results(indexes)
+        fields = zip(
+            repeat(self.partition.topic),
+            repeat(self.partition.partition),
+            map(self.base_offset.__add__, indexes),
+            map(self.timestamps.__getitem__, indexes) if written < 0 else repeat(written),
+            strict=False,
+        )
+        # A call of the class ends in `tuple.__new__` too.
+        places = map(tuple.__new__, repeat(RecordMetadata), fields)
+        return places, repeat(None)

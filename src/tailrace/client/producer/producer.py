@@ -94,7 +94,7 @@ class Producer(BaseProducer, ThreadTransactionCalls):
                     hooks=hooks,
                 ),
                 network=network,
-                wall=time.time,
+                now_ns=time.time_ns,
                 monotonic=time.monotonic,
                 chance=random.Random(os.urandom(16)),  # noqa: S311 - spreads load and pauses
                 waiting=self._driver,
@@ -290,7 +290,7 @@ class Producer(BaseProducer, ThreadTransactionCalls):
         check_not_interrupted(engine)
         engine.check_open()
         deadline = _max_block(engine)
-        wall_s = engine.wall()
+        now_ns = engine.now_ns()
         prepared = None
         try:
             prepared = engine.preparation.prepare(record)
@@ -305,7 +305,7 @@ class Producer(BaseProducer, ThreadTransactionCalls):
                     prepared,
                     partition,
                     deadline=deadline,
-                    wall_s=wall_s,
+                    now_ns=now_ns,
                     on_delivery=on_delivery,
                 )
         except (ClosedProducerError, ReentrantCallError):
@@ -322,16 +322,16 @@ class Producer(BaseProducer, ThreadTransactionCalls):
         partition: int,
         *,
         deadline: float,
-        wall_s: float,
+        now_ns: int,
         on_delivery: DeliveryCallback | None,
     ) -> tuple[DeliveryOutcome, int]:
         engine, driver = self._engine, self._driver
-        placed = self._append(prepared, partition, wall_s=wall_s)
+        placed = self._append(prepared, partition, now_ns=now_ns)
         if placed is None:
             size = engine.accumulator.supply.memory_for(prepared.size)
             granted = self._wait_for_memory(size, deadline)
             with engine.pool.returning(granted):
-                placed = self._append(prepared, partition, wall_s=wall_s, granted=granted)
+                placed = self._append(prepared, partition, now_ns=now_ns, granted=granted)
             assert placed is not None, "memory was granted for this record"
         self._placed(*placed, on_delivery)
         if engine.should_move():
@@ -341,12 +341,12 @@ class Producer(BaseProducer, ThreadTransactionCalls):
         return placed
 
     def _append(
-        self, prepared: Prepared, partition: int, *, wall_s: float, granted: int = 0
+        self, prepared: Prepared, partition: int, *, now_ns: int, granted: int = 0
     ) -> tuple[DeliveryOutcome, int] | None:
         """Call `Engine.append`; Ctrl-C in it ends the producer, whose state is unknown then."""
         now = time.monotonic()
         try:
-            return self._engine.append(prepared, partition, now=now, wall_s=wall_s, granted=granted)
+            return self._engine.append(prepared, partition, now=now, now_ns=now_ns, granted=granted)
         except Exception:
             raise
         except BaseException as error:

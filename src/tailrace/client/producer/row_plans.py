@@ -51,7 +51,7 @@ def plan_rows(engine: Engine, topic: str, chunk: Chunk) -> Plan:
         partition_count=count,
         batch_size=engine.accumulator.supply.batch_size(topic),
         request_size_max=engine.config.max_request_size,
-        now_ms=int(engine.wall() * 1000),
+        now_ms=engine.now_ns() // 1_000_000,
         ignores_keys=ignores_keys or placed is not chunk,
         choose=choose,
     )

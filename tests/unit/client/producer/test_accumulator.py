@@ -4,14 +4,20 @@ from random import Random
 
 from tailrace.client.nodes import Backoff
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.producer.intake.encoding import encode_headers, record_size_bound
+from tailrace.client.producer.intake.encoding import (
+    CompressionRatios,
+    encode_headers,
+    record_size_bound,
+)
 from tailrace.client.producer.intake.record import Prepared, ProducerRecord
 from tailrace.client.producer.queue.accumulator import Accumulator
+from tailrace.client.producer.queue.buffer_pool import BufferPool
 from tailrace.client.producer.queue.gate import Gate
 from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
 from tailrace.client.producer.queue.open_batch import OpenBatch
-from tailrace.client.producer.queue.sealed_batch import RecordColumns
 from tailrace.client.producer.queue.supply import BatchSupply
+from tailrace.records.batch import read_batches
+from tailrace.records.builder import Record, records_of
 from tests.unit.client.producer.transaction_life import T0, T1, NobodyWaits
 
 HEADERS = (("h", b"x"),)
@@ -21,11 +27,12 @@ def queues(**settings: object) -> Accumulator:
     """An accumulator that lingers for five seconds."""
     given: dict[str, object] = {"bootstrap_servers": "b:1", "linger_ms": 5000, "batch_size": 300}
     config = parse_producer_config(given | settings)
+    gate = Gate()
     return Accumulator(
         config,
-        supply=BatchSupply(config, NobodyWaits()),
+        supply=BatchSupply(config, NobodyWaits(), gate),
         backoff=Backoff(1000, 1000, Random(0)),
-        gate=Gate(),
+        gate=gate,
         closed=lambda _: None,
     )
 
@@ -47,8 +54,19 @@ def batch_of(
     assert batch is not None
     accumulator.enqueue(batch, now=now)
     for each in (first, *more):
-        assert accumulator.append(batch, each, wall_s=0.0) is not None
+        assert accumulator.append(batch, each, now_ns=0) is not None
     return batch
+
+
+def records_in(batch: InFlightBatch) -> list[Record]:
+    """The records of the batch, from its bytes."""
+    pool = BufferPool(1 << 20, 1 << 10)
+    config = parse_producer_config({"bootstrap_servers": "b:1"})
+    batch.encode(pool, config, CompressionRatios())
+    assert batch.encoded is not None
+    [(_, found)] = read_batches(batch.encoded)
+    found.check()
+    return list(records_of(found))
 
 
 def test_a_partition_is_ready_when_its_batch_has_lingered() -> None:
@@ -67,7 +85,7 @@ def test_a_full_batch_is_ready_at_once() -> None:
     """A record that does not fit closes the batch, which may then be sent."""
     accumulator = queues()
     batch = batch_of(accumulator, 150)
-    assert accumulator.append(batch, prepared(200), wall_s=0.0) is None
+    assert accumulator.append(batch, prepared(200), now_ns=0) is None
     assert accumulator.open_batch(T0) is None
     assert list(accumulator.ready) == [T0]
 
@@ -142,14 +160,8 @@ def test_parts_take_the_place_of_the_whole_and_keep_the_order_of_age() -> None:
     accumulator.put_parts(parts, now=2.0, place=0)
     assert list(accumulator.incomplete.values()) == [older, *parts]
     assert [each.created_at for each in parts] == [1.0, 1.0]
-    records = [part.sealed.records for part in parts]
-    assert all(isinstance(each, RecordColumns) for each in records)
-    values = [value for each in records if isinstance(each, RecordColumns) for value in each.values]
-    assert values == [b"x", b"xx", b"xxx"]
-    assert [len(each.headers or {}) for each in records if isinstance(each, RecordColumns)] == [
-        1,
-        2,
-    ]
+    records = [[(each.value, each.headers) for each in records_in(part)] for part in parts]
+    assert records == [[(b"x", HEADERS)], [(b"xx", HEADERS), (b"xxx", HEADERS)]]
     assert [accumulator.take(T0, 2.0) for _ in parts] == parts
 
 

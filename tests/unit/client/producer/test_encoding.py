@@ -1,7 +1,9 @@
-"""Records that wait in lists become the batch that `BatchBuilder` would build of them."""
+"""Records that are encoded one by one become the batch that `BatchBuilder` would build of them."""
 
 import subprocess
 import sys
+from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
@@ -11,20 +13,25 @@ from hypothesis import strategies as st
 from tailrace import kernels
 from tailrace.client.producer.intake.encoding import (
     BATCH_OVERHEAD,
-    KERNEL_RECORDS_MIN,
     BatchFields,
     CompressionRatios,
-    encode_batch,
+    append_plainly,
     encode_headers,
     encode_plain_headers,
+    new_state,
     record_size_bound,
+    set_limit,
+    state_of,
+    timestamps_of,
 )
+from tailrace.client.producer.queue.sealed_batch import EncodedRecords
+from tailrace.kernels.encoding import KEY_NULL, NO_ROOM, VALUE_NULL, append_record
 from tailrace.model import Codec
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import BatchBuilder, records_of
 
-NOW_S = 1_700_000_000.25
 NOW_MS = 1_700_000_000_250
+NOW_NS = NOW_MS * 1_000_000 + 999_999
 
 PLAIN = BatchFields()
 
@@ -40,7 +47,8 @@ class Row(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp: int | None = None
     """Milliseconds that the caller has given."""
-    time: float = NOW_S
+    now_ns: int = NOW_NS
+    """The time of `send`."""
 
 
 ROW = st.builds(
@@ -48,32 +56,58 @@ ROW = st.builds(
     CONTENT,
     CONTENT,
     HEADERS.map(tuple),
-    st.none() | st.integers(-1, 2**62),
-    st.floats(-100, 2e9, allow_nan=False),
+    st.none() | st.integers(0, 2**62),
+    st.integers(-(10**11), 2**61),
 )
 
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded() -> None:
-    """Large batches are for the compiled kernel; small ones are plain all the same."""
-    kernels.load()
+    """Both ways to append a record can be called."""
+    kernels.load(append_record)
 
 
-def encoded(
-    rows: list[Row], fields: BatchFields = PLAIN, block: bytearray | None = None
-) -> memoryview:
-    """The batch of these rows, with no more columns than they need."""
-    has_keys = any(row.key is not None for row in rows)
-    return encode_batch(
-        [row.value for row in rows],
-        [row.time for row in rows],
-        keys=[row.key for row in rows] if has_keys else None,
-        headers={i: encode_headers(row.headers) for i, row in enumerate(rows) if row.headers}
-        or None,
-        explicit={i: row.timestamp for i, row in enumerate(rows) if row.timestamp is not None},
-        fields=fields,
-        block=bytearray() if block is None else block,
-    )
+@pytest.fixture(params=["plain", "compiled"])
+def append(request: pytest.FixtureRequest) -> Callable[..., int]:
+    """One of the two ways to append a record."""
+    return append_plainly if request.param == "plain" else append_record.run
+
+
+class Batch:
+    """A batch that rows are appended to."""
+
+    def __init__(self, append: Callable[..., int], *, size: int, count: int) -> None:
+        self.append = append
+        self.block = bytearray(size)
+        self.state = new_state(limit=size, count_limit=count)
+
+    def add(self, row: Row) -> int:
+        """Append the row; returns its index, or `NO_ROOM`."""
+        nulls = KEY_NULL * (row.key is None) | VALUE_NULL * (row.value is None)
+        return self.append(
+            row.value or b"", row.key or b"", encode_headers(row.headers) if row.headers else b"",
+            self.block, self.state, nulls, -1 if row.timestamp is None else row.timestamp,
+            row.now_ns, 1,
+        )  # fmt: skip
+
+    @property
+    def records(self) -> EncodedRecords:
+        """The records until now."""
+        found = state_of(self.state)
+        return EncodedRecords(
+            self.block,
+            stop=found.position,
+            record_count=found.record_count,
+            base_timestamp=found.base_timestamp,
+            max_timestamp=found.max_timestamp,
+        )
+
+
+def filled(append: Callable[..., int], rows: list[Row]) -> Batch:
+    """A batch that these rows fill to the last byte."""
+    batch = Batch(append, size=len(built(rows)), count=len(rows))
+    assert [batch.add(row) for row in rows] == list(range(len(rows)))
+    return batch
 
 
 def built(rows: list[Row], fields: BatchFields = PLAIN) -> bytes:
@@ -86,34 +120,57 @@ def built(rows: list[Row], fields: BatchFields = PLAIN) -> bytes:
         is_transactional=fields.is_transactional,
     )
     for row in rows:
-        timestamp = int(row.time * 1000) if row.timestamp is None else row.timestamp
+        timestamp = row.now_ns // 1_000_000 if row.timestamp is None else row.timestamp
         builder.append(row.key, row.value, timestamp=timestamp, headers=row.headers)
     return builder.build()
 
 
 @settings(max_examples=200)
-@given(st.lists(ROW, min_size=1, max_size=6), st.sampled_from([1, KERNEL_RECORDS_MIN]))
+@given(st.lists(ROW, min_size=1, max_size=6), st.sampled_from([1, 20]))
 def test_a_batch_is_the_builders_byte_for_byte(rows: list[Row], times: int) -> None:
-    """Keys, headers, nulls and timestamps, in small batches and in large ones."""
-    assert encoded(rows * times) == built(rows * times)
+    """Keys, headers, nulls and timestamps, in small batches and in large ones, by both ways."""
+    for append in (append_plainly, append_record.run):
+        batch = filled(append, rows * times)
+        assert batch.records.encode(PLAIN) == built(rows * times)
+        assert list(timestamps_of(batch.state)) == [
+            row.now_ns // 1_000_000 if row.timestamp is None else row.timestamp
+            for row in rows * times
+        ]
 
 
 @settings(max_examples=100)
-@given(st.lists(CONTENT, min_size=1, max_size=6), st.sampled_from([1, KERNEL_RECORDS_MIN]))
-def test_values_alone_are_the_builders_too(values: list[bytes | None], times: int) -> None:
-    """The records that are written fastest differ in nothing."""
-    rows = [Row(value, time=NOW_S + place / 7) for place, value in enumerate(values * times)]
-    assert encoded(rows) == built(rows)
-    assert encoded(rows[::-1]) == built(rows[::-1])
+@given(st.lists(ROW, min_size=1, max_size=9), st.integers(0, 9))
+def test_a_record_without_room_changes_nothing(rows: list[Row], spare: int) -> None:
+    """The first record that does not fit, and each for a closed batch, is refused by both ways."""
+    whole = built(rows)
+    for append in (append_plainly, append_record.run):
+        batch = Batch(append, size=len(whole) - 1 - spare % len(rows), count=len(rows))
+        taken = [index for row in rows if (index := batch.add(row)) != NO_ROOM]
+        assert taken == list(range(len(taken))) != list(range(len(rows)))
+        set_limit(batch.state, 0)
+        before = bytes(batch.block), bytes(batch.state)
+        assert [batch.add(row) for row in rows] == [NO_ROOM] * len(rows)
+        assert (bytes(batch.block), bytes(batch.state)) == before
+        assert not any(batch.block[state_of(batch.state).position :])
+
+
+def test_a_state_without_room_for_a_timestamp_refuses_the_record(
+    append: Callable[..., int],
+) -> None:
+    """The number of records is bounded as their bytes are."""
+    batch = Batch(append, size=1000, count=2)
+    assert [batch.add(Row(b"x")) for _ in range(3)] == [0, 1, NO_ROOM]
 
 
 @pytest.mark.parametrize("count", [3, 30, 3000])
 @pytest.mark.parametrize("size", [0, 63, 64, 2040, 2048, 9000, 70_000])
-def test_sizes_at_the_edges_of_varints_are_right(count: int, size: int) -> None:
+def test_sizes_at_the_edges_of_varints_are_right(
+    append: Callable[..., int], count: int, size: int
+) -> None:
     """Records are right at sizes where a varint grows or leaves the table."""
     count = min(count, 3_000_000 // (size + 1))
-    rows = [Row(bytes(size), time=NOW_S + index) for index in range(count)]
-    assert encoded(rows) == built(rows)
+    rows = [Row(bytes(size), now_ns=NOW_NS + index * 10**9) for index in range(count)]
+    assert filled(append, rows).records.encode(PLAIN) == built(rows)
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -122,7 +179,7 @@ def test_a_compressed_batch_is_read_back(codec: Codec, count: int) -> None:
     """The header names the codec and the producer, and the records are those that were given."""
     rows = [Row(b"value %d" % i, b"key", (("h", None),), NOW_MS + i) for i in range(count)]
     fields = BatchFields(codec, None, 7, 2, 41, is_transactional=True)
-    data = encoded(rows, fields, bytearray(20))
+    data = filled(append_plainly, rows).records.encode(fields)
     [(_, batch)] = read_batches(data)
     batch.check()
     assert (batch.codec, batch.producer_id, batch.producer_epoch) == (codec, 7, 2)
@@ -136,26 +193,31 @@ def test_a_compressed_batch_is_read_back(codec: Codec, count: int) -> None:
 def test_a_level_makes_the_batch_smaller() -> None:
     """The compression level reaches the codec."""
     rows = [Row(b"%d" % (index * index)) for index in range(2000)]
-    sizes = [len(encoded(rows, BatchFields(Codec.GZIP, level))) for level in (1, 9)]
+    records = filled(append_plainly, rows).records
+    sizes = [len(records.encode(BatchFields(Codec.GZIP, level))) for level in (1, 9)]
     assert sizes[1] < sizes[0]
 
 
-@pytest.mark.parametrize("count", [2, 200])
-def test_the_block_is_used_if_the_batch_fits(count: int) -> None:
-    """A block of just the size holds the batch; one byte less and the batch is elsewhere."""
-    rows = [Row(b"x" * 50)] * count
-    size = len(built(rows))
-    for spare in (0, 5, -1):
-        block = bytearray(size + spare)
-        assert encoded(rows, block=block) == built(rows)
-        assert (bytes(block[:size]) == built(rows)) == (spare >= 0)
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@settings(max_examples=50)
+@given(st.lists(ROW, min_size=2, max_size=12), st.integers(2, 4))
+def test_parts_have_the_records_of_the_whole(codec: Codec, rows: list[Row], parts: int) -> None:
+    """Each part is the batch of its records alone, also after the whole was encoded."""
+    parts = min(parts, len(rows))
+    whole = filled(append_plainly, rows).records
+    whole.encode(BatchFields(codec))
+    made = whole.split(parts)
+    cuts = [len(rows) * part // parts for part in range(parts + 1)]
+    assert [part.encode(PLAIN) for part in made] == [
+        built(rows[start:stop]) for start, stop in pairwise(cuts)
+    ]
 
 
 @settings(max_examples=200)
 @given(st.lists(ROW, min_size=1, max_size=30))
 def test_the_sum_of_the_bounds_is_never_less_than_the_batch(rows: list[Row]) -> None:
     """The sum of the bounds is never less than the batch, as long as clocks do not jump."""
-    rows = [row._replace(time=NOW_S + index) for index, row in enumerate(rows)]
+    rows = [row._replace(now_ns=NOW_NS + index * 10**9) for index, row in enumerate(rows)]
     bound = sum(
         record_size_bound(
             row.key, row.value, encode_headers(row.headers),
@@ -163,34 +225,46 @@ def test_the_sum_of_the_bounds_is_never_less_than_the_batch(rows: list[Row]) -> 
         )
         for row in rows
     )  # fmt: skip
-    assert len(encoded(rows)) <= BATCH_OVERHEAD + bound
+    assert len(built(rows)) <= BATCH_OVERHEAD + bound
+
+
+@pytest.mark.parametrize("size", [0, 63, 64, 8191, 8192, 2**20, 2**27])
+def test_the_bound_holds_for_a_first_record_of_any_size(size: int) -> None:
+    """A batch that is opened for a record has room for it."""
+    for key in (None, b"", bytes(size)):
+        row = Row(bytes(size), key, timestamp=2**62)
+        bound = record_size_bound(key, row.value, b"\2\2h\2x", has_timestamp=True)
+        batch = Batch(append_record.run, size=BATCH_OVERHEAD + bound, count=1)
+        assert batch.add(row._replace(headers=(("h", b"x"),))) == 0
 
 
 def test_the_bound_holds_at_its_own_limits() -> None:
     """1 MiB of records of any size fit, also 17 minutes after the first record."""
     for size, key in ((0, None), (0, b""), (8192, None), (8192, b"k" * 8192), (2**20 - 100, None)):
         count = (2**20 - BATCH_OVERHEAD) // record_size_bound(key, bytes(size))
-        row = Row(bytes(size), key, time=NOW_S + (2**20 - 1) / 1000)
-        rows = [row._replace(time=NOW_S), *[row] * (count - 1)]
+        row = Row(bytes(size), key, now_ns=NOW_NS + (2**20 - 1) * 10**6)
+        rows = [row._replace(now_ns=NOW_NS), *[row] * (count - 1)]
         bound = sum(record_size_bound(row.key, row.value) for row in rows)
-        assert len(encoded(rows)) <= BATCH_OVERHEAD + bound
+        assert len(built(rows)) <= BATCH_OVERHEAD + bound
 
 
 def test_plain_code_needs_no_numpy_and_keeps_the_account() -> None:
-    """Without the kernels, large batches are the same, and count as plain work."""
+    """Without the kernels, records are appended all the same, and count as plain work."""
     code = """
 import sys
 from tailrace import kernels
-from tailrace.client.producer.intake.encoding import BatchFields, encode_batch
-from tailrace.records.builder import BatchBuilder
-values, builder = [b"%d" % i for i in range(3000)], BatchBuilder()
-for value in values:
-    builder.append(None, value, timestamp=5000)
-batch = encode_batch(values, [5.0] * 3000, fields=BatchFields(), block=bytearray())
-print(batch == builder.build(), 'numpy' in sys.modules, kernels.plain_records() > 0)
+from tailrace.client.producer.queue.gate import Gate
+from tailrace.client.producer.queue.open_batch import OpenBatch
+from tailrace.client.producer.outcome import BatchOutcome
+from tailrace.model import TopicPartition
+batch = OpenBatch(BatchOutcome(TopicPartition('t', 0), None), created_at=0.0, size_limit=9999,
+    size_max=9999, count_limit=300, reserved=0, gate=Gate())
+for _ in range(300):
+    batch.append(b'x', b'', b'', batch.block, batch.state, 2, 5, 0, 1)
+print(batch.seal().record_count, 'numpy' in sys.modules, kernels.plain_records() > 0)
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["True", "False", "True"]
+    assert done.stdout.split() == ["300", "False", "True"]
 
 
 def test_the_estimate_of_compression_rises_fast_and_falls_slowly() -> None:

@@ -4,15 +4,17 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tailrace import kernels
 from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.engine import Engine
-from tailrace.client.producer.intake.encoding import encode_headers
+from tailrace.client.producer.intake.encoding import BatchFields
 from tailrace.client.producer.intake.plugins import Plugins
 from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
@@ -20,7 +22,10 @@ from tailrace.client.producer.queue.accumulator import QueuedBatch
 from tailrace.client.producer.queue.gate import Gate
 from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
 from tailrace.client.producer.queue.open_batch import OpenBatch
-from tailrace.client.producer.queue.sealed_batch import RecordColumns, SealedBatch
+from tailrace.client.producer.queue.sealed_batch import EncodedRecords, SealedBatch
+from tailrace.kernels.encoding import append_record
+from tailrace.records.batch import read_batches
+from tailrace.records.builder import records_of
 from tailrace.testing.network import MemoryNetwork
 from tests.unit.client.producer.transaction_life import T0, NobodyWaits
 
@@ -40,7 +45,7 @@ class Batches(BaseProducer):
             config,
             Plugins(),
             network=MemoryNetwork(),
-            wall=lambda: 1.0,
+            now_ns=lambda: 10**9,
             monotonic=lambda: 0.0,
             chance=Random(0),
             waiting=waiting,
@@ -75,15 +80,16 @@ class Batches(BaseProducer):
     def _send(
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None
     ) -> tuple[DeliveryOutcome, int]:
-        del on_delivery
         engine = self._engine
         prepared = engine.preparation.prepare(record)
         with engine.lock:
-            placed = engine.append(prepared, T0.partition, now=0.0, wall_s=1.0)
+            placed = engine.append(prepared, T0.partition, now=0.0, now_ns=10**9)
             assert placed is not None
             batch = engine.accumulator.open_batch(T0)
             assert batch is not None
             engine.gate.open["t"] = batch
+            engine.gate.show(batch, 1)
+            self._placed(*placed, on_delivery)
             return placed
 
     def _dropped(self) -> None:
@@ -99,27 +105,53 @@ def switching_often() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
+def values_of(batch: SealedBatch) -> list[bytes | None]:
+    """The values of the records of a batch, from its bytes."""
+    assert isinstance(batch.records, EncodedRecords)
+    [(_, found)] = read_batches(batch.records.encode(BatchFields()))
+    found.check()
+    return [record.value for record in records_of(found)]
+
+
 def places(batches: list[SealedBatch]) -> dict[tuple[int, int], bytes | None]:
     """Every value by its batch's outcome and place."""
     return {
         (id(each.outcome), at): value
         for each in batches
-        if isinstance(each.records, RecordColumns)
-        for at, value in enumerate(each.records.values)
+        for at, value in enumerate(values_of(each))
     }
 
 
+@pytest.fixture(params=["plain", "compiled"], autouse=True)
+def _engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are filled by plain Python in one round, and by the kernel in another."""
+    kernels.load(append_record)
+    if request.param == "plain":
+        monkeypatch.setattr(append_record, "is_compiled", False)
+
+
 def test_threads_that_add_and_one_that_closes_lose_nothing() -> None:
-    """Each record is in one batch, where its receipt says, and each thread's stand in order."""
+    """Each record is in one batch, where its receipt says, and each thread's stand in order.
+
+    Each callback belongs to the batch of its record.
+    """
     producer = Batches()
     receipts: list[list[tuple[bytes, Receipt]]] = [[] for _ in range(THREADS)]
     is_over = threading.Event()
+    told: list[bytes] = []
+
+    def hear(value: bytes, *_: object) -> None:
+        told.append(value)
 
     def add(thread: int) -> None:
         for number in range(COUNT):
             value = b"%d %d" % (thread, number)
             key = b"key" if number % 97 == 0 else None
-            receipts[thread].append((value, producer.send("t", value, key)))
+            heard: DeliveryCallback | None = None
+            if number % 31 == 0:
+                heard = partial(hear, value)
+            receipt = producer.send("t", value, key, on_delivery=heard)
+            receipts[thread].append((value, receipt))
             if number % 100 == 0:
                 producer.close_batch()
 
@@ -140,8 +172,9 @@ def test_threads_that_add_and_one_that_closes_lose_nothing() -> None:
     batches = [each.sealed for each in producer.batches if isinstance(each, InFlightBatch)]
     assert len(batches) == len(producer.batches) >= COUNT // 100
     for batch in batches:
-        assert isinstance(batch.records, RecordColumns)
-        assert len(batch.records.times) == len(batch.records.values) == batch.record_count
+        assert len(batch.outcome.timestamps) == batch.record_count
+        batch.outcome.run_callbacks()
+    assert len(told) == THREADS * len(range(0, COUNT, 31)) == len(set(told))
     found = places(batches)
     assert len(found) == THREADS * COUNT
     for thread, own in enumerate(receipts):
@@ -164,41 +197,33 @@ def test_entering_a_held_gate_fails_at_once() -> None:
         gate.enter()
     gate.leave(None)
     producer.send("t", b"second")
-    (batch,) = producer.batches
-    assert isinstance(batch, OpenBatch)
-    assert batch.values == [b"first", b"second"]
     producer.end()
+    (batch,) = producer.batches
+    assert isinstance(batch, InFlightBatch)
+    assert values_of(batch.sealed) == [b"first", b"second"]
 
 
-@pytest.mark.parametrize("at", ["time", "key", "header", "timestamp"])
-def test_what_an_interruption_left_is_undone(at: str) -> None:
-    """A record of which only a part was added is taken out, and the next one is whole."""
+def test_an_interruption_inside_of_the_gate_leaves_it_free_and_the_batch_whole() -> None:
+    """Ctrl-C in a plain append adds the record as a whole or not, and frees the gate."""
     producer = Batches()
-    producer.send("t", b"first", b"key", headers={"h": b"1"}, timestamp=5)
+    producer.send("t", b"first")
+    gate = producer.engine.gate
     (batch,) = producer.batches
     assert isinstance(batch, OpenBatch)
-    gate = producer.engine.gate
+
+    class Interrupting(bytes):
+        def __len__(self) -> int:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gate.append_plainly(Interrupting(), b"", b"", batch.block, batch.state, 2, 5, 0, 1)
     gate.wait()
-    if at == "time":
-        batch.times.append(9.0)
-    elif at == "key":
-        assert batch.keys is not None
-        batch.keys.append(b"half")
-    elif at == "header":
-        assert batch.headers is not None
-        batch.headers[1] = encode_headers([("half", b"")])
-    else:
-        assert batch.explicit is not None
-        batch.explicit[1] = 77
-    gate.undo_and_leave("t")
+    gate.leave(None)
     producer.send("t", b"second")
-    producer.send("t", b"third", b"other")
-    assert batch.values == [b"first", b"second", b"third"]
-    assert len(batch.times) == 3
-    assert batch.keys == [b"key", None, b"other"]
-    assert batch.headers == {0: encode_headers([("h", b"1")])}
-    assert batch.explicit == {0: 5}
     producer.end()
+    (sealed,) = producer.batches
+    assert isinstance(sealed, InFlightBatch)
+    assert values_of(sealed.sealed) == [b"first", b"second"]
 
 
 def test_a_reset_gate_is_free_and_empty() -> None:

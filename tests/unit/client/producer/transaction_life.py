@@ -11,6 +11,7 @@ from tailrace.client.producer.identity.requests import PendingOperation, Transac
 from tailrace.client.producer.identity.state import State
 from tailrace.client.producer.intake.record import Prepared, ProducerRecord
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
+from tailrace.client.producer.queue.gate import Gate
 from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
 from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.model import TopicPartition
@@ -59,14 +60,14 @@ def closed_batch(partition: TopicPartition = T0, count: int = 1) -> InFlightBatc
     batch = OpenBatch(
         BatchOutcome(partition, NobodyWaits()),
         created_at=0.0,
-        overhead=0,
         size_limit=1000,
         size_max=1000,
         count_limit=count,
         reserved=0,
+        gate=Gate(),
     )
     for _ in range(count):
-        batch.append(Prepared(ProducerRecord(partition.topic), None, b"x", b"", 10), 0.0)
+        batch.append_prepared(Prepared(ProducerRecord(partition.topic), None, b"x", b"", 10), 0)
     return InFlightBatch(batch.seal())
 
 

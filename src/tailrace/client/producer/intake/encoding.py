@@ -1,22 +1,25 @@
-"""Encodes lists of records as one v2 batch, and estimates the size of batches.
+"""Encodes records one by one into the block of their batch, and completes batches.
 
-Pure Python encodes a record in a third of a microsecond, which is hard to beat for few records.
-From `KERNEL_RECORDS_MIN` records on, the compiled kernel is called, once it is loaded.
+    block    room for the header | record | record | ...    |  unused
+    state    position, count, limit, base and largest timestamp | timestamp | timestamp | ...
 
-Not here: records that come as Arrow or other columns (`columns`). numpy is imported only where the
-kernel, which needs it, is loaded.
+A record is written as it is in the log, by the kernel `append_record`, or in plain Python until the
+kernels are loaded (`append_plainly`). What is left for the moment at which the batch is sent is its
+header (`seal`), and the compression.
+
+Not here: records that come as Arrow or other columns (`columns`), and numpy.
 
 Invariant: Python and kernel give the same bytes, those of `BatchBuilder` for the same records.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import accumulate, repeat
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from tailrace import kernels
 from tailrace.client.producer.intake.record import Header
-from tailrace.kernels.encoding import encode_records
+from tailrace.kernels.encoding import KEY_NULL, LIMIT, NO_ROOM, STATE_WORDS, VALUE_NULL
 from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, Codec
 from tailrace.records import layout, packages
 from tailrace.records.builder import RECORD_OVERHEAD_MAX, zigzag
@@ -24,6 +27,8 @@ from tailrace.records.codecs import compress
 
 if TYPE_CHECKING:
     from tailrace.kernels.arrays import Int64s
+
+Untyped: TypeAlias = Any
 
 BATCH_OVERHEAD: Final = layout.HEADER_SIZE
 """Bytes of a batch in addition to its records."""
@@ -38,28 +43,27 @@ takes two at most, which makes up for it. This holds in batches of at most 1 MiB
 are less than 2**20 ms (17 minutes) from the first one.
 """
 
+BATCH_SIZE_TIGHT: Final = 1 << 20
+"""Largest batch for which `RECORD_OVERHEAD` is stated."""
+
 KEY_OVERHEAD: Final = 2
 """Bytes that a key adds to its own length."""
 
 TIMESTAMP_OVERHEAD: Final = 7
 """Bytes that a timestamp given by the caller adds, since it may be far from the first one."""
 
-KERNEL_RECORDS_MIN: Final = 20
-"""From so many records on, the compiled kernel is faster than Python, its call included."""
-
-_RECORDS_PER_WALKED: Final = 5
-"""Records that Python encodes in the time in which it decodes one."""
-
 _HEADER_NAMES: Final = 256
-"""Names of headers whose encoding is kept: programs have a few."""
+"""Names of headers whose encoding is kept, of fewer than so many bytes: programs have a few."""
 
 _TABLE_SIZE: Final = 2048
 _VARINTS: Final = [zigzag(number) for number in range(_TABLE_SIZE)]
 _NULL: Final = zigzag(-1)
-_DELTAS: Final = [b"\0" + number for number in _VARINTS]
-"""Encoded attributes and timestamp delta of a record, by the delta."""
-_OFFSETS: Final = [number + _NULL for number in _VARINTS]
-"""Encoded offset delta and null key of a record, by the delta."""
+
+_STATE: Final = Struct(f"={STATE_WORDS}q")
+_LIMIT: Final = Struct("=q")
+_TIMESTAMP: Final = Struct("=q")
+TIMESTAMP_SIZE: Final = _TIMESTAMP.size
+"""Bytes that each record takes in the state of its batch."""
 
 
 class BatchFields(NamedTuple):
@@ -74,6 +78,17 @@ class BatchFields(NamedTuple):
     is_transactional: bool = False
 
 
+class BatchState(NamedTuple):
+    """The numbers at the start of the state of a batch."""
+
+    position: int
+    """The end of the records in the block."""
+    record_count: int
+    limit: int
+    base_timestamp: int
+    max_timestamp: int
+
+
 def record_size_bound(
     key: bytes | None,
     value: bytes | None,
@@ -83,6 +98,8 @@ def record_size_bound(
 ) -> int:
     """Upper bound of the record's bytes in a batch; see `RECORD_OVERHEAD` for the conditions.
 
+    It holds for the first record of every batch.
+
     `headers` are encoded. `has_timestamp` says that the caller has given a timestamp, which may be
     far from the others.
     """
@@ -90,43 +107,11 @@ def record_size_bound(
     if key is not None:
         size += KEY_OVERHEAD + len(key)
     size += len(headers)
-    return size + TIMESTAMP_OVERHEAD if has_timestamp else size
-
-
-def encode_batch(
-    values: Sequence[bytes | None],
-    times: Sequence[float],
-    *,
-    keys: Sequence[bytes | None] | None = None,
-    headers: Mapping[int, bytes] | None = None,
-    explicit: Mapping[int, int] | None = None,
-    fields: BatchFields,
-    block: bytearray | memoryview,
-) -> memoryview:
-    """The encoded batch of at least one record.
-
-    It is written to the start of `block` if it fits there, and else to new memory. `times` are wall
-    clock seconds at `send`; `explicit` has timestamps (ms, from -1 on) that replace them, and
-    `headers` the encoded headers, both by record index.
-    """
-    count = len(values)
-    if count >= KERNEL_RECORDS_MIN and encode_records.is_compiled:
-        return _encode_compiled(
-            values, times, keys=keys, headers=headers, explicit=explicit, fields=fields, block=block
-        )
-    timestamps = [int(time * 1000) for time in times]
-    for index, timestamp in (explicit or {}).items():
-        timestamps[index] = timestamp
-    records = _encode_plain(values, timestamps, keys=keys, headers=headers)
-    if count >= KERNEL_RECORDS_MIN:
-        kernels.add_plain_records(count // _RECORDS_PER_WALKED)
-    end = BATCH_OVERHEAD + len(records)
-    view = with_room(block, end)
-    view[BATCH_OVERHEAD:end] = records
-    return seal(
-        view, end, fields=fields, count=count,
-        base_timestamp=timestamps[0], max_timestamp=max(timestamps),
-    )  # fmt: skip
+    if has_timestamp:
+        size += TIMESTAMP_OVERHEAD
+    if size > BATCH_SIZE_TIGHT:
+        size += RECORD_OVERHEAD_MAX - RECORD_OVERHEAD
+    return size
 
 
 def with_room(block: bytearray | memoryview, size: int) -> memoryview:
@@ -142,12 +127,16 @@ def seal(
     count: int,
     base_timestamp: int,
     max_timestamp: int,
+    keeps_records: bool = False,
 ) -> memoryview:
-    """Compress the records in `view[BATCH_OVERHEAD:end]`, add the header, and return the batch."""
+    """Compress the records in `view[BATCH_OVERHEAD:end]`, add the header, and return the batch.
+
+    With `keeps_records`, compressed records do not overwrite those in `view`.
+    """
     if fields.codec:
         packed = compress(fields.codec, view[BATCH_OVERHEAD:end], fields.level)
         end = BATCH_OVERHEAD + len(packed)
-        view = with_room(view, end)
+        view = with_room(bytearray() if keeps_records else view, end)
         view[BATCH_OVERHEAD:end] = packed
     layout.HEADER.pack_into(
         view,
@@ -201,19 +190,26 @@ def encode_plain_headers(headers: object) -> bytes | None:
         name, content = pair
         if type(name) is not str:
             return None
+        encoded = _header_names.get(name) or _encode_name(name)
         if type(content) is bytes:
-            parts += (_header_name(name), _varint(len(content)), content)
+            size = len(content)
+            parts += (encoded, _VARINTS[size] if size < _TABLE_SIZE else zigzag(size), content)
         elif content is None:
-            parts += (_header_name(name), _NULL)
+            parts += (encoded, _NULL)
         else:
             return None
     return b"".join(parts)
 
 
-@lru_cache(_HEADER_NAMES)
-def _header_name(name: str) -> bytes:
+_header_names: Final[dict[str, bytes]] = {}
+
+
+def _encode_name(name: str) -> bytes:
     encoded = name.encode()
-    return _varint(len(encoded)) + encoded
+    found = _varint(len(encoded)) + encoded
+    if len(_header_names) < _HEADER_NAMES and len(found) < _HEADER_NAMES:
+        _header_names[name] = found
+    return found
 
 
 def column_of(items: Sequence[bytes | None]) -> "tuple[bytes, Int64s]":
@@ -237,89 +233,61 @@ def column_of(items: Sequence[bytes | None]) -> "tuple[bytes, Int64s]":
     return data, ends
 
 
-def _encode_plain(
-    values: Sequence[bytes | None],
-    timestamps: Sequence[int],
-    *,
-    keys: Sequence[bytes | None] | None,
-    headers: Mapping[int, bytes] | None,
-) -> bytes:
-    base = timestamps[0]
-    if keys is None and not headers and min(timestamps) == base:
-        try:
-            return _encode_values(values, [_DELTAS[each - base] for each in timestamps])
-        except (IndexError, TypeError):
-            pass  # a size or a delta is larger than the tables, or a value is null
-    parts: list[bytes] = []
-    columns = zip(values, timestamps, keys or repeat(None), strict=False)
-    for index, (value, timestamp, key) in enumerate(columns):
-        body = b"".join(
-            (
-                b"\0",
-                _varint(timestamp - base),
-                _varint(index),
-                *((_NULL,) if key is None else (_varint(len(key)), key)),
-                *((_NULL,) if value is None else (_varint(len(value)), value)),
-                headers[index] if headers and index in headers else b"\0",
-            )
+def new_state(*, limit: int, count_limit: int) -> bytearray:
+    """The state of a batch without records, for `append_record`; `limit` is that of its block."""
+    state = bytearray(_STATE.size + TIMESTAMP_SIZE * count_limit)
+    _STATE.pack_into(state, 0, BATCH_OVERHEAD, 0, limit, 0, 0)
+    return state
+
+
+def state_of(state: bytearray) -> BatchState:
+    """The numbers at the start of the state of a batch."""
+    return BatchState(*_STATE.unpack_from(state))
+
+
+def set_limit(state: bytearray, limit: int) -> None:
+    """Set where the records of a batch must end; 0 for a batch that takes no more."""
+    _LIMIT.pack_into(state, _LIMIT.size * LIMIT, limit)
+
+
+def timestamps_of(state: bytearray) -> "array[int]":
+    """The timestamps (ms) of the records of a batch."""
+    stop = _STATE.size + TIMESTAMP_SIZE * state_of(state).record_count
+    return array("q", bytes(state[_STATE.size : stop]))
+
+
+def append_plainly(*record: Untyped) -> int:
+    """Do the same as the kernel `append_record`, with its parameters, several times as slowly.
+
+    The caller holds the gate: other threads may run meanwhile. The record is there, whole, once the
+    last line has run.
+    """
+    value, key, headers, block, state, nulls, timestamp, now_ns, _ = record
+    if timestamp == -1:
+        timestamp = now_ns // 1_000_000
+    position, index, limit, base, latest = _STATE.unpack_from(state)
+    if not index:
+        base = latest = timestamp
+    body = b"".join(
+        (
+            b"\0",
+            _varint(timestamp - base),
+            _varint(index),
+            _NULL if nulls & KEY_NULL else _varint(len(key)),
+            key,
+            _NULL if nulls & VALUE_NULL else _varint(len(value)),
+            value,
+            headers or b"\0",
         )
-        parts += (_varint(len(body)), body)
-    return b"".join(parts)
-
-
-def _encode_values(values: Sequence[bytes | None], deltas: Sequence[bytes]) -> bytes:
-    """Encode records without key and headers; raises IndexError for sizes beyond the tables."""
-    parts: list[bytes] = []
-    offsets = _OFFSETS
-    if len(values) > _TABLE_SIZE:
-        offsets = [zigzag(index) + _NULL for index in range(len(values))]
-    for value, delta, offset in zip(values, deltas, offsets, strict=False):
-        size = _VARINTS[len(value)]  # type: ignore[arg-type]
-        length = _VARINTS[len(delta) + len(offset) + len(size) + len(value) + 1]  # type: ignore[arg-type]
-        parts += (length, delta, offset, size, value, b"\0")  # type: ignore[arg-type]
-    return b"".join(parts)
-
-
-def _encode_compiled(
-    values: Sequence[bytes | None],
-    times: Sequence[float],
-    *,
-    keys: Sequence[bytes | None] | None,
-    headers: Mapping[int, bytes] | None,
-    explicit: Mapping[int, int] | None,
-    fields: BatchFields,
-    block: bytearray | memoryview,
-) -> memoryview:
-    import numpy as np
-
-    count = len(values)
-    absent = np.empty(0, np.int64)
-    timestamps = (np.array(times) * 1000).astype(np.int64)
-    for index, timestamp in (explicit or {}).items():
-        timestamps[index] = timestamp
-    base = int(timestamps[0])
-    value_data, value_ends = column_of(values)
-    key_data, key_ends = (b"", absent) if keys is None else column_of(keys)
-    header_data, header_ends = b"", absent
-    if headers:
-        encoded = [b""] * count
-        for index, each in headers.items():
-            encoded[index] = each
-        header_data, header_ends = column_of(encoded)
-    size = len(value_data) + len(key_data) + len(header_data) + count * RECORD_OVERHEAD_MAX
-    end = -1
-    view = memoryview(block)
-    while end < 0:
-        end = encode_records(
-            value_data, value_ends, key_data, key_ends, header_data, header_ends,
-            timestamps, base, absent, 0, count, view, BATCH_OVERHEAD,
-        )  # fmt: skip
-        if end < 0:
-            view = memoryview(bytearray(BATCH_OVERHEAD + size))
-    return seal(
-        view, end, fields=fields, count=count,
-        base_timestamp=base, max_timestamp=int(timestamps.max()),
-    )  # fmt: skip
+    )
+    encoded = _varint(len(body)) + body
+    end = position + len(encoded)
+    if end > limit or _STATE.size + TIMESTAMP_SIZE * (index + 1) > len(state):
+        return NO_ROOM
+    block[position:end] = encoded
+    _TIMESTAMP.pack_into(state, _STATE.size + TIMESTAMP_SIZE * index, timestamp)
+    _STATE.pack_into(state, 0, end, index + 1, limit, base, max(latest, timestamp))
+    return index  # type: ignore[no-any-return]
 
 
 def _varint(number: int) -> bytes:

@@ -20,6 +20,7 @@ from tailrace.client.producer.errors import RejectedRecordError
 from tailrace.client.producer.intake.columns import TOO_LARGE, Chunk, RefusedRow
 from tailrace.client.producer.intake.encoding import (
     BATCH_OVERHEAD,
+    BATCH_SIZE_TIGHT,
     KEY_OVERHEAD,
     RECORD_OVERHEAD,
     TIMESTAMP_OVERHEAD,
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 
 ANY_PARTITION: Final = -1
 _REFUSED: Final = -2
-
-_BATCH_SIZE_TIGHT: Final = 1 << 20
-"""Largest batch for which `RECORD_OVERHEAD` is stated."""
 
 _NONE: Final = np.empty(0, np.int64)
 
@@ -180,7 +178,7 @@ def _sizes_of(chunk: Chunk, batch_size: int) -> Int64s:
         overhead += KEY_OVERHEAD
     if len(chunk.timestamps):
         overhead += TIMESTAMP_OVERHEAD
-    if batch_size > _BATCH_SIZE_TIGHT:
+    if batch_size > BATCH_SIZE_TIGHT:
         overhead = RECORD_OVERHEAD_MAX
     sizes = np.full(chunk.row_count, overhead, np.int64)
     for column in (chunk.values, chunk.keys, chunk.headers):

@@ -30,6 +30,7 @@ from tailrace.client.producer.queue.in_flight_batch import ClosedBatch, InFlight
 from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.client.producer.queue.sealed_batch import SealedBatch
 from tailrace.client.producer.queue.supply import BatchSupply
+from tailrace.kernels.encoding import NO_ROOM
 from tailrace.model import TopicPartition
 
 QueuedBatch = OpenBatch | SealedBatch | InFlightBatch
@@ -75,7 +76,7 @@ class Accumulator:
         last = queue[-1] if queue else None
         return last if isinstance(last, OpenBatch) else None
 
-    def append(self, batch: OpenBatch, prepared: Prepared, *, wall_s: float) -> int | None:
+    def append(self, batch: OpenBatch, prepared: Prepared, *, now_ns: int) -> int | None:
         """Add a record to an open batch and return its index; seal the batch if it is full.
 
         Returns None if it was full.
@@ -83,10 +84,9 @@ class Accumulator:
         self._gate.wait()
         try:
             if self.supply.makes_room(batch, prepared.size):
-                return batch.append(prepared, wall_s)
-        except BaseException:
-            batch.remove_partial_append()
-            raise
+                index = batch.append_prepared(prepared, now_ns)
+                if index != NO_ROOM:
+                    return index
         finally:
             self._gate.leave(None)
         self.has_full = True

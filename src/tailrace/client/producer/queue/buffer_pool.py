@@ -104,7 +104,11 @@ class BufferPool:
 
     def take_block(self) -> bytearray:
         """A block of `block_size` bytes with any content; give it back or drop it."""
-        return self._blocks.pop() if self._blocks else bytearray(self.block_size)
+        return self.take_used_block() or bytearray(self.block_size)
+
+    def take_used_block(self) -> bytearray | None:
+        """A block that was given back, or None if there is none."""
+        return self._blocks.pop() if self._blocks else None
 
     def give_block(self, block: bytearray) -> None:
         """Keep a block for reuse, if it has the right size and there are not too many."""

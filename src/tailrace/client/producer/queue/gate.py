@@ -1,4 +1,4 @@
-"""`Gate`: the open batches of each topic, and a cheap lock for appending plain records to them.
+"""`Gate`: the open batches of each topic, and a cheap lock around what changes them.
 
 The lock costs two list operations, a tenth of a `with` on a `threading.Lock`: a caller that can pop
 the single element holds the lock, and appends the element to release it. It is meant for sections
@@ -11,24 +11,31 @@ appends its record under the producer's lock instead, and `wait` retries.
     except IndexError:
         ...                      # another caller holds the lock
     except BaseException:        # Ctrl-C may be raised after any call, `enter` included
-        gate.undo_and_leave(topic)
+        leave(None)
         raise
     else:
         leave(None)              # not in the `try`: after it, Ctrl-C must not release it again
 
-Invariant: batches in `open` and `places` are not closed, and their columns change only inside of
-the gate.
+A batch is sealed inside of it. So a caller that holds it adds a record and what belongs to it, its
+callback, to the same open batch. The compiled `append` of a batch needs no lock: nothing else of
+the interpreter runs meanwhile, and it refuses records for a sealed batch.
+
+Invariant: batches in `open` and `places` are not closed while the gate is held.
 """
 
 import time
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tailrace.client.producer.errors import ReentrantCallError
+from tailrace.client.producer.intake.encoding import append_plainly
+from tailrace.kernels.encoding import NO_ROOM
 
 if TYPE_CHECKING:
     from tailrace.client.producer.queue.open_batch import OpenBatch
+
+Untyped: TypeAlias = Any
 
 PATIENCE_S: Final = 1.0
 _TURNS: Final = 1000
@@ -111,14 +118,21 @@ class Gate:
         self.places.pop(topic, None)
         self.leave(None)
 
-    def undo_and_leave(self, topic: str) -> None:
-        """Remove a half appended record from the topic's batches, and release the lock."""
+    def append_plainly(self, *record: Untyped) -> int:
+        """The plain `append` of a batch (`intake.encoding`), inside of the gate.
+
+        Returns `NO_ROOM` if another caller holds it.
+        """
         try:
-            for batch in (self.open.get(topic), *self.places.get(topic, ())):
-                if batch is not None:
-                    batch.remove_partial_append()
-        finally:
+            self.enter()
+            index = append_plainly(*record)
+        except IndexError:
+            return NO_ROOM
+        except BaseException:
             self.leave(None)
+            raise
+        self.leave(None)
+        return index
 
     def reset(self) -> None:
         """Clear the open batches and release the lock, in a process that was just forked."""

@@ -14,7 +14,7 @@ from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.intake.encoding import BatchFields, CompressionRatios
 from tailrace.client.producer.outcome import BatchOutcome
 from tailrace.client.producer.queue.buffer_pool import BufferPool
-from tailrace.client.producer.queue.sealed_batch import SealedBatch
+from tailrace.client.producer.queue.sealed_batch import EncodedRecords, SealedBatch
 from tailrace.model import TopicPartition
 from tailrace.records import layout, packages
 
@@ -62,7 +62,7 @@ class InFlightBatch:
         """It has a new sequence number and was not sent with that yet."""
         self.encoded: memoryview | None = None
         self.block: bytearray | None = None
-        """Memory of `encoded` that is returned to the pool."""
+        """Memory of the records that is returned to the pool."""
         self._encoded_as = NO_IDENTITY
         self.number = -1
         """Its number in `BatchInfo`; -1 until a hook was called for it."""
@@ -102,12 +102,12 @@ class InFlightBatch:
 
     @property
     def size(self) -> int:
-        """Bytes of the encoded batch; before it is encoded, an upper bound."""
+        """Bytes of the encoded batch; before it is encoded, those of its sealed batch."""
         return self.sealed.size if self.encoded is None else len(self.encoded)
 
     @property
     def ratio(self) -> float:
-        """Encoded size divided by the upper bound of the size without compression."""
+        """Encoded size divided by the size of the sealed batch, without compression."""
         assert self.encoded is not None, "the batch has no bytes yet"
         return len(self.encoded) / max(1, self.sealed.size)
 
@@ -129,7 +129,7 @@ class InFlightBatch:
         return (self.base_sequence + self.record_count - 1) % _SEQUENCES
 
     def encode(self, pool: BufferPool, config: ProducerConfig, ratios: CompressionRatios) -> None:
-        """Encode the batch into a block of the pool; a later call only updates its identity.
+        """Make the bytes of the batch; a later call only updates its identity.
 
         A retry may have another producer id, epoch or sequence number than the attempt before.
         """
@@ -148,12 +148,16 @@ class InFlightBatch:
             *self.identity,
             is_transactional=config.transactional_id is not None,
         )
-        block = pool.take_block() if 2 * self.size > pool.block_size else bytearray(self.size)
-        self.encoded = self.sealed.records.encode(block, fields)
-        if self.encoded.obj is block:
-            self.block = block
+        records = self.sealed.records
+        if isinstance(records, EncodedRecords):
+            self.encoded, self.block = records.encode(fields), records.block
         else:
-            pool.give_block(block)
+            block = pool.take_block() if 2 * self.size > pool.block_size else bytearray(self.size)
+            self.encoded = records.encode(block, fields)
+            if self.encoded.obj is block:
+                self.block = block
+            else:
+                pool.give_block(block)
         if codec:
             ratios.observe(self.partition.topic, codec, self.ratio)
 

@@ -1,40 +1,52 @@
 """`OpenBatch`: the batch of a partition that records are appended to.
 
-It holds references to the caller's objects, in columns: values and times, and keys, headers and
-timestamps only once there are any. It changes only inside of the gate (`gate`), and not any more
-once it is sealed.
+Records are encoded as they come, so it keeps none of the caller's objects. `append` adds one on any
+thread: the compiled kernel in a single step of the interpreter, or, in a batch that was opened
+before the kernels were loaded, plain Python inside of the gate (`gate`).
 
 Not here: which batch a record goes to (`accumulator`), and memory (`supply`).
+
+Invariant: a record is in the batch as a whole, before the batch is sealed, or not at all.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING
 
+from tailrace import kernels
+from tailrace.client.producer.intake.encoding import (
+    append_plainly,
+    new_state,
+    set_limit,
+    state_of,
+    timestamps_of,
+)
 from tailrace.client.producer.intake.record import Prepared
-from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback
-from tailrace.client.producer.queue.sealed_batch import RecordColumns, SealedBatch
+from tailrace.client.producer.outcome import BatchOutcome
+from tailrace.client.producer.queue.gate import Gate
+from tailrace.client.producer.queue.sealed_batch import EncodedRecords, SealedBatch
+from tailrace.kernels.encoding import KEY_NULL, VALUE_NULL, append_record
 from tailrace.model import TopicPartition
 
-RECORD_MEMORY: Final = 100
-"""Bytes that a waiting record takes besides its key, value and headers: two Python objects and
-their slots in the columns."""
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_APPENDED_PER_WALKED = 2
+"""Records that plain Python appends in the time in which it decodes one."""
 
 
 class OpenBatch:
     """Records of one partition, and room for more."""
 
     __slots__ = (
-        "bytes_left",
+        "append",
+        "append_inside",
+        "block",
         "count_limit",
         "created_at",
-        "explicit",
-        "headers",
-        "keys",
         "outcome",
         "reserved",
         "size_limit",
         "size_max",
-        "times",
-        "values",
+        "state",
     )
 
     def __init__(
@@ -42,34 +54,34 @@ class OpenBatch:
         outcome: BatchOutcome,
         *,
         created_at: float,
-        overhead: int,
         size_limit: int,
         size_max: int,
         count_limit: int,
         reserved: int,
+        gate: Gate,
+        block: bytearray | None = None,
     ) -> None:
+        """`block` is memory to use again, of at least `size_limit` bytes."""
         self.outcome = outcome
         self.created_at = created_at
         """Monotonic seconds; `delivery.timeout.ms` counts from here."""
         self.size_limit = size_limit
         """Bytes before compression for which memory is reserved."""
-        self.bytes_left = size_limit - overhead
-        """Unused part of `size_limit`."""
         self.size_max = size_max
         """Bytes that it may grow to."""
         self.count_limit = count_limit
         """Records for which memory is reserved."""
         self.reserved = reserved
         """Bytes taken from the buffer pool."""
-        self.values: list[bytes | None] = []
-        self.times: list[float] = []
-        """Wall clock seconds at `send`."""
-        self.keys: list[bytes | None] | None = None
-        """Up to the last record that has a key; None if none has."""
-        self.headers: dict[int, bytes] | None = None
-        """Encoded with their count, by index."""
-        self.explicit: dict[int, int] | None = None
-        """Timestamps that callers gave, in ms, by index."""
+        self.block = bytearray(size_limit) if block is None else block
+        self.state = new_state(limit=size_limit, count_limit=count_limit)
+        self.append_inside: Callable[..., int] = append_plainly
+        """`append`, for callers that hold the gate."""
+        self.append: Callable[..., int] = gate.append_plainly
+        """Adds a record, with the parameters of the kernel `append_record`; returns its index, or
+        `NO_ROOM` if there is no room, the batch is sealed, or the gate is held."""
+        if append_record.is_compiled:
+            self.append = self.append_inside = append_record.run
 
     @property
     def partition(self) -> TopicPartition:
@@ -79,83 +91,49 @@ class OpenBatch:
     @property
     def record_count(self) -> int:
         """Number of records until now."""
-        return len(self.values)
+        return state_of(self.state).record_count
 
     @property
     def size(self) -> int:
-        """Upper bound of the encoded size of the records until now, in bytes."""
-        return self.size_limit - self.bytes_left
+        """Size in bytes of the batch until now, before compression."""
+        return state_of(self.state).position
 
-    def append(self, prepared: Prepared, wall_s: float) -> int:
-        """Add a record and return its index; the caller has checked that there is room."""
-        index = len(self.values)
-        if prepared.key is not None:
-            self.add_key(index, prepared.key)
-        self.add_rare(index, headers=prepared.headers, timestamp=prepared.record.timestamp)
-        self.times.append(wall_s)
-        self.values.append(prepared.value)
-        self.bytes_left -= prepared.size
-        return index
+    def append_prepared(self, prepared: Prepared, now_ns: int) -> int:
+        """Add a record and return its index, or `NO_ROOM`; inside of the gate."""
+        key, value, timestamp = prepared.key, prepared.value, prepared.record.timestamp
+        nulls = KEY_NULL * (key is None) | VALUE_NULL * (value is None)
+        return self.append_inside(
+            value or b"", key or b"", prepared.headers, self.block, self.state, nulls,
+            -1 if timestamp is None else timestamp, now_ns, 1,
+        )  # fmt: skip
 
-    def add_key(self, index: int, key: bytes) -> None:
-        """Set the key of the record that is being added."""
-        keys = self.keys
-        if keys is None:
-            keys = self.keys = []
-        if len(keys) < index:
-            keys.extend([None] * (index - len(keys)))
-        keys.append(key)
-
-    def add_rare(
-        self,
-        index: int,
-        *,
-        headers: bytes,
-        timestamp: int | None,
-        on_delivery: DeliveryCallback | None = None,
-    ) -> None:
-        """Set the fields of the record that is being added which most records do not have."""
-        if headers:
-            if self.headers is None:
-                self.headers = {}
-            self.headers[index] = headers
-        if timestamp is not None:
-            if self.explicit is None:
-                self.explicit = {}
-            self.explicit[index] = timestamp
-        if on_delivery is not None:
-            self.outcome.callbacks.append((index, on_delivery))
-
-    def remove_partial_append(self) -> None:
-        """Remove a record that an interrupted `append` has added in part.
-
-        A record is complete once its value is in `values`.
-        """
-        count = len(self.values)
-        del self.times[count:]
-        if self.keys is not None:
-            del self.keys[count:]
-        for sparse in (self.headers, self.explicit):
-            if sparse is not None:
-                sparse.pop(count, None)
-        # Not by position: another thread may be adding the callback of an earlier record.
-        callbacks = self.outcome.callbacks
-        for each in [each for each in callbacks if each[0] >= count]:
-            callbacks.remove(each)
+    def grow(self, *, size_limit: int, count_limit: int) -> None:
+        """Have room for so many bytes and records; memory is reserved already."""
+        more = size_limit - len(self.block)
+        if more > 0:
+            self.block += bytes(more)
+        self.state += bytes(8 * (count_limit - self.count_limit))
+        self.size_limit, self.count_limit = size_limit, count_limit
+        set_limit(self.state, size_limit)
 
     def seal(self) -> SealedBatch:
-        """The batch as it is sent; no record may be appended after that."""
-        count = len(self.values)
-        if self.keys is not None:
-            self.keys.extend([None] * (count - len(self.keys)))
-        self.outcome.times, self.outcome.explicit = self.times, self.explicit
+        """The batch as it is sent; from now on no record gets into it. Inside of the gate."""
+        set_limit(self.state, 0)
+        found = state_of(self.state)
+        if self.append_inside is append_plainly:
+            kernels.add_plain_records(found.record_count // _APPENDED_PER_WALKED)
+        self.outcome.timestamps = timestamps_of(self.state)
         return SealedBatch(
             outcome=self.outcome,
-            records=RecordColumns(
-                self.values, self.times, self.keys, headers=self.headers, explicit=self.explicit
+            records=EncodedRecords(
+                self.block,
+                stop=found.position,
+                record_count=found.record_count,
+                base_timestamp=found.base_timestamp,
+                max_timestamp=found.max_timestamp,
             ),
-            record_count=count,
-            size=self.size,
+            record_count=found.record_count,
+            size=found.position,
             created_at=self.created_at,
             reserved=self.reserved,
         )

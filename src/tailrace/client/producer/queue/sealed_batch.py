@@ -1,64 +1,102 @@
 """`SealedBatch`: the records of one batch, which do not change any more.
 
-Its records are those of an open batch (`RecordColumns`) or rows of columns (`ColumnSlice`).
+Its records are those of an open batch (`EncodedRecords`) or rows of columns (`ColumnSlice`).
 
 Not here: what is known of it once it is being sent (`in_flight_batch`).
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.client.producer.intake.encoding import BatchFields, encode_batch
-from tailrace.client.producer.outcome import BatchOutcome, run_of
+from tailrace.client.producer.intake.encoding import (
+    BATCH_OVERHEAD,
+    TIMESTAMP_OVERHEAD,
+    BatchFields,
+    append_plainly,
+    new_state,
+    seal,
+    state_of,
+)
+from tailrace.client.producer.outcome import BatchOutcome
+from tailrace.kernels.encoding import KEY_NULL, VALUE_NULL
+from tailrace.kernels.records import read_record
 from tailrace.model import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tailrace.client.producer.intake.slices import ColumnSlice
 
 
-class RecordColumns(NamedTuple):
-    """Records that `send` was given, in columns."""
+class EncodedRecords(NamedTuple):
+    """Records that `send` was given, encoded in the block of their batch."""
 
-    values: Sequence[bytes | None]
-    times: Sequence[float]
-    """Wall clock seconds at `send`."""
-    keys: Sequence[bytes | None] | None
-    headers: Mapping[int, bytes] | None
-    """Encoded with their count, by index."""
-    explicit: Mapping[int, int] | None
-    """Timestamps that callers gave, in ms, by index."""
+    block: bytearray
+    """Room for the header of the batch, and the records, not compressed."""
+    stop: int
+    """The end of the records."""
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
 
-    def encode(self, block: bytearray | memoryview, fields: BatchFields) -> memoryview:
-        """The encoded batch, at the start of `block` if it fits there, else in new memory."""
-        return encode_batch(
-            self.values,
-            self.times,
-            keys=self.keys,
-            headers=self.headers,
-            explicit=self.explicit,
+    def encode(self, fields: BatchFields) -> memoryview:
+        """The batch: with a codec in new memory, else in the block."""
+        return seal(
+            memoryview(self.block),
+            self.stop,
             fields=fields,
-            block=block,
+            count=self.record_count,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=self.max_timestamp,
+            keeps_records=True,
         )
 
-    def split(self, parts: int) -> "list[RecordColumns]":
+    def split(self, parts: int) -> "list[EncodedRecords]":
         """Split the records into `parts` consecutive runs of about equal count.
 
         There must be at least as many records.
         """
-        count = len(self.values)
-        cuts = [count * part // parts for part in range(parts + 1)]
-        return [
-            RecordColumns(
-                self.values[start:stop],
-                self.times[start:stop],
-                None if self.keys is None else self.keys[start:stop],
-                headers=run_of(self.headers, start, stop),
-                explicit=run_of(self.explicit, start, stop),
+        cuts = [self.record_count * part // parts for part in range(parts + 1)]
+        made, position = [], BATCH_OVERHEAD
+        for start, stop in pairwise(cuts):
+            part, position = self._copied(position, stop - start)
+            made.append(part)
+        return made
+
+    def _copied(self, position: int, count: int) -> "tuple[EncodedRecords, int]":
+        """The `count` records from `position` on, and the end of them, numbered anew."""
+        # Deltas of the timestamps may need more bytes in a batch that begins with another one.
+        block = bytearray(self.stop + TIMESTAMP_OVERHEAD * count)
+        state = new_state(limit=len(block), count_limit=count)
+        records = bytes(memoryview(self.block)[: self.stop])
+        for _ in range(count):
+            end, delta, _, key_at, key_size, value_at, value_size, _, _ = read_record(
+                records, position, self.stop
             )
-            for start, stop in pairwise(cuts)
-        ]
+            headers_at = value_at + max(0, value_size)
+            append_plainly(
+                records[value_at:headers_at],
+                records[key_at : key_at + max(0, key_size)],
+                records[headers_at:end],
+                block,
+                state,
+                KEY_NULL * (key_size < 0) | VALUE_NULL * (value_size < 0),
+                -1,
+                (self.base_timestamp + delta) * 1_000_000,
+                1,
+            )
+            position = end
+        found = state_of(state)
+        assert found.record_count == count, "there is room for all of the records"
+        part = EncodedRecords(
+            block,
+            stop=found.position,
+            record_count=count,
+            base_timestamp=found.base_timestamp,
+            max_timestamp=found.max_timestamp,
+        )
+        return part, position
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -66,10 +104,10 @@ class SealedBatch:
     """Records of one partition that are sent, retried and acknowledged together."""
 
     outcome: BatchOutcome
-    records: "RecordColumns | ColumnSlice"
+    records: "EncodedRecords | ColumnSlice"
     record_count: int
     size: int
-    """Upper bound of the encoded size in bytes, before compression."""
+    """Size in bytes before compression; of a slice, an upper bound."""
     created_at: float
     """Monotonic seconds; `delivery.timeout.ms` counts from here."""
     reserved: int
@@ -85,7 +123,7 @@ class SealedBatch:
 
         They keep `created_at`, so `delivery.timeout.ms` goes on counting.
         """
-        halves: Sequence[RecordColumns | ColumnSlice] = self.records.split(2)
+        halves: Sequence[EncodedRecords | ColumnSlice] = self.records.split(2)
         middle = self.record_count // 2
         parts = self.outcome.split([middle, self.record_count - middle])
         batches = []

@@ -2,8 +2,8 @@
 
 A batch takes memory from the `BufferPool` as it grows: for a few records when it is created, then
 twice as much whenever that is used up, until it has `batch.size`. So a large `batch.size` costs
-nothing for partitions with few records. The memory covers the records while they wait, with
-`RECORD_MEMORY` for each, and the encoded batch afterwards.
+nothing for partitions with few records. The memory covers the encoded records, and a timestamp for
+each.
 
 Not here: where batches wait (`accumulator`), and waiting for memory (`producer`, `lines`).
 
@@ -13,11 +13,16 @@ Invariant: memory of a batch is given back exactly once, and not while a request
 from typing import TYPE_CHECKING
 
 from tailrace.client.producer.config import ProducerConfig
-from tailrace.client.producer.intake.encoding import BATCH_OVERHEAD, CompressionRatios
+from tailrace.client.producer.intake.encoding import (
+    BATCH_OVERHEAD,
+    TIMESTAMP_SIZE,
+    CompressionRatios,
+)
 from tailrace.client.producer.outcome import BatchOutcome, Waiting
 from tailrace.client.producer.queue.buffer_pool import BufferPool
+from tailrace.client.producer.queue.gate import Gate
 from tailrace.client.producer.queue.in_flight_batch import ClosedBatch, InFlightBatch
-from tailrace.client.producer.queue.open_batch import RECORD_MEMORY, OpenBatch
+from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.client.producer.queue.sealed_batch import SealedBatch
 from tailrace.model import Codec, TopicPartition
 
@@ -38,12 +43,13 @@ _RATIO_MIN = 0.02
 class BatchSupply:
     """Creates batches while there is memory."""
 
-    def __init__(self, config: ProducerConfig, waiting: Waiting) -> None:
+    def __init__(self, config: ProducerConfig, waiting: Waiting, gate: Gate) -> None:
         self.pool = BufferPool(config.buffer_memory, config.batch_size)
         self.ratios = CompressionRatios()
         self._batch_size = min(config.batch_size, config.max_request_size)
         self._codec = config.compression_type
         self._waiting = waiting
+        self._gate = gate
         self._caps: dict[str, int] = {}
         """By topic: the largest batch size, after its broker has refused a larger one."""
 
@@ -57,15 +63,18 @@ class BatchSupply:
         reserved = granted or self.memory_for(size)
         if not granted and not self.pool.allocate(reserved):
             return None
-        size_max = self._size_max(partition.topic)
+        size_max = max(self._size_max(partition.topic), BATCH_OVERHEAD + size)
+        size_limit = max(min(_FIRST_BYTES, size_max), BATCH_OVERHEAD + size)
         return OpenBatch(
             BatchOutcome(partition, self._waiting),
             created_at=now,
-            overhead=BATCH_OVERHEAD,
-            size_limit=max(min(_FIRST_BYTES, size_max), BATCH_OVERHEAD + size),
-            size_max=max(size_max, BATCH_OVERHEAD + size),
+            size_limit=size_limit,
+            size_max=size_max,
             count_limit=_FIRST_RECORDS,
             reserved=reserved,
+            gate=self._gate,
+            # A block of the pool cannot grow, since others may still look at its old content.
+            block=self.pool.take_used_block() if size_max <= self.pool.block_size else None,
         )
 
     def new_slice(
@@ -86,7 +95,7 @@ class BatchSupply:
 
     def memory_for(self, size: int) -> int:
         """Bytes that `new_batch` takes from the pool."""
-        first = max(_FIRST_BYTES, BATCH_OVERHEAD + size) + _FIRST_RECORDS * RECORD_MEMORY
+        first = max(_FIRST_BYTES, BATCH_OVERHEAD + size) + _FIRST_RECORDS * TIMESTAMP_SIZE
         return min(first, self.pool.total)
 
     def memory_for_slice(self, columns: "ColumnSlice") -> int:
@@ -95,23 +104,20 @@ class BatchSupply:
 
     def makes_room(self, batch: OpenBatch, size: int) -> bool:
         """Return whether an open batch takes one more record; reserves more memory if needed."""
-        count = len(batch.values)
+        used, count = batch.size, batch.record_count
         if not count:
             return True
         limit, records = batch.size_limit, batch.count_limit
-        if size > batch.bytes_left:
-            used = limit - batch.bytes_left
-            if used + size > batch.size_max:
-                return False
-            limit = min(max(2 * limit, used + size), batch.size_max)
-        if count >= records:
-            records *= 2
-        more = limit - batch.size_limit + (records - batch.count_limit) * RECORD_MEMORY
+        if used + size > batch.size_max:
+            return False
+        if used + size <= limit and count < records:
+            return True
+        limit, records = min(max(2 * limit, used + size), batch.size_max), 2 * records
+        more = limit - batch.size_limit + (records - batch.count_limit) * TIMESTAMP_SIZE
         if more > self.pool.total or not self.pool.allocate(more):
             return False
         batch.reserved += more
-        batch.bytes_left += limit - batch.size_limit
-        batch.size_limit, batch.count_limit = limit, records
+        batch.grow(size_limit=limit, count_limit=records)
         return True
 
     def note_too_large(self, topic: str, size: int) -> None:
@@ -124,12 +130,9 @@ class BatchSupply:
 
     def release(self, batch: ClosedBatch) -> None:
         """Return a batch's memory to the pool; called once for each batch."""
-        if isinstance(batch, InFlightBatch):
-            if batch.block is not None:
-                self.pool.give_block(batch.block)
-            sealed = batch.sealed
-        else:
-            sealed = batch
+        sealed = batch.sealed if isinstance(batch, InFlightBatch) else batch
+        if isinstance(batch, InFlightBatch) and batch.block is not None:
+            self.pool.give_block(batch.block)
         if sealed.reserved:
             self.pool.deallocate(sealed.reserved)
 

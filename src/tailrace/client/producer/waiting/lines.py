@@ -54,7 +54,7 @@ class Lines:
         fail unless they are awaited soon."""
         self._pumps: set[asyncio.Task[None]] = set()
 
-    def put(self, prepared: Prepared, wall_s: float) -> tuple[DeliveryOutcome, int]:
+    def put(self, prepared: Prepared, now_ns: int) -> tuple[DeliveryOutcome, int]:
         """Append a record to a batch if that is possible now, else to its line; then `set_off`.
 
         Raises:
@@ -62,11 +62,11 @@ class Lines:
         """
         placed: tuple[DeliveryOutcome, int] | None = None
         if self._line_of(prepared.record) is None:
-            placed = self._place(prepared, wall_s, granted=0)
-        return placed or (self._get_in_line(prepared, wall_s), 0)
+            placed = self._place(prepared, now_ns, granted=0)
+        return placed or (self._get_in_line(prepared, now_ns), 0)
 
     def _place(
-        self, prepared: Prepared, wall_s: float, *, granted: int
+        self, prepared: Prepared, now_ns: int, *, granted: int
     ) -> tuple[BatchOutcome, int] | None:
         """Append the record to a batch if that is possible now, else return None."""
         engine = self._engine
@@ -77,7 +77,7 @@ class Lines:
         partition = engine.placement.choose(prepared, count)
         with engine.lock:
             now = self._driver.loop.time()
-            return engine.append(prepared, partition, now=now, wall_s=wall_s, granted=granted)
+            return engine.append(prepared, partition, now=now, now_ns=now_ns, granted=granted)
 
     def set_off(self) -> None:
         """Send ready batches, after the record's callbacks have been added."""
@@ -95,7 +95,7 @@ class Lines:
                 return place
         return None
 
-    def _get_in_line(self, prepared: Prepared, wall_s: float) -> QueuedRecord:
+    def _get_in_line(self, prepared: Prepared, now_ns: int) -> QueuedRecord:
         record = prepared.record
         topic = TopicPartition(record.topic, NO_PARTITION)
         if self._engine.transactions is not None:
@@ -103,7 +103,7 @@ class Lines:
         queued = QueuedRecord(
             prepared,
             self._driver,
-            wall_s=wall_s,
+            now_ns=now_ns,
             deadline=self._waits.max_block(),
             leave=self._awaited,
         )
@@ -279,7 +279,7 @@ class Lines:
                 if aside is not None:
                     self._stand_in(aside, queued)
                     break
-                placed = self._place(prepared, queued.wall_s, granted=granted)
+                placed = self._place(prepared, queued.now_ns, granted=granted)
                 if placed is not None:
                     granted = 0
                     self._join(queued, *placed)

@@ -26,10 +26,10 @@ class QueuedRecord(DeliveryOutcome):
         "is_counted",
         "joined",
         "leave",
+        "now_ns",
         "prepared",
         "request",
         "size",
-        "wall_s",
     )
 
     def __init__(
@@ -37,7 +37,7 @@ class QueuedRecord(DeliveryOutcome):
         prepared: Prepared,
         driver: "LoopDriver",
         *,
-        wall_s: float,
+        now_ns: int,
         deadline: float,
         leave: "Callable[[QueuedRecord], None]",
     ) -> None:
@@ -57,7 +57,7 @@ class QueuedRecord(DeliveryOutcome):
         """Called when a task begins to await it, and when the last one stops before it is sent."""
         self.deadline = deadline
         """The loop's time at which it fails if it is still in line."""
-        self.wall_s = wall_s
+        self.now_ns = now_ns
         self.joined: BatchOutcome | None = None
         """The outcome of its batch, once it is in one."""
         self.index = 0
