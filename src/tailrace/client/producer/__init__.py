@@ -15,6 +15,7 @@ Not here: connections (`tailrace.client.nodes`).
 from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.hooks import BatchHook, BatchInfo
+from tailrace.client.producer.identity import OwnedIdentity
 from tailrace.client.producer.intake.interceptors import ProducerInterceptor
 from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.client.producer.intake.serializers import (
@@ -38,6 +39,7 @@ __all__ = [
     "BatchInfo",
     "ConsumerGroupMetadata",
     "OffsetAndMetadata",
+    "OwnedIdentity",
     "Partitioner",
     "Producer",
     "ProducerInterceptor",

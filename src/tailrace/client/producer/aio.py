@@ -23,6 +23,7 @@ from tailrace.client.producer.errors import (
     TransactionAbortedError,
 )
 from tailrace.client.producer.hooks import BatchHook
+from tailrace.client.producer.identity import OwnedIdentity, adopt_identity
 from tailrace.client.producer.intake.arguments import plain_topic
 from tailrace.client.producer.intake.interceptors import ProducerInterceptor
 from tailrace.client.producer.intake.plugins import Plugins
@@ -72,6 +73,7 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
         partitioner: Partitioner | str | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
         hooks: Sequence[BatchHook] = (),
+        identity: OwnedIdentity | None = None,
         runtime: Runtime | None = None,
         **more_settings: object,
     ) -> None:
@@ -97,6 +99,7 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
             waiting=self._driver,
             stirred=self._driver.stirred,
         )
+        adopt_identity(engine.transactions, identity)
         self._settle(engine)
         self._is_closing = False
         """`close` was called: no new records are taken, but queued ones still go into batches."""

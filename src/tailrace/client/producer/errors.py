@@ -85,7 +85,10 @@ class BrokerRefusedError(ProducerError, FatalError):
 
 
 class OutOfOrderSequenceError(ProducerError, FatalError):
-    """The broker's log lacks a record that was written before this one: the broker lost records."""
+    """The log lacks a record that was written before this one, since the broker lost records.
+
+    Of a producer with an `OwnedIdentity`: or the log has the number already, of another sender.
+    """
 
 
 class ProducerFencedError(ProducerError, FatalError):

@@ -232,8 +232,11 @@ class ProducerMetadata:
         left = max(wanted_at, self._allowed_at) - now
         return left if left > _INSTANT_S else 0.0
 
-    def next_request(self, now: float) -> AskedMetadata | None:
-        """The request that is due now, or None; `answered` or `failed` must follow."""
+    def next_request(self, now: float, *, may_create: bool = True) -> AskedMetadata | None:
+        """The request that is due now, or None; `answered` or `failed` must follow.
+
+        With `may_create`, brokers may create topics that do not exist.
+        """
         if self.due_in(now) > 0:
             return None
         is_aged = self._aged_at <= now
@@ -251,7 +254,8 @@ class ProducerMetadata:
         topics = sorted(self.used_at if is_full else self._new)
         self._in_flight = Token(frozenset(topics), is_full, self._wants)
         asked = tuple(MetadataRequestTopic(name=each) for each in topics)
-        return AskedMetadata(MetadataRequest(topics=asked), self._in_flight)
+        body = MetadataRequest(topics=asked, allow_auto_topic_creation=may_create)
+        return AskedMetadata(body, self._in_flight)
 
     # -- what came back -----------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from tailrace.client.producer.errors import (
     ReentrantCallError,
 )
 from tailrace.client.producer.hooks import BatchHook
+from tailrace.client.producer.identity import OwnedIdentity, adopt_identity
 from tailrace.client.producer.intake.arguments import plain_topic
 from tailrace.client.producer.intake.interceptors import ProducerInterceptor
 from tailrace.client.producer.intake.plugins import Plugins
@@ -58,7 +59,8 @@ class Producer(BaseProducer, ThreadTransactionCalls):
     `max.block.ms` at most. The producer need not be polled.
 
     Settings have Kafka's names, dotted in a mapping or with underscores as keyword arguments; see
-    docs/configuration.md.
+    docs/configuration.md. With an `identity` the producer asks for none, and numbers records as its
+    owner says; see docs/producer.md.
 
     Raises:
         ConfigError: unknown or contradictory settings, all of them at once.
@@ -75,6 +77,7 @@ class Producer(BaseProducer, ThreadTransactionCalls):
         partitioner: Partitioner | str | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
         hooks: Sequence[BatchHook] = (),
+        identity: OwnedIdentity | None = None,
         **more_settings: object,
     ) -> None:
         if isinstance(partitioner, str):
@@ -100,6 +103,7 @@ class Producer(BaseProducer, ThreadTransactionCalls):
                 waiting=self._driver,
                 stirred=_nothing,
             )
+            adopt_identity(engine.transactions, identity)
             self._transactions = ThreadTransactions(engine, self._driver)
             self._settle(engine)
             self._driver.start(engine)
@@ -151,18 +155,7 @@ class Producer(BaseProducer, ThreadTransactionCalls):
                 self._refuse_rows(summary, plan.refused)
                 for columns in plan.slices:
                     with engine.lock:
-                        engine.check_open()
-                        outcome = self._append_slice(topic, columns)
-                        if outcome is None:
-                            granted = self._wait_for_memory(
-                                engine.accumulator.supply.memory_for_slice(columns),
-                                _max_block(engine),
-                            )
-                            with engine.pool.returning(granted):
-                                outcome = self._append_slice(topic, columns, granted)
-                            assert outcome is not None, "memory was granted for this batch"
-                        self._rows_placed(outcome, columns)
-                        summary.add(outcome, columns)
+                        summary.add(self._queue_slice(topic, columns), columns)
                         driver.move()
                         summary.settle()
                     summary.tell()
@@ -171,6 +164,28 @@ class Producer(BaseProducer, ThreadTransactionCalls):
                     driver.until(summary.has_news, inf)
                 summary.tell()
         return summary
+
+    def send_batch(self, topic: str, rows: "ColumnSlice") -> BatchOutcome:
+        """Queue rows that `plan_chunk` has made one batch of, and return its outcome.
+
+        For callers who cut the batches, and know from an `identity` which numbers their records
+        get. Serializers and the partitioner are not called. A broker that refuses a batch because
+        of its size gets it in parts, which the outcome then has. After `flush()`, it is done.
+
+        Raises:
+            TransactionStateError: with an `identity`, a batch before it has failed.
+            MetadataTimeoutError, InvalidTopicError, ...: the topic's metadata is not available.
+            BufferExhaustedError: `buffer.memory` stayed full for `max.block.ms`.
+        """
+        engine = self._engine
+        self._driver.check_wait()
+        with engine.lock:
+            engine.check_open()
+            if engine.metadata.partition_count(topic) is None:
+                self._wait_for_topic(ProducerRecord(topic), _max_block(engine))
+            outcome = self._queue_slice(topic, rows)
+            self._driver.move()
+            return outcome
 
     def partitions_for(self, topic: str) -> list[PartitionInfo]:
         """The partitions of a topic, with leader and replicas, as a broker knows them now.
@@ -352,6 +367,20 @@ class Producer(BaseProducer, ThreadTransactionCalls):
         except BaseException as error:
             self._driver.give_up(error)
             raise
+
+    def _queue_slice(self, topic: str, columns: "ColumnSlice") -> BatchOutcome:
+        """Queue a batch of columns, under the lock; may wait for memory."""
+        engine = self._engine
+        engine.check_open()
+        outcome = self._append_slice(topic, columns)
+        if outcome is None:
+            size = engine.accumulator.supply.memory_for_slice(columns)
+            granted = self._wait_for_memory(size, _max_block(engine))
+            with engine.pool.returning(granted):
+                outcome = self._append_slice(topic, columns, granted)
+            assert outcome is not None, "memory was granted for this batch"
+        self._rows_placed(outcome, columns)
+        return outcome
 
     def _append_slice(
         self, topic: str, columns: "ColumnSlice", granted: int = 0

@@ -152,7 +152,9 @@ class Sender:
         if not self._nodes.connect(node, now):
             self._has_no_node = True
             return
-        asked = self._metadata.next_request(now)
+        # Numbers that a caller owns belong to a log, and a new topic has another one.
+        may_create = self._transactions is None or not self._transactions.sequences.is_owned
+        asked = self._metadata.next_request(now, may_create=may_create)
         if asked is None:
             return
 

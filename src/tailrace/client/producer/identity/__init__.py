@@ -1,10 +1,11 @@
 """The producer id with its sequence numbers, for every idempotent producer, and transactions.
 
-The rest of the producer uses `TransactionManager` only.
+The rest of the producer uses `TransactionManager` only, and hands it an `OwnedIdentity`.
 """
 
-from tailrace.client.producer.identity.manager import TransactionManager
+from tailrace.client.producer.identity.manager import TransactionManager, adopt_identity
 from tailrace.client.producer.identity.operations import COMMIT
+from tailrace.client.producer.identity.sequences import OwnedIdentity
 from tailrace.client.producer.identity.state import State
 
-__all__ = ["COMMIT", "State", "TransactionManager"]
+__all__ = ["COMMIT", "OwnedIdentity", "State", "TransactionManager", "adopt_identity"]

@@ -27,8 +27,13 @@ from tailrace.client.producer.errors import (
 from tailrace.client.producer.identity.flow import TransactionFlow
 from tailrace.client.producer.identity.operations import COMMIT, Operations
 from tailrace.client.producer.identity.requests import FATAL_IN_PRODUCE, PendingOperation
-from tailrace.client.producer.identity.sequences import NO_PRODUCER, ProducerIdAndEpoch
+from tailrace.client.producer.identity.sequences import (
+    NO_PRODUCER,
+    OwnedIdentity,
+    ProducerIdAndEpoch,
+)
 from tailrace.client.producer.identity.state import State, misplaced
+from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 
@@ -63,6 +68,18 @@ class TransactionManager:
         """The sequence numbers of the batches."""
         self.operations = Operations(self.flow)
         """The calls of the user."""
+
+    def adopt(self, identity: OwnedIdentity) -> None:
+        """Use an identity that the caller owns, and never ask for another; nothing was sent yet.
+
+        Raises:
+            ConfigError: the producer is transactional.
+        """
+        if self.is_transactional:
+            raise ConfigError(["identity: transactional.id brings an identity of its own"])
+        self.sequences.adopt(identity)
+        self.flow.move(State.INITIALIZING)
+        self.flow.move(State.READY)
 
     @property
     def state(self) -> State:
@@ -195,10 +212,13 @@ class TransactionManager:
 
         `code` is the error code of the answer, if that is the reason. `was_refused` says that a
         broker refused it; otherwise it expired or ran out of retries, and may be in the log.
+
+        With an owned identity, nothing more is sent: the numbers of later batches count on it.
         """
         flow = self.flow
         is_told = error is self.error or isinstance(error, TransactionAbortedError)
-        if code in FATAL_IN_PRODUCE and self.state is not State.FATAL_ERROR:
+        is_fatal = code in FATAL_IN_PRODUCE or self.sequences.is_owned
+        if is_fatal and self.state is not State.FATAL_ERROR:
             flow.fail(error)
         elif self.is_transactional and not is_told:
             flow.needs_bump |= flow.version.asks_for_epochs and not self.is_completing
@@ -228,3 +248,16 @@ class TransactionManager:
             failures = self.flow.init_failures
             pause_s = self._backoff.pause_s(failures - 1) if failures else 0.0
             self.flow.ask_for_id(PendingOperation(), ready_at=now + pause_s)
+
+
+def adopt_identity(transactions: TransactionManager | None, identity: OwnedIdentity | None) -> None:
+    """Have a new producer use the identity that its caller owns, if there is one.
+
+    Raises:
+        ConfigError: the settings turn idempotence off, or transactions on.
+    """
+    if identity is None:
+        return
+    if transactions is None:
+        raise ConfigError(["identity: enable.idempotence must be true"])
+    transactions.adopt(identity)

@@ -19,12 +19,16 @@ These are Kafka's terms and rules (KIP-98, KIP-360), with two exceptions:
                      after it have an outcome, which shows whether it is
     restart          new epoch, number 0: the log has a gap, or that cannot be found out
 
+The numbers of an `OwnedIdentity` never restart: its owner has to know under which number a record
+is in the log. If a leader refuses the number of the first batch in flight, the batch fails.
+
 Not here: the request for a producer id (`flow`), and encoding.
 
 Invariant: a batch that may be in the log is sent again with the number it had.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.client.producer.queue.in_flight_batch import BatchIdentity, InFlightBatch
@@ -42,6 +46,7 @@ EPOCH_MAX: Final = 32_767
 SEQUENCE_LIMIT: Final = 1 << 31
 
 _RETRIABLE = frozenset(code for code in ErrorCode if code.is_retriable)
+_NUMBER_REFUSED = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -52,6 +57,32 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 NO_PRODUCER: Final = ProducerIdAndEpoch(-1, -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedIdentity:
+    """A producer id, an epoch and sequence numbers that the caller chooses, and keeps.
+
+    A later process can read from a log how far the numbers came, and go on there. Senders of the
+    same records under the same numbers may run at the same time: a leader takes each number once.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    first_sequences: Mapping[TopicPartition, int]
+    """Number of the next record by partition; 0 for those that are not named."""
+
+    def __post_init__(self) -> None:
+        if self.producer_id < 0 or not 0 <= self.producer_epoch <= EPOCH_MAX:
+            raise ValueError(
+                f"there is no producer id {self.producer_id} with epoch {self.producer_epoch}"
+            )
+        for partition, sequence in self.first_sequences.items():
+            if not 0 <= sequence < SEQUENCE_LIMIT:
+                raise ValueError(f"{partition}: there is no sequence number {sequence}")
 
 
 class PartitionSequences:
@@ -143,6 +174,16 @@ class Sequences:
         self._unresolved: set[TopicPartition] = set()
         self._to_restart: set[TopicPartition] = set()
         self.producer = NO_PRODUCER
+        self.is_owned = False
+        """Whether the caller owns id, epoch and numbers."""
+
+    def adopt(self, identity: OwnedIdentity) -> None:
+        """Use this id and epoch from now on, and begin with its numbers; nothing has any yet."""
+        self.is_owned = True
+        self.producer = ProducerIdAndEpoch(identity.producer_id, identity.producer_epoch)
+        for partition, sequence in identity.first_sequences.items():
+            state = self.of(partition)
+            state.producer, state.next = self.producer, sequence
 
     def of(self, partition: TopicPartition) -> PartitionSequences:
         """The numbers of a partition; new ones begin at 0."""
@@ -191,6 +232,8 @@ class Sequences:
 
     def can_retry(self, batch: InFlightBatch, code: int, *, log_start_offset: int) -> bool:
         """Return whether to retry a batch after this error code; may mark a restart."""
+        if self.is_owned and code in _NUMBER_REFUSED:
+            return not self.of(batch.partition).is_first(batch)
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             return self._can_retry_gap(batch)
         if code == ErrorCode.UNKNOWN_PRODUCER_ID:
