@@ -63,9 +63,9 @@ FORMAT: Final = "tailrace.replay/1"
 ARCHIVE: Final = "archive"
 """Option that names an archive to read, in place of the source's `path` or broker."""
 
-_CONNECTION: Final = frozenset(each.name for each in CLIENT_SETTINGS)
-_USED: Final = _CONNECTION | {
-    "batch.size", "max.request.size", "compression.type", "compression.level",
+_USED: Final = frozenset(each.name for each in CLIENT_SETTINGS) | {
+    "batch.size", "max.request.size", "compression.type", "compression.level", "buffer.memory",
+    "delivery.timeout.ms", "max.in.flight.requests.per.connection",
 }  # fmt: skip
 
 Progress = Callable[[int, int], None]
@@ -396,19 +396,17 @@ def _target(given: Mapping[str, object], faults: list[str]) -> TargetSettings | 
     ]
     chosen = {name: value for name, value in given.items() if name in _USED}
     chosen.setdefault("client.id", "tailrace-replay")
+    chosen["enable.idempotence"] = True
     try:
         config = parse_producer_config(chosen)
     except ConfigError as error:
         faults += [f"producer_settings: {each}" for each in error.faults]
         return None
-    bootstrap = str(chosen.pop("bootstrap.servers"))
     return TargetSettings(
-        bootstrap=bootstrap,
-        client_settings={name: str(each) for name, each in chosen.items() if name in _CONNECTION},
+        bootstrap=str(chosen["bootstrap.servers"]),
+        producer_settings=chosen,
         batch_size=config.batch_size,
         request_size_max=config.max_request_size,
-        codec=config.compression_type,
-        level=config.compression_level,
     )
 
 

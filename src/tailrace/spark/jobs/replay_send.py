@@ -35,8 +35,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from tailrace.client.producer import OwnedIdentity
 from tailrace.client.producer.intake.columns import chunks_of
-from tailrace.client.producer.intake.encoding import BatchFields
 from tailrace.client.producer.intake.slices import ColumnSlice, plan_chunk
 from tailrace.errors import FatalError, RetriableError
 from tailrace.kernels.arrays import Int64s
@@ -155,8 +155,6 @@ class _Lane:
         self.next_sequence = arrived.next_sequence
         self.count = 0
         """Records of the source so far."""
-        self.is_known = False
-        """Whether the broker is sure to know the producer: a batch was acknowledged."""
         self.source_offsets: list[Int64s] = []
         self.placed = list(arrived.placed)
         self._digest = Digest()
@@ -202,7 +200,7 @@ class Walk:
         self.records = 0
         """Records of the range."""
         self.bytes = 0
-        """Size of the batches that this walk sent."""
+        """Size of the batches that this walk sent, each time."""
         self.found = 0
         """Records that were in the target before."""
         self._planned = planned
@@ -216,10 +214,19 @@ class Walk:
             partition = TopicPartition(self._planned.target, number)
             self._lanes[number] = _Lane(partition, self._arrived(partition, since))
         self.found = sum(lane.next_sequence for lane in self._lanes.values())
+        self._target.begin(
+            OwnedIdentity(
+                producer_id=self._planned.producer_id,
+                producer_epoch=self._planned.producer_epoch,
+                first_sequences={
+                    lane.partition: lane.next_sequence for lane in self._lanes.values()
+                },
+            )
+        )
         for table in tables:
             self._send(*self._without_arrived(table))
             self.records += len(table)
-        self._target.settle()
+        self.bytes = self._target.settle()
         for lane in self._lanes.values():
             if lane.count < lane.arrived.next_sequence:
                 lane.check_over()
@@ -283,24 +290,13 @@ class Walk:
     def _send_batch(self, columns: ColumnSlice) -> None:
         assert columns.partition is not None, "each row has its partition"
         lane = self._lanes[columns.partition]
-        sequence, count = lane.next_sequence, columns.record_count
-        fields = BatchFields(
-            self._settings.codec, self._settings.level, self._planned.producer_id,
-            self._planned.producer_epoch, sequence,
-        )  # fmt: skip
-        batch = columns.encode(bytearray(columns.size_bound), fields)
+        sequence = lane.next_sequence
 
-        def placed(base_offset: int) -> None:
-            lane.is_known = True
-            lane.placed.append(Placed(sequence, base_offset, count))
+        def placed(first: int, offset: int, count: int) -> None:
+            lane.placed.append(Placed(sequence + first, offset, count))
 
-        self._target.send(lane.partition, batch, placed)
-        lane.next_sequence += count
-        self.bytes += len(batch)
-        if not lane.is_known:
-            # A broker takes any number of a producer that it does not know. If this batch were
-            # refused, and the next one taken, there would be a gap.
-            self._target.settle()
+        self._target.send(self._planned.target, columns, placed)
+        lane.next_sequence += columns.record_count
 
 
 def target_partitions(keys: pa.ChunkedArray, planned: PlannedRange) -> Int64s:

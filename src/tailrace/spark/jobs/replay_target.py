@@ -1,7 +1,8 @@
-"""The topic that a replay writes to: batches under sequence numbers that the replay chooses.
+"""The topic that a replay writes to: what its logs hold, and batches for them.
 
-The producer of this project numbers its batches itself and forgets the numbers with the process.
-A replay needs them to outlive it, so it sends its own batches, over the client that reads.
+Batches go through the producer of this project, under an identity that the replay owns: its
+sequence numbers outlive the process. The producer has the connections, the leaders, the retries and
+the rule that a partition's first batch is sent alone.
 
 Not here: which batches; see `replay_send`.
 """
@@ -9,40 +10,35 @@ Not here: which batches; see `replay_send`.
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from tailrace.client import ClusterReader, UnreachableBrokerError, fetch_batches
+from tailrace.client import ClusterReader, fetch_batches
 from tailrace.client.errors import RemoteRetriableError, raise_for
+from tailrace.client.producer import OwnedIdentity, Producer
+from tailrace.client.producer.config import parse_producer_config
+from tailrace.client.producer.errors import (
+    OutOfOrderSequenceError,
+    ProducerError,
+    TransactionStateError,
+)
 from tailrace.errors import FatalError, OffsetOutOfRangeError, RetriableError
-from tailrace.model import NO_TIMESTAMP, Acks, Codec, SpecialTimestamp, TopicPartition
+from tailrace.model import NO_TIMESTAMP, SpecialTimestamp, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from tailrace.protocol.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
 from tailrace.records.batch import Batch
 
 if TYPE_CHECKING:
-    from tailrace.client.brokers import PendingRequest
+    from tailrace.client.producer.intake.slices import ColumnSlice
+    from tailrace.client.producer.outcome import BatchOutcome
 
 T = TypeVar("T")
 
-PRODUCE_TIMEOUT_MS: Final = 30_000
-"""Longest time that the replicas may take (Kafka: request.timeout.ms of a producer)."""
-
-IN_FLIGHT_MAX: Final = 5
-"""Batches under way: a broker tells a repeated one from a gap among a producer's last five."""
-
-_OVERTAKEN: Final = frozenset(
-    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}
-)
+PlacedCallback = Callable[[int, int, int], None]
+"""Takes the index of a record in its batch, its offset, and how many records follow on each other
+from there on."""
 
 
 class OvertakenError(RetriableError):
@@ -54,23 +50,12 @@ class TargetSettings:
     """Settings of a replay's writes."""
 
     bootstrap: str
-    client_settings: Mapping[str, str] = field(repr=False)
-    """Settings of the connections by Kafka's names; there may be a password among them."""
+    producer_settings: Mapping[str, object] = field(repr=False)
+    """Settings by Kafka's names; there may be a password among them."""
     batch_size: int
     """Bytes that a batch is filled up to."""
     request_size_max: int
     """Bytes that a batch with one record may have."""
-    codec: Codec
-    level: int | None
-
-
-class _Sent(NamedTuple):
-    """A batch whose answer is awaited."""
-
-    partition: TopicPartition
-    pending: "PendingRequest"
-    max_timestamp: int
-    placed: Callable[[int], None]
 
 
 class Target(Protocol):
@@ -84,20 +69,33 @@ class Target(Protocol):
         """The checked batches between two offsets of the log."""
         ...
 
-    def send(
-        self, partition: TopicPartition, batch: memoryview, placed: Callable[[int], None]
-    ) -> None:
-        """Have a batch appended; `placed` is called with its base offset, soon or in `settle`.
+    def begin(self, identity: OwnedIdentity) -> None:
+        """Send under this identity from now on; what was sent before is not waited for."""
+        ...
+
+    def send(self, topic: str, rows: "ColumnSlice", placed: PlacedCallback) -> None:
+        """Have a batch appended; `placed` is called for all of its records, later or in `settle`.
 
         Raises:
-            OvertakenError: its sequence number, or that of one before, is not the next.
+            OvertakenError: the number of a batch that was sent is not the next one.
             RetriableError, FatalError: one that was sent is not in the log, as far as is known.
         """
         ...
 
-    def settle(self) -> None:
-        """Wait until each batch that was sent is in the log; raises as `send`."""
+    def settle(self) -> int:
+        """Wait until each batch that was sent is in the log; raises as `send`.
+
+        Returns the bytes of the batches, each time that they were sent.
+        """
         ...
+
+
+class _Sent(NamedTuple):
+    """A batch whose outcome is awaited."""
+
+    rows: "ColumnSlice"
+    outcome: "BatchOutcome"
+    placed: PlacedCallback
 
 
 class BrokerTarget:
@@ -105,7 +103,9 @@ class BrokerTarget:
 
     def __init__(self, settings: TargetSettings) -> None:
         """Connects when it is first asked."""
-        self._cluster = ClusterReader(settings.bootstrap, settings=settings.client_settings)
+        self._settings = settings.producer_settings
+        self._cluster = ClusterReader(parse_producer_config(self._settings))
+        self._producer: Producer | None = None
         self._under_way: deque[_Sent] = deque()
 
     def partitions(self, topics: Collection[str]) -> dict[str, int]:
@@ -146,78 +146,85 @@ class BrokerTarget:
                 ErrorCode.OFFSET_OUT_OF_RANGE, about=f"records of {partition}"
             ) from error
 
-    def send(
-        self, partition: TopicPartition, batch: memoryview, placed: Callable[[int], None]
-    ) -> None:
-        """Send with acks=all; waits for the oldest batch when `IN_FLIGHT_MAX` are under way."""
-        leader = self._cluster.leader(partition)
-        request = _request(partition, batch)
-        if len(self._under_way) >= IN_FLIGHT_MAX:
-            self._settle_one()
-        while (pending := leader.send_nowait(request)) is None:
-            if self._under_way:
-                self._settle_one()
-            else:
-                leader.brokers.connect(leader.node)
-        self._under_way.append(_Sent(partition, pending, Batch(batch).max_timestamp, placed))
+    def begin(self, identity: OwnedIdentity) -> None:
+        """Make a producer of this identity; one before it is closed."""
+        self._end_sending()
+        self._producer = Producer(self._settings, identity=identity)
 
-    def settle(self) -> None:
-        """Wait for all batches, in the order in which they were sent."""
-        while self._under_way:
-            self._settle_one()
+    def send(self, topic: str, rows: "ColumnSlice", placed: PlacedCallback) -> None:
+        """Queue the batch at the producer; waits while its memory is full."""
+        assert self._producer is not None, "begin comes first"
+        self._take_outcomes()
+        try:
+            outcome = self._producer.send_batch(topic, rows)
+        except TransactionStateError:
+            self.settle()  # The batch that failed meanwhile says why.
+            raise
+        self._under_way.append(_Sent(rows, outcome, placed))
+
+    def settle(self) -> int:
+        """Wait for all batches, for `delivery.timeout.ms` at most."""
+        assert self._producer is not None, "begin comes first"
+        self._producer.flush()
+        self._take_outcomes()
+        return int(self._producer.metrics()["byte-total"])
 
     def retrying(self, attempt: Callable[[], T]) -> T:
-        """Call `attempt`, again with new connections after a retriable error."""
+        """Call `attempt`, again with new connections after a retriable error.
 
-        def try_once() -> T:
+        But once if the producer gave up: it has tried for long.
+        """
+
+        def try_once() -> T | ProducerError:
             try:
                 return attempt()
-            except BaseException:
+            except BaseException as error:
                 # Batches that were sent may still arrive; nobody waits for their answers any more.
                 self.close()
+                if isinstance(error, ProducerError):
+                    return error
                 raise
 
-        return self._cluster.retrying(try_once)
+        outcome = self._cluster.retrying(try_once)
+        if isinstance(outcome, ProducerError):
+            raise outcome
+        return outcome
 
     def close(self) -> None:
         """Close the connections."""
-        self._under_way.clear()
+        self._end_sending()
         self._cluster.close()
 
-    def _settle_one(self) -> None:
-        sent = self._under_way.popleft()
-        partition = sent.partition
-        answer = _answer_of(sent.pending.result(ProduceResponse), partition)
-        if answer.error_code in _OVERTAKEN:
+    def _end_sending(self) -> None:
+        self._under_way.clear()
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close(0)
+
+    def _take_outcomes(self) -> None:
+        """Take the outcomes that are there, in the order in which the batches were sent."""
+        while self._under_way and self._under_way[0].outcome.is_done:
+            _take_outcome(self._under_way.popleft())
+
+
+def _take_outcome(sent: _Sent) -> None:
+    rows, outcome, placed = sent
+    topic = outcome.partition.topic
+    timestamps = rows.timestamps()
+    for first, count, part in outcome.undivided(0, rows.record_count):
+        is_repeated = part.failure is None and part.base_offset < 0
+        if is_repeated or isinstance(part.failure, OutOfOrderSequenceError):
             raise OvertakenError(
-                f"{partition}: another attempt to send the same records is ahead; "
+                f"topic {topic!r}: another attempt to send the same records is ahead; "
                 "it could not be caught up with"
-            )
-        said = f": {answer.error_message}" if answer.error_message else ""
-        raise_for(answer.error_code, about=f"a batch for {partition}{said}")
+            ) from part.failure
+        if part.failure is not None:
+            raise part.failure
         # A batch that was there already is answered with its own largest timestamp here.
-        if answer.log_append_time_ms not in {NO_TIMESTAMP, sent.max_timestamp}:
+        own = int(timestamps[first : first + count].max())
+        if part.log_append_time not in {NO_TIMESTAMP, own}:
             raise FatalError(
-                f"topic {partition.topic!r} sets its own timestamps, so those of the source are "
-                "lost; set its message.timestamp.type to CreateTime, and delete the sent records"
+                f"topic {topic!r} sets its own timestamps, so those of the source are lost; set "
+                "its message.timestamp.type to CreateTime, and delete the sent records"
             )
-        sent.placed(answer.base_offset)
-
-
-def _request(partition: TopicPartition, batch: memoryview) -> ProduceRequest:
-    data = PartitionProduceData(index=partition.partition, records=batch)
-    return ProduceRequest(
-        acks=Acks.ALL,
-        timeout_ms=PRODUCE_TIMEOUT_MS,
-        topic_data=(TopicProduceData(name=partition.topic, partition_data=(data,)),),
-    )
-
-
-def _answer_of(response: ProduceResponse, partition: TopicPartition) -> PartitionProduceResponse:
-    for topic in response.responses:
-        for each in topic.partition_responses:
-            if each.index == partition.partition:
-                return each
-    raise UnreachableBrokerError(
-        f"the answer to a batch says nothing of {partition}", address=str(partition)
-    )
+        placed(first, part.base_offset, count)

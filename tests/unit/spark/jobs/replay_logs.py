@@ -2,17 +2,23 @@
 
 What a client sends goes through a queue, as through a socket. When the connection breaks, a part of
 the queue is in the log without anybody knowing, and another part may arrive later.
+
+It numbers batches as the producer does under an owned identity, and sends the first of a partition
+alone; tests/simulation/test_owned_identity.py has the producer itself.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from tailrace.client.producer import OwnedIdentity
+from tailrace.client.producer.intake.encoding import BatchFields
+from tailrace.client.producer.intake.slices import ColumnSlice
 from tailrace.model import Codec, TopicPartition
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.runtime.files import DiskFiles
-from tailrace.spark.jobs.replay_target import OvertakenError, TargetSettings
+from tailrace.spark.jobs.replay_target import OvertakenError, PlacedCallback, TargetSettings
 from tailrace.storage.producers import ProducerSequenceError, ProducerStates
 
 
@@ -110,6 +116,15 @@ class Logs:
         self.deliver(sent, late=False)
 
 
+class _Queued(NamedTuple):
+    """A batch under way."""
+
+    partition: TopicPartition
+    data: bytes
+    record_count: int
+    placed: PlacedCallback
+
+
 class Connection:
     """One attempt's way to the logs; a `Target`."""
 
@@ -125,7 +140,11 @@ class Connection:
         self._end = end
         self._before_send = before_send
         self._count = 0
-        self._queue: deque[tuple[TopicPartition, bytes, Callable[[int], None]]] = deque()
+        self._bytes = 0
+        self._queue: deque[_Queued] = deque()
+        self._acknowledged: set[TopicPartition] = set()
+        self._identity = OwnedIdentity(producer_id=0, producer_epoch=0, first_sequences={})
+        self._sequences: dict[TopicPartition, int] = {}
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """Return the start and the end of the log."""
@@ -137,12 +156,19 @@ class Connection:
             if start < each.next_offset and each.base_offset < limit:
                 yield each
 
-    def send(
-        self, partition: TopicPartition, batch: memoryview, placed: Callable[[int], None]
-    ) -> None:
-        """Has at most five under way."""
+    def begin(self, identity: OwnedIdentity) -> None:
+        """Number batches from here on."""
+        self._queue.clear()
+        self._acknowledged.clear()
+        self._identity = identity
+        self._sequences = {**identity.first_sequences}
+
+    def send(self, topic: str, rows: ColumnSlice, placed: PlacedCallback) -> None:
+        """Has at most five under way, and one of a partition until it is acknowledged."""
+        assert rows.partition is not None
+        partition = TopicPartition(topic, rows.partition)
         if self._end is not None and self._count == self._end.sends:
-            sent = [(each, data) for each, data, _ in self._queue]
+            sent = [(each.partition, each.data) for each in self._queue]
             self._queue.clear()
             sent = sent[self._end.refused : self._end.arrived]
             self._logs.deliver(sent, late=self._end.late)
@@ -151,31 +177,44 @@ class Connection:
         self._count += 1
         if self._count == 2:
             self._logs.deliver_late()
-        self._queue.append((partition, bytes(batch), placed))
-        if len(self._queue) == 5:
+        data = self._encoded(partition, rows)
+        self._bytes += len(data)
+        self._queue.append(_Queued(partition, data, rows.record_count, placed))
+        if partition not in self._acknowledged:
+            self.settle()
+        elif len(self._queue) == 5:
             self._answer()
 
-    def settle(self) -> None:
+    def settle(self) -> int:
         """Answer all batches under way."""
         while self._queue:
             self._answer()
+        return self._bytes
+
+    def _encoded(self, partition: TopicPartition, rows: ColumnSlice) -> bytes:
+        identity, sequence = self._identity, self._sequences[partition]
+        self._sequences[partition] += rows.record_count
+        fields = BatchFields(
+            Codec.NONE, None, identity.producer_id, identity.producer_epoch, sequence
+        )
+        return bytes(rows.encode(bytearray(rows.size_bound), fields))
 
     def _answer(self) -> None:
-        partition, data, placed = self._queue.popleft()
+        queued = self._queue.popleft()
         try:
-            placed(self._logs.append(partition, data))
+            base_offset = self._logs.append(queued.partition, queued.data)
         except ProducerSequenceError as error:
             self._queue.clear()
             raise OvertakenError(str(error)) from error
+        self._acknowledged.add(queued.partition)
+        queued.placed(0, base_offset, queued.record_count)
 
 
 def settings_of(batch_size: int) -> TargetSettings:
     """A target's settings with batches of this size."""
     return TargetSettings(
         bootstrap="nowhere:1",
-        client_settings={},
+        producer_settings={},
         batch_size=batch_size,
         request_size_max=1 << 20,
-        codec=Codec.NONE,
-        level=None,
     )
