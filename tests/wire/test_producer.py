@@ -5,7 +5,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import confluent_kafka
 import confluent_kafka.admin
@@ -24,6 +24,9 @@ with warnings.catch_warnings():
     # kafka-python asks for resources in a way that newer Pythons warn of.
     warnings.simplefilter("ignore")
     import kafka
+
+if TYPE_CHECKING:
+    from tailrace.client.producer.batch_receipt import BatchReceipt
 
 pytestmark = pytest.mark.wire
 
@@ -247,6 +250,56 @@ def test_rows_and_single_records_keep_their_order(address: str) -> None:
         producer.send_many(topic, [b"%d" % number for number in range(10, 20)])
         producer.send(topic, b"20")
     assert [each.value for each in read(address, topic, 21)] == [b"%d" % n for n in range(21)]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_filled_batches_are_read_as_records(address: str, codec: str) -> None:
+    """Records of batches that the program fills come back whole, where their receipts say."""
+    topic, receipts = f"filled.{codec}", []
+    settings = {"compression.type": codec, "batch.size": 4000}
+    with Producer(settings, bootstrap_servers=address) as producer:
+        batch = producer.create_batch(topic)
+        for each in RECORDS:
+            fields: dict[str, Any] = {"headers": each.headers, "timestamp": each.timestamp}
+            if not batch.append(each.value, each.key, **fields):
+                receipts.append(producer.send_batch(batch, partition=0))
+                batch = producer.create_batch(topic)
+                assert batch.append(each.value, each.key, **fields)
+        receipts.append(producer.send_batch(batch, partition=0))
+        places = [place for receipt in receipts for place in receipt.result(TIMEOUT_S)]
+    assert len(receipts) > 3
+    assert [each.offset for each in places] == list(range(len(RECORDS)))
+    assert [each.timestamp for each in places] == [each.timestamp for each in RECORDS]
+    assert read(address, topic, len(RECORDS)) == RECORDS
+
+
+def test_threads_send_filled_batches_at_once(address: str) -> None:
+    """Batches of several threads, with little memory, arrive whole and once each."""
+    count = 40
+
+    def work(thread: int) -> None:
+        for number in range(count):
+            batch = producer.create_batch("filled-at-once")
+            while batch.append(b"%d %d" % (thread, number)):
+                pass
+            receipts.append(producer.send_batch(batch, partition=0))
+
+    receipts: list[BatchReceipt] = []
+    settings = {"batch.size": 2000, "buffer.memory": 40_000}
+    with Producer(settings, bootstrap_servers=address) as producer:
+        threads = [threading.Thread(target=work, args=(each,)) for each in range(3)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(TIMEOUT_S)
+        producer.flush(TIMEOUT_S)
+        places = [(each.offset, each) for receipt in receipts for each in receipt.result(0)]
+        assert sorted(offset for offset, _ in places) == list(range(len(places)))
+    values = [each.value for each in read(address, "filled-at-once", len(places))]
+    firsts = [receipt.result()[0].offset for receipt in receipts]
+    for first, receipt in zip(firsts, receipts, strict=True):
+        assert len(set(values[first : first + receipt.record_count])) == 1
+    assert len(receipts) == 3 * count
 
 
 def test_callbacks_hear_of_each_record_in_order(address: str) -> None:

@@ -83,11 +83,14 @@ def refused(call):
 with Producer(bootstrap_servers=address, linger_ms=60_000) as producer:
     producer.send("t", b"first").result()
     receipt = producer.send("t", b"second")
+    batch = producer.create_batch("t")
+    batch.append(b"child")
     child = os.fork()
     if not child:
         calls = [
             lambda: producer.send("t", b"child"),
             lambda: producer.send_many("t", [b"child"]),
+            lambda: producer.send_batch(batch, partition=0),
             receipt.result,
         ]
         found = [refused(each) for each in calls]

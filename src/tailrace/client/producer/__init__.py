@@ -14,6 +14,7 @@ Not here: connections (`tailrace.client.nodes`).
 
 from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.client.producer.aio import AsyncProducer
+from tailrace.client.producer.batch_receipt import BatchReceipt
 from tailrace.client.producer.hooks import BatchHook, BatchInfo
 from tailrace.client.producer.identity import OwnedIdentity
 from tailrace.client.producer.intake.interceptors import ProducerInterceptor
@@ -31,17 +32,20 @@ from tailrace.client.producer.partitioners import (
     RoundRobinPartitioner,
 )
 from tailrace.client.producer.producer import Producer
+from tailrace.client.producer.producer_batch import ProducerBatch
 from tailrace.client.producer.receipts import Receipt
 
 __all__ = [
     "AsyncProducer",
     "BatchHook",
     "BatchInfo",
+    "BatchReceipt",
     "ConsumerGroupMetadata",
     "OffsetAndMetadata",
     "OwnedIdentity",
     "Partitioner",
     "Producer",
+    "ProducerBatch",
     "ProducerInterceptor",
     "ProducerRecord",
     "Receipt",

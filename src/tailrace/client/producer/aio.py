@@ -11,11 +11,12 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tailrace import kernels
 from tailrace.client.listings import Listing, PartitionInfo
 from tailrace.client.producer.base_producer import BaseProducer
+from tailrace.client.producer.batch_receipt import BatchReceipt
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.errors import (
@@ -31,8 +32,9 @@ from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.client.producer.intake.serializers import Serializer
 from tailrace.client.producer.loading import is_worth_waiting
 from tailrace.client.producer.many import SendSummary
-from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
+from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import Partitioner
+from tailrace.client.producer.producer_batch import ProducerBatch, check_batch
 from tailrace.client.producer.waiting.lines import Lines
 from tailrace.client.producer.waiting.loop_driver import LoopDriver
 from tailrace.client.producer.waiting.loop_waits import LoopWaits
@@ -42,6 +44,10 @@ from tailrace.client.producer.waiting.transaction_calls import LoopTransactionCa
 from tailrace.errors import TailraceError
 from tailrace.kernels.encoding import ENCODING
 from tailrace.runtime.system import Runtime, system_runtime
+
+if TYPE_CHECKING:
+    from tailrace.client.producer.intake.slices import ColumnSlice
+    from tailrace.client.producer.queue.sealed_batch import FilledRecords
 
 
 class AsyncProducer(BaseProducer, LoopTransactionCalls):
@@ -132,16 +138,7 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
                 for columns in plan.slices:
                     # Queued records may be for the same partition, and were sent before these rows.
                     await lines.served(topic)
-                    self._check_open()
-                    outcome = engine.append_slice(topic, columns, now=driver.loop.time())
-                    if outcome is None:
-                        size = engine.accumulator.supply.memory_for_slice(columns)
-                        granted = await waits.wait_for_memory(size, waits.max_block())
-                        with engine.pool.returning(granted):
-                            outcome = engine.append_slice(
-                                topic, columns, now=driver.loop.time(), granted=granted
-                            )
-                        assert outcome is not None, "memory was granted for this batch"
+                    outcome = await self._place_slice(topic, columns, waits.max_block())
                     self._rows_placed(outcome, columns)
                     summary.add(outcome, columns)
                     driver.move()
@@ -152,6 +149,26 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
                 await driver.until(summary.has_news)
                 summary.tell()
         return summary
+
+    async def send_batch(self, batch: ProducerBatch, *, partition: int) -> BatchReceipt:
+        """Queue a batch of `create_batch`, and return a receipt for it; await that too.
+
+        Records that were sent before are in the queue then, and those sent later come behind it;
+        see `Producer.send_batch`. If this is cancelled, nothing was sent.
+        """
+        check_batch(batch)
+        self._check_open()
+        engine, waits = self._engine, self._waits
+        deadline = waits.max_block()
+        with batch.sending(engine, partition) as columns:
+            await waits.wait_for_topic(
+                ProducerRecord(batch.topic, partition=columns.partition), deadline
+            )
+            await self._lines.served(batch.topic)
+            outcome = await self._place_slice(batch.topic, columns, deadline)
+        columns.note_placed(outcome, engine.interceptors)
+        self._driver.move()
+        return BatchReceipt(outcome, columns.record_count)
 
     async def partitions_for(self, topic: str) -> list[PartitionInfo]:
         """The partitions of a topic; see `Producer.partitions_for`."""
@@ -237,6 +254,21 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
         self._engine.check_open()
         if self._is_closing:
             raise ClosedProducerError("the producer is closed")
+
+    async def _place_slice(
+        self, topic: str, columns: "ColumnSlice | FilledRecords", deadline: float
+    ) -> BatchOutcome:
+        """Queue a whole batch, and wait for its memory before."""
+        engine, loop = self._engine, self._driver.loop
+        self._check_open()
+        outcome = engine.append_slice(topic, columns, now=loop.time())
+        if outcome is None:
+            size = engine.accumulator.supply.memory_for_slice(columns)
+            granted = await self._waits.wait_for_memory(size, deadline)
+            with engine.pool.returning(granted):
+                outcome = engine.append_slice(topic, columns, now=loop.time(), granted=granted)
+        assert outcome is not None, "memory was granted for this batch"
+        return outcome
 
     def _send(
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None

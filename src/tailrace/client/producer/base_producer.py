@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from tailrace.client.producer.delivery.metrics import ProducerStatistics
 from tailrace.client.producer.engine import Engine
-from tailrace.client.producer.intake.arguments import check_callback, plain_record
+from tailrace.client.producer.intake.arguments import check_callback, plain_record, plain_topic
 from tailrace.client.producer.intake.encoding import encode_plain_headers
 from tailrace.client.producer.intake.record import Header, ProducerRecord
 from tailrace.client.producer.many import SendSummary
@@ -25,6 +25,7 @@ from tailrace.client.producer.partitioners import (
     NO_PARTITION,
     partition_of_key,
 )
+from tailrace.client.producer.producer_batch import ProducerBatch
 from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.client.producer.receipts import Receipt
 from tailrace.config.settings import INT64_MAX
@@ -241,6 +242,16 @@ class BaseProducer:
             raise
         self._leave(None)
         return batch, index
+
+    def create_batch(self, topic: str) -> ProducerBatch:
+        """An empty batch, which the program fills with `append` and sends with `send_batch`.
+
+        Raises:
+            TypeError, InvalidTopicError: `topic` is no name of a topic.
+        """
+        topic = plain_topic(topic)
+        self._engine.preparation.check_name(topic)
+        return ProducerBatch(self._engine, topic)
 
     def metrics(self) -> dict[str, float]:
         """Counts and gauges by Kafka's metric names; those of a topic as `NAME{topic=T}`."""

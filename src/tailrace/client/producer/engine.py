@@ -54,6 +54,7 @@ from tailrace.runtime.network import Connector
 
 if TYPE_CHECKING:
     from tailrace.client.producer.intake.slices import ColumnSlice
+    from tailrace.client.producer.queue.sealed_batch import FilledRecords
 
 log = logging.getLogger(__name__)
 
@@ -193,9 +194,14 @@ class Engine:
                 return batch.outcome, index
 
     def append_slice(
-        self, topic: str, columns: "ColumnSlice", *, now: float, granted: int = 0
+        self,
+        topic: str,
+        columns: "ColumnSlice | FilledRecords",
+        *,
+        now: float,
+        granted: int = 0,
     ) -> BatchOutcome | None:
-        """Queue a batch of columns, under the lock; None while there is no memory for it."""
+        """Queue a whole batch, under the lock; None while there is no memory for it."""
         partition = columns.partition
         place = TopicPartition(
             topic, self.placement.sticky(topic) if partition is None else partition

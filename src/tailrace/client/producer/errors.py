@@ -48,6 +48,10 @@ class ClosedProducerError(ProducerError, FatalError):
     """The producer was closed, or this process is a fork of the one that created it."""
 
 
+class ClosedBatchError(ProducerError, FatalError):
+    """The batch of `create_batch` was closed or sent: it takes no records, and is sent once."""
+
+
 class ReentrantCallError(ProducerError, FatalError, RuntimeError):
     """A signal handler, a finalizer or a logging handler has interrupted a call of this producer.
 

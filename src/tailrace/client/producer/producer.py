@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 from tailrace import kernels
 from tailrace.client.listings import Listing, PartitionInfo
 from tailrace.client.producer.base_producer import BaseProducer
+from tailrace.client.producer.batch_receipt import BatchReceipt
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.errors import (
@@ -36,6 +37,7 @@ from tailrace.client.producer.loading import is_worth_waiting
 from tailrace.client.producer.many import SendSummary
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import Partitioner
+from tailrace.client.producer.producer_batch import ProducerBatch, check_batch
 from tailrace.client.producer.waiting.driver import ThreadDriver, check_not_interrupted
 from tailrace.client.producer.waiting.explanations import why_no_memory
 from tailrace.client.producer.waiting.topic_wait import TopicWait, listed_in, partitions_in
@@ -47,6 +49,7 @@ from tailrace.runtime.polling import PollingNetwork
 
 if TYPE_CHECKING:
     from tailrace.client.producer.intake.slices import ColumnSlice
+    from tailrace.client.producer.queue.sealed_batch import FilledRecords
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +158,9 @@ class Producer(BaseProducer, ThreadTransactionCalls):
                 self._refuse_rows(summary, plan.refused)
                 for columns in plan.slices:
                     with engine.lock:
-                        summary.add(self._queue_slice(topic, columns), columns)
+                        outcome = self._place_slice(topic, columns, _max_block(engine))
+                        self._rows_placed(outcome, columns)
+                        summary.add(outcome, columns)
                         driver.move()
                         summary.settle()
                     summary.tell()
@@ -165,7 +170,38 @@ class Producer(BaseProducer, ThreadTransactionCalls):
                 summary.tell()
         return summary
 
-    def send_batch(self, topic: str, rows: "ColumnSlice") -> BatchOutcome:
+    def send_batch(self, batch: ProducerBatch, *, partition: int) -> BatchReceipt:
+        """Queue a batch of `create_batch` to be sent whole, and return a receipt for it.
+
+        It is written, retried and counted as the batches of `send`: at once or not at all, once
+        and in order, and as a part of the open transaction. Waits for the topic's metadata and for
+        memory, `max.block.ms` at most. After an error nothing was sent, and the same batch may be
+        sent again.
+
+        Raises:
+            TypeError, ValueError: an argument is wrong, the batch has no records, or another
+                producer has made it.
+            ClosedBatchError: the batch was sent before.
+            MetadataTimeoutError, UnknownTopicError, ...: the partition is not known.
+            BufferExhaustedError: `buffer.memory` stayed full for `max.block.ms`.
+            TransactionStateError: no transaction is open, and there is a `transactional.id`.
+        """
+        engine, driver = self._engine, self._driver
+        check_batch(batch)
+        driver.check_wait()
+        deadline = _max_block(engine)
+        with engine.lock:
+            engine.check_open()
+            with batch.sending(engine, partition) as columns:
+                self._wait_for_topic(
+                    ProducerRecord(batch.topic, partition=columns.partition), deadline
+                )
+                outcome = self._place_slice(batch.topic, columns, deadline)
+            columns.note_placed(outcome, engine.interceptors)
+            driver.move()
+        return BatchReceipt(outcome, columns.record_count)
+
+    def send_slice(self, topic: str, rows: "ColumnSlice") -> BatchOutcome:
         """Queue rows that `plan_chunk` has made one batch of, and return its outcome.
 
         For callers who cut the batches, and know from an `identity` which numbers their records
@@ -179,11 +215,13 @@ class Producer(BaseProducer, ThreadTransactionCalls):
         """
         engine = self._engine
         self._driver.check_wait()
+        deadline = _max_block(engine)
         with engine.lock:
             engine.check_open()
             if engine.metadata.partition_count(topic) is None:
-                self._wait_for_topic(ProducerRecord(topic), _max_block(engine))
-            outcome = self._queue_slice(topic, rows)
+                self._wait_for_topic(ProducerRecord(topic), deadline)
+            outcome = self._place_slice(topic, rows, deadline)
+            self._rows_placed(outcome, rows)
             self._driver.move()
             return outcome
 
@@ -368,22 +406,23 @@ class Producer(BaseProducer, ThreadTransactionCalls):
             self._driver.give_up(error)
             raise
 
-    def _queue_slice(self, topic: str, columns: "ColumnSlice") -> BatchOutcome:
-        """Queue a batch of columns, under the lock; may wait for memory."""
+    def _place_slice(
+        self, topic: str, columns: "ColumnSlice | FilledRecords", deadline: float
+    ) -> BatchOutcome:
+        """Queue a whole batch, and wait for its memory before, under the lock."""
         engine = self._engine
         engine.check_open()
         outcome = self._append_slice(topic, columns)
         if outcome is None:
             size = engine.accumulator.supply.memory_for_slice(columns)
-            granted = self._wait_for_memory(size, _max_block(engine))
+            granted = self._wait_for_memory(size, deadline)
             with engine.pool.returning(granted):
                 outcome = self._append_slice(topic, columns, granted)
-            assert outcome is not None, "memory was granted for this batch"
-        self._rows_placed(outcome, columns)
+        assert outcome is not None, "memory was granted for this batch"
         return outcome
 
     def _append_slice(
-        self, topic: str, columns: "ColumnSlice", granted: int = 0
+        self, topic: str, columns: "ColumnSlice | FilledRecords", granted: int = 0
     ) -> BatchOutcome | None:
         """Call `Engine.append_slice`; Ctrl-C in it ends the producer, as in `_append`."""
         now = time.monotonic()

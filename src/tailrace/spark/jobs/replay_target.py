@@ -156,7 +156,7 @@ class BrokerTarget:
         assert self._producer is not None, "begin comes first"
         self._take_outcomes()
         try:
-            outcome = self._producer.send_batch(topic, rows)
+            outcome = self._producer.send_slice(topic, rows)
         except TransactionStateError:
             self.settle()  # The batch that failed meanwhile says why.
             raise

@@ -70,6 +70,11 @@ def plain_topic(topic: object) -> str:
     return _plain_text("topic", topic)
 
 
+def plain_partition(partition: object) -> int:
+    """The partition as a plain `int`; TypeError if it is none, ValueError if out of range."""
+    return _bounded("partition", partition, first=0, last=INT32_MAX)
+
+
 def check_callback(callback: object) -> None:
     """Raises TypeError if `on_delivery` cannot be called."""
     if callback is not None and not callable(callback):

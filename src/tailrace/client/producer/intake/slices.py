@@ -71,6 +71,11 @@ class ColumnSlice(NamedTuple):
     size_bound: int
     """Upper bound of the batch's bytes before compression."""
 
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that the batch takes until it is acknowledged."""
+        return self.size_bound
+
     def row_of(self, index: int) -> int:
         """The number of a record's row in the caller's data."""
         place = self.start + index

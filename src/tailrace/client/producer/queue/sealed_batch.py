@@ -1,6 +1,7 @@
 """`SealedBatch`: the records of one batch, which do not change any more.
 
-Its records are those of an open batch (`EncodedRecords`) or rows of columns (`ColumnSlice`).
+Its records are those of an open batch or of one that the program has filled (`EncodedRecords`), or
+rows of columns (`ColumnSlice`).
 
 Not here: what is known of it once it is being sent (`in_flight_batch`).
 """
@@ -12,18 +13,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailrace.client.producer.intake.encoding import (
     BATCH_OVERHEAD,
     TIMESTAMP_OVERHEAD,
+    TIMESTAMP_SIZE,
     BatchFields,
     append_plainly,
     new_state,
     seal,
     state_of,
 )
+from tailrace.client.producer.intake.interceptors import ProducerInterceptors
 from tailrace.client.producer.outcome import BatchOutcome
 from tailrace.kernels.encoding import KEY_NULL, VALUE_NULL
 from tailrace.kernels.records import read_record
 from tailrace.model import TopicPartition
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Sequence
 
     from tailrace.client.producer.intake.slices import ColumnSlice
@@ -97,6 +101,37 @@ class EncodedRecords(NamedTuple):
             max_timestamp=found.max_timestamp,
         )
         return part, position
+
+
+class FilledRecords(NamedTuple):
+    """Records of a batch that the program has filled, for one partition."""
+
+    partition: int
+    records: EncodedRecords
+    timestamps: "array[int]"
+    """In ms, of each record."""
+
+    @property
+    def record_count(self) -> int:
+        """Number of records; at least one."""
+        return self.records.record_count
+
+    @property
+    def size_bound(self) -> int:
+        """Bytes of the batch before compression."""
+        return self.records.stop
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that the batch takes until it is acknowledged."""
+        return self.records.stop + TIMESTAMP_SIZE * self.record_count
+
+    def note_placed(self, outcome: BatchOutcome, interceptors: ProducerInterceptors) -> None:
+        """Have the outcome know the timestamps, and tell the interceptors; under the lock."""
+        outcome.timestamps = self.timestamps
+        if interceptors:
+            for index in range(self.record_count):
+                outcome.add_callback(index, interceptors.on_acknowledgement)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -23,7 +23,7 @@ from tailrace.client.producer.queue.buffer_pool import BufferPool
 from tailrace.client.producer.queue.gate import Gate
 from tailrace.client.producer.queue.in_flight_batch import ClosedBatch, InFlightBatch
 from tailrace.client.producer.queue.open_batch import OpenBatch
-from tailrace.client.producer.queue.sealed_batch import SealedBatch
+from tailrace.client.producer.queue.sealed_batch import FilledRecords, SealedBatch
 from tailrace.model import Codec, TopicPartition
 
 if TYPE_CHECKING:
@@ -78,7 +78,12 @@ class BatchSupply:
         )
 
     def new_slice(
-        self, partition: TopicPartition, columns: "ColumnSlice", *, now: float, granted: int = 0
+        self,
+        partition: TopicPartition,
+        columns: "ColumnSlice | FilledRecords",
+        *,
+        now: float,
+        granted: int = 0,
     ) -> SealedBatch | None:
         """A batch of columns; None while there is no memory for its bytes."""
         reserved = granted or self.memory_for_slice(columns)
@@ -86,7 +91,7 @@ class BatchSupply:
             return None
         return SealedBatch(
             outcome=BatchOutcome(partition, self._waiting),
-            records=columns,
+            records=columns.records if isinstance(columns, FilledRecords) else columns,
             record_count=columns.record_count,
             size=columns.size_bound,
             created_at=now,
@@ -98,9 +103,9 @@ class BatchSupply:
         first = max(_FIRST_BYTES, BATCH_OVERHEAD + size) + _FIRST_RECORDS * TIMESTAMP_SIZE
         return min(first, self.pool.total)
 
-    def memory_for_slice(self, columns: "ColumnSlice") -> int:
+    def memory_for_slice(self, columns: "ColumnSlice | FilledRecords") -> int:
         """Bytes that `new_slice` takes from the pool."""
-        return min(columns.size_bound, self.pool.total)
+        return min(columns.memory, self.pool.total)
 
     def makes_room(self, batch: OpenBatch, size: int) -> bool:
         """Return whether an open batch takes one more record; reserves more memory if needed."""
