@@ -14,6 +14,7 @@ from tailrace.client.producer.errors import (
     OutOfOrderSequenceError,
     TransactionStateError,
 )
+from tailrace.client.producer.identity import adopt_identity
 from tailrace.client.producer.receipts import Receipt
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
@@ -29,6 +30,13 @@ COUNT = 25
 """Records of each partition."""
 
 
+def owning(stage: Stage, identity: OwnedIdentity, **settings: Any) -> AsyncProducer:
+    """A producer on virtual time that has this identity, as `Producer` takes it."""
+    producer = stage.producer(**settings)
+    adopt_identity(producer._engine.transactions, identity)
+    return producer
+
+
 def owned(**first: int) -> OwnedIdentity:
     """The identity, with the first numbers of partitions `p0` and `p1`."""
     numbers = {TopicPartition("t", int(name[1:])): number for name, number in first.items()}
@@ -39,7 +47,7 @@ def test_batches_have_the_owners_numbers_and_no_id_is_asked_for() -> None:
     """Id, epoch and first numbers are those that were given; 0 where none was."""
 
     async def main(stage: Stage) -> None:
-        async with stage.producer(batch_size=100, identity=owned(p0=7)) as producer:
+        async with owning(stage, owned(p0=7), batch_size=100) as producer:
             receipts = stage.send(producer, 3, size=90) + stage.send(producer, 2, partition=1)
             await producer.flush()
             assert outcomes(receipts) == [""] * 5
@@ -60,7 +68,7 @@ def test_the_first_batch_of_a_partition_goes_alone() -> None:
         stage.cluster.script.add(
             ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.NOT_ENOUGH_REPLICAS
         )
-        async with stage.producer(batch_size=100, identity=owned(p0=7)) as producer:
+        async with owning(stage, owned(p0=7), batch_size=100) as producer:
             stage.send(producer, 3, size=90)
             await producer.flush()
         assert [each.base_sequence for each in stage.cluster.sent] == [7, 7, 8, 9]
@@ -71,7 +79,7 @@ def test_the_first_batch_of_a_partition_goes_alone() -> None:
 
 async def take_numbers(stage: Stage, count: int) -> None:
     """Another sender writes records under the first numbers of partition 0, in one batch."""
-    async with stage.producer(identity=owned()) as rival:
+    async with owning(stage, owned()) as rival:
         stage.send(rival, count)
         await rival.flush()
 
@@ -82,7 +90,7 @@ def test_a_number_that_the_log_has_fails_all_that_is_not_in_the_log() -> None:
     async def main(stage: Stage) -> None:
         await take_numbers(stage, 4)
         sent_before = len(stage.cluster.sent)
-        producer = stage.producer(batch_size=200, identity=owned())
+        producer = owning(stage, owned(), batch_size=200)
         receipts = stage.send(producer, 5, size=90)
         await producer.flush()
         assert {type(each.exception()) for each in receipts} == {OutOfOrderSequenceError}
@@ -101,7 +109,7 @@ def test_a_batch_that_expires_takes_the_later_ones_along() -> None:
     """Also those of other partitions; its number is not given to another batch."""
 
     async def main(stage: Stage) -> None:
-        producer = stage.producer(batch_size=100, identity=owned(), **TIMES)
+        producer = owning(stage, owned(), batch_size=100, **TIMES)
         stage.cluster.move(T0, -1)
         receipts = stage.send(producer, 2, size=90)
         await stage.pass_time(TIMES["delivery_timeout_ms"] / 1000 - 1)
@@ -129,7 +137,7 @@ def test_no_topic_is_created_for_it() -> None:
             return answer(cluster, node, body)
 
         stage.cluster.answers[ApiKey.METADATA] = noting
-        async with stage.producer(identity=owned()) as producer:
+        async with owning(stage, owned()) as producer:
             await stage.send(producer)[0]
         assert set(may_create) == {False}
 
@@ -144,7 +152,7 @@ def test_it_needs_idempotence_and_no_transactions(settings: dict[str, Any]) -> N
 
     async def main(stage: Stage) -> None:
         with pytest.raises(ConfigError, match="identity: "):
-            stage.producer(identity=owned(), **settings)
+            owning(stage, owned(), **settings)
 
     play(main)
 
@@ -175,7 +183,7 @@ def send_rest(
     """A producer that goes on where the log ends, in both partitions."""
     first = {place: arrived(stage, place) for place in (T0, T1)}
     identity = OwnedIdentity(producer_id=ID, producer_epoch=0, first_sequences=first)
-    producer = stage.producer(identity=identity, **TIMES, **chosen)
+    producer = owning(stage, identity, **TIMES, **chosen)
     receipts = [
         (place, number, producer.send("t", value(place, number), partition=place.partition))
         for number in range(COUNT)

@@ -69,10 +69,12 @@ _ARGUMENTS: Final = {
         "value.serializer": "value_serializer",
         "partitioner.class": "partitioner",
         "interceptor.classes": "interceptors",
+        "stats.cb": "on_metrics",
     },
     Client.CONSUMER: {
         "key.deserializer": "key_deserializer",
         "value.deserializer": "value_deserializer",
+        "stats.cb": "on_metrics",
     },
 }
 
@@ -182,7 +184,7 @@ _GROUPS: Final = {
     "log lines go to Python's logging, and metrics() returns the numbers": (
         "background.event.cb debug enabled.events log.cb log.level log.queue log.thread.name "
         "metric.reporters metrics.enabled metrics.num.samples metrics.recording.level "
-        "metrics.sample.window.ms enable.metrics.push statistics.interval.ms stats.cb throttle.cb "
+        "metrics.sample.window.ms enable.metrics.push throttle.cb "
         "logger metric.group.prefix"
     ),
     "it needs no setting here": (

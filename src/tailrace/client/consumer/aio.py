@@ -20,10 +20,12 @@ from tailrace.client.consumer.config import parse_consumer_config
 from tailrace.client.consumer.consumer import CLOSE_S
 from tailrace.client.consumer.engine import ConsumerEngine
 from tailrace.client.consumer.loading import load_beside
+from tailrace.client.consumer.metrics import OnMetrics
 from tailrace.client.consumer.records import ConsumerRecord, OffsetAndTimestamp
 from tailrace.client.consumer.rows import Deserializer
 from tailrace.client.consumer.steps import Call, Steps
 from tailrace.client.group_offsets import OffsetAndMetadata
+from tailrace.client.interval_call import check_on_metrics
 from tailrace.client.listings import PartitionInfo
 from tailrace.client.pending import T
 from tailrace.model import SpecialTimestamp, TopicPartition
@@ -139,9 +141,11 @@ class AsyncConsumer(BaseConsumer):
         *,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
+        on_metrics: OnMetrics | None = None,
         runtime: Runtime | None = None,
         **more_settings: object,
     ) -> None:
+        check_on_metrics(on_metrics)
         config = parse_consumer_config(settings, more_settings)
         outside = runtime or system_runtime()
         self._driver = LoopDriver()
@@ -157,6 +161,7 @@ class AsyncConsumer(BaseConsumer):
             clock=self._driver.loop.time,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
+            on_metrics=on_metrics,
         )
         self._driver.start(engine)
 

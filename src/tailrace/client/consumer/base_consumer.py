@@ -26,7 +26,7 @@ from tailrace.client.consumer.engine import ConsumerEngine
 from tailrace.client.consumer.errors import ConcurrentCallError, SubscriptionError
 from tailrace.client.consumer.group_calls import GroupCalls
 from tailrace.client.consumer.hooks import Hook, RebalanceHooks
-from tailrace.client.consumer.metrics import ConsumerStatistics
+from tailrace.client.consumer.metrics import ConsumerStatistics, OnMetrics
 from tailrace.client.consumer.offset_calls import OffsetCalls
 from tailrace.client.consumer.reading_calls import ReadingCalls
 from tailrace.client.consumer.rows import Deserializer
@@ -34,6 +34,7 @@ from tailrace.client.consumer.statistics import lags_of, statistics_of
 from tailrace.client.consumer.subscription import EARLIEST, LATEST, ResetPolicy
 from tailrace.client.consumer.work import Ahead, Work
 from tailrace.client.group_offsets import ConsumerGroupMetadata
+from tailrace.client.interval_call import IntervalCall, figures_call
 from tailrace.errors import kind_of
 from tailrace.model import TopicPartition
 
@@ -52,11 +53,18 @@ class BaseConsumer:
         clock: Callable[[], float],
         key_deserializer: Deserializer | None,
         value_deserializer: Deserializer | None,
+        on_metrics: OnMetrics | None,
     ) -> None:
         """Set the parts, in the constructor."""
         self._engine = engine
         self._clock = clock
-        self._work = Work(engine, clock, Ahead(engine))
+        due = IntervalCall(engine.config.statistics_interval_ms)
+        if on_metrics is not None:
+            call = figures_call(
+                engine, on_metrics, metrics=self.metrics, statistics=self.statistics
+            )
+            due.begin(call, clock())
+        self._work = Work(engine, clock, Ahead(engine), due)
         self._ahead = self._work.ahead.records
         self._group = GroupCalls(self._work)
         self._offsets = OffsetCalls(self._work)

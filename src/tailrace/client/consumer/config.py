@@ -226,6 +226,13 @@ class ConsumerConfig(ClientConfig):
         high=INT32_MAX,
         text="How long a call waits that is given no timeout: commit, position, end_offsets.",
     )
+    statistics_interval_ms: int = setting(
+        "statistics.interval.ms",
+        default=30000,
+        low=0,
+        high=INT32_MAX,
+        text="How often `on_metrics` is called, if it is given; 0 never.",
+    )
 
 
 CONSUMER_SETTINGS = settings_of(ConsumerConfig)

@@ -20,10 +20,12 @@ from tailrace.client.consumer.base_consumer import BaseConsumer
 from tailrace.client.consumer.config import parse_consumer_config
 from tailrace.client.consumer.driver import ThreadDriver, take_again
 from tailrace.client.consumer.engine import ConsumerEngine
+from tailrace.client.consumer.metrics import OnMetrics
 from tailrace.client.consumer.records import ConsumerRecord, OffsetAndTimestamp
 from tailrace.client.consumer.rows import Deserializer
 from tailrace.client.consumer.steps import Call, Steps
 from tailrace.client.group_offsets import OffsetAndMetadata
+from tailrace.client.interval_call import check_on_metrics
 from tailrace.client.listings import PartitionInfo
 from tailrace.client.pending import T
 from tailrace.model import SpecialTimestamp, TopicPartition
@@ -49,7 +51,8 @@ class Consumer(BaseConsumer):
 
     Settings have Kafka's names, dotted in a mapping or with underscores as keyword arguments; see
     docs/configuration.md. A deserializer is called with the bytes of a key or value; null stays
-    None.
+    None. `on_metrics(metrics, statistics)` is called every `statistics.interval.ms` with what the
+    methods of these names return, inside of `poll`; its exceptions are logged.
 
     Raises:
         ConfigError: unknown or contradictory settings, all of them at once.
@@ -63,8 +66,10 @@ class Consumer(BaseConsumer):
         *,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
+        on_metrics: OnMetrics | None = None,
         **more_settings: object,
     ) -> None:
+        check_on_metrics(on_metrics)
         config = parse_consumer_config(settings, more_settings)
         network = PollingNetwork.open()
         self._driver = ThreadDriver(network)
@@ -81,6 +86,7 @@ class Consumer(BaseConsumer):
                 clock=time.monotonic,
                 key_deserializer=key_deserializer,
                 value_deserializer=value_deserializer,
+                on_metrics=on_metrics,
             )
             self._driver.start(engine)
         except BaseException:

@@ -3,8 +3,9 @@
 Not here: metrics of connections, which `Nodes.statistics` has.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tailrace.client.nodes import NodesStatistics
 from tailrace.model import TopicPartition
@@ -57,3 +58,8 @@ class ConsumerStatistics:
     """The assigned partitions; read only."""
     nodes: NodesStatistics
     """Its connections."""
+
+
+OnMetrics = Callable[[dict[str, float], ConsumerStatistics], Any]
+"""Is called with what `metrics` and `statistics` return; for `AsyncConsumer` it may be a coroutine
+function."""

@@ -1,5 +1,6 @@
 """`ReadingCalls`: the operations that return records, as objects or as columns."""
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tailrace.client.consumer.columns import Collector
+
+log = logging.getLogger(__name__)
 
 _GLANCE_S: Final = 0.1
 """Longest wait for records before a table looks at the positions again."""
@@ -143,14 +146,26 @@ class ReadingCalls:
         engine.polled(self._work.clock())
         while True:
             yield from self._rebalance()
+            yield from self._report()
             engine.check_readable()
             engine.raise_error()
             taken = take()
             if taken:
                 return taken
-            if not (yield Wait(lambda: engine.has_news, deadline)):
+            due_at = self._work.metrics_call.due_at
+            if not (yield Wait(lambda: engine.has_news, min(deadline, due_at))):
                 engine.check_readable()
-                return None
+                if not due_at <= self._work.clock() < deadline:
+                    return None
+
+    def _report(self) -> Steps[None]:
+        """Call the program's `on_metrics`, if it is due."""
+        due = self._work.metrics_call.take(self._work.clock())
+        if due is not None:
+            try:
+                yield Call(due, ())
+            except Exception:
+                log.exception("user_code_failed name=on_metrics")
 
     def _making(self, rows: list[Rows]) -> Steps[list[ConsumerRecord]]:
         """Records of rows; user code makes keys and values without the lock, if there is any."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.client.consumer.engine import ConsumerEngine
 from tailrace.client.consumer.hooks import RebalanceHooks
+from tailrace.client.interval_call import IntervalCall
 from tailrace.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Work:
     clock: Callable[[], float]
     """Monotonic seconds."""
     ahead: Ahead
+    metrics_call: IntervalCall
+    """The program's `on_metrics`."""
     hooks: RebalanceHooks = field(default_factory=RebalanceHooks)
     is_closing: bool = False
     """Whether `close` has begun, which commits once for all."""

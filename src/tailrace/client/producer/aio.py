@@ -14,17 +14,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from tailrace import kernels
+from tailrace.client.interval_call import check_on_metrics, figures_call
 from tailrace.client.listings import Listing, PartitionInfo
 from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.batch_receipt import BatchReceipt
 from tailrace.client.producer.config import parse_producer_config
+from tailrace.client.producer.delivery.metrics import OnMetrics
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.errors import (
     ClosedProducerError,
     TransactionAbortedError,
 )
 from tailrace.client.producer.hooks import BatchHook
-from tailrace.client.producer.identity import OwnedIdentity, adopt_identity
 from tailrace.client.producer.intake.arguments import plain_topic
 from tailrace.client.producer.intake.interceptors import ProducerInterceptor
 from tailrace.client.producer.intake.plugins import Plugins
@@ -79,13 +80,14 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
         partitioner: Partitioner | str | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
         hooks: Sequence[BatchHook] = (),
-        identity: OwnedIdentity | None = None,
+        on_metrics: OnMetrics | None = None,
         runtime: Runtime | None = None,
         **more_settings: object,
     ) -> None:
         if isinstance(partitioner, str):
             more_settings["partitioner"] = partitioner
             partitioner = None
+        check_on_metrics(on_metrics)
         config = parse_producer_config(settings, more_settings)
         outside = runtime or system_runtime()
         self._driver = LoopDriver()
@@ -105,7 +107,6 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
             waiting=self._driver,
             stirred=self._driver.stirred,
         )
-        adopt_identity(engine.transactions, identity)
         self._settle(engine)
         self._is_closing = False
         """`close` was called: no new records are taken, but queued ones still go into batches."""
@@ -114,6 +115,11 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
         self._transactions = LoopTransactions(
             engine, until=self._driver.until, serve_lines=lines.served, end_lines=lines.end
         )
+        if on_metrics is not None:
+            call = figures_call(
+                engine, on_metrics, metrics=self.metrics, statistics=self.statistics
+            )
+            engine.sender.metrics_call.begin(call, self._driver.loop.time())
         self._driver.start(engine)
 
     async def send_many(

@@ -216,6 +216,13 @@ class ProducerConfig(ClientConfig):
         high=INT32_MAX,
         text="The coordinator aborts a transaction that stays open for longer.",
     )
+    statistics_interval_ms: int = setting(
+        "statistics.interval.ms",
+        default=30000,
+        low=0,
+        high=INT32_MAX,
+        text="How often `on_metrics` is called, if it is given; 0 never.",
+    )
 
 
 PRODUCER_SETTINGS = settings_of(ProducerConfig)

@@ -16,10 +16,12 @@ from math import inf
 from typing import TYPE_CHECKING, Self
 
 from tailrace import kernels
+from tailrace.client.interval_call import check_on_metrics, figures_call
 from tailrace.client.listings import Listing, PartitionInfo
 from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.batch_receipt import BatchReceipt
 from tailrace.client.producer.config import parse_producer_config
+from tailrace.client.producer.delivery.metrics import OnMetrics
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.errors import (
     BufferExhaustedError,
@@ -63,7 +65,9 @@ class Producer(BaseProducer, ThreadTransactionCalls):
 
     Settings have Kafka's names, dotted in a mapping or with underscores as keyword arguments; see
     docs/configuration.md. With an `identity` the producer asks for none, and numbers records as its
-    owner says; see docs/producer.md.
+    owner says; see docs/producer.md. `on_metrics(metrics, statistics)` is called every
+    `statistics.interval.ms` with what the methods of these names return, by the thread that calls
+    `on_delivery` (with `AsyncProducer` by the event loop), and not once `close` was called.
 
     Raises:
         ConfigError: unknown or contradictory settings, all of them at once.
@@ -81,11 +85,13 @@ class Producer(BaseProducer, ThreadTransactionCalls):
         interceptors: Sequence[ProducerInterceptor] = (),
         hooks: Sequence[BatchHook] = (),
         identity: OwnedIdentity | None = None,
+        on_metrics: OnMetrics | None = None,
         **more_settings: object,
     ) -> None:
         if isinstance(partitioner, str):
             more_settings["partitioner"] = partitioner
             partitioner = None
+        check_on_metrics(on_metrics)
         config = parse_producer_config(settings, more_settings)
         network = PollingNetwork.open()
         self._driver = ThreadDriver(network)
@@ -109,6 +115,11 @@ class Producer(BaseProducer, ThreadTransactionCalls):
             adopt_identity(engine.transactions, identity)
             self._transactions = ThreadTransactions(engine, self._driver)
             self._settle(engine)
+            if on_metrics is not None:
+                call = figures_call(
+                    engine, on_metrics, metrics=self.metrics, statistics=self.statistics
+                )
+                engine.sender.metrics_call.begin(call, time.monotonic())
             self._driver.start(engine)
         except BaseException:
             network.close()

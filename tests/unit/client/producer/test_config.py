@@ -84,6 +84,7 @@ OURS = {
     "ssl.truststore.location",
     "ssl.truststore.password",
     "ssl.truststore.type",
+    "statistics.interval.ms",
     "transactional.id",
 }
 """Settings with another default, or without one in Kafka, or that Kafka does not have."""

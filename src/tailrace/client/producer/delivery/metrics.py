@@ -9,6 +9,7 @@ not exist has none, since callers could send to any number of such names.
 Invariant: `record-send-total` + `record-error-total` + records without an outcome = records sent.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -98,6 +99,10 @@ class ProducerStatistics:
     """Callers that wait for memory."""
     nodes: NodesStatistics
     """Connections to the brokers."""
+
+
+OnMetrics = Callable[[dict[str, float], ProducerStatistics], object]
+"""Is called with what `metrics` and `statistics` return."""
 
 
 class Metrics:

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import count
 from math import inf
 
+from tailrace.client.interval_call import IntervalCall
 from tailrace.client.listings import TopicListings
 from tailrace.client.nodes import (
     Node,
@@ -30,6 +31,7 @@ from tailrace.client.producer.identity.state import State
 from tailrace.client.producer.metadata import ProducerMetadata
 from tailrace.client.producer.queue.accumulator import Accumulator, QueuedBatch
 from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
+from tailrace.client.producer.user_code import call_user_code
 from tailrace.model import Acks
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.coordinator_keys import CoordinatorKeyType
@@ -87,6 +89,8 @@ class Sender:
             nodes, timeout_ms=config.request_timeout_ms, error_of=producer_error
         )
         """Requests of callers for topics."""
+        self.metrics_call = IntervalCall(config.statistics_interval_ms)
+        """The program's `on_metrics`."""
         self.in_flight = self._outcomes.in_flight
         """Batches in requests without an answer, including expired ones."""
         self.calls = self._outcomes.calls
@@ -107,6 +111,9 @@ class Sender:
             self._seen_version = self._metadata.version
             accumulator.wake_moved(self._metadata.leader, now)
             self._metrics.forget_all_but(self._metadata.used_at)
+        due = self.metrics_call.take(now)
+        if due is not None:
+            self.calls.append(partial(call_user_code, due, about="on_metrics"))
         accumulator.wake_timers(now)
         while accumulator.ready and self._drain(now):
             pass
@@ -115,6 +122,7 @@ class Sender:
         """Return the time for the next `poll`, if no socket event comes before."""
         # While no node is connected for metadata, the connections' deadlines count instead.
         times = [inf if self._has_no_node else now + self._metadata.due_in(now)]
+        times.append(self.metrics_call.due_at)
         timer = self._accumulator.next_timer()
         if timer is not None:
             times.append(timer)
