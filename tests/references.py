@@ -29,6 +29,7 @@ from tailrace.broker.foreign import IGNORED_PREFIXES, describe_ignored
 from tailrace.cli import commands
 from tailrace.client.admin.config import ADMIN_SETTINGS
 from tailrace.client.consumer.config import CONSUMER_SETTINGS
+from tailrace.client.consumer.metrics import METRICS as CONSUMER_METRICS
 from tailrace.client.foreign import describe_foreign
 from tailrace.client.producer.config import PRODUCER_SETTINGS
 from tailrace.client.producer.delivery.metrics import describe_metrics
@@ -110,6 +111,12 @@ def metrics() -> str:
         "of a topic that does not exist, and they begin anew after it was not used for "
         "`metadata.max.idle.ms`.\n\n"
         + describe_metrics()
+        + "\n## Consumer\n\nWhat `Consumer.metrics()` and `AsyncConsumer.metrics()` return: "
+        "numbers by Kafka's names, over the consumer's whole life.\n\n"
+        "| metric | unit | what it is |\n|---|---|---|\n"
+        + "".join(
+            f"| `{name}` | {unit} | {text} |\n" for name, (unit, text) in CONSUMER_METRICS.items()
+        )
         + "\n## Statistics\n\nWhat `statistics()` of an object returns: a frozen value, of the "
         "moment in which it is called.\n\n| object | value | what it is |\n|---|---|---|\n"
         + "".join(sorted(statistics()))

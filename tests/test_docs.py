@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace import AsyncProducer
+from tailrace import AsyncConsumer, AsyncProducer
+from tailrace.client.consumer.metrics import METRICS as CONSUMER_METRICS
 from tailrace.client.producer.delivery.metrics import METRICS
 from tailrace.spark.environment import PYSPARK_NEWEST, PYSPARK_OLDEST, PYSPARK_RANGE
 from tailrace.spark.options import names
@@ -23,14 +24,17 @@ def test_generated_reference_is_current(path: Path) -> None:
 
 
 def test_every_metric_is_explained() -> None:
-    """The metrics of a producer are those that docs/metrics.md explains."""
+    """The metrics of producers and consumers are those that docs/metrics.md explains."""
 
-    async def names() -> set[str]:
-        async with AsyncProducer(bootstrap_servers="a:1", runtime=outside.runtime) as producer:
-            return set(producer.metrics())
+    async def names() -> tuple[set[str], set[str]]:
+        async with (
+            AsyncProducer(bootstrap_servers="a:1", runtime=outside.runtime) as producer,
+            AsyncConsumer(bootstrap_servers="a:1", runtime=outside.runtime) as consumer,
+        ):
+            return set(producer.metrics()), set(consumer.metrics())
 
     with virtual_runtime() as outside:
-        assert outside.run(names()) == set(METRICS)
+        assert outside.run(names()) == (set(METRICS), set(CONSUMER_METRICS))
 
 
 def test_every_figure_of_statistics_is_explained() -> None:

@@ -5,10 +5,27 @@ Not here: metrics of connections, which `Nodes.statistics` has.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tailrace.client.nodes import NodesStatistics
 from tailrace.model import TopicPartition
+
+METRICS: Final = {
+    "records-consumed-total": ("records", "Returned to the program."),
+    "bytes-consumed-total": ("bytes", "Records that were received, as they were compressed."),
+    "fetch-total": ("requests", "Fetch requests sent."),
+    "poll-total": (
+        "calls",
+        "Calls of `poll` and `poll_columns`, iteration's own included.",
+    ),
+    "poll-error-total": ("errors", "Errors that `poll` has raised."),
+    "records-lag-max": (
+        "records",
+        "Longest known lag of an assigned partition.",
+    ),
+    "assigned-partitions": ("partitions", "Assigned now."),
+}
+"""Unit and meaning of each metric by Kafka's name; totals first, present values last."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,9 @@ from tailrace.model import IsolationLevel, TopicPartition
 
 def lags_of(engine: ConsumerEngine) -> dict[TopicPartition, int | None]:
     """Records behind the position, by partition; None while that is not known."""
-    return {each: _lag(engine, state) for each, state in engine.subscription.assigned.items()}
+    # A copy, since a thread may ask that is not the one of the event loop.
+    assigned = list(engine.subscription.assigned.items())
+    return {each: _lag(engine, state) for each, state in assigned}
 
 
 def _lag(engine: ConsumerEngine, state: Assigned) -> int | None:

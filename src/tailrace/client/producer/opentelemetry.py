@@ -1,13 +1,18 @@
-"""OpenTelemetry traces of a producer; needs the extra `tailrace[otel]`.
+"""OpenTelemetry traces of a producer, and how long its sends take; needs `tailrace[otel]`.
 
-    Producer(..., interceptors=[TraceHeaders()], hooks=[BatchSpans()])
+    Producer(..., interceptors=[TraceHeaders()], hooks=[BatchSpans(), SendDurations()])
 
 `TraceHeaders` writes the caller's trace into each record's headers, so that a consumer can continue
-it. `BatchSpans` makes a span for each batch, from its first attempt to its outcome. Names and
-attributes follow OpenTelemetry's conventions for messaging.
+it. `BatchSpans` makes a span for each batch, from its first attempt to its outcome, and
+`SendDurations` measures that time. Names and attributes follow OpenTelemetry's conventions for
+messaging.
 
-Not here: counts, which `Producer.metrics` has.
+Not here: the counts of `Producer.metrics`, which `tailrace.client.opentelemetry` exports.
 """
+
+import time
+from collections.abc import Callable
+from typing import Final
 
 from tailrace.client.producer.hooks import BatchHook, BatchInfo
 from tailrace.client.producer.intake.interceptors import ProducerInterceptor
@@ -15,9 +20,12 @@ from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.errors import MissingExtraError
 
 try:
-    from opentelemetry import propagate, trace
+    from opentelemetry import metrics, propagate, trace
 except ModuleNotFoundError as error:
     raise MissingExtraError(__name__, ["opentelemetry-api"], extra="otel") from error
+
+_BOUNDS_S: Final = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]
+"""The bounds of buckets that the conventions name."""
 
 
 class TraceHeaders(ProducerInterceptor):
@@ -72,3 +80,46 @@ class BatchSpans(BatchHook):
             span.record_exception(error)
             span.set_status(trace.Status(trace.StatusCode.ERROR, str(error)))
         span.end()
+
+
+class SendDurations(BatchHook):
+    """A histogram of the seconds from the first attempt of a batch to its outcome."""
+
+    def __init__(
+        self,
+        provider: metrics.MeterProvider | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Use `provider`, or the program's global meter provider if it is None.
+
+        `clock` returns monotonic seconds.
+        """
+        self._clock = clock
+        self._begun: dict[int, float] = {}
+        self._histogram = metrics.get_meter("tailrace", meter_provider=provider).create_histogram(
+            "messaging.client.operation.duration",
+            unit="s",
+            description="Time from the first attempt to send a batch to its outcome.",
+            explicit_bucket_boundaries_advisory=_BOUNDS_S,
+        )
+
+    def on_send(self, batch: BatchInfo) -> None:
+        """Note the time of the first attempt."""
+        self._begun.setdefault(batch.number, self._clock())
+
+    def on_done(self, batch: BatchInfo, error: Exception | None) -> None:
+        """Record the time; a batch that was never sent has none."""
+        begun = self._begun.pop(batch.number, None)
+        if begun is None:
+            return
+        attributes = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "send",
+            "messaging.operation.type": "send",
+            "messaging.destination.name": batch.partition.topic,
+            "messaging.destination.partition.id": str(batch.partition.partition),
+        }
+        if error is not None:
+            attributes["error.type"] = type(error).__name__
+        self._histogram.record(self._clock() - begun, attributes)

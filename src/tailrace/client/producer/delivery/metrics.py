@@ -190,7 +190,8 @@ class Metrics:
         for name in TOPIC_METRICS:
             field = name.replace("-", "_")
             found[name] = getattr(self.total, field)
-            for topic, counts in self.topics.items():
+            # A copy, since a thread may ask that is not the one of the event loop.
+            for topic, counts in list(self.topics.items()):
                 found[f"{name}{{topic={topic}}}"] = getattr(counts, field)
         found["compression-rate-avg"] = self.total.byte_total / max(1, self.total.raw_byte_total)
         return found | {name.replace("_", "-"): value for name, value in gauges.items()}
