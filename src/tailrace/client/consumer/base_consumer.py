@@ -128,7 +128,9 @@ class BaseConsumer:
         """Read these partitions, without being a member of a group, instead of those before.
 
         A partition begins at the offset that `group.id` has committed, or where
-        `auto.offset.reset` says; one that was assigned before keeps its position.
+        `auto.offset.reset` says; one that was assigned before keeps its position. With
+        `enable.auto.commit`, the positions of partitions that are given up are committed in the
+        background, since no later commit has them.
 
         Raises:
             SubscriptionError: `subscribe` was called before; call `unsubscribe` first.
@@ -136,9 +138,15 @@ class BaseConsumer:
         """
         places = partitions_of(partitions)
         with self._changing():
-            self._engine.subscription.assign(places)
-            self._work.ahead.keep(set(self._engine.subscription.assigned))
-            self._engine.subscription_changed(self._clock())
+            engine = self._engine
+            given_up = set(engine.subscription.assigned) - set(places)
+            if not engine.subscription.is_by_group:
+                self._work.ahead.put_back(given_up)
+            positions = {each: at for each, at in engine.positions().items() if each in given_up}
+            engine.subscription.assign(places)
+            if engine.group is not None and engine.group.commits_by_itself and positions:
+                engine.group.offsets.commit_given_up(positions, self._clock())
+            engine.subscription_changed(self._clock())
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that are read now."""

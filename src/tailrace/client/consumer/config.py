@@ -255,6 +255,8 @@ def parse_consumer_config(
         raise TypeError(f"settings is a str; read a topic by subscribe({given!r})")
     faults: list[str] = []
     texts = given_settings(given, more, faults=faults)
+    if texts.get("group.id", "").isspace():
+        faults.append("group.id: it has only spaces; give a name, or leave it out to have no group")
     _shorten_assignors(texts)
     typed = typed_settings(ConsumerConfig, texts, faults=faults)
     typed["client_id"] = (

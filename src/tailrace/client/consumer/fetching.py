@@ -403,7 +403,8 @@ class Fetches:
         if code in _LEADER_ERRORS:
             state.preferred_replica = NO_NODE
             leader = Leader(data.current_leader.leader_id, data.current_leader.leader_epoch)
-            if not self._metadata.update_leader(partition, leader, endpoint):
+            is_named = leader.node_id >= 0
+            if not (is_named and self._metadata.update_leader(partition, leader, endpoint)):
                 self._metadata.request_update()
                 self._postpone(state)
             return

@@ -5,8 +5,10 @@ Not here: how commits are retried, and when they are due by themselves (`members
 Invariant: a partition gets its committed offset only if it still waits for it.
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 
+from tailrace.client.consumer.config import ConsumerConfig
 from tailrace.client.consumer.membership.auto_commit import AutoCommit
 from tailrace.client.consumer.membership.commit_requests import FetchedOffsets
 from tailrace.client.consumer.membership.commits import Commits
@@ -23,6 +25,8 @@ from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.client.pending import Pending
 from tailrace.model import TopicPartition
 
+log = logging.getLogger(__name__)
+
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
@@ -34,12 +38,14 @@ class GroupOffsets:
         commits: Commits,
         auto_commit: AutoCommit,
         *,
+        config: ConsumerConfig,
         subscription: SubscriptionState,
         metadata: ConsumerMetadata,
         clock: Callable[[], float],
         positions: Callable[[], Offsets],
     ) -> None:
         """`positions` gives the offsets that are committed by themselves."""
+        self._config = config
         self._commits = commits
         self._auto_commit = auto_commit
         self._subscription = subscription
@@ -101,6 +107,21 @@ class GroupOffsets:
     def commit_positions(self, *, deadline: float) -> Pending[None]:
         """Store the positions before partitions go away."""
         return self.commit(self._positions(), deadline=deadline, is_last=True)
+
+    def commit_given_up(self, offsets: Offsets, now: float) -> None:
+        """Store the positions of partitions that `assign` gives up; a failure is logged."""
+        deadline = now + self._config.default_api_timeout_ms / 1000
+
+        def done(error: Exception | None) -> None:
+            if error is not None:
+                log.warning(
+                    "commit_failed group=%s partitions=%s reason=%s",
+                    self._config.group_id,
+                    ",".join(map(str, offsets)),
+                    error,
+                )
+
+        self._commits.commit(offsets, done=done, deadline=deadline)
 
     def committed(
         self, partitions: Collection[TopicPartition], *, deadline: float

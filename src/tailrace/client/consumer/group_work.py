@@ -75,6 +75,7 @@ class GroupWork:
         self.offsets = GroupOffsets(
             self._commits,
             self._auto_commit,
+            config=config,
             subscription=subscription,
             metadata=metadata,
             clock=clock,
@@ -276,9 +277,11 @@ class GroupWork:
     def _want(self) -> None:
         """Have the metadata that the membership needs."""
         wish = self._member.wish
-        is_pattern = self._subscription.kind is Kind.PATTERN and not self._is_pattern_of_broker
+        pattern = None
+        if self._subscription.kind is Kind.PATTERN and not self._is_pattern_of_broker:
+            pattern = re.compile(self._subscription.pattern or "")
         self._metadata.want(
-            self._subscription.topics_in_use() | wish.names, ids=wish.ids, wants_all=is_pattern
+            self._subscription.topics_in_use() | wish.names, ids=wish.ids, pattern=pattern
         )
         if wish.is_urgent:
             self._metadata.request_update(is_urgent=wish != self._last_wish)

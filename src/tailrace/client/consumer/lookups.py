@@ -26,6 +26,7 @@ from tailrace.client.consumer.metadata import ConsumerMetadata, topics_with
 from tailrace.client.consumer.records import OffsetAndTimestamp
 from tailrace.client.consumer.subscription import (
     LATEST,
+    NO_NODE,
     NO_RESET,
     Assigned,
     Leader,
@@ -173,6 +174,7 @@ class OffsetLookups:
                 # by_duration, and no record is that young.
                 state.await_reset(LATEST)
             else:
+                self._metadata.update_leader(each, Leader(NO_NODE, answer.leader_epoch), None)
                 leader = self._metadata.leader(each) or Leader(-1, -1)
                 state.seek(Position(answer.offset, NO_LEADER_EPOCH, leader))
         if denied:

@@ -15,6 +15,7 @@ partition's leader epoch never decreases while the topic id is the same (KIP-320
 """
 
 import math
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -94,7 +95,7 @@ class ConsumerMetadata:
         """Names of topics that were asked for by id."""
         self._guests: dict[str, int] = {}
         """Topics that single calls need, with the number of these calls."""
-        self.wants_all = False
+        self._pattern: re.Pattern[str] | None = None
         self._max_age_s = max_age_ms / 1000
         self._may_rebootstrap = may_rebootstrap
         self._may_create_topics = may_create_topics
@@ -153,13 +154,17 @@ class ConsumerMetadata:
         topics: Collection[str],
         *,
         ids: frozenset[UUID] = frozenset(),
-        wants_all: bool = False,
+        pattern: re.Pattern[str] | None = None,
     ) -> None:
-        """Keep the metadata of these topics, or of all; `ids` are of topics without a name yet."""
+        """Keep the metadata of these topics; `ids` are of topics without a name yet.
+
+        With `pattern` it is that of all topics, of which those that match are wanted too.
+        """
         wanted = frozenset(topics)
         is_more = bool(wanted - self._wanted - self.topics.keys())
-        is_more = is_more or bool(ids - self._wanted_ids) or (wants_all and not self.wants_all)
-        self._wanted, self._wanted_ids, self.wants_all = wanted, ids, wants_all
+        is_more = is_more or bool(ids - self._wanted_ids)
+        is_more = is_more or (pattern is not None and self._pattern is None)
+        self._wanted, self._wanted_ids, self._pattern = wanted, ids, pattern
         if is_more:
             self.request_update(is_urgent=True)
 
@@ -209,7 +214,7 @@ class ConsumerMetadata:
         topics = None
         ids: frozenset[UUID] = frozenset()
         asked = None
-        if not self.wants_all:
+        if self._pattern is None:
             topics = self._wanted | self._guests.keys() | self._learnt
             ids = self._wanted_ids - self._names.keys()
             by_name = (MetadataRequestTopic(name=each) for each in sorted(topics))
@@ -261,24 +266,32 @@ class ConsumerMetadata:
     def update_leader(
         self, partition: TopicPartition, leader: Leader, endpoint: Node | None
     ) -> bool:
-        """Apply a leader from the answer to Fetch (KIP-951); returns whether it was newer.
+        """Apply a leader from an answer to Fetch (KIP-951); returns whether it was newer.
 
-        `endpoint` is its address, if the answer has it.
+        `endpoint` is its address, if the answer has it. An answer to ListOffsets has the epoch
+        alone; if that is newer, the partition has no leader until Metadata names that of the epoch
+        or of a later one.
         """
         known = self.topics.get(partition.topic)
         if known is None or not 0 <= partition.partition < len(known.leaders):
             return False
         if endpoint is not None and (endpoint.id != leader.node_id or not is_address(endpoint)):
             endpoint = None
-        if leader.node_id < 0 or (endpoint is None and leader.node_id not in self._nodes):
+        before = known.leaders[partition.partition].epoch
+        if leader.node_id < 0:
+            if before < 0:
+                return False  # Epochs are not known, or not reliable.
+        elif endpoint is None and leader.node_id not in self._nodes:
             return False
-        if leader.epoch <= known.leaders[partition.partition].epoch:
+        if leader.epoch <= before:
             return False
         leaders = list(known.leaders)
         leaders[partition.partition] = leader
         self.topics = {**self.topics, partition.topic: known._replace(leaders=tuple(leaders))}
         if endpoint is not None:
             self._nodes = {**self._nodes, endpoint.id: endpoint}
+        if leader.node_id < 0:
+            self.request_update()
         self.version += 1
         return True
 
@@ -314,22 +327,26 @@ class ConsumerMetadata:
             topics = {name: old[name] for name in old.keys() & kept - token.topics}
         learnt = {name for name, each in by_name.items() if each.topic_id in token.ids}
         self._learnt |= learnt
-        for name in by_name if token.topics is None else token.topics | learnt:
+        pattern, asked_for = self._pattern, self._wanted | self._guests.keys() | self._learnt
+        # An answer about all topics leaves out those that do not exist.
+        asked = by_name.keys() | self._wanted if token.topics is None else token.topics
+        for name in asked | learnt:
             answer = by_name.get(name)
             if answer is None or answer.error_code:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if answer is None else answer.error_code
                 before = old.get(name, _UNKNOWN)
                 is_gone = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 topics[name] = (_UNKNOWN if is_gone else before)._replace(error=int(code))
-                if code not in _LASTING:
-                    self.request_update()
+                is_passing = code not in _LASTING
             else:
                 topics[name] = _read_topic(name, answer, old.get(name), has_epochs=has_epochs)
-                if any(
+                is_passing = any(
                     each.leader_id < 0 or each.leader_id not in self._nodes
                     for each in answer.partitions
-                ):
-                    self.request_update()
+                )
+            is_wanted = name in asked_for or (pattern is not None and pattern.fullmatch(name))
+            if is_passing and is_wanted:
+                self.request_update()
         self.topics = topics
         self._names = {
             each.topic_id: name for name, each in topics.items() if each.topic_id is not None

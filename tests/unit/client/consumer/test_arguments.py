@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from tailrace.client.consumer import AsyncConsumer, Consumer
+from tailrace.client.consumer.config import parse_consumer_config
 from tailrace.client.consumer.errors import (
     ConcurrentCallError,
     InvalidTopicNameError,
     SubscriptionError,
     TopicAuthorizationError,
 )
+from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing import Outside
@@ -266,6 +268,13 @@ async def test_a_consumer_without_a_group_has_no_offsets(outside: Outside) -> No
             consumer.group_metadata()
         with pytest.raises(SubscriptionError, match=r"set group\.id"):
             consumer.enforce_rebalance()
+
+
+def test_a_group_of_spaces_is_refused() -> None:
+    """It is not taken for no group; an empty name is none."""
+    with pytest.raises(ConfigError, match=r"group\.id: it has only spaces"):
+        Consumer(bootstrap_servers="localhost:1", group_id="  ")
+    assert parse_consumer_config({"bootstrap.servers": "a:1", "group.id": ""}).group_id is None
 
 
 async def test_two_polls_at_once_are_refused(outside: Outside) -> None:

@@ -17,6 +17,7 @@ from tailrace.client.consumer.membership.errors import (
     FencedInstanceError,
     GroupAuthorizationError,
     GroupTimeoutError,
+    MemberFencedError,
     RebalanceInProgressError,
     RetriableCommitError,
 )
@@ -35,7 +36,13 @@ from tailrace.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from tests.unit.client.consumer.commit_stage import ONE, ZERO, CommitStage, committed
+from tests.unit.client.consumer.commit_stage import (
+    ONE,
+    ZERO,
+    CommitStage,
+    committed,
+    fetch_answer,
+)
 from tests.unit.client.consumer.member_stage import (
     FLIGHTS,
     GROUP,
@@ -653,6 +660,22 @@ def test_a_fetch_of_an_unknown_member_is_asked_again() -> None:
     stage.beats(2)
     assert stage.fetched().groups[0].member_epoch == 2
     assert stage.outcome[ZERO].offset == 7
+
+
+def test_a_fetch_of_a_member_that_has_left_fails_and_is_not_asked_again() -> None:
+    """STALE_MEMBER_EPOCH comes when the member is in the group no more."""
+    stage = CommitStage(is_consumer_protocol=True)
+    stage.fetch()
+    request, _ = stage.sent()
+    stage.membership.leave("the consumer is being closed", stage.now)
+    stage.steps()
+    stage.beats(-1)
+    stage.commits.answered(
+        request, fetch_answer(7, group_code=ErrorCode.STALE_MEMBER_EPOCH), stage.now
+    )
+    assert isinstance(stage.outcome, MemberFencedError)
+    stage.passes(5)
+    assert stage.is_quiet()
 
 
 def test_a_fetch_fails_at_its_deadline() -> None:

@@ -254,6 +254,8 @@ async def test_records_tell_the_epoch_of_their_leader(outside: Outside) -> None:
             ),
         )
     )
+    for _ in range(5):
+        cluster.move(T0, 1)
     log.epoch = 5
     log.write(1)
     async with assigned(cluster) as consumer:

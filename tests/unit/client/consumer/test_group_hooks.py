@@ -7,10 +7,23 @@ from typing import Any
 
 import pytest
 
+from tailrace.client.consumer import AsyncConsumer
+from tailrace.client.consumer.errors import ConsumerTimeoutError
 from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from tailrace.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
 from tailrace.testing import Outside
-from tests.unit.client.consumer.stage import T0, T1, on_stage, read, values
+from tests.unit.broker.brokers import connect
+from tests.unit.client.consumer.stage import T0, T1, Stage, on_stage, read, values
 from tests.unit.client.consumer.test_groups import BOTH, QUICK, member
 
 
@@ -83,6 +96,119 @@ async def test_lost_partitions_are_gone_although_on_lost_has_raised(
                 await consumer.poll(5)
             await stage.fill(2, start=3)
             assert values(await read(consumer, 2)) == [3, 4]
+
+
+@pytest.mark.parametrize("protocol", ["cooperative", "consumer"])
+async def test_the_first_error_of_a_rebalance_is_raised(outside: Outside, protocol: str) -> None:
+    """Partitions go and others come although both hooks have raised; the next poll raises none."""
+    settings: dict[str, Any] = {"protocol": protocol}
+    if protocol == "cooperative":
+        strategy = "cooperative-sticky"
+        settings = {"protocol": "classic", "partition_assignment_strategy": strategy}
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.topic("u")
+        await stage.fill(2, topic="u")
+        calls: list[str] = []
+        assigned, revoked = failing(calls, "assigned"), failing(calls, "revoked")
+        async with member(stage, metadata_max_age_ms=1000, **settings) as consumer:
+            consumer.subscribe("t", on_assigned=lambda _: None)
+            while not consumer.assignment():
+                await consumer.poll(0.5)
+            consumer.subscribe("u", on_assigned=assigned, on_revoked=revoked)
+            found: list[int] = []
+            raised: list[str] = []
+            while len(found) < 2:
+                try:
+                    found += values(await consumer.poll(5))
+                except ZeroDivisionError as error:
+                    raised.append(str(error))
+            assert raised[0] == "revoked"
+            assert found == [0, 1]
+            assert consumer.assignment() == {TopicPartition("u", 0)}
+        assert calls[:2] == ["revoked", "assigned"]
+
+
+async def expel(stage: Stage, consumer: AsyncConsumer, protocol: str) -> None:
+    """Have the coordinator forget a member, which does not know."""
+    peer = connect(stage.outside, stage.broker)
+    member_id = consumer.group_metadata().member_id
+    if protocol == "consumer":
+        leaving = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=-1)
+        left = await peer.ask(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT, leaving, ConsumerGroupHeartbeatResponse
+        )
+        assert left.error_code == 0
+    else:
+        request = LeaveGroupRequest(
+            group_id="g", members=(MemberIdentity(member_id=member_id, group_instance_id=None),)
+        )
+        answer = await peer.ask(ApiKey.LEAVE_GROUP, request, LeaveGroupResponse)
+        assert answer.error_code == 0
+
+
+@BOTH
+async def test_partitions_go_although_their_commit_is_refused(
+    outside: Outside, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The refusal is logged, the hook is called, and the partitions are given back."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.fill(3)
+        gone: list[TopicPartition] = []
+        consumer = member(stage, protocol, auto_commit_interval_ms=3_600_000)
+        consumer.subscribe("t", on_revoked=gone.extend, on_lost=gone.extend)
+        await read(consumer, 3)
+        await expel(stage, consumer, protocol)
+        await consumer.unsubscribe()
+        assert gone == [T0]
+        assert consumer.assignment() == set()
+        assert "commit_failed group=g" in caplog.text
+        assert await consumer.committed(T0) == {T0: None}
+        await consumer.close()
+
+
+@BOTH
+async def test_partitions_go_although_their_commit_has_no_answer(
+    outside: Outside, protocol: str
+) -> None:
+    """The hook is called after `request.timeout.ms`, and not later."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.fill(3)
+        times: list[float] = []
+        consumer = member(stage, protocol, request_timeout_ms=2000)
+        consumer.subscribe("t", on_revoked=lambda _: times.append(outside.loop.time()))
+        await read(consumer, 3)
+        outside.network.delay_s = 1000
+        start = outside.loop.time()
+        with suppress(ConsumerTimeoutError):
+            await consumer.unsubscribe(10)
+        [called] = times
+        assert called - start == pytest.approx(2, abs=0.1)
+        assert consumer.assignment() == set()
+        await consumer.close(0)
+        outside.network.delay_s = 0
+
+
+@BOTH
+async def test_nothing_is_committed_before_partitions_go_if_that_is_off(
+    outside: Outside, protocol: str
+) -> None:
+    """With `enable.auto.commit=false` only the program commits, also in a rebalance and a close."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.fill(3)
+        consumer = member(stage, protocol, enable_auto_commit=False)
+        consumer.subscribe("t")
+        await read(consumer, 3)
+        await consumer.unsubscribe()
+        assert await consumer.committed(T0) == {T0: None}
+        consumer.subscribe("t")
+        await read(consumer, 3)
+        await consumer.close()
+        async with member(stage, protocol) as other:
+            assert await other.committed(T0) == {T0: None}
 
 
 @BOTH

@@ -10,7 +10,10 @@ from tailrace.client.consumer import AsyncConsumer, ConsumerRecord
 from tailrace.client.consumer.errors import SubscriptionError
 from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from tailrace.testing import Outside
+from tests.unit.broker.brokers import connect
 from tests.unit.client.consumer.stage import T0, T1, Stage, on_stage, read, values
 
 BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -171,6 +174,148 @@ async def test_a_pattern_finds_topics_that_come_later(outside: Outside, protocol
             [record] = await read(consumer, 1)
             assert record.topic == "in-2"
             assert {each.topic for each in consumer.assignment()} == {"in-1", "in-2"}
+
+
+@BOTH
+async def test_a_pattern_takes_in_a_topic_that_comes_during_the_join(
+    outside: Outside, protocol: str
+) -> None:
+    """The leader's and a follower's subscriptions both have it, and its partition is read."""
+    settings = QUICK | {"group_initial_rebalance_delay_ms": "3000"}
+    async with on_stage(outside, **settings) as stage:
+        await stage.topic("in-1", partitions=2)
+        members = [member(stage, protocol, metadata_max_age_ms=1000) for _ in range(2)]
+        for each in members:
+            each.subscribe(pattern=re.compile("in-.*"))
+        await asyncio.gather(*(each.poll(1.5) for each in members))
+        await stage.topic("in-2", partitions=2)
+        await stage.fill(1, topic="in-2")
+        found: list[ConsumerRecord] = []
+        while not found or sum(len(each.assignment()) for each in members) < 4:
+            for records in await asyncio.gather(*(each.poll(0.5) for each in members)):
+                found += records
+        assert [each.topic for each in found] == ["in-2"]
+        assert [each.subscription() for each in members] == [{"in-1", "in-2"}] * 2
+        for each in members:
+            await each.close()
+
+
+@BOTH
+async def test_a_pattern_forgets_a_topic_that_goes_during_the_join(
+    outside: Outside, protocol: str
+) -> None:
+    """The subscription has the other topic alone; the group does not rebalance again after that."""
+    settings = QUICK | {"group_initial_rebalance_delay_ms": "3000"}
+    async with on_stage(outside, **settings) as stage:
+        await stage.topic("in-1")
+        await stage.topic("in-2")
+        calls: list[list[TopicPartition]] = []
+        async with member(stage, protocol, metadata_max_age_ms=1000) as consumer:
+            consumer.subscribe(pattern=re.compile("in-.*"), on_assigned=calls.append)
+            await consumer.poll(1.5)
+            peer = connect(outside, stage.broker)
+            request = DeleteTopicsRequest(topic_names=("in-2",), timeout_ms=60_000)
+            gone = await peer.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse, version=5)
+            assert gone.responses[0].error_code == 0
+            await consumer.poll(20)
+            assert consumer.subscription() == {"in-1"}
+            assert consumer.assignment() == {TopicPartition("in-1", 0)}
+            count = len(calls)
+            await consumer.poll(20)
+            assert len(calls) == count
+
+
+@BOTH
+@pytest.mark.parametrize("is_excluded", [True, False])
+async def test_a_pattern_finds_internal_topics_only_where_they_are_included(
+    outside: Outside,
+    protocol: str,
+    is_excluded: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """By default it leaves them out; `exclude.internal.topics=false` subscribes to them."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic("in-1")
+        settings: dict[str, Any] = {"exclude_internal_topics": is_excluded}
+        async with member(stage, protocol, metadata_max_age_ms=1000, **settings) as consumer:
+            consumer.subscribe(pattern=re.compile("in-.*|__consumer_offsets"))
+            wanted = {"in-1"} if is_excluded else {"in-1", "__consumer_offsets"}
+            for _ in range(20):
+                await consumer.poll(1)
+            assert {each.topic for each in consumer.assignment()} == wanted
+
+
+@BOTH
+async def test_a_pattern_that_matches_nothing_yet_waits_for_its_topic(
+    outside: Outside, protocol: str
+) -> None:
+    """The member has no partition until there is a topic, and reads that one then."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic("out-1")
+        calls: list[list[TopicPartition]] = []
+        async with member(stage, protocol, metadata_max_age_ms=1000) as consumer:
+            consumer.subscribe(pattern="in-.*", on_assigned=calls.append)
+            assert await consumer.poll(10) == []
+            assert not consumer.assignment()
+            await stage.topic("in-1")
+            await stage.fill(1, topic="in-1")
+            [record] = await read(consumer, 1)
+            assert record.topic == "in-1"
+            assert calls[-1] == [TopicPartition("in-1", 0)]
+
+
+async def test_assign_commits_what_was_read_of_partitions_that_it_gives_up(
+    outside: Outside,
+) -> None:
+    """In the background, up to the last record that was handed out; others keep their positions."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic(partitions=2)
+        await stage.fill(5)
+        settings: dict[str, Any] = {"auto_commit_interval_ms": 3_600_000}
+        async with stage.consumer(group_id="g", **settings) as consumer:
+            consumer.assign([T0, T1])
+            async for record in consumer:
+                if record.offset == 2:
+                    break
+            consumer.assign(T1)
+            assert consumer.assignment() == {T1}
+            await consumer.poll(1)
+            assert await consumer.committed([T0, T1]) == {T0: OffsetAndMetadata(3), T1: None}
+            consumer.assign(T0)
+            assert values(await read(consumer, 2)) == [3, 4]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"group_id": "g", "enable_auto_commit": False}, {}], ids=["off", "no group"]
+)
+async def test_assign_commits_nothing_without_auto_commit(
+    outside: Outside, settings: dict[str, Any]
+) -> None:
+    """The program commits, or there is no group."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic(partitions=2)
+        await stage.fill(3)
+        async with stage.consumer(**settings) as consumer:
+            consumer.assign(T0)
+            await read(consumer, 3)
+            consumer.assign(T1)
+            await consumer.poll(1)
+        async with stage.consumer(group_id="g") as other:
+            assert await other.committed(T0) == {T0: None}
+
+
+async def test_a_close_waits_for_the_commit_of_partitions_that_were_given_up(
+    outside: Outside,
+) -> None:
+    """`assign` and at once `close`: the next consumer begins behind what was read."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic(partitions=2)
+        await stage.fill(3)
+        async with stage.consumer(group_id="g") as consumer:
+            consumer.assign(T0)
+            await read(consumer, 3)
+            consumer.assign(T1)
+        async with stage.consumer(group_id="g") as other:
+            assert await other.committed(T0) == {T0: OffsetAndMetadata(3, 0)}
 
 
 @BOTH

@@ -11,7 +11,10 @@ from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchRequest, LeaderIdAndEpoch, PartitionData
-from tailrace.protocol.messages.list_offsets import ListOffsetsRequest
+from tailrace.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+)
 from tailrace.protocol.messages.metadata import MetadataRequest
 from tailrace.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -270,6 +273,40 @@ async def test_requests_have_the_epoch_of_the_leader(outside: Outside) -> None:
             for part in topic.partitions
         }
         assert epochs == {1}
+
+
+async def test_a_newer_epoch_in_an_offset_makes_older_metadata_void(outside: Outside) -> None:
+    """A leader that ListOffsets shows to be deposed is not read from until Metadata is newer."""
+    cluster = Leaders(outside, nodes=2)
+    cluster.logs[T0].write(3)
+    part = ListOffsetsPartitionResponse(partition_index=0, offset=1, leader_epoch=2)
+    cluster.queue(ApiKey.LIST_OFFSETS, T0, part)
+    outside.loop.call_later(1.0, cluster.move, T0, 2)
+    outside.loop.call_later(2.0, cluster.move, T0, 2)
+    async with cluster.consumer() as consumer:
+        consumer.assign(T0)
+        before = len(cluster.requests(MetadataRequest))
+        assert offsets(await read(consumer, 2)) == [1, 2]
+        assert outside.loop.time() >= 2.0
+        assert len(cluster.requests(MetadataRequest)) > before
+    assert {node for node, _, _ in cluster.fetched()} == {2}
+
+
+async def test_an_epoch_in_an_offset_counts_only_beside_epochs_of_metadata(
+    outside: Outside,
+) -> None:
+    """If Metadata has none, that of ListOffsets changes nothing and asks for nothing."""
+    cluster = Leaders(outside)
+    cluster.versions[ApiKey.METADATA] = 8
+    cluster.logs[T0].write(3)
+    part = ListOffsetsPartitionResponse(partition_index=0, offset=1, leader_epoch=2)
+    cluster.queue(ApiKey.LIST_OFFSETS, T0, part)
+    async with cluster.consumer() as consumer:
+        consumer.assign(T0)
+        assert offsets(await read(consumer, 2)) == [1, 2]
+        before = len(cluster.requests(MetadataRequest))
+        await consumer.poll(10)
+        assert len(cluster.requests(MetadataRequest)) == before
 
 
 async def test_metadata_without_epochs_has_them_left_out(outside: Outside) -> None:

@@ -106,6 +106,18 @@ async def test_a_position_needs_no_request(outside: Outside) -> None:
     assert cluster.count(ApiKey.OFFSET_FETCH) == 0
 
 
+async def test_a_seek_needs_no_group(outside: Outside) -> None:
+    """After `seek` and `seek_to_beginning` no coordinator is looked for."""
+    cluster = filled(outside)
+    async with assigned(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        consumer.seek(T0, 5)
+        assert offsets(await read(consumer, 2)) == [5, 6]
+        consumer.seek_to_beginning(T0)
+        assert offsets(await read(consumer, 5)) == [2, 3, 4, 5, 6]
+    assert timestamps(cluster) == [-2]
+    assert cluster.count(ApiKey.FIND_COORDINATOR) == cluster.count(ApiKey.OFFSET_FETCH) == 0
+
+
 async def test_a_stored_offset_comes_before_the_policy(outside: Outside) -> None:
     """One partition begins where the group has committed, the other where the policy says."""
     cluster = filled(outside, partitions=2)
