@@ -126,7 +126,7 @@ def owner_of(name: str, page: str) -> Any:
         "Tailrace": ["tailrace", "tailrace.client.producer"],
         "confluent-kafka": ["confluent_kafka", "confluent_kafka.admin"],
         "kafka-python": ["kafka"],
-        "aiokafka": ["aiokafka", "aiokafka.admin"],
+        "aiokafka": ["aiokafka", "aiokafka.admin", "aiokafka.producer.message_accumulator"],
     }
     for module in map(importlib.import_module, modules[page]):
         if hasattr(module, name):
