@@ -184,18 +184,20 @@ def encode_plain_headers(headers: object) -> bytes | None:
     elif type(headers) is not list and type(headers) is not tuple:
         return None
     parts = [_varint(len(pairs))]
+    add = parts.append
     for pair in pairs:
         if type(pair) is not tuple or len(pair) != 2:
             return None
         name, content = pair
         if type(name) is not str:
             return None
-        encoded = _header_names.get(name) or _encode_name(name)
+        add(_header_names.get(name) or _encode_name(name))
         if type(content) is bytes:
             size = len(content)
-            parts += (encoded, _VARINTS[size] if size < _TABLE_SIZE else zigzag(size), content)
+            add(_VARINTS[size] if size < _TABLE_SIZE else zigzag(size))
+            add(content)
         elif content is None:
-            parts += (encoded, _NULL)
+            add(_NULL)
         else:
             return None
     return b"".join(parts)
