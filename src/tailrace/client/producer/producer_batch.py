@@ -102,8 +102,7 @@ class ProducerBatch:
             SerializationError: a serializer failed.
             ClosedBatchError: the batch was closed or sent.
         """
-        if self._is_closed:
-            raise ClosedBatchError(f"{self.topic}: {self._closed_by}, and takes no more records")
+        self._check_open()
         engine = self._engine
         named = () if headers is None else cast("Any", headers)
         given = ProducerRecord(self.topic, value, key, named, timestamp)
@@ -119,12 +118,17 @@ class ProducerBatch:
         except TailraceError as error:
             engine.interceptors.on_send_error(record, error)
             raise
-        for extra in (0, _MORE_ROOM):
-            if not self._has_room(prepared.size + extra):
-                return False
+        for extra in (0, _MORE_ROOM, _MORE_ROOM):
             if self._batch.append_prepared(prepared, now_ns) != NO_ROOM:
                 return True
+            self._check_open()  # Another thread may have sent the batch meanwhile.
+            if not self._has_room(prepared.size + extra):
+                return False
         raise AssertionError("there was room for the record")
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedBatchError(f"{self.topic}: {self._closed_by}, and takes no more records")
 
     def _has_room(self, size: int) -> bool:
         """Whether there is room for so many bytes; makes it, up to `batch.size`."""
