@@ -21,6 +21,7 @@ from benchmarks.kafka.directories import measure_compaction, measure_dump, measu
 from benchmarks.kafka.latency import measure_latency
 from benchmarks.kafka.peer import Peer
 from benchmarks.kafka.raw import measure_raw
+from benchmarks.kafka.records import measure_records
 from benchmarks.kafka.requests import measure_requests
 from benchmarks.kafka.spark import measure_spark
 from benchmarks.kafka.startup import measure_startup
@@ -39,6 +40,7 @@ STAGES: dict[str, Callable[[Bench, Peer], list[Figure]]] = {
     "requests": measure_requests,
     "tool": measure_tool,
     "latency": measure_latency,
+    "records": measure_records,
     "recovery": measure_recovery,
     "compaction": measure_compaction,
     "dump": measure_dump,

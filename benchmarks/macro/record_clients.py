@@ -92,6 +92,44 @@ def ours(job: Job, kind: str) -> None:
         _measure(job, kind, work, count)
 
 
+def ours_without_receipts(job: Job, kind: str) -> None:
+    """`send` of values and keys, without receipts."""
+    from tailrace import kernels
+    from tailrace.client.producer.producer import Producer
+
+    kernels.load()
+    with Producer(job.settings("ours"), bootstrap_servers=job.address) as producer:
+
+        def work(records: list[Record]) -> None:
+            send = producer.send
+            for value, key, *_ in records:
+                send(TOPIC, value, key, receipt=False)
+            producer.flush()
+
+        work(_records(job, kind, WARM_COUNT))
+        _measure(job, kind, work, [0])
+
+
+def ours_of_arrow(job: Job, kind: str) -> None:
+    """`send_many` of an Arrow table of values and keys."""
+    import pyarrow as pa
+
+    from tailrace import kernels
+    from tailrace.client.producer.producer import Producer
+
+    kernels.load()
+
+    def table(count: int) -> pa.Table:
+        values, keys, *_ = zip(*_records(job, kind, count), strict=True)
+        return pa.table({"value": values, "key": keys})
+
+    with Producer(job.settings("ours"), bootstrap_servers=job.address) as producer:
+        producer.send_many(TOPIC, table(WARM_COUNT))
+        rows = table(job.count)
+        with job.measured():
+            producer.send_many(TOPIC, rows)
+
+
 def confluent(job: Job, kind: str) -> None:
     """`produce`, with a `poll` for each record."""
     import confluent_kafka
@@ -185,6 +223,8 @@ def _measure(job: Job, kind: str, work: Callable[[list[Record]], None], count: l
 
 CLIENTS: Mapping[str, Callable[[Job, str], None]] = {
     "ours": ours,
+    "ours-without-receipts": ours_without_receipts,
+    "ours-of-arrow": ours_of_arrow,
     "confluent-kafka": confluent,
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
