@@ -107,7 +107,7 @@ def _ours(job: Job) -> Any:  # noqa: ANN401
     from tailrace import Consumer, kernels
     from tailrace.model import TopicPartition
 
-    kernels.load(*kernels.DECODING)
+    kernels.load(*kernels.CONSUMING)
     consumer = Consumer(
         bootstrap_servers=job.address, auto_offset_reset="earliest", max_poll_records=ROWS_MAX
     )
@@ -170,7 +170,7 @@ def _ours_async(job: Job, take: Callable[[Any], Awaitable[tuple[int, int]]]) -> 
 
             await job.read_async(rewind, lambda: take(consumer))
 
-    kernels.load(*kernels.DECODING)
+    kernels.load(*kernels.CONSUMING)
     asyncio.run(run())
 
 

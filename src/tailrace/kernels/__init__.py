@@ -40,16 +40,21 @@ from tailrace.kernels.records import (
     decode_headers,
     decode_records,
     find_timestamp,
+    list_payloads,
     list_refused,
     walk_records,
     walk_run,
 )
+from tailrace.kernels.rows import place_records, put_octets, put_records
 
 CHECKING: Final = (walk_records, walk_run)
 """The kernels that look at records and keep none."""
 
-DECODING: Final = (decode_records, decode_headers)
+DECODING: Final = (decode_records, decode_headers, list_payloads)
 """The kernels that make columns of records."""
+
+CONSUMING: Final = (*DECODING, place_records, put_octets, put_records)
+"""The kernels that make columns or objects of records."""
 
 COMPACTING: Final = (put_keys, choose_records, copy_records)
 """The kernels of a compaction."""
@@ -58,6 +63,7 @@ __all__ = [
     "BATCH_ROW_SIZE",
     "CHECKING",
     "COMPACTING",
+    "CONSUMING",
     "DECODING",
     "GROUP_SIZE",
     "PAYLOAD_WIDTH",
@@ -82,10 +88,14 @@ __all__ = [
     "int64s",
     "is_loaded",
     "kernel",
+    "list_payloads",
     "list_refused",
     "load",
+    "place_records",
     "plain_records",
     "put_keys",
+    "put_octets",
+    "put_records",
     "take_produces",
     "walk_records",
     "walk_run",

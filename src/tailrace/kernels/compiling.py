@@ -22,7 +22,14 @@ from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 
 from tailrace.kernels.checksums import BLOCK, add_block, add_byte
-from tailrace.kernels.kernel import PLAIN_BLOCK, copy_bytes, count_plain, is_helper
+from tailrace.kernels.kernel import (
+    PLAIN_BLOCK,
+    copy_bytes,
+    count_plain,
+    is_helper,
+    put_bytes,
+    put_tuple,
+)
 from tailrace.kernels.machine import build_object
 
 Untyped: TypeAlias = Any
@@ -35,6 +42,8 @@ _TYPES: Final = {
     "int64[:]": numba.int64[::1],
     "int32[:]": numba.int32[::1],
     "uint8[:]": numba.uint8[::1],
+    "list": numba.int64[::1],
+    "object": numba.int64,
 }
 
 _OPTIONS: Final = {"no_cfunc_wrapper": True, "error_model": "numpy", "_nrt": False}
@@ -82,6 +91,10 @@ def _prepared(plain: PlainFunction) -> types.FunctionType:
             scope[name] = _machine_copy()
         elif called is count_plain:
             scope[name] = _machine_count()
+        elif called is put_bytes:
+            scope[name] = _machine_bytes()
+        elif called is put_tuple:
+            scope[name] = _machine_tuple()
         elif called is add_byte:
             scope[name] = _machine_checksum(1) if _has_checksum() else _compiled_helper(called)
         elif called is add_block:
@@ -196,6 +209,96 @@ def _machine_count() -> Untyped:
         return integer(data, integer, integer, integer), generate
 
     return intrinsic(count)
+
+
+_ADDRESS: Final = ir.IntType(64)
+_TUPLE_ITEMS_POSITION: Final = tuple.__basicsize__
+_TUPLE_WIDTH: Final = 9
+
+
+def _call(builder: Untyped, name: str, *arguments: Untyped, result: Untyped = _ADDRESS) -> Untyped:
+    """Call a function of Python's C interface; pointers are passed as integers."""
+    kind = ir.FunctionType(result, [each.type for each in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+def _put(builder: Untyped, place: Untyped, made: Untyped, fill: Callable[[], None]) -> Untyped:
+    """Put an object that was made into a place of a list; 1, or 0 if none could be made."""
+    is_made = builder.icmp_unsigned("!=", made, _ADDRESS(0))
+    with builder.if_then(is_made, likely=True):
+        fill()
+        before = builder.load(place)
+        builder.store(made, place)
+        _call(builder, "Py_DecRef", before, result=ir.VoidType())
+    return builder.zext(is_made, _ADDRESS)
+
+
+def _place_in(
+    context: Untyped, builder: Untyped, kind: Untyped, array: Untyped, at: Untyped
+) -> Untyped:
+    return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
+
+
+@cache
+def _machine_bytes() -> Untyped:
+    """`put_bytes` by Python's C interface."""
+
+    def generate(
+        context: Untyped, builder: Untyped, signature: Untyped, arguments: Untyped
+    ) -> Untyped:
+        target, index, source, position, size = arguments
+        kinds = signature.args
+        octets = _place_in(context, builder, kinds[2], source, position)
+        made = _call(builder, "PyBytes_FromStringAndSize", builder.ptrtoint(octets, _ADDRESS), size)
+        place = _place_in(context, builder, kinds[0], target, index)
+        return _put(builder, place, made, lambda: None)
+
+    def put(  # noqa: PLR0917
+        typing: Untyped,  # noqa: ARG001
+        target: Untyped,
+        index: Untyped,  # noqa: ARG001
+        source: Untyped,
+        position: Untyped,  # noqa: ARG001
+        size: Untyped,  # noqa: ARG001
+    ) -> Untyped:
+        integer = numba.int64
+        return integer(target, integer, source, integer, integer), generate
+
+    return intrinsic(put)
+
+
+@cache
+def _machine_tuple() -> Untyped:
+    """`put_tuple` by Python's C interface, for `_TUPLE_WIDTH` items."""
+
+    def generate(
+        context: Untyped, builder: Untyped, signature: Untyped, arguments: Untyped
+    ) -> Untyped:
+        target, index, kind, is_tracked, *items = arguments
+        made = _call(builder, "PyType_GenericAlloc", kind, _ADDRESS(_TUPLE_WIDTH))
+        place = _place_in(context, builder, signature.args[0], target, index)
+
+        def fill() -> None:
+            with builder.if_then(builder.icmp_unsigned("==", is_tracked, _ADDRESS(0))):
+                _call(builder, "PyObject_GC_UnTrack", made, result=ir.VoidType())
+            for number, item in enumerate(items):
+                _call(builder, "Py_IncRef", item, result=ir.VoidType())
+                position = _ADDRESS(_TUPLE_ITEMS_POSITION + 8 * number)
+                at = builder.inttoptr(builder.add(made, position), _ADDRESS.as_pointer())
+                builder.store(item, at)
+
+        return _put(builder, place, made, fill)
+
+    # Numba passes no `*items` to an intrinsic.
+    def put(  # noqa: PLR0917
+        typing: Untyped, target: Untyped, index: Untyped, kind: Untyped, is_tracked: Untyped,  # noqa: ARG001
+        a: Untyped, b: Untyped, c: Untyped, d: Untyped, e: Untyped,  # noqa: ARG001
+        f: Untyped, g: Untyped, h: Untyped, i: Untyped,  # noqa: ARG001
+    ) -> Untyped:  # fmt: skip
+        integer = numba.int64
+        return integer(target, *[integer] * (3 + _TUPLE_WIDTH)), generate
+
+    return intrinsic(put)
 
 
 @cache

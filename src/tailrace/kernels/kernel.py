@@ -16,7 +16,8 @@ Invariants:
 * Each kernel has exactly one signature.
 * No helper copies bytes under a condition, but the kernel itself may: Numba would count references
   to the helper's buffers at each call, which takes longer than the copying.
-* No kernel allocates memory or raises: its machine code has to run without Numba.
+* No kernel allocates memory or raises: its machine code has to run without Numba. Only Python does
+  so, when it makes the objects of `put_bytes` and `put_tuple`.
 * Integers stay inside int64, and nothing mixes int64 with uint64: Numba would make a float of it.
 """
 
@@ -26,13 +27,15 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias, TypeVar
 
 Untyped: TypeAlias = Any
-"""A buffer, or an integer."""
+"""A buffer, a list, an object, or an integer."""
 
 PlainFunction = Callable[..., Any]
 Helper = TypeVar("Helper", bound=PlainFunction)
 
 WORTH_LOADING_RECORDS: Final = 500_000
 """Records in plain code that cost what loading costs; see `worth_loading`."""
+
+_NO_BUFFERS: Final = ("int64", "list", "object")
 
 _RECORD_SIZE_MIN: Final = 7
 """Bounds the records that a call can have walked, whatever its count claims."""
@@ -64,10 +67,10 @@ class Kernel:
         assert len(names) == len(parameters), f"{plain.__name__} takes {names}"
         self.plain = plain
         self.parameters = parameters
-        """Type of each argument: bytes, key, int64, int64[:], int32[:] or uint8[:]."""
+        """Type of each argument: bytes, key, int64, int64[:], int32[:], uint8[:], list, object."""
         self.is_compiled = False
         """Whether calls run machine code."""
-        self._buffers = tuple(i for i, kind in enumerate(parameters) if kind != "int64")
+        self._buffers = tuple(i for i, kind in enumerate(parameters) if kind not in _NO_BUFFERS)
         self._count_index = names.index("count")
         self.run: Callable[..., int] = self.run_plain
         """The code that calls run at present."""
@@ -81,9 +84,10 @@ class Kernel:
         values = list(arguments)
         for index in self._buffers:
             values[index] = memoryview(values[index])
-        claimed = values[self._count_index]
-        # The count may be a lie; the bytes at hand bound how many records were walked.
-        _plain.records += max(0, min(claimed, values[0].nbytes // _RECORD_SIZE_MIN))
+        if self.parameters[0] == "bytes":
+            claimed = values[self._count_index]
+            # The count may be a lie; the bytes at hand bound how many records were walked.
+            _plain.records += max(0, min(claimed, values[0].nbytes // _RECORD_SIZE_MIN))
         result: int = self.plain(*values)
         return result
 
@@ -99,7 +103,8 @@ def kernel(*parameters: str) -> Callable[[PlainFunction], Kernel]:
     Each of `parameters` is "bytes" (read-only), "int64", "int64[:]", "int32[:]" or "uint8[:]". With
     "key", read-only bytes of a single key or another field of a record, the call is so short that
     it keeps the interpreter's lock: to give it away and wait for another thread would take many
-    times as long. One
+    times as long. With "list" and "object" it keeps the lock too: machine code sees the items of a
+    list, and an object, as their addresses, and only hands them on (`put_bytes`, `put_tuple`). One
     of the function's own parameters is called `count`: the records that the call walks, for the
     account that `worth_loading` looks at.
 
@@ -130,6 +135,31 @@ def is_helper(plain: PlainFunction) -> bool:
 def copy_bytes(source: Untyped, position: int, target: Untyped, start: int, size: int) -> None:
     """Copies `size` bytes between two buffers, for kernels; the kernel has checked both ends."""
     target[start : start + size] = source[position : position + size]
+
+
+def put_bytes(target: Untyped, index: int, source: Untyped, position: int, size: int) -> int:
+    """Puts `size` bytes of a buffer into a list, as an object; 1, or 0 if there is no memory.
+
+    The kernel has checked the place in both.
+    """
+    target[index] = bytes(source[position : position + size])
+    return 1
+
+
+def put_tuple(
+    target: Untyped,
+    index: int,
+    kind: Untyped,
+    is_tracked: int,  # noqa: ARG001 - plain code cannot make a tuple that is not tracked
+    *items: Untyped,
+) -> int:
+    """Puts a tuple of nine items of lists into a list; 1, or 0 if there is no memory.
+
+    `kind` is a subclass of `tuple` that adds no fields. The garbage collector does not look at the
+    tuple if `is_tracked` is 0. The kernel has checked the place.
+    """
+    target[index] = tuple.__new__(kind, items)
+    return 1
 
 
 PLAIN_BLOCK: Final = 32

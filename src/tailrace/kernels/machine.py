@@ -30,10 +30,18 @@ from llvmlite import binding as llvm  # type: ignore[import-untyped]
 
 Untyped: TypeAlias = Any
 
-_ITEM_SIZES: Final = {"bytes": 1, "key": 1, "uint8[:]": 1, "int32[:]": 4, "int64[:]": 8}
-_BRIEF: Final = "key"
-_READ_ONLY: Final = ("bytes", _BRIEF)
+_ITEM_SIZES: Final = {
+    "bytes": 1, "key": 1, "uint8[:]": 1, "int32[:]": 4, "int64[:]": 8, "list": 8
+}  # fmt: skip
+_READ_ONLY: Final = ("bytes", "key")
 _INTEGER: Final = "int64"
+_LIST: Final = "list"
+_OBJECT: Final = "object"
+_LOCKED: Final = ("key", _LIST, _OBJECT)
+"""A kernel that takes one of these keeps the interpreter lock."""
+
+_LIST_ITEMS_POSITION: Final = 24
+"""Position of the field `ob_item` in a `PyListObject`, in every Python since 3.11."""
 
 _BUFFER_SIZE: Final = 80
 """Bytes of a `Py_buffer` where a pointer has 8, in every Python since 3.11."""
@@ -49,6 +57,7 @@ declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyLong_FromLongLong(i64)
 declare i32 @PyErr_BadArgument()
 declare ptr @PyErr_Occurred()
+declare i64 @PyList_Size(ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 """
@@ -95,9 +104,11 @@ def build_object(assembly: str, function: str, *, name: str, parameters: Sequenc
 def open_object(code: bytes, *, name: str) -> Callable[..., int]:
     """The kernel in an object file of `build_object`, as a builtin function.
 
-    It takes contiguous buffers and ints, in the order of the parameters.
+    It takes contiguous buffers, ints, lists and objects, in the order of the parameters.
 
     Raises (the function):
+        SystemError: an argument is no list where one is due.
+        MemoryError: there is no memory for an object that the kernel makes.
         BufferError: an output that is read-only, or a buffer that is not contiguous.
         TypeError: another number of arguments, an argument that is no buffer or no int, or an
             output that is not aligned for its integers.
@@ -149,7 +160,7 @@ def _entry(entry: str, function: str, parameters: Sequence[str]) -> Iterator[str
     yield "  %result = alloca i64"
     yield "  %exception = alloca ptr"
     for number, kind in enumerate(parameters):
-        if kind != _INTEGER:
+        if kind not in {_INTEGER, _LIST, _OBJECT}:
             yield f"  %view{number} = alloca [{_BUFFER_SIZE} x i8], align 8"
     yield f"  %is_right = icmp eq i64 %count, {len(parameters)}"
     yield "  br i1 %is_right, label %argument0, label %refuse0"
@@ -160,24 +171,36 @@ def _entry(entry: str, function: str, parameters: Sequence[str]) -> Iterator[str
         if kind == _INTEGER:
             yield from _take_integer(number, failed=f"release{len(held)}")
             passed.append(f"i64 %value{number}")
+        elif kind == _OBJECT:
+            yield f"  %value{number} = ptrtoint ptr %object{number} to i64"
+            yield f"  br label %argument{number + 1}"
+            passed.append(f"i64 %value{number}")
         else:
-            yield from _take_buffer(number, kind, held=len(held))
-            held.append(number)
+            if kind == _LIST:
+                yield from _take_list(number, held=len(held))
+            else:
+                yield from _take_buffer(number, kind, held=len(held))
+                held.append(number)
             # Numba passes an array as: owner, parent, items, size of an item, data, shape, strides.
             items, size = f"i64 %items{number}", f"i64 {_ITEM_SIZES[kind]}"
             passed += ["ptr null", "ptr null", items, size, f"ptr %data{number}", items, size]
     yield f"argument{len(parameters)}:"
-    is_brief = _BRIEF in parameters
-    if not is_brief:
+    is_locked = any(each in _LOCKED for each in parameters)
+    if not is_locked:
         yield "  %thread = call ptr @PyEval_SaveThread()"
     yield f"  %status = call i32 @{function}({', '.join(passed)})"
-    if not is_brief:
+    if not is_locked:
         yield "  call void @PyEval_RestoreThread(ptr %thread)"
     for number in held:
         yield f"  call void @PyBuffer_Release(ptr %view{number})"
     yield "  %is_done = icmp eq i32 %status, 0"
     yield "  br i1 %is_done, label %done, label %refuse0"
     yield "done:"
+    if _LIST in parameters:
+        yield "  %failure = call ptr @PyErr_Occurred()"
+        yield "  %is_made = icmp eq ptr %failure, null"
+        yield "  br i1 %is_made, label %made, label %release0"
+        yield "made:"
     yield "  %value = load i64, ptr %result"
     yield "  %returned = call ptr @PyLong_FromLongLong(i64 %value)"
     yield "  ret ptr %returned"
@@ -198,7 +221,11 @@ def _passed_types(parameters: Sequence[str]) -> list[str]:
     """Return LLVM's names of the types of the arguments that `_entry` passes."""
     types = ["ptr", "ptr"]
     for kind in parameters:
-        types += ["i64"] if kind == _INTEGER else ["ptr", "ptr", "i64", "i64", "ptr", "i64", "i64"]
+        types += (
+            ["i64"]
+            if kind in {_INTEGER, _OBJECT}
+            else ["ptr", "ptr", "i64", "i64", "ptr", "i64", "i64"]
+        )
     return types
 
 
@@ -210,6 +237,19 @@ def _take_integer(number: int, *, failed: str) -> Iterator[str]:
     yield f"  %error{number} = call ptr @PyErr_Occurred()"
     yield f"  %is_value{number} = icmp eq ptr %error{number}, null"
     yield f"  br i1 %is_value{number}, label %argument{number + 1}, label %{failed}"
+
+
+def _take_list(number: int, *, held: int) -> Iterator[str]:
+    """A list as an array of the addresses of its items; nobody changes its size meanwhile."""
+    yield f"  %items{number} = call i64 @PyList_Size(ptr %object{number})"
+    yield f"  %is_list{number} = icmp sge i64 %items{number}, 0"
+    yield f"  br i1 %is_list{number}, label %taken_list{number}, label %release{held}"
+    yield f"taken_list{number}:"
+    yield (
+        f"  %data_place{number} = getelementptr i8, ptr %object{number}, i64 {_LIST_ITEMS_POSITION}"
+    )
+    yield f"  %data{number} = load ptr, ptr %data_place{number}"
+    yield f"  br label %argument{number + 1}"
 
 
 def _take_buffer(number: int, kind: str, *, held: int) -> Iterator[str]:

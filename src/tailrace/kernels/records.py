@@ -441,6 +441,41 @@ def walk_run(data: "Ints", count: int) -> int:
     return 1
 
 
+@kernel("bytes", "int64", "int64[:]")
+def list_payloads(data: "Ints", count: int, payloads: "Outputs") -> int:
+    """Lists the payloads of `count` neighbouring uncompressed batches, which begin `data`.
+
+    The frames of the batches have been checked. `payloads` gets what `decode_records` takes.
+
+    Returns:
+        The number of their records, or minus a `RecordFault`.
+    """
+    if count > len(payloads) // PAYLOAD_WIDTH:
+        return -_NO_ROOM
+    position = 0
+    records = 0
+    for index in range(count):
+        if len(data) - position < HEADER_SIZE:
+            return -_TRUNCATED
+        size = read_integer(data, position + _LENGTH_AT, 4) + _LENGTH_AT + 4
+        if size < HEADER_SIZE or size > len(data) - position:
+            return -_TRUNCATED
+        is_create_time = data[position + _ATTRIBUTES_AT + 1] & LOG_APPEND_TIME_FLAG == 0
+        time_at = position + (_BASE_TIMESTAMP_AT if is_create_time else _MAX_TIMESTAMP_AT)
+        record_count = read_integer(data, position + _RECORD_COUNT_AT, 4)
+        at = PAYLOAD_WIDTH * index
+        payloads[at + _AT_POSITION] = position + HEADER_SIZE
+        payloads[at + _AT_LIMIT] = position + size
+        payloads[at + _AT_RECORD_COUNT] = record_count
+        payloads[at + _AT_BASE_OFFSET] = read_integer(data, position, 8)
+        payloads[at + _AT_BASE_TIMESTAMP] = read_integer(data, time_at, 8)
+        payloads[at + _AT_KEEPS_DELTAS] = 1 if is_create_time else 0
+        payloads[at + _AT_ROWS] = 0
+        records += record_count
+        position += size
+    return records
+
+
 @helper
 def is_outside(base: int, delta: int, earliest: int, latest: int) -> bool:
     """Whether the timestamp `base + delta` is refused: outside of the range, or beyond int64."""

@@ -12,11 +12,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tailrace.kernels import Payload
 from tailrace.kernels.arrays import Bools, Int64s
 from tailrace.model import Codec
 from tailrace.records import layout
 from tailrace.records.batch import Batch
-from tailrace.records.runs import Field
+from tailrace.records.runs import BatchRun, Field
 from tailrace.records.schema import Column, ColumnType, DeclaredColumn
 
 _NO_TIMESTAMP_TYPE: Final = -1
@@ -60,10 +61,16 @@ class BatchColumns:
         for column, values in self._values.items():
             values.append(_SOURCES[column].of_batch(batch))
 
-    def append_run(self, headers: Int64s, counts: Sequence[int]) -> None:
-        """Adds the batches of a run by their `Header`s; `counts` are their records in the chunk."""
-        self._counts += zip(counts, headers[:, Field.BASE_OFFSET].tolist(), strict=True)
+    def append_run(self, run: BatchRun, payloads: Int64s, counts: Sequence[int]) -> None:
+        """Adds the batches of a run; `counts` are their records in the chunk."""
+        self._counts += zip(counts, payloads[:, Payload.BASE_OFFSET].tolist(), strict=True)
+        headers: Int64s | None = None
         for column, values in self._values.items():
+            if column is Column.TIMESTAMP_TYPE:
+                values.extend((1 - payloads[:, Payload.KEEPS_DELTAS]).tolist())
+                continue
+            if headers is None:
+                headers = np.array(run.headers, np.int64)
             values.extend(_SOURCES[column].of_headers(headers).tolist())
 
     def array(self, column: Column, offsets: Int64s) -> pa.Array:

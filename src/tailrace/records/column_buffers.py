@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tailrace import kernels
 from tailrace.kernels import PAYLOAD_WIDTH
-from tailrace.kernels.arrays import Int64s, UInt8s
+from tailrace.kernels.arrays import Int64s
 
 ElementT = TypeVar("ElementT", bound=np.generic)
 
@@ -150,7 +150,7 @@ class HeaderBuffers:
             self.value_data = _grown(self.value_data, value_end, self.spare_max)
             self._list_outputs()
 
-    def decode(self, source: UInt8s, payloads: Int64s, *, start: int, limit: int) -> int:
+    def decode(self, source: memoryview, payloads: Int64s, *, start: int, limit: int) -> int:
         """Appends the headers of these batches; 0, or minus a fault, and then none is appended."""
         before = self.cursors.tolist()
         for position, end, count, base_offset, *_ in payloads.reshape(-1, PAYLOAD_WIDTH).tolist():

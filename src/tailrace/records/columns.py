@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from tailrace.kernels import Payload
 from tailrace.kernels.arrays import Int32s, Int64s, UInt8s
 from tailrace.kernels.records import WANT_KEY, WANT_OFFSET, WANT_TIMESTAMP, WANT_VALUE
 from tailrace.records.batch import Batch
@@ -110,13 +111,14 @@ class ColumnsBuilder:
         Raises:
             OverflowError: as `append`.
         """
-        headers = np.array(run.headers, np.int64)
-        rows = self._decoder.append_run(
-            run, headers, start_offset=start_offset, limit_offset=limit_offset
+        payloads = self._decoder.append_run(
+            run, start_offset=start_offset, limit_offset=limit_offset
         )
-        if rows is not None:
-            self._batches.append_run(headers, rows)
-        return rows
+        if payloads is None:
+            return None
+        counts: list[int] = payloads[:, Payload.ROWS].tolist()
+        self._batches.append_run(run, payloads, counts)
+        return counts
 
     def finish(self) -> pa.RecordBatch:
         """The rows collected so far, as Arrow; the builder starts again with none."""

@@ -59,12 +59,8 @@ class RecordDecoder:
             UnsupportedCodecError: the attributes have codec 5, 6 or 7.
             OverflowError: the chunk has more than 2 GiB in a column; call `finish` first.
         """
-        view = batch.records_view()
+        view = readable_view(batch, collected=self.byte_count)
         size, count = len(view), batch.record_count
-        if self.byte_count + size > COLUMN_BYTES_MAX:
-            raise OverflowError(f"{self.byte_count} bytes are collected, {size} more do not fit")
-        if not 0 <= count <= size // kernels.RECORD_SIZE_MIN:
-            raise record_error(batch, RecordFault.RECORD_COUNT, index=0, size=size)
         is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
         self._payload[:] = (
             0,
@@ -81,13 +77,11 @@ class RecordDecoder:
             raise AssertionError(f"decoding said {RecordFault(-rows)!r}, the walk nothing")
         return rows
 
-    def append_run(
-        self, run: BatchRun, headers: Int64s, *, start_offset: int, limit_offset: int
-    ) -> list[int] | None:
-        """Appends the records of a run as `append` those of a batch; returns how many of each.
+    def append_run(self, run: BatchRun, *, start_offset: int, limit_offset: int) -> "Int64s | None":
+        """Appends the records of a run as `append` those of a batch.
 
-        `headers` are those of the run, as an array. None if a record breaks a rule of the format;
-        then nothing was appended, and `append` tells the batch and the rule.
+        Returns the payloads of the run, with the number of rows of each. None if a record breaks a
+        rule of the format; then nothing was appended, and `append` tells the batch and the rule.
 
         Raises:
             OverflowError: as `append`.
@@ -96,29 +90,25 @@ class RecordDecoder:
             raise OverflowError(
                 f"{self.byte_count} bytes are collected, {run.size} more do not fit"
             )
-        payloads, count = _payloads_of(headers)
+        payloads, count = payloads_of(run)
         status = self._decode(
             run.view, payloads.reshape(-1), count, start=start_offset, limit=limit_offset
         )
-        if status < 0:
-            return None
-        rows: list[int] = payloads[:, Payload.ROWS].tolist()
-        return rows
+        return None if status < 0 else payloads
 
     def _decode(
         self, view: memoryview, payloads: Int64s, count: int, *, start: int, limit: int
     ) -> int:
         """Rows appended, or minus a fault; then nothing was appended."""
         rows, headers = self.rows, self.headers
-        source = np.frombuffer(view.toreadonly(), np.uint8)
         rows.make_room(count, len(view))
         status = kernels.decode_records(
-            source, payloads, count, start, limit, self._wanted, *rows.outputs
+            view, payloads, count, start, limit, self._wanted, *rows.outputs
         )
         if status >= 0 and self._has_headers:
             if not rows.has_new_headers:
                 headers.add_none(status)
-            elif (fault := headers.decode(source, payloads, start=start, limit=limit)) < 0:
+            elif (fault := headers.decode(view, payloads, start=start, limit=limit)) < 0:
                 status = fault
         if status < 0:
             rows.undo()
@@ -127,8 +117,30 @@ class RecordDecoder:
         return status
 
 
-def _payloads_of(headers: Int64s) -> tuple[Int64s, int]:
-    """Return `payloads` for `decode_records` from the headers of a run, and their record count."""
+def readable_view(batch: Batch, *, collected: int) -> memoryview:
+    """The decompressed records of a batch, if they fit behind so many bytes.
+
+    Raises:
+        CorruptRecordError: the record count is negative or more than the payload can hold.
+        CorruptCompressionError, UnsupportedCodecError, OverflowError: as `RecordDecoder.append`.
+    """
+    view = batch.records_view()
+    size = len(view)
+    if collected + size > COLUMN_BYTES_MAX:
+        raise OverflowError(f"{collected} bytes are collected, {size} more do not fit")
+    if not 0 <= batch.record_count <= size // kernels.RECORD_SIZE_MIN:
+        raise record_error(batch, RecordFault.RECORD_COUNT, index=0, size=size)
+    return view
+
+
+def payloads_of(run: BatchRun) -> tuple[Int64s, int]:
+    """Return `payloads` for `decode_records`, a row for each batch of a run, and their records."""
+    if kernels.list_payloads.is_compiled:
+        payloads = np.empty((len(run.headers), PAYLOAD_WIDTH), np.int64)
+        count = kernels.list_payloads(run.view, len(payloads), payloads.reshape(-1))
+        assert count >= 0, "the frames of a run are checked"
+        return payloads, count
+    headers = np.array(run.headers, np.int64)
     sizes = headers[:, Field.LENGTH] + layout.LOG_OVERHEAD
     ends = np.cumsum(sizes)
     is_create_time = headers[:, Field.ATTRIBUTES] & layout.LOG_APPEND_TIME_FLAG == 0

@@ -26,12 +26,12 @@ def load_beside() -> None:
     """Start a thread that loads the kernels, if that is worth while by now; returns at once."""
     if (
         _decoded[0] >= LOAD_ROWS
-        and not kernels.is_loaded(*kernels.DECODING)
+        and not kernels.is_loaded(*kernels.CONSUMING)
         and _loading.acquire(blocking=False)
     ):
         threading.Thread(
             target=load_kernels_beside,
-            args=kernels.DECODING,
+            args=kernels.CONSUMING,
             name="tailrace-kernels",
             daemon=True,
         ).start()

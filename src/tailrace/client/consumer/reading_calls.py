@@ -171,7 +171,8 @@ class ReadingCalls:
         """Records of rows; user code makes keys and values without the lock, if there is any."""
         key, value = self._key_deserializer, self._value_deserializer
         if key is None and value is None:
-            return list(chain.from_iterable([each.records(None, None) for each in rows]))
+            made = [each.records(None, None) for each in rows]
+            return made[0] if len(made) == 1 else list(chain.from_iterable(made))
         records: list[ConsumerRecord] = []
         index = 0
         try:
@@ -205,11 +206,11 @@ class ReadingCalls:
 
 
 def _made(rows: Rows, key: Deserializer | None, value: Deserializer | None) -> list[ConsumerRecord]:
-    return list(rows.records(key, value))
+    return rows.records(key, value)
 
 
 def _made_before(
     rows: Rows, offset: int, *deserializers: Deserializer | None
 ) -> list[ConsumerRecord]:
     """The records before the one that a deserializer has failed on."""
-    return list(rows.before(offset).records(*deserializers))
+    return rows.before(offset).records(*deserializers)

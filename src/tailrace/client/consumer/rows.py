@@ -1,31 +1,43 @@
 """Records as Python objects, made of many at a time.
 
-A kernel writes the fields of the records of several batches into columns, each column becomes a
-list by one call, and `map` makes the records of the lists. So there is no line of Python for a
-single record, unless a deserializer is one.
+    pieces -> block: bytes, and the places of all fields in them (`place_records`)
+    block  -> records, some hundred at a time: their keys and values, and then the records
+
+A kernel finds the fields of the records of several batches, and others make the objects of the rows
+that are returned. So there is no line of Python for a single record, unless a deserializer is one,
+and each byte of a key or value is copied once.
 
 Invariant: rows are in the order of their offsets, and each belongs to a batch that was checked.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from io import BytesIO
-from itertools import chain, pairwise, repeat
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tailrace.client.consumer.errors import RecordDeserializationError
 from tailrace.client.consumer.fetched import DECODE_FAULTS, FetchedPart, damaged
 from tailrace.client.consumer.records import ConsumerRecord
-from tailrace.kernels.arrays import Int32s, UInt8s
-from tailrace.kernels.records import WANT_KEY, WANT_OFFSET, WANT_TIMESTAMP, WANT_VALUE
+from tailrace.kernels import Payload, RecordFault
+from tailrace.kernels.arrays import Int32s, Int64s, UInt8s
+from tailrace.kernels.rows import (
+    KEY_PLACE,
+    PLACES_WIDTH,
+    VALUE_PLACE,
+    list_octets,
+    list_records,
+    place_records,
+)
 from tailrace.model import OFFSET_MAX, TimestampType, TopicPartition
-from tailrace.records import layout
-from tailrace.records.batch import Batch
-from tailrace.records.column_buffers import HeaderBuffers, RowBuffers
-from tailrace.records.decoding import RecordDecoder
-from tailrace.records.runs import Field, Piece
+from tailrace.records.checks import check_records
+from tailrace.records.column_buffers import HeaderBuffers
+from tailrace.records.decoding import payloads_of, readable_view
+from tailrace.records.runs import BatchRun, Field, Piece
+
+if TYPE_CHECKING:
+    from tailrace.records.batch import Batch
 
 Deserializer = Callable[[bytes], Any]
 """Turns the bytes of a key or value into what a program works with; not called for null."""
@@ -34,11 +46,28 @@ BLOCK_BYTES: Final = 1 << 20
 """Records are decoded ahead until they have this many bytes: a few ms of work at a time."""
 
 BUFFER_BYTES_MAX: Final = 16 << 20
-"""Buffers that a large batch has made larger than this are not kept."""
+"""Buffers that the headers of a large batch have made larger than this are not kept."""
 
-_WANTED: Final = WANT_KEY | WANT_VALUE | WANT_OFFSET | WANT_TIMESTAMP
 _TYPES: Final = tuple(TimestampType)
-_NO_HEADERS: Final = ()
+Headers = tuple[tuple[str, bytes | None], ...]
+
+_NO_HEADERS: Final[Headers] = ()
+_leader_epoch: Final = itemgetter(int(Field.LEADER_EPOCH))
+
+
+class _Source(NamedTuple):
+    """The records of neighbouring batches, in one buffer."""
+
+    octets: memoryview
+    payloads: Int64s
+    """A row for each batch, as `place_records` takes them."""
+    record_count: int
+    """Records of all batches."""
+    timestamp_types: list[TimestampType]
+    """One for each batch, like `epochs`."""
+    epochs: list[int]
+    next_offset: int
+    """The offset behind the batches."""
 
 
 class RowBlock:
@@ -48,37 +77,63 @@ class RowBlock:
         "count",
         "epochs",
         "headers",
-        "keys",
         "next_offset",
         "offsets",
         "partition",
+        "places",
+        "source",
         "taken",
         "timestamp_types",
         "timestamps",
-        "values",
     )
 
-    def __init__(self, partition: TopicPartition, decoded: "_Decoded", next_offset: int) -> None:
-        rows = decoded.decoder.rows
-        count = self.count = rows.count
+    def __init__(self, partition: TopicPartition, source: _Source) -> None:
+        """Room for all records of the source; `place` finds them."""
         self.partition = partition
-        self.offsets = rows.offsets[:count].copy()
-        self.timestamps = rows.timestamps[:count].copy()
-        self.keys = _Octets(count, rows.key_ends, valid=rows.key_valid, data=rows.key_data)
-        self.values = _Octets(count, rows.value_ends, valid=rows.value_valid, data=rows.value_data)
-        self.headers = _headers(rows, decoded.decoder.headers)
-        self.timestamp_types = _spread(decoded.timestamp_types, decoded.counts)
-        self.epochs = _spread(decoded.epochs, decoded.counts)
-        self.next_offset = next_offset
+        self.source = source
+        self.offsets = np.empty(source.record_count, np.int64)
+        self.timestamps = np.empty(source.record_count, np.int64)
+        self.places = np.empty(source.record_count * PLACES_WIDTH, np.int32)
+        self.next_offset = source.next_offset
         """The offset behind the batches of these rows."""
+        self.count = 0
         self.taken = 0
         """Rows that were returned already."""
+
+    def place(self, start: int, headers: HeaderBuffers) -> RecordFault | None:
+        """Find the records from an offset on; `headers` is used for them, and again later.
+
+        Returns the broken rule if a record breaks one; the block is of no use then.
+        """
+        octets, payloads, room, types, epochs, _ = self.source
+        totals = np.zeros(1, np.int64)
+        count = place_records(
+            octets, payloads.reshape(-1), room, start,
+            self.offsets, self.timestamps, self.places, totals,
+        )  # fmt: skip
+        if count < 0:
+            return RecordFault(-count)
+        self.count = count
+        counts = payloads[:, Payload.ROWS].tolist()
+        self.timestamp_types = _spread(types, counts)
+        self.epochs = _spread(epochs, counts)
+        self.headers: list[Headers] = [_NO_HEADERS] * count
+        if totals[0]:
+            headers.clear()
+            status = headers.decode(octets, payloads.reshape(-1), start=start, limit=OFFSET_MAX)
+            assert status == 0, "the records were sound a moment ago"
+            self.headers = _headers(headers)
+        return None
 
     def take(self, count_max: int) -> "Rows":
         """The next rows, at most so many."""
         start = self.taken
         self.taken = limit = min(self.count, start + count_max)
         return Rows(self, start, limit)
+
+    def octets(self, which: int, start: int, count: int) -> list[bytes | None]:
+        """The keys or values of rows, by the constants of `kernels.rows`; None where it is null."""
+        return list_octets(self.source.octets, self.places, which=which, start=start, count=count)
 
     @property
     def position(self) -> int:
@@ -112,27 +167,28 @@ class Rows(NamedTuple):
 
     def before(self, offset: int) -> "Rows":
         """The rows with smaller offsets."""
-        limit = int(self.block.offsets.searchsorted(offset))
+        limit = int(self.block.offsets[: self.block.count].searchsorted(offset))
         return self._replace(limit=min(limit, self.limit))
 
     def records(
         self, key_deserializer: Deserializer | None, value_deserializer: Deserializer | None
-    ) -> Iterator[ConsumerRecord]:
+    ) -> list[ConsumerRecord]:
         """The rows as records.
 
         Raises:
             RecordDeserializationError: a deserializer failed, for the first such record.
         """
-        block, part = self.block, slice(self.start, self.limit)
-        keys, values = block.keys.listed(part), block.values.listed(part)
+        block, part, count = self.block, slice(self.start, self.limit), self.row_count
+        keys: list[Any] = block.octets(KEY_PLACE, self.start, count)
+        values: list[Any] = block.octets(VALUE_PLACE, self.start, count)
         if key_deserializer is not None:
             keys = self._deserialized(keys, key_deserializer, part="key")
         if value_deserializer is not None:
             values = self._deserialized(values, value_deserializer, part="value")
         topic, partition = block.partition
-        columns = zip(
-            repeat(topic, self.row_count),
-            repeat(partition),
+        columns = (
+            [topic] * count,
+            [partition] * count,
             block.offsets[part].tolist(),
             block.timestamps[part].tolist(),
             block.timestamp_types[part],
@@ -140,10 +196,9 @@ class Rows(NamedTuple):
             values,
             block.headers[part],
             block.epochs[part],
-            strict=False,
         )
-        # `ConsumerRecord._make` is a Python function; this is what it calls.
-        return map(tuple.__new__, repeat(ConsumerRecord), columns)
+        is_tracked = key_deserializer is not None or value_deserializer is not None
+        return list_records(ConsumerRecord, columns, is_tracked=is_tracked)
 
     def _deserialized(
         self, column: list[bytes | None], deserialize: Deserializer, *, part: str
@@ -159,40 +214,11 @@ class Rows(NamedTuple):
         return found
 
 
-class _Decoded:
-    """The headers of the batches that a decoder has decoded, with the decoder."""
-
-    def __init__(self, decoder: RecordDecoder) -> None:
-        self.decoder = decoder
-        self.counts: list[int] = []
-        self.timestamp_types: list[TimestampType] = []
-        self.epochs: list[int] = []
-
-    def add(self, piece: Piece, start: int) -> bool:
-        """Decode a piece from an offset on; False if one batch of a run has to be found."""
-        decoder = self.decoder
-        if isinstance(piece, Batch):
-            rows = decoder.append(piece, start_offset=start, limit_offset=OFFSET_MAX)
-            self.counts.append(rows)
-            self.timestamp_types.append(piece.timestamp_type)
-            self.epochs.append(piece.leader_epoch)
-            return True
-        headers = np.array(piece.headers, np.int64)
-        counts = decoder.append_run(piece, headers, start_offset=start, limit_offset=OFFSET_MAX)
-        if counts is None:
-            return False
-        self.counts += counts
-        flags = headers[:, Field.ATTRIBUTES] & layout.LOG_APPEND_TIME_FLAG != 0
-        self.timestamp_types += map(_TYPES.__getitem__, flags.tolist())
-        self.epochs += headers[:, Field.LEADER_EPOCH].tolist()
-        return True
-
-
 class RowReader:
-    """Decodes the parts of one consumer, block by block, into buffers that are used again."""
+    """Decodes the parts of one consumer, block by block."""
 
     def __init__(self) -> None:
-        self._decoder = RecordDecoder(_WANTED, has_headers=True)
+        self._headers = HeaderBuffers()
 
     def next_rows(self, part: FetchedPart, position: int, count_max: int) -> Rows | None:
         """The next rows of a part from `position` on; None if it has no more.
@@ -212,36 +238,83 @@ class RowReader:
         return block.take(count_max)
 
     def _decode(self, part: FetchedPart, position: int) -> RowBlock:
-        """The rows of the first pieces, up to `BLOCK_BYTES`."""
-        if self._decoder.rows.size_max > BUFFER_BYTES_MAX:
-            self._decoder = RecordDecoder(_WANTED, has_headers=True)
-        self._decoder.clear()
-        decoded = _Decoded(self._decoder)
-        next_offset = position
-        index = 0
-        while index < len(part.pieces) and self._decoder.byte_count < BLOCK_BYTES:
-            piece = part.pieces[index]
-            try:
-                is_added = decoded.add(piece, position)
-            except DECODE_FAULTS as error:
-                if index:
-                    break
-                raise damaged(
-                    error,
-                    part.partition,
-                    place=str(part.partition),
-                    position=None,
-                    offset=piece.base_offset,
-                    next_offset=piece.next_offset,
-                ) from error
-            if not is_added:
-                if index:
-                    break
-                part.split_first()
-                continue
-            next_offset = piece.next_offset
-            index += 1
-        return RowBlock(part.partition, decoded, next_offset)
+        """The rows of the first run, or of the first batches that are not in a run."""
+        while isinstance(first := part.pieces[0], BatchRun):
+            block = self._placed(part.partition, _source_of_run(first), position)
+            if block is not None:
+                return block
+            part.split_first()
+        try:
+            # If one of several batches is bad, those before it come first.
+            for size_max in (BLOCK_BYTES, 0):
+                source = _source_of_batches(part.pieces, size_max)
+                block = self._placed(part.partition, source, position)
+                if block is not None:
+                    return block
+            check_records(first)
+        except DECODE_FAULTS as error:
+            raise damaged(
+                error,
+                part.partition,
+                place=str(part.partition),
+                position=None,
+                offset=first.base_offset,
+                next_offset=first.next_offset,
+            ) from error
+        raise AssertionError("a batch has a bad record, and the walk found none")
+
+    def _placed(self, partition: TopicPartition, source: _Source, position: int) -> RowBlock | None:
+        """A block from `position` on; None if a record breaks a rule of the format."""
+        if self._headers.spare_max > BUFFER_BYTES_MAX:
+            self._headers = HeaderBuffers()
+        block = RowBlock(partition, source)
+        return block if block.place(position, self._headers) is None else None
+
+
+def _source_of_run(run: BatchRun) -> _Source:
+    """The batches of a run where they are."""
+    payloads, count = payloads_of(run)
+    types = [_TYPES[1 - each] for each in payloads[:, Payload.KEEPS_DELTAS].tolist()]
+    epochs = list(map(_leader_epoch, run.headers))
+    return _Source(run.view, payloads, count, types, epochs, run.next_offset)
+
+
+def _source_of_batches(pieces: Iterable[Piece], size_max: int) -> _Source:
+    """The first batch, and those that follow it before a run, until there are `size_max` bytes.
+
+    Raises:
+        CorruptRecordError, CorruptCompressionError, UnsupportedCodecError, OverflowError: the first
+            batch cannot be read; as `RecordDecoder.append`.
+    """
+    views: list[memoryview] = []
+    rows: list[tuple[int, ...]] = []
+    batches: list[Batch] = []
+    size = 0
+    for each in pieces:
+        if isinstance(each, BatchRun) or (batches and size >= size_max):
+            break
+        try:
+            view = readable_view(each, collected=size)
+        except DECODE_FAULTS:
+            if not batches:
+                raise
+            break
+        is_create_time = each.timestamp_type is TimestampType.CREATE_TIME
+        time = each.base_timestamp if is_create_time else each.max_timestamp
+        limit = size + len(view)
+        rows.append((size, limit, each.record_count, each.base_offset, time, is_create_time, 0))
+        views.append(view)
+        batches.append(each)
+        size = limit
+    octets = views[0] if len(views) == 1 else memoryview(b"".join(views))
+    return _Source(
+        octets,
+        np.array(rows, np.int64),
+        sum(each.record_count for each in batches),
+        [each.timestamp_type for each in batches],
+        [each.leader_epoch for each in batches],
+        batches[-1].next_offset,
+    )
 
 
 def _spread(values: list[Any], counts: Sequence[int]) -> list[Any]:
@@ -251,51 +324,24 @@ def _spread(values: list[Any], counts: Sequence[int]) -> list[Any]:
     return list(chain.from_iterable(map(repeat, values, counts)))
 
 
-class _Octets:
-    """The bytes of a column, in one piece until rows are taken.
-
-    Objects that are made when they are wanted are still in the processor's cache then.
-    """
-
-    __slots__ = ("_data", "_ends", "_has_nulls", "_items", "_sizes", "_valid")
-
-    def __init__(self, count: int, ends: Int32s, *, valid: UInt8s, data: UInt8s) -> None:
-        self._valid = valid[:count].copy()
-        self._has_nulls = not self._valid.all()
-        self._ends = ends[: count + 1].copy()
-        self._sizes = np.diff(self._ends)
-        octets = data[: int(ends[count])].tobytes()
-        self._data = BytesIO(octets)
-        self._items: npt.NDArray[np.void] | None = None
-        """The column as an array, if all of it is of one size, as keys and measurements often."""
-        if count and self._sizes[0] and bool((self._sizes == self._sizes[0]).all()):
-            # Not of `getbuffer`, for which `BytesIO` would make a copy of its own.
-            self._items = np.frombuffer(octets, f"V{self._sizes[0]}")
-
-    def listed(self, part: slice) -> list[bytes | None]:
-        """The bytes of each row, None where it is null."""
-        if self._items is not None:
-            return self._items[part].tolist()  # type: ignore[no-any-return]
-        self._data.seek(self._ends[part.start])
-        # Half as long as slices, each of which would be an object of its own.
-        found: list[bytes | None] = list(map(self._data.read, self._sizes[part].tolist()))
-        if self._has_nulls:
-            for index in np.flatnonzero(self._valid[part] == 0).tolist():
-                found[index] = None
-        return found
-
-
-def _headers(
-    rows: RowBuffers, headers: HeaderBuffers
-) -> list[tuple[tuple[str, bytes | None], ...]]:
+def _headers(headers: HeaderBuffers) -> list[Headers]:
     """The headers of each row."""
     row_count, count = map(int, headers.cursors[:2])
-    if not count:
-        return [_NO_HEADERS] * rows.count
-    octets = headers.key_data[: int(headers.key_ends[count])].tobytes()
-    ends = headers.key_ends[: count + 1].tolist()
-    names = [octets[start:end].decode(errors="replace") for start, end in pairwise(ends)]
-    values = _Octets(count, headers.value_ends, valid=headers.value_valid, data=headers.value_data)
-    pairs = list(zip(names, values.listed(slice(0, count)), strict=True))
+    octets = _items(headers.key_data, headers.key_ends[: count + 1])
+    names = {each: each.decode(errors="replace") for each in set(octets) if each is not None}
+    values = _items(
+        headers.value_data, headers.value_ends[: count + 1], headers.value_valid[:count]
+    )
+    pairs = list(zip(map(names.__getitem__, octets), values, strict=True))
     limits = headers.row_ends[: row_count + 1].tolist()
     return list(map(tuple, map(pairs.__getitem__, map(slice, limits, limits[1:]))))
+
+
+def _items(data: UInt8s, ends: Int32s, valid: "UInt8s | None" = None) -> list[Any]:
+    """The bytes of each item of a column in Arrow's layout."""
+    places = np.empty((len(ends) - 1, PLACES_WIDTH), np.int32)
+    places[:, KEY_PLACE] = ends[:-1]
+    places[:, KEY_PLACE + 1] = np.diff(ends)
+    if valid is not None:
+        places[valid == 0, KEY_PLACE + 1] = -1
+    return list_octets(data, places.reshape(-1), which=KEY_PLACE, start=0, count=len(places))
