@@ -159,10 +159,13 @@ class ConsumerConfig(ClientConfig):
     )
     max_partition_fetch_bytes: int = setting(
         "max.partition.fetch.bytes",
-        default=1048576,
+        default=4194304,
         low=0,
         high=INT32_MAX,
-        text="Bytes of one partition in one answer; up to three answers are kept or under way.",
+        text=(
+            "Bytes of one partition in one answer; up to three answers are kept or under way. The "
+            "partitions of a broker share them, and each gets 1048576 at least."
+        ),
     )
     max_poll_records: int = setting(
         "max.poll.records",

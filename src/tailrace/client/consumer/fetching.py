@@ -7,6 +7,9 @@ A partition is fetched ahead while it has fewer than `PARTS_MAX` answers that we
 so that a broker works while the caller does. No request goes to a broker while a partition of it is
 full: it would wait up to `fetch.max.wait.ms` at the broker without that partition (KAFKA-17182).
 
+A large answer costs less for each of its bytes. The partitions of a broker share one that has
+`max.partition.fetch.bytes`, as long as each gets a mebibyte (decision 48).
+
 Invariant: what was received from a broker and not returned, with what is asked for, has at most
 `fetch.max.bytes` for each broker, and one batch more; a batch that is larger is fetched alone.
 """
@@ -42,6 +45,9 @@ log = logging.getLogger(__name__)
 
 PARTS_MAX: Final = 2
 """Answers of one partition that wait for the caller; one more may be under way."""
+
+PARTITION_BYTES_MIN: Final = 1 << 20
+"""Bytes that each partition of a broker is asked for at least, when they share an answer."""
 
 _NAMES_UNTIL = 12
 """Last version of Fetch that names topics; later ones have ids alone (KIP-516)."""
@@ -196,7 +202,8 @@ class Fetches:
 
     def _send_to(self, node: Node, states: list[Assigned], *, room: int, now: float) -> None:
         session = self._sessions.setdefault(node.id, FetchSession())
-        size = self._config.max_partition_fetch_bytes
+        size_max = self._config.max_partition_fetch_bytes
+        size = max(size_max // len(states), min(size_max, PARTITION_BYTES_MIN))
         wanted: dict[TopicPartition, Wanted] = {}
         for state in sorted(states, key=lambda each: each.partition.topic):
             each = state.partition

@@ -12,8 +12,8 @@ from typing import Final
 KEPT_COUNT: Final = 4
 """One that is received into, two answers that wait (see `fetching`), and one that is decoded."""
 
-KEPT_BYTES_MAX: Final = 4 << 20
-"""Larger memory is not kept: four times the default of `max.partition.fetch.bytes`."""
+KEPT_BYTES_MAX: Final = (4 << 20) + (64 << 10)
+"""Larger memory is not kept: the default of `max.partition.fetch.bytes`, and what is around it."""
 
 
 class FrameMemory:
