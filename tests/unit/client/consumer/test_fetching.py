@@ -307,6 +307,34 @@ async def test_a_fetch_has_the_sizes_of_the_settings(outside: Outside) -> None:
     assert body.topics[0].partitions[0].partition_max_bytes == 700
 
 
+@pytest.mark.parametrize(
+    ("count", "settings", "size"),
+    [
+        (1, {}, 4 << 20),
+        (2, {}, 2 << 20),
+        (4, {}, 1 << 20),
+        (6, {}, 1 << 20),
+        (4, {"max_partition_fetch_bytes": 700}, 700),
+        (2, {"max_partition_fetch_bytes": 40 << 20}, 20 << 20),
+    ],
+)
+async def test_partitions_share_an_answer(
+    outside: Outside, count: int, settings: dict[str, int], size: int
+) -> None:
+    """Each is asked for its share, for a mebibyte at least, and for no more than is allowed."""
+    cluster = Leaders(outside, partitions=count)
+    partitions = [TopicPartition("t", number) for number in range(count)]
+    async with assigned(cluster, *partitions, **settings) as consumer:
+        consumer.seek_to_beginning()
+        await consumer.poll(0.1)
+        await consumer.poll(0.1)
+    asked = [
+        [each.partition_max_bytes for topic in request.body.topics for each in topic.partitions]
+        for request in cluster.requests(FetchRequest)
+    ]
+    assert [size] * count in asked
+
+
 # -- paused partitions ----------------------------------------------------------------------------
 
 
