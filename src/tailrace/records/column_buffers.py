@@ -5,6 +5,7 @@ Not here: the choice of columns, and Arrow itself (`columns`).
 Invariant: rows that were kept do not change, even after `undo` or a fault.
 """
 
+import sys
 from typing import TypeVar
 
 import numpy as np
@@ -79,6 +80,10 @@ class RowBuffers:
     def has_new_headers(self) -> bool:
         """Whether a record that was written since `keep` has headers."""
         return bool(self.cursors[3] != self.kept[3])
+
+    def reference_counts(self) -> list[int]:
+        """References to each buffer; they are more than at first while somebody else has one."""
+        return [sys.getrefcount(each) for each in self.outputs]
 
     def clear(self) -> None:
         """Begins again with no rows."""

@@ -1,7 +1,10 @@
 """`ColumnsBuilder`: the records of many batches as one Arrow record batch, without objects.
 
-Kernels write into the buffers that Arrow then owns, so each byte is copied once. The columns are
+Kernels write into the buffers that Arrow then has, so each byte is copied once. The columns are
 those that `schema` declares of records and batches; the caller adds those of the place.
+
+Buffers are used again once no record batch, slice or view of them is left: the system has to clear
+each page of new memory first.
 
 Invariant: as of `decoding`, which fills the buffers.
 
@@ -19,7 +22,7 @@ from tailrace.kernels.arrays import Int32s, Int64s, UInt8s
 from tailrace.kernels.records import WANT_KEY, WANT_OFFSET, WANT_TIMESTAMP, WANT_VALUE
 from tailrace.records.batch import Batch
 from tailrace.records.batch_columns import ARROW_TYPES, BatchColumns, schema_of
-from tailrace.records.column_buffers import HeaderBuffers
+from tailrace.records.column_buffers import HeaderBuffers, RowBuffers
 from tailrace.records.decoding import RecordDecoder
 from tailrace.records.runs import BatchRun
 from tailrace.records.schema import Column
@@ -31,6 +34,13 @@ ROWS_TARGET: Final = 65_536
 
 BYTES_TARGET: Final = 8 * 1024 * 1024
 """A chunk with this many bytes is full; memory for all its copies is still small."""
+
+KEPT_COUNT: Final = 3
+"""Buffers that are kept: those of the batch that is made, of the one before it, which the program
+still has, and the next ones."""
+
+KEPT_BYTES_MAX: Final = 2 * BYTES_TARGET
+"""Larger buffers are not kept."""
 
 MILLISECONDS_MAX: Final = (2**63 - 1) // 1000
 """The largest timestamp that Arrow's microseconds can hold; it is in the year 294247."""
@@ -63,7 +73,9 @@ class ColumnsBuilder:
         "_batches",
         "_columns",
         "_decoder",
+        "_given",
         "_has_headers",
+        "_unshared",
         "_wanted",
         "schema",
     )
@@ -75,7 +87,10 @@ class ColumnsBuilder:
         for column in self._columns:
             self._wanted |= _WANTED_BITS.get(column, 0)
         self._has_headers = Column.HEADERS in self._columns
-        self._start(rows_max=0, size_max=0)
+        self._given: list[RowBuffers] = []
+        """Buffers of the last record batches."""
+        self._start(RowBuffers(0, 0))
+        self._unshared = self._decoder.rows.reference_counts()
 
     @property
     def row_count(self) -> int:
@@ -123,15 +138,23 @@ class ColumnsBuilder:
     def finish(self) -> pa.RecordBatch:
         """The rows collected so far, as Arrow; the builder starts again with none."""
         arrays = [self._arrow_of(column) for column in self._columns]
-        # The next chunk will be about as large, and memory that is never touched costs nothing.
         rows = self._decoder.rows
-        self._start(rows_max=rows.count_max, size_max=rows.size_max)
+        self._given.append(rows)
+        self._start(self._unused_buffers() or RowBuffers(rows.count_max, rows.size_max))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _start(self, *, rows_max: int, size_max: int) -> None:
-        self._decoder = RecordDecoder(
-            self._wanted, has_headers=self._has_headers, rows_max=rows_max, size_max=size_max
-        )
+    def _unused_buffers(self) -> RowBuffers | None:
+        """Buffers of a record batch that is gone, if there are any."""
+        self._given = [each for each in self._given if each.size_max <= KEPT_BYTES_MAX]
+        for index, each in enumerate(self._given):
+            if each.reference_counts() == self._unshared:
+                each.clear()
+                return self._given.pop(index)
+        del self._given[: len(self._given) + 1 - KEPT_COUNT]
+        return None
+
+    def _start(self, rows: RowBuffers) -> None:
+        self._decoder = RecordDecoder(self._wanted, has_headers=self._has_headers, rows=rows)
         self._batches = BatchColumns(self._columns)
 
     def _arrow_of(self, column: Column) -> pa.Array:

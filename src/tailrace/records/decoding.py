@@ -30,14 +30,12 @@ class RecordDecoder:
 
     __slots__ = ("_has_headers", "_payload", "_wanted", "headers", "rows")
 
-    def __init__(
-        self, wanted: int, *, has_headers: bool, rows_max: int = 0, size_max: int = 0
-    ) -> None:
-        """`wanted` has the `WANT_` bits of `kernels.records`; buffers begin with this room."""
+    def __init__(self, wanted: int, *, has_headers: bool, rows: RowBuffers | None = None) -> None:
+        """`wanted` has the `WANT_` bits of `kernels.records`; `rows` are buffers with no rows."""
         self._wanted = wanted
         self._has_headers = has_headers
         self._payload = np.zeros(PAYLOAD_WIDTH, np.int64)
-        self.rows = RowBuffers(rows_max, size_max)
+        self.rows = RowBuffers(0, 0) if rows is None else rows
         self.headers = HeaderBuffers()
 
     @property

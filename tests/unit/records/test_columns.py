@@ -201,6 +201,26 @@ def test_finished_chunks_do_not_change() -> None:
     assert chunk.to_pylist() == before
 
 
+def test_buffers_are_used_again_once_nobody_has_them() -> None:
+    """A record batch, a slice of a column or a view of it keeps the memory from being reused."""
+    builder = ColumnsBuilder()
+    batch = batch_with(write_record(NaiveRecord(0, 0, None, b"v" * 1000)), 1)
+
+    def column() -> pa.Array:
+        builder.append(batch, **EVERYTHING)
+        return builder.finish().column("value")
+
+    def address(values: pa.Array) -> int:
+        return int(values.buffers()[2].address)
+
+    whole, sliced, viewed = column(), column().slice(0, 1), memoryview(column().buffers()[2])
+    held = {address(whole), address(sliced), pa.py_buffer(viewed).address}
+    assert len(held) == 3
+    later = {address(column()) for _ in range(9)}
+    assert not held & later
+    assert len(later) < 9
+
+
 def test_columns_of_the_batch_are_those_of_its_header() -> None:
     """Each record of the batch has them; sequences count on, and wrap."""
     names = (
