@@ -67,3 +67,32 @@ def check():
         os._exit(3)
 """
     load_in(tmp_path, is_open_before_import)
+
+
+REFUSED = """
+import sysconfig
+from tailrace import kernels
+from tailrace.kernels import machine
+from tailrace.kernels.encoding import append_record, encode_headers
+from tailrace.kernels.rows import put_records
+{before}
+kernels.load(append_record, encode_headers, put_records)
+print(append_record.is_compiled, encode_headers.is_compiled, put_records.is_compiled)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "compiled"),
+    [
+        ("", "True True True"),
+        ("sysconfig.get_config_var = lambda name: name == 'Py_GIL_DISABLED'", "False True False"),
+        # The field before the items of a list is its type.
+        ("machine._LIST_ITEMS_POSITION = 8", "True True False"),
+    ],
+    ids=["as it is", "no lock", "another layout of lists"],
+)
+def test_kernels_that_an_interpreter_cannot_run_stay_plain(before: str, compiled: str) -> None:
+    """Without an interpreter lock, or with lists made otherwise, plain code goes on serving."""
+    code = REFUSED.format(before=before)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == compiled

@@ -190,7 +190,8 @@ def load(*wanted: Kernel) -> None:
     Without arguments: all kernels of the modules that have been imported by now. With a warm cache
     it takes 0.1 seconds and 40 MB, else two seconds, half a second more for each kernel, and 120 to
     185 MB; call it in a thread where that matters. Calls already under way finish in plain code.
-    Returns at once if nothing is left to do.
+    Returns at once if nothing is left to do. In an interpreter without a lock, kernels that keep it
+    stay plain code.
 
     Raises:
         ImportError: numba is not installed.
@@ -200,10 +201,12 @@ def load(*wanted: Kernel) -> None:
         if not waiting:
             return
         from tailrace.kernels.caching import open_cache, read_code, write_code
-        from tailrace.kernels.machine import open_object
+        from tailrace.kernels.machine import open_object, refused_kinds
 
-        folder = open_cache()
+        folder, refused = open_cache(), refused_kinds()
         for each in waiting:
+            if not refused.isdisjoint(each.parameters):
+                continue
             name = each.plain.__name__
             code = None if folder is None else read_code(folder, name)
             if code is None:

@@ -22,6 +22,8 @@ Invariants:
 """
 
 import ctypes
+import sys
+import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -125,6 +127,21 @@ def open_object(code: bytes, *, name: str) -> Callable[..., int]:
     make.argtypes = (ctypes.POINTER(_MethodDefinition), ctypes.c_void_p, ctypes.c_void_p)
     made: Callable[..., int] = make(ctypes.byref(definition), None, None)
     return made
+
+
+def refused_kinds() -> frozenset[str]:
+    """The types of parameters whose kernels have to stay plain code in this interpreter.
+
+    That is so without an interpreter lock, which these kernels count on, and where a list has its
+    items elsewhere than they look for them.
+    """
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return frozenset(_LOCKED)
+    item = object()
+    holder = [item]
+    items = ctypes.c_uint64.from_address(id(holder) + _LIST_ITEMS_POSITION).value
+    is_known = ctypes.string_at(items, 8) == id(item).to_bytes(8, sys.byteorder)
+    return frozenset() if is_known else frozenset({_LIST})
 
 
 def _entry_name(name: str) -> str:

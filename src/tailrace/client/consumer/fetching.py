@@ -8,7 +8,7 @@ so that a broker works while the caller does. No request goes to a broker while 
 full: it would wait up to `fetch.max.wait.ms` at the broker without that partition (KAFKA-17182).
 
 A large answer costs less for each of its bytes. The partitions of a broker share one that has
-`max.partition.fetch.bytes`, as long as each gets a mebibyte (decision 48).
+`max.partition.fetch.bytes`, as long as each gets a mebibyte (decision 50).
 
 Invariant: what was received from a broker and not returned, with what is asked for, has at most
 `fetch.max.bytes` for each broker, and one batch more; a batch that is larger is fetched alone.
