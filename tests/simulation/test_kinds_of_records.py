@@ -4,7 +4,9 @@ Kinds differ in their fields: key, headers, timestamp, partition, callback, text
 no value, no receipt; and records that cannot be sent.
 """
 
+import logging
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +29,16 @@ BURST = 40
 """Most records that are sent without a pause."""
 MISSING = 7
 """A partition that the topic does not have."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quiet() -> Iterator[None]:
+    """Make no log records: pytest keeps them all, with the clusters that their errors refer to."""
+    log = logging.getLogger("tailrace")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    yield
+    log.setLevel(before)
 
 
 @dataclass
