@@ -20,6 +20,11 @@ class Content:
     def __bytes__(self) -> bytes:
         return self.read(0, self._size)
 
+    @property
+    def written_size(self) -> int:
+        """Size without the zeros at the end that it was grown by."""
+        return len(self._written)
+
     def copy(self) -> "Content":
         """The same bytes, to be changed by themselves."""
         after = Content(self._written)

@@ -43,23 +43,24 @@ class _Inode:
     def after_crash(self, *, keep_unsynced: bool, chance: random.Random | None) -> "_Inode":
         content = self.data if keep_unsynced else self.on_device
         if chance is not None and not keep_unsynced:
-            content = Content(self._torn(chance))
+            content = self._torn(chance)
         return _Inode(content.copy(), content.copy(), self.modified_ms)
 
     def state(self) -> object:
         return self.data.state(), self.modified_ms
 
-    def _torn(self, chance: random.Random) -> bytes:
+    def _torn(self, chance: random.Random) -> Content:
         """A mixture, by sector, of synced content and later writes."""
-        old, new = bytes(self.on_device), bytes(self.data)
+        old, new = self.on_device, self.data
         size = chance.choice((len(old), len(new), chance.randint(*sorted((len(old), len(new))))))
         share = chance.choice((0.0, 0.5, 0.9, 1.0))
-        content = bytearray(size)
-        for start in range(0, size, SECTOR_BYTES):
+        content = Content()
+        # Behind what was written both have zeros, megabytes of them in an index.
+        for start in range(0, min(size, max(old.written_size, new.written_size)), SECTOR_BYTES):
             source = new if chance.random() < share else old
-            sector = source[start : min(start + SECTOR_BYTES, size)]
-            content[start : start + len(sector)] = sector
-        return bytes(content)
+            content.write(start, source.read(start, min(SECTOR_BYTES, size - start)))
+        content.resize(size)
+        return content
 
 
 class _Directory:
