@@ -38,10 +38,10 @@ UNIQUE = "0f" * 16
 """Part of the name that a broker gives to a folder it deletes."""
 EAGER = {
     "log.retention.ms": "1",
-    "log.retention.check.interval.ms": "100",
+    "log.retention.check.interval.ms": "1000",
     "log.initial.task.delay.ms": "0",
     "log.cleanup.policy": "compact,delete",
-    "log.cleaner.backoff.ms": "100",
+    "log.cleaner.backoff.ms": "1000",
     "log.cleaner.min.cleanable.ratio": "0",
     "log.roll.ms": "1",
     "log.segment.delete.delay.ms": "0",
