@@ -65,6 +65,7 @@ fuzz: setup ## A million mutated inputs over every decoder
 slow: setup ## Clusters, every crash, 50 kills of each job, many more random cases: an hour
 	$(BIN)/python -m pytest --ignore=tests/devices --ignore=tests/kerberos --ignore=tests/kills -m slow --timeout=1200
 	$(BIN)/python -m pytest tests/crash tests/unit/spark/jobs/test_compact.py --every --timeout=1200
+	$(BIN)/python -m pytest tests/unit tests/histories tests/simulation --hypothesis-profile=full --timeout=1200
 	$(BIN)/python -m pytest tests/properties tests/kernels tests/simulation/test_random.py tests/simulation/test_kinds_of_records.py --hypothesis-profile=slow --timeout=7200
 	$(BIN)/python -m pytest tests/kills --kills=50 -m "slow or not slow" --timeout=1200
 

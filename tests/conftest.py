@@ -34,14 +34,16 @@ KILLS = "tests/kills/"
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that runs for minutes has no time for its best code; so Spark takes a third less CPU."""
 
-settings.register_profile("default", max_examples=100, deadline=None, suppress_health_check=QUIET)
-settings.register_profile("slow", max_examples=10_000, deadline=None, suppress_health_check=QUIET)
+for profile, count in (("default", 40), ("full", 100), ("slow", 10_000)):
+    settings.register_profile(
+        profile, max_examples=count, deadline=None, suppress_health_check=QUIET
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--fuzz-inputs`, `--kills` and `--every`."""
     parser.addoption(
-        "--fuzz-inputs", type=int, default=100, help="mutated inputs for each fuzz target"
+        "--fuzz-inputs", type=int, default=50, help="mutated inputs for each fuzz target"
     )
     parser.addoption(
         "--every", action="store_true", help="try every step of an enumeration, not only some"

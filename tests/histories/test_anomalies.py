@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.histories.anomalies import Kind, find_anomalies
 from tests.histories.clean import play
 from tests.histories.history import (
@@ -46,7 +47,7 @@ def test_every_kind_of_anomaly_is_planted() -> None:
 
 
 @pytest.mark.parametrize(("kind", "plant"), PLANTS, ids=[plant.__name__ for _, plant in PLANTS])
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(seed=SEEDS)
 def test_a_planted_anomaly_is_found(kind: Kind, plant: Plant, seed: int) -> None:
     """One wrong operation among hundreds is reported, with operations as evidence."""

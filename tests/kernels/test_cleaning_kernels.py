@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tailrace import kernels
 from tailrace.kernels import BATCH_ROW_SIZE, GROUP_SIZE, BatchRow, Kernel, MapState, RecordFault
+from tests.examples import examples
 from tests.kernels.strategies import INT64, SMALL, damaged_payloads, naive_records
 from tests.naive import NaiveRecord, wrapped, write_records
 
@@ -59,7 +60,7 @@ def records_with(rows: list[tuple[bytes | None, bytes | None]]) -> list[NaiveRec
 
 
 @pytest.mark.parametrize("engine", [0, 1], ids=["plain", "compiled"])
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(ROWS, ROWS, st.integers(-1, 14), st.integers(0, 1))
 def test_records_stay_as_a_dictionary_of_keys_says(
     engine: int,
@@ -112,7 +113,7 @@ def test_records_stay_as_a_dictionary_of_keys_says(
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(damaged_payloads(), INT64 | SMALL, INT64 | SMALL, st.sampled_from([1, 3, 64]))
 def test_both_engines_agree_on_any_bytes(
     payload: tuple[bytes, int], base_offset: int, bound: int, slot_count: int
@@ -134,7 +135,7 @@ def test_both_engines_agree_on_any_bytes(
     assert results[0] == results[1]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     damaged_payloads(),
     st.lists(st.integers(0, 1), min_size=6, max_size=6),
@@ -159,7 +160,7 @@ def test_both_engines_copy_alike_and_stay_inside(
 
 
 @pytest.mark.parametrize("engine", [0, 1], ids=["plain", "compiled"])
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(naive_records(), st.lists(st.integers(0, 1), min_size=5, max_size=5), INT64 | SMALL)
 def test_copied_records_have_the_timestamps_of_before(
     engine: int, records: list[NaiveRecord], keeps: list[int], shift: int
@@ -235,7 +236,7 @@ def test_a_key_that_no_empty_arena_holds_is_passed_over(size: int, arena: int) -
 
 
 @pytest.mark.parametrize("engine", [0, 1], ids=["plain", "compiled"])
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.lists(st.integers(0, 400), max_size=300), max_size=4))
 def test_many_batches_in_one_call_are_as_many_calls(engine: int, keys: list[list[int]]) -> None:
     """For batches of any size the newest record of each key stays, and batches stay separate."""

@@ -11,6 +11,7 @@ from tailrace import kernels
 from tailrace.client.producer.intake.encoding import column_of
 from tailrace.kernels import Kernel
 from tailrace.kernels import encoding as encoders
+from tests.examples import examples
 from tests.kernels.strategies import CONTENT, HEADERS
 from tests.naive import NaiveRecord, write_record, write_records
 
@@ -71,7 +72,7 @@ def header_bytes(row: Row) -> bytes:
     return full[size_bytes + len(bare) - 2 :]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(ROWS, st.data())
 def test_records_are_those_of_the_naive_encoder(rows: list[Row], data: st.DataObject) -> None:
     """Both engines write the same bytes, for rows in any order."""
@@ -88,7 +89,7 @@ def test_records_are_those_of_the_naive_encoder(rows: list[Row], data: st.DataOb
         assert output[3:] == expected
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(ROWS.filter(bool), st.integers(0, 200))
 def test_nothing_is_written_behind_the_room(rows: list[Row], room: int) -> None:
     """Too small an output is told by both engines, and what stands behind it stays."""
@@ -118,7 +119,7 @@ def append_rows(engine: str, rows: list[Row], block: bytearray, *, limit: int) -
     ]  # fmt: skip
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(ROWS_WITHIN_CLOCKS, min_size=1, max_size=6), st.integers(0, 200))
 def test_records_that_come_one_by_one_are_those_of_the_naive_encoder(
     rows: list[Row], lack: int
@@ -156,7 +157,7 @@ def test_records_without_columns_are_the_smallest(engine: str) -> None:
     assert output[:end] == write_records(expected)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.none() | HEADERS, max_size=5))
 def test_headers_are_those_of_the_naive_encoder(
     rows: list[list[tuple[bytes, bytes | None]] | None],
@@ -203,7 +204,7 @@ def test_a_partition_that_is_given_stays(engine: str) -> None:
     assert partitions.tolist() == [7, 479470107 % 12]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     rows=st.lists(st.tuples(st.integers(1, 50), st.integers(-1, 2)), max_size=12),
     room=st.integers(1, 120),

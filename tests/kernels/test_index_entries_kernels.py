@@ -28,6 +28,7 @@ from tailrace.records.runs import BatchRun, Field, Header, last_offset
 from tailrace.storage.index.offset import ENTRY as OFFSET_ENTRY
 from tailrace.storage.index.time import ENTRY as TIME_ENTRY
 from tailrace.testing import MemoryFiles
+from tests.examples import examples
 
 Check = TypeVar("Check", OffsetIndexCheck, TimeIndexCheck)
 Batches = list[tuple[int, int, int, bool]]
@@ -36,7 +37,7 @@ Changes = list[tuple[int, int, int]]
 """Number of an entry, number of a field, and what is added to it."""
 
 BASE = 1000
-many = settings(max_examples=200, deadline=None, database=None)
+many = settings(max_examples=examples(200), deadline=None, database=None)
 BATCHES: st.SearchStrategy[Batches] = st.lists(
     st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(-1, 8), st.booleans()),
     min_size=1,

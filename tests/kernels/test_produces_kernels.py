@@ -9,6 +9,7 @@ from tailrace.kernels import Taking
 from tailrace.kernels.checksums import crc32c as plain_crc32c
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.layout import ATTRIBUTES_POSITION, CRC, CRC_POSITION
+from tests.examples import examples
 
 HEAD, TAIL = b"\0\0\0\x09____client, topic, partition", b"\0\0\0"
 ANSWER = bytes(range(40))
@@ -79,7 +80,7 @@ def taken(data: bytes, *, is_plain: bool, **allowed: int) -> tuple[int, list[int
     return count, list(state), bytes(batches[: sizes[0]]), bytes(answers[: sizes[1]])
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=examples(300), deadline=None, database=None)
 @given(received())
 def test_requests_are_taken_alike_compiled_and_plain(data: bytes) -> None:
     """The same number of them, with the same batches and answers."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tailrace import kernels
 from tailrace.kernels import Kernel, Payload, RecordFault, Refusal, Total
 from tailrace.records.layout import HEADER, HEADER_SIZE, LOG_APPEND_TIME_FLAG, LOG_OVERHEAD
+from tests.examples import examples
 from tests.kernels.strategies import INT64, SMALL, damaged_payloads, naive_records
 from tests.naive import Malformed, NaiveRecord, read_records, varint, wrapped, write_records
 
@@ -20,7 +21,7 @@ ENGINES: dict[str, Callable[[Kernel], Engine]] = {
     "compiled": lambda kernel: kernel,
     "plain": lambda kernel: kernel.run_plain,
 }
-many = settings(max_examples=120, deadline=None, database=None)
+many = settings(max_examples=examples(120), deadline=None, database=None)
 both_engines = pytest.mark.parametrize("engine_name", ENGINES)
 
 
@@ -403,7 +404,7 @@ def prefix_of(payload: bytes, count: int) -> list[NaiveRecord]:
 
 
 @both_engines
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=examples(300), deadline=None, database=None)
 @given(INT64 | SMALL)
 @example(2**63 - 1)
 @example(-(2**63))

@@ -16,6 +16,7 @@ from tailrace.kernels.showing import (
     StopReason,
     show_records,
 )
+from tests.examples import examples
 from tests.kernels.strategies import INT64, SMALL, damaged_payloads
 
 CANARY = 0xA5
@@ -24,7 +25,7 @@ LITERALS = b"a.bcdefgh\n0xz"
 ESCAPES = bytes(8 * 32).replace(bytes(8), b"\x02^.\0\0\0\0\0") + bytes(8 * 96) + b"\xff" * 1024
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     damaged_payloads(),
     st.sampled_from(Form),

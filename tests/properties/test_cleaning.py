@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tailrace.model import Codec
 from tailrace.records.builder import Record
+from tests.examples import examples
 from tests.unit.records.batches import record_at
 from tests.unit.storage.cleaner.shelves import LATER, NOW, Shelf, read_back
 
@@ -120,7 +121,7 @@ def played(script: list[tuple[str, list[tuple[bytes | None, bytes | None]], int]
     return model
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(OPERATIONS, MAP_BYTES)
 def test_what_stays_is_what_a_naive_reading_says(
     script: list[tuple[str, list[tuple[bytes | None, bytes | None]], int]], map_bytes: int
@@ -141,7 +142,7 @@ def test_what_stays_is_what_a_naive_reading_says(
             assert found.base_offset == batch.base_offset
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(OPERATIONS, MAP_BYTES)
 def test_a_second_cleaning_finds_nothing_new(
     script: list[tuple[str, list[tuple[bytes | None, bytes | None]], int]], map_bytes: int
@@ -160,7 +161,7 @@ def test_a_second_cleaning_finds_nothing_new(
             assert batch.delete_horizon_or_none in (horizons[batch.base_offset], None)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(OPERATIONS, MAP_BYTES)
 def test_tombstones_are_gone_once_their_horizon_has_passed(
     script: list[tuple[str, list[tuple[bytes | None, bytes | None]], int]], map_bytes: int

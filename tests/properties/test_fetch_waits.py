@@ -21,6 +21,7 @@ from tailrace.protocol.messages.fetch import (
     ForgottenTopic,
 )
 from tailrace.testing import Outside, Peer, virtual_runtime
+from tests.examples import examples
 from tests.unit.broker.brokers import (
     BY_NAME_FETCH,
     batch,
@@ -198,7 +199,7 @@ def _topic(positions: dict[int, int]) -> FetchTopic:
     plans=st.lists(st.lists(FETCHES, min_size=1, max_size=8), min_size=1, max_size=3),
     appends=st.lists(APPENDS, max_size=20),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_fetch_is_answered_when_it_is_due(
     plans: list[list[dict[str, object]]], appends: list[tuple[float, int]]
 ) -> None:

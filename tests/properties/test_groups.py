@@ -16,6 +16,7 @@ from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from tailrace.testing.outside import Outside, virtual_runtime
+from tests.examples import IS_EVERY_CHANGE
 from tests.properties.shaky_broker import (
     FAULTS_OF_BROKERS,
     LostError,
@@ -26,7 +27,7 @@ from tests.properties.shaky_broker import (
 from tests.unit.coordinator.groups.stage import GROUP, Member, subscription
 
 PARTITIONS = 6
-SEEDS = 50 if settings.get_current_profile_name() == "default" else settings().max_examples
+SEEDS = 20 if IS_EVERY_CHANGE else settings().max_examples
 """A seed takes 0.1 s, so the tests of every change play few."""
 STATIC = (None, None, None, "one", "two")
 """The instance id of each consumer."""

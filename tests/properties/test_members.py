@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.model import TopicPartition
 from tailrace.testing.outside import Outside, virtual_runtime
+from tests.examples import IS_EVERY_CHANGE
 from tests.properties.living_consumer import Kind, LivingConsumer, ShakyMixedBroker, Witness
 from tests.properties.shaky_broker import FAULTS_OF_BROKERS, Step, steps_of
 from tests.properties.test_groups import QUIET
@@ -19,7 +20,7 @@ from tests.unit.coordinator.groups_consumer.mixed_stage import COUNT, TOPIC
 CLIENTS = 5
 STATIC = (None, None, None, "one", "two")
 """The instance id of each client."""
-SEEDS = 15 if settings.get_current_profile_name() == "default" else settings().max_examples // 2
+SEEDS = 4 if IS_EVERY_CHANGE else settings().max_examples // 2
 """Seeds for each kind of group, so few that the tests of every change stay short."""
 
 GROUPS: dict[str, tuple[tuple[str, ...] | None, ...]] = {

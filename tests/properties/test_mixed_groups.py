@@ -15,6 +15,7 @@ from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.outside import Outside, virtual_runtime
+from tests.examples import IS_EVERY_CHANGE
 from tests.properties.shaky_broker import (
     FAULTS_OF_BROKERS,
     LostError,
@@ -34,7 +35,7 @@ from tests.unit.coordinator.groups_consumer.mixed_stage import (
 
 STATIC = (None, None, None, "one", "two")
 """The instance id of each client."""
-SEEDS = 25 if settings.get_current_profile_name() == "default" else settings().max_examples // 2
+SEEDS = 10 if IS_EVERY_CHANGE else settings().max_examples // 2
 """Seeds for each kind of group; one takes 0.1 s, so the tests of every change play few."""
 CONSUMER, CLASSIC = "consumer", "classic"
 

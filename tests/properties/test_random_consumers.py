@@ -7,19 +7,22 @@ again, and no call takes longer than its timeout says.
 import asyncio
 import random
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tailrace.testing import virtual_runtime
+from tests.examples import IS_EVERY_CHANGE
 from tests.properties.reading_members import PLACES, Reader, World
 
 STEPS = 30
+SEEDS = 20 if IS_EVERY_CHANGE else settings().max_examples
 SETTLE_S = 300
 """Longest time until all is read after the last disturbance: a session and some rebalances."""
 
 
 @example(seed=2, protocol="classic")  # left the group while the broker was away
 @example(seed=22254, protocol="classic")  # asked the bootstrap list for paused brokers
+@settings(max_examples=SEEDS)
 @given(seed=st.integers(0, 2**32), protocol=st.sampled_from(["classic", "consumer"]))
 def test_members_get_each_record_from_their_position_on(seed: int, protocol: str) -> None:
     """Writes, transactions, polls, commits, seeks, pauses, rebalances and restarts in any order."""

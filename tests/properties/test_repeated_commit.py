@@ -54,6 +54,7 @@ from tailrace.protocol.messages.offset_fetch import (
 )
 from tailrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from tailrace.testing import DiskFault, Outside, Peer, virtual_runtime
+from tests.examples import examples
 from tests.unit.broker.brokers import connect, running
 
 TOPICS = ("first", "second")
@@ -278,7 +279,7 @@ def check(steps: list[tuple[str, Any]], versions: tuple[int, int]) -> None:
     assert disk == disk_due
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(STEPS, min_size=2, max_size=8), st.tuples(st.integers(2, 10), st.integers(2, 10)))
 def test_repeated_commits_are_answered_as_others_are(
     steps: list[tuple[str, Any]], versions: tuple[int, int]

@@ -49,6 +49,7 @@ from tailrace.protocol.messages.produce import (
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.layout import ATTRIBUTES_POSITION, CRC, CRC_POSITION
 from tailrace.testing import DiskFault, Outside, Peer, virtual_runtime
+from tests.examples import examples
 from tests.unit.broker.brokers import connect, running
 
 NOW = 1_700_000_000_000
@@ -255,7 +256,7 @@ def outcome(
         return found, outside.files.state()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(STEPS, min_size=2, max_size=8), st.tuples(st.integers(3, 13), st.integers(3, 13)))
 def test_repeated_requests_are_answered_as_others_are(
     steps: list[tuple[str, Any]], versions: tuple[int, int]

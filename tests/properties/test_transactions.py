@@ -14,6 +14,7 @@ from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tailrace.testing import MemoryFiles, Outside, Peer, virtual_runtime
+from tests.examples import IS_EVERY_CHANGE
 from tests.unit.broker.brokers import connect, create_topic, fetch, running
 from tests.unit.broker.transactional import Client, find, group_offset, values_of
 
@@ -27,7 +28,7 @@ LIVES = 3
 """Starts of the broker, all but the last one ended by a kill."""
 STEPS = 12
 """Transactions of each producer in one life, if no kill comes before."""
-SEEDS = 20 if settings.get_current_profile_name() == "default" else settings().max_examples
+SEEDS = 8 if IS_EVERY_CHANGE else settings().max_examples
 """A seed takes 0.2 s, so the tests of every change play few."""
 RETRIED = frozenset(
     {

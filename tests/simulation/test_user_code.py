@@ -24,6 +24,7 @@ from tailrace.runtime.network import Connector, Socket
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
 from tailrace.testing.script import FaultKind
+from tests.examples import examples
 from tests.simulation.evil import Code, Fuse, OwnExit, SilentExit, evil
 from tests.simulation.stage import Stage, check_empty, outcomes, play
 
@@ -167,7 +168,7 @@ def cluster() -> Iterator[ScriptedCluster]:
 @example(kind=SystemExit, at=1, parts=frozenset(), sends=[frozenset({"on_delivery"})])
 @example(kind=SystemExit, at=1, parts=frozenset({"hooks"}), sends=[frozenset()])
 @example(kind=ValueError, at=1, parts=frozenset(), sends=[frozenset({"topic"})] * 3)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_threads_survive_exceptions_of_user_code(
     cluster: ScriptedCluster,
     kind: type[BaseException],

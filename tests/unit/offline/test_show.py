@@ -16,6 +16,7 @@ from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.storage.names import LOG_SUFFIX, segment_file_name
 from tailrace.testing import MemoryFiles
+from tests.examples import examples
 from tests.fuzz.mending import with_crcs
 from tests.unit.records.batches import record_at
 
@@ -83,7 +84,7 @@ def at_offset(batch: bytes, offset: int) -> bytes:
 
 
 @pytest.mark.parametrize("form", LINES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     TOPICS,
     RECORDS,

@@ -18,6 +18,7 @@ from tailrace.records.batch import (
     stamp_max_timestamp,
 )
 from tailrace.records.builder import BatchBuilder, records_of
+from tests.examples import examples
 
 OUTSIDE_THE_CRC = {*range(layout.LENGTH_POSITION), *range(layout.LEADER_EPOCH_POSITION, 16)}
 
@@ -154,7 +155,7 @@ def test_append_time_becomes_the_time_of_every_record() -> None:
     assert data == small_batch()
 
 
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=examples(100), deadline=None, database=None)
 @given(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
 def test_sequences_wrap_to_zero(sequence: int, count: int) -> None:
     """After 2147483647 comes 0, not a negative number; -1 stays."""

@@ -29,6 +29,7 @@ from tailrace.records.codecs import compress
 from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.legacy import read_all_batches
 from tailrace.records.schema import Column
+from tests.examples import examples
 from tests.naive import LegacyMessage, NaiveRecord, write_all_legacy, write_legacy, write_records
 from tests.unit.records.batches import (
     DECODED,
@@ -387,7 +388,7 @@ def test_a_changed_header_fails_the_check(codec: Codec, delta: int) -> None:
         batch.check()
 
 
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=examples(100), deadline=None, database=None)
 @given(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
 def test_sequences_count_backwards_too(sequence: int, count: int) -> None:
     """Before 0 comes 2147483647, so going back undoes going on."""

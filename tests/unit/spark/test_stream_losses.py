@@ -13,6 +13,7 @@ from tailrace.errors import DirectoryError, FatalError
 from tailrace.model import TopicPartition
 from tailrace.spark.progress import DataLossError
 from tailrace.spark.streaming import OUTAGE_SECONDS
+from tests.examples import examples
 from tests.spark.directories import write_numbered
 from tests.unit.spark.stream_query import T0, T1, Query, span
 
@@ -155,7 +156,7 @@ def test_an_outage_is_waited_for_but_not_for_ever(tmp_path: Path) -> None:
 ACTIONS = st.lists(st.sampled_from(["append", "age", "batch", "crash", "restart"]), max_size=25)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(actions=ACTIONS, chosen=st.randoms(use_true_random=False))
 def test_whatever_happens_no_record_comes_twice_and_none_is_forgotten(
     actions: list[str], chosen: Random

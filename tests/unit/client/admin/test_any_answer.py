@@ -9,6 +9,7 @@ from tailrace.client.errors import UnreachableBrokerError
 from tailrace.client.steps import Ask
 from tailrace.errors import TailraceError
 from tailrace.protocol.apis import api_of
+from tests.examples import examples
 from tests.unit.client.admin.calls import ARGUMENTS, ROUTING, items_of, operations, outcome_of
 from tests.unit.protocol.strategies import messages
 
@@ -22,7 +23,7 @@ def test_every_operation_is_looked_at() -> None:
 def test_any_answer_ends_in_an_outcome(name: str) -> None:
     """Whatever well-formed answers come, the call ends in time, with an outcome for each item."""
 
-    @settings(max_examples=40, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=examples(40), deadline=None, derandomize=True, database=None)
     @given(data=st.data(), is_routed=st.booleans())
     def holds(data: st.DataObject, *, is_routed: bool) -> None:
         def answer(ask: Ask) -> object:

@@ -19,6 +19,7 @@ from tailrace.client.producer.intake.slices import ColumnSlice, plan_chunk
 from tailrace.model import Codec, Offset
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import Record, records_of
+from tests.examples import examples
 from tests.unit.records.batches import record_at
 
 NOW_MS = 1_700_000_000_000
@@ -347,7 +348,7 @@ def test_keys_can_be_ignored() -> None:
     assert result.records[1].key == b"b"
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(
         st.tuples(

@@ -29,6 +29,7 @@ from tailrace.kernels.encoding import KEY_NULL, NO_ROOM, VALUE_NULL, append_reco
 from tailrace.model import Codec
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import BatchBuilder, records_of
+from tests.examples import examples
 
 NOW_MS = 1_700_000_000_250
 NOW_NS = NOW_MS * 1_000_000 + 999_999
@@ -125,7 +126,7 @@ def built(rows: list[Row], fields: BatchFields = PLAIN) -> bytes:
     return builder.build()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(ROW, min_size=1, max_size=6), st.sampled_from([1, 20]))
 def test_a_batch_is_the_builders_byte_for_byte(rows: list[Row], times: int) -> None:
     """Keys, headers, nulls and timestamps, in small batches and in large ones, by both ways."""
@@ -138,7 +139,7 @@ def test_a_batch_is_the_builders_byte_for_byte(rows: list[Row], times: int) -> N
         ]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(ROW, min_size=1, max_size=9), st.integers(0, 9))
 def test_a_record_without_room_changes_nothing(rows: list[Row], spare: int) -> None:
     """The first record that does not fit, and each for a closed batch, is refused by both ways."""
@@ -199,7 +200,7 @@ def test_a_level_makes_the_batch_smaller() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(ROW, min_size=2, max_size=12), st.integers(2, 4))
 def test_parts_have_the_records_of_the_whole(codec: Codec, rows: list[Row], parts: int) -> None:
     """Each part is the batch of its records alone, also after the whole was encoded."""
@@ -213,7 +214,7 @@ def test_parts_have_the_records_of_the_whole(codec: Codec, rows: list[Row], part
     ]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(ROW, min_size=1, max_size=30))
 def test_the_sum_of_the_bounds_is_never_less_than_the_batch(rows: list[Row]) -> None:
     """The sum of the bounds is never less than the batch, as long as clocks do not jump."""

@@ -32,6 +32,7 @@ from tailrace.client.producer.queue.in_flight_batch import BatchIdentity, InFlig
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tests.examples import examples
 from tests.unit.client.producer.transaction_life import T0, T1, Life, closed_batch
 
 GAP = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -628,7 +629,7 @@ def test_every_acknowledged_batch_is_in_the_log_once_and_in_order() -> None:
     run_state_machine_as_test(
         ProducerLife,
         settings=settings(
-            max_examples=120,
+            max_examples=examples(120),
             stateful_step_count=40,
             deadline=None,
             derandomize=True,

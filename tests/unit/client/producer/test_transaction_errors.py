@@ -36,6 +36,7 @@ from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from tests.examples import examples
 from tests.unit.client.producer.transaction_life import (
     COMMIT_OFFSETS,
     CONSUMED,
@@ -485,7 +486,7 @@ def test_a_lost_coordinator_loses_no_knowledge_of_it() -> None:
 def test_any_answer_leads_to_a_state(key: ApiKey, upto: Callable[[Life], PendingOperation]) -> None:
     """Whatever a coordinator answers, the call ends, or the request is repeated after a pause."""
 
-    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=examples(60), deadline=None, derandomize=True, database=None)
     @given(data=st.data(), version=st.sampled_from(list(SPOKEN[key].versions)))
     def holds(data: st.DataObject, version: int) -> None:
         life = Life()
@@ -503,7 +504,7 @@ def test_any_answer_leads_to_a_state(key: ApiKey, upto: Callable[[Life], Pending
 def test_any_answer_to_a_look_up_leads_to_a_state() -> None:
     """Any answer to FindCoordinator, in each version's form, leads to a defined state."""
 
-    @settings(max_examples=100, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=examples(100), deadline=None, derandomize=True, database=None)
     @given(data=st.data(), version=st.sampled_from(list(SPOKEN[FIND].versions)))
     def holds(data: st.DataObject, version: int) -> None:
         life = Life()

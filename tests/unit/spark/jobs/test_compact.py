@@ -22,6 +22,7 @@ from tailrace.storage.cleaner.run import RUN_BYTES
 from tailrace.storage.directory_logs import DELETE_DELAY_MS
 from tailrace.storage.log import Log
 from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError
+from tests.examples import examples
 from tests.properties.test_cleaning import OPERATIONS, played
 from tests.steps import Steps
 from tests.unit.storage.builders import NOW, append, batch, records, settings
@@ -200,7 +201,7 @@ def test_a_second_job_finds_nothing_to_do() -> None:
     assert content(files) == before
 
 
-@example_settings(max_examples=150, deadline=None)
+@example_settings(max_examples=examples(150), deadline=None)
 @given(OPERATIONS)
 def test_any_log_comes_out_as_from_one_map(script: list[tuple[str, list, int]]) -> None:  # type: ignore[type-arg]
     """The second of two rounds meets tombstones and markers whose time has come."""
