@@ -1,4 +1,4 @@
-"""How many random examples a test tries: all of them in `make slow`, fewer for every change."""
+"""Counts of random examples: the whole count in `make slow`, and fewer for every change."""
 
 from hypothesis import settings
 
