@@ -12,13 +12,18 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: .venv/ready ## Make .venv with the versions of constraints.txt
+setup: .venv/ready .spark-ready ## Make .venv with the versions of constraints.txt
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "tailrace needs Python 3.11 or newer, and $(PYTHON) is %d.%d; run: make PYTHON=python3.11" % v[:2])'
 	@echo "making .venv (once, about two minutes)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# Without it the tests of Spark run too, but each JVM takes twice the time to start.
+.spark-ready: .venv/ready
+	@-$(BIN)/python -m tests.spark.classes
 	@touch $@
 
 demo: setup ## Real flights through a real broker into Spark
@@ -96,4 +101,4 @@ compat-upstream: setup ## Only the tests of Python's Kafka clients; CONFLUENT=a 
 	$(BIN)/python -m compat.upstream $(if $(CONFLUENT),--confluent $(CONFLUENT))
 
 clean: ## Remove .venv, caches and the demo's data
-	rm -rf .venv .venv-notebook .venv-pyspark-* demo-data .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-notebook .venv-pyspark-* .spark-* demo-data .mypy_cache .ruff_cache .import_linter_cache

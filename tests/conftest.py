@@ -21,6 +21,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from tailrace.testing import Outside, virtual_runtime
+from tests.spark.classes import ARCHIVE, HOME, JVM_OPTIONS, archive_options, make_home
 from tests.steps import Steps, every, spread
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
@@ -30,9 +31,6 @@ SPARK = ("tests/spark/", "tests/unit/demo/test_pipeline.py")
 
 KILLS = "tests/kills/"
 """Tests that share the drivers of a process, which are processes of their own."""
-
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that runs for minutes has no time for its best code; so Spark takes a third less CPU."""
 
 for profile, count in (("default", 40), ("full", 100), ("slow", 10_000)):
     settings.register_profile(
@@ -74,22 +72,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Set what all processes below inherit: options of JVMs, unless the caller has set others.
 
-    With `SPARK_HOME` Python workers import the installed PySpark, which is compiled. Otherwise they
-    import it from a zip file, and each process compiles it anew for 0.7 seconds.
-
     A shell has Ctrl-C ignored in what it runs in the background, and all processes below inherit
     that; tests that press Ctrl-C would wait for ever.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
-    found = find_spec("pyspark")
-    if found is not None and found.origin is not None and "SPARK_HOME" not in os.environ:
+    if find_spec("pyspark") is None or "SPARK_HOME" in os.environ:
+        return
+    home = HOME
+    if ARCHIVE.exists():
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", archive_options())
+    else:
         home = Path(tempfile.mkdtemp(prefix="tailrace-spark-home-"))
         config.add_cleanup(lambda: shutil.rmtree(home))
-        for name in ("bin", "jars"):
-            (home / name).symlink_to(Path(found.origin).with_name(name))
-        os.environ["SPARK_HOME"] = str(home)
+        make_home(home)
+    os.environ["SPARK_HOME"] = str(home)
 
 
 def pytest_collection() -> None:

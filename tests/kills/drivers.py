@@ -24,9 +24,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
 
-import pyspark
-
 from tests.kills.changes import Changes
+from tests.spark.classes import make_home
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -82,11 +81,12 @@ class Driver:
 
     def __init__(self, folder: Path, master: str) -> None:
         java_options = f"{os.environ['JDK_JAVA_OPTIONS']} -Djava.io.tmpdir={folder}"
-        # A cluster in one process writes its logs into Spark's own directory.
-        home = folder / "spark"
-        home.mkdir(parents=True)
-        for name in ("bin", "jars"):
-            (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+        home = Path(os.environ["SPARK_HOME"])
+        folder.mkdir(parents=True)
+        if master == CLUSTER:
+            # A cluster in one process writes its logs into Spark's own directory.
+            home = folder / "spark"
+            make_home(home)
         self.master = master
         self.is_killed = False
         self._is_busy = False
