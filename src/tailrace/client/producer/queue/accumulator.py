@@ -215,6 +215,7 @@ class Accumulator:
         self._gate.wait()
         try:
             self._closed(batch)
+            self.supply.note_sealed(batch)
             sealed = batch.seal()
         finally:
             self._gate.leave(None)

@@ -1,8 +1,9 @@
 """`BatchSupply`: creates batches, and accounts for the memory of batches and their records.
 
-A batch takes memory from the `BufferPool` as it grows: for a few records when it is created, then
-twice as much whenever that is used up, until it has `batch.size`. So a large `batch.size` costs
-nothing for partitions with few records. The memory covers the encoded records, and a timestamp for
+A batch takes memory from the `BufferPool` as it grows: for as many records as the last batch of its
+topic had, or for a few if there was none or memory is short, then twice as much whenever that is
+used up, until it has `batch.size`. So a large `batch.size` costs nothing for partitions with few
+records. The memory covers the encoded records, and a timestamp for
 each.
 
 Not here: where batches wait (`accumulator`), and waiting for memory (`producer`, `lines`).
@@ -33,6 +34,12 @@ _FIRST_BYTES = 4096
 _FIRST_RECORDS = 32
 """Bytes and records for which a new batch gets memory, unless its first record is larger."""
 
+_SPARE = 4
+"""A batch gets as much room as the last one used, and a fourth of it more."""
+
+_OTHERS = 8
+"""So many batches of that size must find memory; else a batch begins small."""
+
 _HEADROOM = 1.05
 """Factor by which the compression may be worse than expected (Kafka's figure)."""
 
@@ -50,6 +57,8 @@ class BatchSupply:
         self._codec = config.compression_type
         self._waiting = waiting
         self._gate = gate
+        self._usual: dict[str, tuple[int, int]] = {}
+        """By topic: bytes and records that its last batch had room for when it was sealed."""
         self._caps: dict[str, int] = {}
         """By topic: the largest batch size, after its broker has refused a larger one."""
 
@@ -60,17 +69,26 @@ class BatchSupply:
 
         `granted` bytes (`memory_for(size)`) were taken from the pool already.
         """
-        reserved = granted or self.memory_for(size)
-        if not granted and not self.pool.allocate(reserved):
-            return None
         size_max = max(self._size_max(partition.topic), BATCH_OVERHEAD + size)
         size_limit = max(min(_FIRST_BYTES, size_max), BATCH_OVERHEAD + size)
+        count_limit, reserved = _FIRST_RECORDS, granted
+        usual = self._usual.get(partition.topic)
+        if not granted and usual is not None:
+            room = min(max(usual[0], size_limit), size_max)
+            wanted = room + usual[1] * TIMESTAMP_SIZE
+            # Other partitions may need what this batch perhaps does not use.
+            if _OTHERS * wanted <= self.pool.available and self.pool.allocate(wanted):
+                reserved, size_limit, count_limit = wanted, room, usual[1]
+        if not reserved:
+            reserved = self.memory_for(size)
+            if not self.pool.allocate(reserved):
+                return None
         return OpenBatch(
             BatchOutcome(partition, self._waiting),
             created_at=now,
             size_limit=size_limit,
             size_max=size_max,
-            count_limit=_FIRST_RECORDS,
+            count_limit=count_limit,
             reserved=reserved,
             gate=self._gate,
             # A block of the pool cannot grow, since others may still look at its old content.
@@ -124,6 +142,14 @@ class BatchSupply:
         batch.reserved += more
         batch.grow(size_limit=limit, count_limit=records)
         return True
+
+    def note_sealed(self, batch: OpenBatch) -> None:
+        """Give the next batch of the topic as much room at once as this one has used."""
+        size, count = batch.size, batch.record_count
+        self._usual[batch.partition.topic] = (
+            max(_FIRST_BYTES, size + size // _SPARE),
+            max(_FIRST_RECORDS, count + count // _SPARE),
+        )
 
     def note_too_large(self, topic: str, size: int) -> None:
         """Limit the topic's batches to half of `size` bytes, which a broker has refused."""
