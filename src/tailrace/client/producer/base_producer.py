@@ -27,7 +27,7 @@ from tailrace.client.producer.partitioners import (
 )
 from tailrace.client.producer.producer_batch import ProducerBatch
 from tailrace.client.producer.queue.open_batch import OpenBatch
-from tailrace.client.producer.receipts import Receipt
+from tailrace.client.producer.receipts import Receipt, receipt_of
 from tailrace.config.settings import INT64_MAX
 from tailrace.kernels.encoding import KEY_NULL, NO_ROOM, VALUE_NULL, choose_partition
 
@@ -172,9 +172,7 @@ class BaseProducer:
         record = plain_record(given, self._engine.plugins)
         outcome, index = self._send(record, on_delivery)
         if receipt:
-            made = Receipt()
-            made._outcome, made._index = outcome, index
-            return made
+            return receipt_of(outcome, index)
         if outcome.is_done and outcome.failure is not None:
             log.warning("record_failed topic=%s reason=%s", record.topic, outcome.failure)
         outcome.is_forgotten = True

@@ -6,7 +6,7 @@ Invariant: it gets its outcome exactly once, at the latest when the producer is 
 from collections.abc import Generator
 
 from tailrace.client.producer.outcome import BatchOutcome, RecordMetadata
-from tailrace.client.producer.receipts import Receipt
+from tailrace.client.producer.receipts import Receipt, receipt_of
 
 
 class BatchReceipt:
@@ -56,7 +56,7 @@ class BatchReceipt:
 
     def receipts(self) -> list[Receipt]:
         """The receipt of each record, in their order, as `send` returns them; does not wait."""
-        return [_receipt(self._outcome, index) for index in range(self.record_count)]
+        return [receipt_of(self._outcome, index) for index in range(self.record_count)]
 
     def __await__(self) -> Generator[object, None, list[RecordMetadata]]:
         if not self._outcome.is_done:
@@ -78,9 +78,3 @@ class BatchReceipt:
         return (
             f"<BatchReceipt of {self.record_count} records to {self._outcome.partition}: {state}>"
         )
-
-
-def _receipt(outcome: BatchOutcome, index: int) -> Receipt:
-    made = Receipt()
-    made._outcome, made._index = outcome, index
-    return made

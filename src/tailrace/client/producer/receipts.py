@@ -84,3 +84,10 @@ class Receipt:
             error = self._outcome.error_of(self._index)
             state = str(self._outcome.metadata_of(self._index)) if error is None else repr(error)
         return f"<Receipt of {self._outcome.partition}: {state}>"
+
+
+def receipt_of(outcome: DeliveryOutcome, index: int) -> Receipt:
+    """The receipt of a record, by its index in an outcome; what `send` writes out to be fast."""
+    made = Receipt()
+    made._outcome, made._index = outcome, index
+    return made

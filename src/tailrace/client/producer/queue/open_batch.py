@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tailrace import kernels
 from tailrace.client.producer.intake.encoding import (
+    TIMESTAMP_SIZE,
     append_plainly,
     new_state,
     set_limit,
@@ -112,7 +113,7 @@ class OpenBatch:
         more = size_limit - len(self.block)
         if more > 0:
             self.block += bytes(more)
-        self.state += bytes(8 * (count_limit - self.count_limit))
+        self.state += bytes(TIMESTAMP_SIZE * (count_limit - self.count_limit))
         self.size_limit, self.count_limit = size_limit, count_limit
         set_limit(self.state, size_limit)
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.client.producer.intake.encoding import (
     BATCH_OVERHEAD,
-    TIMESTAMP_OVERHEAD,
     TIMESTAMP_SIZE,
     BatchFields,
     append_plainly,
@@ -25,6 +24,7 @@ from tailrace.client.producer.outcome import BatchOutcome
 from tailrace.kernels.encoding import KEY_NULL, VALUE_NULL
 from tailrace.kernels.records import read_record
 from tailrace.model import TopicPartition
+from tailrace.records.builder import RECORD_OVERHEAD_MAX
 
 if TYPE_CHECKING:
     from array import array
@@ -71,7 +71,7 @@ class EncodedRecords(NamedTuple):
     def _copied(self, position: int, count: int) -> "tuple[EncodedRecords, int]":
         """The `count` records from `position` on, and the end of them, numbered anew."""
         # Deltas of the timestamps may need more bytes in a batch that begins with another one.
-        block = bytearray(self.stop + TIMESTAMP_OVERHEAD * count)
+        block = bytearray(self.stop + RECORD_OVERHEAD_MAX * count)
         state = new_state(limit=len(block), count_limit=count)
         records = bytes(memoryview(self.block)[: self.stop])
         for _ in range(count):

@@ -3,8 +3,7 @@
 A batch takes memory from the `BufferPool` as it grows: for as many records as the last batch of its
 topic had, or for a few if there was none or memory is short, then twice as much whenever that is
 used up, until it has `batch.size`. So a large `batch.size` costs nothing for partitions with few
-records. The memory covers the encoded records, and a timestamp for
-each.
+records. The memory covers the encoded records, and a timestamp for each.
 
 Not here: where batches wait (`accumulator`), and waiting for memory (`producer`, `lines`).
 
@@ -58,7 +57,7 @@ class BatchSupply:
         self._waiting = waiting
         self._gate = gate
         self._usual: dict[str, tuple[int, int]] = {}
-        """By topic: bytes and records that its last batch had room for when it was sealed."""
+        """By topic: bytes and records that a new batch gets room for at once; see `note_sealed`."""
         self._caps: dict[str, int] = {}
         """By topic: the largest batch size, after its broker has refused a larger one."""
 
@@ -144,7 +143,7 @@ class BatchSupply:
         return True
 
     def note_sealed(self, batch: OpenBatch) -> None:
-        """Give the next batch of the topic as much room at once as this one has used."""
+        """Give the next batch of the topic at once the room that this one has used, and a spare."""
         size, count = batch.size, batch.record_count
         self._usual[batch.partition.topic] = (
             max(_FIRST_BYTES, size + size // _SPARE),
