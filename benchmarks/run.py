@@ -57,12 +57,14 @@ DISK = "/var/tmp"
 
 
 def run(names: Sequence[str], *, is_quick: bool, say: Callable[[str], None]) -> list[Figure]:
-    """The figures of these stages; their files are gone when this returns."""
+    """The figures of these stages, shown as each stage ends; their files are gone at the return."""
     figures = []
     for name in names:
         with tempfile.TemporaryDirectory(prefix="tailrace-bench-", dir=DISK) as directory:
             bench = Bench(directory=Path(directory), is_quick=is_quick, say=say)
-            figures += STAGES[name](bench)
+            found = STAGES[name](bench)
+        say(f"{name}:\n\n{table(found)}\n")
+        figures += found
     return figures
 
 
@@ -82,9 +84,6 @@ def main() -> None:
         print(f"{time.monotonic() - started:6.1f} s  {line}", flush=True)
 
     figures = run(chosen.only or list(STAGES), is_quick=chosen.quick, say=say)
-    print()
-    print(table(figures))
-    print()
     if chosen.only or chosen.quick:
         say("nothing written: not a full run")
     else:
