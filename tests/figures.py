@@ -53,6 +53,14 @@ CHOICES: Final = (
         "confluent-kafka produce",
     ),
     Choice(
+        "CPU of `send`, 100 bytes with a key", "", "send with key, 100 bytes, CPU",
+        "confluent-kafka",
+    ),
+    Choice(
+        "CPU of `poll`, for each record of 100 bytes", "", "poll, 100 bytes, 16 KB batches, CPU",
+        "confluent-kafka consume",
+    ),
+    Choice(
         "Spark: read and sum 5 million rows from a broker", "-kafka",
         "spark, sum(length(value)) of 5 million rows, from Tailrace",
         "Spark's Kafka connector, from Kafka",
