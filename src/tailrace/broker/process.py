@@ -27,7 +27,6 @@ are imported, and with some thousand connections, for 30 to 80 ms each time. Cyc
 are collected as often as before."""
 
 IMPORTED_AHEAD = (
-    "crc32c",
     "tailrace.protocol.decoders",
     "tailrace.protocol.encoders",
     "tailrace.handlers.repeated_produce",
