@@ -1,10 +1,9 @@
 """Producer ids that Kafka and we hand out in turn over one directory: nobody gets another's.
 
-Kafka counts its ids in its metadata log, of which we know nothing, and we in a file that it does
-not read. A log that knows an id takes the first batch of a second owner for one that was sent
-again, acknowledges it and drops it, or refuses it for its sequence.
+Both count their ids in the metadata log. A log that knows an id takes the first batch of a second
+owner for one that was sent again, acknowledges it and drops it, or refuses it for its sequence.
 
-    Kafka -> ours -> Kafka -> ours, whose own file is gone, as after a restored backup
+    Kafka -> ours -> Kafka -> ours
 
 Each turn's producers send a record each to one partition. Those of a turn are alike in all that a
 log could tell them apart by, so that only the ids do.
@@ -15,7 +14,6 @@ from compat.clients import Sender
 from compat.kafka import Kafka
 from compat.report import Report
 from compat.topics import TOPICS, create_topics
-from tailrace.cluster.store import FILE as CLUSTER_FILE
 
 TOPIC = "idempotent"
 SENDERS = 8
@@ -30,7 +28,6 @@ def check(report: Report, kafka: Kafka) -> None:
             if not turns:
                 create_topics(kafka.bootstrap_servers, {TOPIC: TOPICS[TOPIC]})
             turns.append(("Kafka", _send(kafka.bootstrap_servers, len(turns))))
-        (kafka.logs / CLUSTER_FILE).unlink(missing_ok=True)
         with ours.serving(kafka.logs) as servers:
             turns.append(("Tailrace", _send(servers, len(turns))))
     with ours.opened(kafka.logs) as logs:

@@ -40,6 +40,7 @@ from compat import (
     kerberos,
     keyed_order,
     killed,
+    metadata_turns,
     old_formats,
     others,
     placing,
@@ -128,6 +129,10 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     us_to_kafka.check(report, Kafka(java, jars, directory / "ours"), directory)
     report.section("A directory of Kafka's default layout, used by both in turn")
     default_layout.check(report, Kafka(java, jars, directory / "default-layout"), directory)
+    report.section("The metadata log, written by both in turn")
+    metadata_turns.check_format(report, Kafka(java, jars, directory / "formatted-kafka"), directory)
+    both, alone = (Kafka(java, jars, directory / each) for each in ("turns", "turns-alone"))
+    metadata_turns.check(report, both, alone)
     report.section("Tailrace is killed, Kafka recovers")
     killed.check(report, Kafka(java, jars, directory / "killed-kafka"), directory)
     report.section("Several partitions over several directories")

@@ -99,7 +99,7 @@ def chosen() -> str:
     return (
         "\n".join(lines)
         + f"\n\nApache Kafka {runs['-kafka']['versions']['kafka']} as its own scripts start it; "
-        f"{machine(runs['-kafka'])}. The producer's row: {machine(runs[''])}. Less is better in "
+        f"{machine(runs['-kafka'])}. The clients' rows: {machine(runs[''])}. Less is better in "
         "every row, and only the ratios mean something: ours and its peer took turns in one run."
     )
 

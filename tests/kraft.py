@@ -13,10 +13,7 @@ METADATA_FOLDER = f"{ROOT}/{METADATA_TOPIC}-0"
 METADATA_LOG = f"{METADATA_FOLDER}/{0:020d}.log"
 EVENTS_LOG = f"{ROOT}/events-0/{0:020d}.log"
 STRANGERS = (
-    f"{METADATA_FOLDER}/{7:020d}-0000000001.checkpoint.deleted",
-    f"{METADATA_FOLDER}/{9:020d}-0000000001.checkpoint.part",
-    f"{METADATA_FOLDER}/{5:020d}.log.deleted",
-    f"{METADATA_FOLDER}/something.tmp",
+    f"{METADATA_FOLDER}/something.txt",
     f"{ROOT}/notes.txt",
     f"{ROOT}/remote-log-index-cache/1_2.index",
     f"{ROOT}/lost+found/x",
@@ -41,9 +38,7 @@ def not_ours(files: MemoryFiles) -> dict[str, bytes]:
     return {
         path: files.content(path)
         for path in _paths(files, ROOT)
-        if path.startswith(METADATA_FOLDER)
-        or path in STRANGERS
-        or path.endswith("/bootstrap.checkpoint")
+        if path in STRANGERS or path.endswith("/bootstrap.checkpoint")
     }
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tailrace.cluster.image import ClusterImage, Topic
-from tailrace.cluster.store import LocalStore
+from tailrace.cluster.image import Topic
 from tailrace.model import AppendOrigin, LeaderEpoch
 from tailrace.offline.findings import Severity
 from tailrace.offline.journal import FILE
@@ -21,6 +20,7 @@ from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import MemoryFiles, ProcessKilledError
 from tests.crash.workloads import crash_all_ways
 from tests.steps import Steps
+from tests.unit.cluster.metadata_logs import save_topics
 from tests.unit.storage.builders import (
     FOLDER,
     NOW,
@@ -91,7 +91,7 @@ def damaged(damage: Callable[[MemoryFiles], None]) -> MemoryFiles:
     log = open_at(files, config=settings(segment_bytes=400))
     configs = {"segment.bytes": "400", "segment.index.bytes": "120", "index.interval.bytes": "100"}
     topic = Topic(name="flights", topic_id=uuid.UUID(int=1), partitions=(0,), configs=configs)
-    LocalStore(files, "data").save(ClusterImage(topics={"flights": topic}))
+    save_topics(files, topic)
     for number in range(5):
         append(log, batch(b"value %d" % number))
     for number in range(6):

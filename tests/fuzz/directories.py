@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
-from tailrace.cluster.image import ClusterImage, Topic
-from tailrace.cluster.store import LocalStore
+from tailrace.cluster.image import Topic
 from tailrace.model import Codec, LeaderEpoch
 from tailrace.reading.directory import list_segments
 from tailrace.records.batch import Batch
@@ -32,6 +31,7 @@ from tailrace.storage.checkpoints import (
 from tailrace.storage.config import LogConfig
 from tailrace.storage.log import Log
 from tailrace.testing import MemoryFiles
+from tests.unit.cluster.metadata_logs import save_topics
 from tests.unit.storage.builders import (
     FOLDER,
     NOW,
@@ -121,7 +121,7 @@ def _finished(make: Callable[[], tuple[MemoryFiles, dict[str, str]]]) -> Directo
     for name in (names.LOG_START_OFFSETS, names.CLEANER_OFFSETS):
         write_offset_checkpoint(files, ROOT, name, offsets={PARTITION: 0})
     topic = Topic(name="flights", topic_id=TOPIC_ID, partitions=(0,), configs=configs)
-    LocalStore(files, ROOT).save(ClusterImage(topics={"flights": topic}, next_producer_id=1000))
+    save_topics(files, topic, directory=ROOT)
     lines = ("version=1", "node.id=1", "cluster.id=c", f"directory.id={format_topic_id(TOPIC_ID)}")
     write_atomically(files, ROOT, names.META_PROPERTIES, text="\n".join(lines) + "\n")
     text = '{"version":0,"brokerEpoch":-1}'

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import crc32c
 
-from tailrace.cluster.store import FILE, LocalStore
+from tailrace.cluster.old_state import FILE, read_old_state
 from tailrace.errors import CorruptionError, DirectoryError, FatalError
 from tailrace.model import Codec, Offset, Position, SpecialTimestamp
 from tailrace.reading.reader import open_log_reader
@@ -71,16 +71,12 @@ def open_directory(data: bytes) -> object:
 
 
 def load_image(data: bytes) -> object:
-    """Load a cluster's image; what is taken can be saved and read back."""
+    """Read the state of an earlier release."""
     files = MemoryFiles()
     files.make_directory("data")
     files.open(f"data/{FILE}", create=True)
     files.overwrite(f"data/{FILE}", data)
-    store = LocalStore(files, "data")
-    image = store.load()
-    store.save(image)
-    assert store.load() == image
-    return image
+    return read_old_state(files, "data")
 
 
 def read_name(data: bytes) -> object:

@@ -16,8 +16,8 @@ from tailrace.client.consumer.columns import Collector
 from tailrace.client.consumer.errors import DamagedRecordsError
 from tailrace.client.consumer.fetched import FetchedPart, cut_records
 from tailrace.client.consumer.rows import RowReader
-from tailrace.cluster.store import FILE as IMAGE
-from tailrace.cluster.store import LocalStore
+from tailrace.cluster.old_state import FILE as IMAGE
+from tailrace.cluster.old_state import read_old_state
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import Codec, TopicPartition
@@ -294,7 +294,7 @@ NESTED = b'{"version":1,"topics":' + b"[" * 200_000
 
 @pytest.mark.parametrize(
     "read",
-    [lambda files: LocalStore(files, "data").load(), lambda files: read_journal(files, "data")],
+    [lambda files: read_old_state(files, "data"), lambda files: read_journal(files, "data")],
 )
 @pytest.mark.parametrize("text", [NESTED, b'{"version":' + b"1" * 100_000 + b"}"])
 def test_json_that_is_too_deep_or_too_long_is_refused(

@@ -22,7 +22,8 @@ def test_a_log_is_followed_while_the_broker_writes_and_rolls_it(tmp_path: Path) 
         Producer(bootstrap_servers=broker.bootstrap_servers, batch_size=500) as producer,
     ):
         producer.send("flights", values[0]).result()
-        assert [each.topic for each in list_partitions(tmp_path)] == ["flights"]
+        topics = [each.topic for each in list_partitions(tmp_path)]
+        assert topics == ["__cluster_metadata", "flights"]
         found: list[bytes | None] = []
         has_all = threading.Event()
         log = open_log(tmp_path, "flights", 0, isolation="read_committed")

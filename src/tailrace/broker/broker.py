@@ -14,7 +14,6 @@ Python until that has cost as much as loading Numba (`kernels.worth_loading`).
 import asyncio
 import logging
 import socket
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -25,11 +24,12 @@ from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
 from tailrace.broker.coordinators import Coordinators, CoordinatorsStatistics, PartitionDoors
 from tailrace.broker.loading import Loading
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
+from tailrace.broker.state import StartingState
 from tailrace.broker.wiring import find_handlers, find_repeats
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
-from tailrace.cluster.store import LocalStore
-from tailrace.errors import DirectoryError, TailraceError
+from tailrace.cluster.records import Endpoint
+from tailrace.errors import DirectoryError, StorageError, TailraceError
 from tailrace.handlers.fetch_sessions import FetchSessions, FetchSessionsStatistics
 from tailrace.handlers.services import Services
 from tailrace.kernels.loading import load_beside
@@ -62,6 +62,9 @@ logger = logging.getLogger(__name__)
 
 KERNEL_CHECK_S = 1.0
 """Interval at which a broker checks whether compiled kernels are worth loading."""
+
+METADATA_TIDY_S = 60.0
+"""Interval at which the metadata log is looked at for snapshots and segments that may go."""
 
 LAST_ANSWERS_S = 0.05
 """Time from the failure of the last directory until connections end: it is told in the answers."""
@@ -174,12 +177,22 @@ class RunningBroker:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Open the port and begin the background tasks.
+        """Open the port, register the broker, and begin the background tasks.
+
+        Waits for the device: no request is answered before the registration is on it.
 
         Raises:
             ListenError: the address cannot be used; nothing was started.
+            StorageError: the registration cannot be saved; nothing was started.
         """
         self._server.start()
+        try:
+            self.controller.register(Endpoint(*self.endpoint))
+        except StorageError:
+            self._server.close()
+            raise
+        for directory in self.logs.directories:
+            directory.directory.broker_epoch = self.controller.broker_epoch
         self.logs.on_failure = self._directory_failed
         # Abort the compaction of a topic whose policy no longer contains `compact`.
         self.replicas.on_compaction_end = self.cleaner.abort
@@ -188,7 +201,10 @@ class RunningBroker:
             schedule.start()
         self._coordinators.start()
         # Compaction can take hours, so it is a task of its own and not a job of the schedule.
-        self._tasks = [asyncio.ensure_future(self._load_kernels_when_worth_it())]
+        self._tasks = [
+            asyncio.ensure_future(self._load_kernels_when_worth_it()),
+            asyncio.ensure_future(self._tidy_metadata()),
+        ]
         if self.config.is_cleaner_enabled:
             self._tasks += [
                 asyncio.ensure_future(self._clean(self.config.cleaner_backoff_ms))
@@ -256,10 +272,21 @@ class RunningBroker:
         await asyncio.gather(*(schedule.stop() for schedule in self._schedules.values()))
         await self._flushes.finish()
         try:
-            await self._runtime.threads.run(self.logs.close)
+            await self._runtime.threads.run(self._close_logs)
         finally:
             self._runtime.threads.close()
         logger.info("broker_stopped node=%d", self.config.node_id)
+
+    def _close_logs(self) -> None:
+        homes = {log.partition: self.logs.home_of(log).directory.directory_id for log in self.logs}
+        try:
+            if _has_ended(self.logs):
+                self.controller.log.abandon()
+            else:
+                self.controller.retire(homes)
+                self.controller.close()
+        finally:
+            self.logs.close()
 
     def _server_of(
         self, services: Services, around: Callable[[Dispatch], Dispatch] | None
@@ -290,6 +317,7 @@ class RunningBroker:
         """
         self._server.close()
         self._runtime.threads.close()
+        self.controller.log.abandon()
         self.logs.abandon()
 
     async def finish_due_jobs(self) -> None:
@@ -324,47 +352,21 @@ class RunningBroker:
             device_failed=device_failed,
         )
 
+    async def _tidy_metadata(self) -> None:
+        while True:
+            await asyncio.sleep(METADATA_TIDY_S)
+            if not self.controller.log.is_tidying_due():
+                continue
+            try:
+                await self._runtime.threads.run(self.controller.tidy)
+            except StorageError as error:
+                logger.warning("metadata_snapshot_failed reason=%s", error)
+
     async def _load_kernels_when_worth_it(self) -> None:
         while not kernels.worth_loading():  # noqa: ASYNC110 - the walk must not have to tell
             await asyncio.sleep(KERNEL_CHECK_S)
         await self._runtime.threads.run(load_beside)
         logger.info("kernels_loaded")
-
-
-def _adopt(logs: LogManager, controller: Controller) -> None:
-    """Adopt partition folders that belong to no topic of the image.
-
-    The ids of deleted topics are forgotten then. While a directory is out of service they are kept,
-    if nothing has to be adopted, so that its folders of deleted topics are not adopted later.
-    """
-    folders = _existing_folders(logs, controller)
-    known = {
-        TopicPartition(topic.name, number)
-        for topic in controller.image.topics.values()
-        for number in topic.partitions
-    }
-    if logs.is_complete or not folders.keys() <= known:
-        homes = {each: logs.directory_of(each) for each in folders}
-        compacted = {
-            each.topic
-            for each, home in homes.items()
-            if home is not None and home.offsets.cleaner_offset(each) is not None
-        }
-        controller.adopt(folders, compacted=compacted)
-
-
-def _existing_folders(
-    logs: LogManager, controller: Controller
-) -> dict[TopicPartition, uuid.UUID | None]:
-    """The partition folders of the directories; folders of deleted topics are discarded."""
-    topics = controller.image.topics
-    folders = logs.find_partitions({name: topic.topic_id for name, topic in topics.items()})
-    _check_can_go_on(logs)
-    for partition, topic_id in tuple(folders.items()):
-        if topic_id in controller.image.deleted_topic_ids:
-            logs.discard(partition, controller.new_id().hex)
-            del folders[partition]
-    return folders
 
 
 def _has_ended(logs: LogManager) -> bool:
@@ -441,27 +443,23 @@ async def start_broker(
         )
     limit_output(config.decompressed_bytes_max)
     cluster_id, logs = _open_directories(config, runtime)
+    controller = None
     try:
-        store = LocalStore(runtime.files, logs.directories[0].path)
-        controller = Controller(
-            store,
-            store.load(),
-            chance=runtime.chance,
-            defaults=config.topic_defaults,
-        )
+        state = StartingState.open(config, runtime, logs)
+        controller = state.controller
         replicas = Replicas(logs, verifies_transactions=config.transactions.is_verifying)
         logs.on_failure = replicas.directory_failed
         topics = controller.image.topics
         moves = settle_futures(logs, {name: topic.topic_id for name, topic in topics.items()})
         _check_can_go_on(logs)
-        _adopt(logs, controller)
+        state.sort_folders()
+        _check_can_go_on(logs)
         loading = Loading(
             logs, replicas, runtime.threads, thread_count=config.recovery_thread_count
         )
         await loading.open_all(controller)
         _check_can_go_on(logs)
-        in_logs = (producer_id for log in logs for producer_id, _ in log.producers.items())
-        controller.skip_producer_ids(max(in_logs, default=-1))
+        await runtime.threads.run(lambda: state.settle(replicas))
         broker = RunningBroker(
             config=config,
             runtime=runtime,
@@ -474,6 +472,8 @@ async def start_broker(
         broker.start()
         broker.resume_moves(moves)
     except BaseException:
+        if controller is not None:
+            controller.log.abandon()
         logs.abandon()
         raise
     logger.info("broker_started node=%d listen=%s", config.node_id, broker.bootstrap_servers)

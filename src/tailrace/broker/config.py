@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tailrace.broker.foreign import IGNORED, is_ignored
 from tailrace.broker.listeners import ListenerNames, plan_addresses
 from tailrace.cluster.controller import TopicDefaults
+from tailrace.cluster.metadata.log import METADATA_LOG_SETTINGS, MetadataLogConfig
 from tailrace.config.settings import (
     INT32_MAX,
     INT64_MAX,
@@ -62,12 +63,17 @@ class BrokerConfig:
         default=(),
         text="Data directories, separated by commas; --data on the command line. A new partition "
         "is created in the directory with the fewest partitions. The first directory also has the "
-        "cluster's state: the broker stops if it fails, and continues without any other.",
+        "cluster's metadata log: the broker stops if it fails, and continues without any other.",
     )
     log_dir: str = setting(
         "log.dir",
         default="",
         text="A single data directory, where log.dirs is not given.",
+    )
+    metadata_log_dir: str = setting(
+        "metadata.log.dir",
+        default="",
+        text="The directory of log.dirs that has the cluster's metadata log; the first if empty.",
     )
     is_durable: bool = setting(
         "tailrace.durability",
@@ -365,6 +371,7 @@ class BrokerConfig:
     groups: GroupSettings
     consumer_groups: ConsumerSettings
     transactions: TransactionSettings
+    metadata_log: MetadataLogConfig
     given: Mapping[str, str]
     """The settings that are not left to their defaults, as text, by name."""
     ignored: tuple[str, ...]
@@ -403,6 +410,7 @@ BROKER_SETTINGS = (
     *GROUP_SETTINGS,
     *CONSUMER_SETTINGS,
     *TRANSACTION_SETTINGS,
+    *METADATA_LOG_SETTINGS,
     *TOPIC_DEFAULT_SETTINGS,
 )
 _NAMES = frozenset(each.name for each in BROKER_SETTINGS)
@@ -442,7 +450,9 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     )
     config = BrokerConfig(
         **own,
-        directories=_directories(own["log_dirs"], own["log_dir"], faults),
+        directories=_state_first(
+            _directories(own["log_dirs"], own["log_dir"], faults), own["metadata_log_dir"], faults
+        ),
         host=host,
         port=port,
         advertised=advertised,
@@ -459,6 +469,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         groups=GroupSettings(**field_values(GroupSettings, values)),
         consumer_groups=ConsumerSettings(**field_values(ConsumerSettings, values)),
         transactions=TransactionSettings(**field_values(TransactionSettings, values)),
+        metadata_log=MetadataLogConfig(**field_values(MetadataLogConfig, values)),
         given=given,
         ignored=ignored,
     )
@@ -509,6 +520,22 @@ def _overrides(given: Iterable[str], faults: list[str]) -> dict[str, int]:
         else:
             found[host.strip("[]")] = int(count)
     return found
+
+
+def _state_first(
+    directories: tuple[str, ...], metadata_log_dir: str, faults: list[str]
+) -> tuple[str, ...]:
+    """The directories, that of the metadata log first."""
+    if not metadata_log_dir:
+        return directories
+    place = posixpath.normpath(metadata_log_dir)
+    found = [each for each in directories if posixpath.normpath(each) == place]
+    if not found:
+        faults.append(
+            f"metadata.log.dir: {metadata_log_dir} is none of log.dirs, and this broker has its "
+            "metadata log in one of them; move the folder __cluster_metadata-0 into one"
+        )
+    return (*found, *(each for each in directories if each not in found))
 
 
 def _directories(many: tuple[str, ...], one: str, faults: list[str]) -> tuple[str, ...]:

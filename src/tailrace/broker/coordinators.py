@@ -130,6 +130,9 @@ class Coordinators:
         elif partition.topic == TRANSACTIONS_TOPIC:
             self.transactions.resign(partition.partition)
 
+    def _has_partition(self, name: TopicPartition) -> bool:
+        return self._controller.image.has(name)
+
     def _partition_count(self, name: str) -> int:
         topic = self._controller.image.topics.get(name)
         if topic is None:
@@ -208,7 +211,7 @@ class Coordinators:
 
             writer = LeaderMarkers(
                 LocalMarkers(self.log_of, self.groups, clock),
-                has_partition=self._controller.image_has,
+                has_partition=self._has_partition,
             )
             return TransactionMachine(
                 settings,

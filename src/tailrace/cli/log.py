@@ -262,7 +262,7 @@ def explain(
 ) -> None:
     """Say why each segment is still there, and what compaction waits for.
 
-    Settings are those of tailrace-cluster.json where it knows the topic, else Kafka's defaults.
+    Settings are those of the cluster's state where it knows the topic, else Kafka's defaults.
     """
     from tailrace.offline.explain import explain_partition
     from tailrace.offline.repair import topic_config

@@ -1,11 +1,23 @@
-"""The cluster image: topics, settings of groups and the next producer id; an immutable value."""
+"""The cluster as clients see it: topics, settings of groups and features; an immutable value.
+
+All of it follows from the image of the metadata log (`metadata.image`), in the form that requests
+look up: partitions that this node has, and each topic's own settings beside it.
+"""
 
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
-from tailrace.model import INTERNAL_TOPICS
+from tailrace.model import INTERNAL_TOPICS, TopicPartition
+from tailrace.storage.config import usable_configs
+
+if TYPE_CHECKING:
+    from tailrace.cluster.metadata.image import MetadataImage, TopicState
+
+TOPIC_RESOURCE: Final = 2
+GROUP_RESOURCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,10 +27,10 @@ class Topic:
     name: str
     topic_id: uuid.UUID
     partitions: tuple[int, ...]
-    """Numbers of the partitions in this cluster, rising. A topic adopted from folders on disk may
-    have gaps, because other brokers had the other partitions."""
+    """Numbers of the partitions that this node has, rising; with gaps where other nodes had the
+    other partitions."""
     configs: Mapping[str, str]
-    """The topic's own settings, as text."""
+    """The topic's own settings that have an effect here, as text."""
 
     @property
     def partition_count(self) -> int:
@@ -33,18 +45,16 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
-    """All topics, the settings of groups, and the next free producer id."""
+    """Topics, the settings of groups, and the levels of features."""
 
     topics: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
     """By name."""
-    next_producer_id: int = 0
-    """Ids below it may be in use."""
     group_configs: Mapping[str, Mapping[str, str]] = field(
         default_factory=lambda: MappingProxyType({})
     )
     """The own settings of consumer groups that have some, as text, by group id."""
-    deleted_topic_ids: frozenset[uuid.UUID] = frozenset()
-    """Ids of deleted topics whose folders may still exist, so that these are not adopted."""
+    features: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Levels above 0, by feature."""
 
     _by_id: Mapping[int, Topic] = field(init=False, repr=False, compare=False)
     """Topics by the int of their id, a lookup three times as fast as by UUID."""
@@ -53,6 +63,47 @@ class ClusterImage:
         by_id = {topic.topic_id.int: topic for topic in self.topics.values()}
         object.__setattr__(self, "_by_id", by_id)
 
+    def has(self, partition: TopicPartition) -> bool:
+        """Whether the partition is in the cluster."""
+        topic = self.topics.get(partition.topic)
+        return topic is not None and partition.partition in topic.partitions
+
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         """The topic with an id, or None."""
         return self._by_id.get(topic_id.int)
+
+
+def topic_on_node(state: "TopicState", image: "MetadataImage", node_id: int) -> Topic | None:
+    """A topic of the metadata log, with the partitions of this node; None if it has none."""
+    numbers = tuple(
+        sorted(number for number, each in state.partitions.items() if node_id in each.replicas)
+    )
+    if not numbers:
+        return None
+    return Topic(
+        name=state.name,
+        topic_id=state.topic_id,
+        partitions=numbers,
+        configs=usable_configs(image.configs_of(TOPIC_RESOURCE, state.name)),
+    )
+
+
+def image_on_node(image: "MetadataImage", node_id: int) -> ClusterImage:
+    """The image of the metadata log as the clients of this node see it."""
+    found = (topic_on_node(state, image, node_id) for state in image.topics.values())
+    return ClusterImage(
+        topics=MappingProxyType({topic.name: topic for topic in found if topic is not None}),
+        group_configs=group_configs_of(image),
+        features=image.features,
+    )
+
+
+def group_configs_of(image: "MetadataImage") -> Mapping[str, Mapping[str, str]]:
+    """The own settings of groups, by group id."""
+    return MappingProxyType(
+        {
+            resource.name: settings
+            for resource, settings in image.configs.items()
+            if resource.type == GROUP_RESOURCE
+        }
+    )

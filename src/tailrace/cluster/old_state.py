@@ -1,4 +1,4 @@
-"""Save and load the cluster image: `tailrace-cluster.json` in the first log directory.
+"""Read `tailrace-cluster.json`, in which releases before the metadata log kept the cluster's state.
 
     {"version": 1, "next_producer_id": 1000,
      "deleted_topics": ["Xk…"],
@@ -6,108 +6,93 @@
                  "configs": {"cleanup.policy": "compact"}}],
      "groups": [{"name": "g", "configs": {"consumer.session.timeout.ms": "60000"}}]}
 
-Apache Kafka ignores unknown files in a log directory. The file is replaced atomically, and is on
-the device before a change is answered.
+The first start of this release takes it over into the metadata log, and then gives the file another
+name. Nothing writes it any more.
 """
 
 import json
+import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
-from tailrace.cluster.image import ClusterImage, Topic
+from tailrace.cluster.image import Topic
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import UNEXPECTED_JSON, CorruptionError, DirectoryError
 from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.runtime.files import Files
-from tailrace.storage.checkpoints import (
-    format_topic_id,
-    parse_topic_id,
-    read_text,
-    write_atomically,
-)
+from tailrace.storage.checkpoints import parse_topic_id, read_text
 from tailrace.storage.directories import unusable
 from tailrace.storage.names import parse_partition_directory_name
 
-FILE = "tailrace-cluster.json"
-VERSION = 1
+FILE: Final = "tailrace-cluster.json"
+TAKEN_OVER: Final = f"{FILE}.taken-over"
+"""The name of the file when the metadata log has its content."""
+VERSION: Final = 1
 
 
-class LocalStore:
-    """The file with the image of a cluster of one node."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldState:
+    """The content of the file."""
 
-    def __init__(self, files: Files, directory: str) -> None:
-        self._files = files
-        self._directory = directory
+    topics: Mapping[str, Topic]
+    """By name, without Kafka's metadata log, which an early release adopted as a topic."""
+    next_producer_id: int
+    """Ids below it may be in use."""
+    group_configs: Mapping[str, Mapping[str, str]]
+    """The own settings of consumer groups that have some, as text, by group id."""
+    deleted_topic_ids: frozenset[uuid.UUID]
+    """Ids of deleted topics whose folders may still exist, so that these are not adopted."""
 
-    def load(self) -> ClusterImage:
-        """The last saved image; an empty one if there is no file.
 
-        Kafka's metadata log, which an earlier release adopted as a topic, is left out.
+def read_old_state(files: Files, directory: str) -> OldState | None:
+    """The state in the file of a directory; None if there is none.
 
-        Raises:
-            DirectoryError: the file cannot be read or understood.
-        """
-        path = f"{self._directory}/{FILE}"
-        if not self._files.exists(path):
-            return ClusterImage()
-        try:
-            content = json.loads(read_text(self._files, path))
-            if content["version"] != VERSION:
-                raise DirectoryError(
-                    f"{path} has version {content['version']}, this release reads {VERSION}; "
-                    "open it with the release that wrote it"
-                )
-            topics = [_read_topic(topic) for topic in content["topics"]]
-            by_name = {topic.name: topic for topic in topics}
-            if len(by_name) < len(topics):
-                raise ValueError("two topics have the same name")
-            by_name.pop(METADATA_TOPIC, None)
-            return ClusterImage(
-                topics=MappingProxyType(by_name),
-                next_producer_id=_whole(content["next_producer_id"], INT64_MAX),
-                group_configs=MappingProxyType(
-                    {each["name"]: _read_configs(each) for each in content.get("groups", ())}
-                ),
-                deleted_topic_ids=frozenset(map(parse_topic_id, content["deleted_topics"])),
-            )
-        except DirectoryError:
-            raise
-        except OSError as error:
-            raise unusable(self._directory, error) from error
-        except (CorruptionError, *UNEXPECTED_JSON) as error:
+    Raises:
+        DirectoryError: the file cannot be read or understood.
+    """
+    path = f"{directory}/{FILE}"
+    if not files.exists(path):
+        return None
+    try:
+        content = json.loads(read_text(files, path))
+        if content["version"] != VERSION:
             raise DirectoryError(
-                f"{path} cannot be understood ({error}); restore it from a backup, or remove it to "
-                "have the topics read from their folders, with default settings"
-            ) from error
-
-    def save(self, image: ClusterImage) -> None:
-        """Replace the file; on the device when this returns.
-
-        Raises:
-            OSError: the old file is still whole.
-        """
-        content = {
-            "version": VERSION,
-            "next_producer_id": image.next_producer_id,
-            "deleted_topics": sorted(map(format_topic_id, image.deleted_topic_ids)),
-            "topics": [
-                {
-                    "name": topic.name,
-                    "id": format_topic_id(topic.topic_id),
-                    "partitions": list(topic.partitions),
-                    "configs": dict(topic.configs),
-                }
-                for topic in image.topics.values()
-            ],
-            "groups": [
-                {"name": name, "configs": dict(configs)}
-                for name, configs in image.group_configs.items()
-            ],
-        }
-        write_atomically(
-            self._files, self._directory, FILE, text=json.dumps(content, indent=1) + "\n"
+                f"{path} has version {content['version']}, this release reads {VERSION}; "
+                "open it with the release that wrote it"
+            )
+        topics = [_read_topic(topic) for topic in content["topics"]]
+        by_name = {topic.name: topic for topic in topics}
+        if len(by_name) < len(topics):
+            raise ValueError("two topics have the same name")
+        by_name.pop(METADATA_TOPIC, None)
+        return OldState(
+            topics=by_name,
+            next_producer_id=_whole(content["next_producer_id"], INT64_MAX),
+            group_configs={each["name"]: _read_configs(each) for each in content.get("groups", ())},
+            deleted_topic_ids=frozenset(map(parse_topic_id, content["deleted_topics"])),
         )
+    except DirectoryError:
+        raise
+    except OSError as error:
+        raise unusable(directory, error) from error
+    except (CorruptionError, *UNEXPECTED_JSON) as error:
+        raise DirectoryError(
+            f"{path} cannot be understood ({error}); restore it from a backup, or remove it to "
+            "have the topics read from their folders, with default settings"
+        ) from error
+
+
+def retire_old_state(files: Files, directory: str) -> None:
+    """Give the file its other name, if there is one; on the device on return.
+
+    Raises:
+        OSError: the device refuses.
+    """
+    if files.exists(f"{directory}/{FILE}"):
+        files.rename(f"{directory}/{FILE}", f"{directory}/{TAKEN_OVER}")
+        files.sync_directory(directory)
 
 
 def _read_topic(content: dict[str, Any]) -> Topic:

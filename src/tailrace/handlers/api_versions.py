@@ -7,16 +7,16 @@ Behaviour: lists every served API with its range. A request with a version that 
     and lz4 batches uncompressed, without a warning (KAFKA-18659).
     From v3 on a request names the client's software and its version, of letters, digits, dots and
     dashes; others are INVALID_REQUEST, without the list.
-    From v3 on the finalized features are told: `group.version` 1, groups of the consumer protocol
-    (clients look for the API itself; tools show the feature), and `transaction.version` 2:
-    producers that know it have an epoch for each transaction (KIP-890).
+    From v3 on the finalized features of the cluster are told, among them `transaction.version`:
+    from level 2 on, producers that know it have an epoch for each transaction (KIP-890).
 Version notes: up to v3 a feature that may be at level 0 is not listed as supported (KIP-584).
-Not done: other features.
+Not done: features of share groups and streams groups, which no API here serves.
 """
 
 import re
 from typing import Final
 
+from tailrace.cluster.features import FEATURES
 from tailrace.handlers.services import Services
 from tailrace.protocol.apis import APIS
 from tailrace.protocol.errors import ErrorCode
@@ -32,8 +32,6 @@ from tailrace.protocol.messages.api_versions import (
 SOFTWARE_SINCE: Final = 3
 """The first version that names the client's software."""
 ZERO_LEVELS_SINCE = 4
-FEATURES_EPOCH = 0
-"""Never changes, as no feature does."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
@@ -44,19 +42,16 @@ _SERVED = tuple(
     for api in APIS.values()
 )
 
-_LEVELS = {"group.version": 1, "transaction.version": 2}
-_SUPPORTED = tuple(
-    SupportedFeatureKey(name=name, min_version=0, max_version=level)
-    for name, level in _LEVELS.items()
+_SUPPORTED: Final = tuple(
+    SupportedFeatureKey(name=name, min_version=each.lowest, max_version=each.highest)
+    for name, each in FEATURES.items()
+    if name not in ("share.version", "streams.version")
 )
-_IN_USE = tuple(
-    FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-    for name, level in _LEVELS.items()
-)
+_NAMES: Final = frozenset(each.name for each in _SUPPORTED)
 
 
 def handle_api_versions(
-    _services: Services, header: RequestHeader, request: ApiVersionsRequest | None
+    services: Services, header: RequestHeader, request: ApiVersionsRequest | None
 ) -> ApiVersionsResponse:
     """The served APIs; None stands for a request whose version is not served."""
     if request is not None and header.api_version >= SOFTWARE_SINCE:
@@ -64,10 +59,17 @@ def handle_api_versions(
         if not all(map(_SOFTWARE.fullmatch, named)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     code = ErrorCode.UNSUPPORTED_VERSION if request is None else ErrorCode.NONE
+    supported = _SUPPORTED
+    if header.api_version < ZERO_LEVELS_SINCE:
+        supported = tuple(each for each in _SUPPORTED if each.min_version)
     return ApiVersionsResponse(
         error_code=code,
         api_keys=_SERVED,
-        supported_features=_SUPPORTED if header.api_version >= ZERO_LEVELS_SINCE else (),
-        finalized_features_epoch=FEATURES_EPOCH,
-        finalized_features=_IN_USE,
+        supported_features=supported,
+        finalized_features_epoch=services.controller.features_epoch,
+        finalized_features=tuple(
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in services.controller.image.features.items()
+            if name in _NAMES
+        ),
     )

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TypeVar
 
 from tailrace.cluster.config_changes import ConfigChange
-from tailrace.cluster.controller import check_topic_name
 from tailrace.cluster.image import Topic
+from tailrace.cluster.topic_rules import check_topic_name
 from tailrace.config.settings import Setting
 from tailrace.errors import TailraceError
 from tailrace.handlers.config_entries import ConfigEntry, ConfigValue

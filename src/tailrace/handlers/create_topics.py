@@ -15,8 +15,8 @@ Not done: replica assignments other than this one broker (INVALID_REPLICA_ASSIGN
 from collections import Counter
 from functools import partial
 
-from tailrace.cluster.controller import PARTITIONS_MAX
 from tailrace.cluster.image import Topic
+from tailrace.cluster.topic_rules import PARTITIONS_MAX
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.handlers.assignments import assignment_fault
 from tailrace.handlers.configs import check_count, topic_entries

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Iterable
 from functools import partial
 from typing import Final
 
-from tailrace.cluster.controller import check_topic_name
+from tailrace.cluster.topic_rules import check_topic_name
 from tailrace.config.settings import INT32_MAX, Setting
 from tailrace.errors import TailraceError
 from tailrace.handlers.config_entries import ConfigEntry, ConfigValue

@@ -4,7 +4,7 @@ Versions: 0.
 Behaviour: a partition that the request names often is answered once.
 """
 
-from tailrace.cluster.controller import check_topic_name
+from tailrace.cluster.topic_rules import check_topic_name
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code, error_message
 from tailrace.model import TopicPartition

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Iterable
 from functools import partial
 from typing import Final
 
-from tailrace.cluster.controller import InvalidTopicNameError, check_topic_name
 from tailrace.cluster.image import Topic
+from tailrace.cluster.topic_rules import InvalidTopicNameError, check_topic_name
 from tailrace.handlers.metadata import are_many, describe_partition
 from tailrace.handlers.services import TOPIC_OPERATIONS, Services
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer

@@ -10,7 +10,7 @@ Not done: share groups are not served.
 
 from importlib import import_module
 
-from tailrace.cluster.controller import TopicExistsError
+from tailrace.cluster.topic_rules import TopicExistsError
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
 from tailrace.handlers.topics import create_topic

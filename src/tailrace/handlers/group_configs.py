@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 
 from tailrace.cluster.config_changes import ConfigChange, changed_configs
+from tailrace.cluster.topic_rules import check_group_limit
 from tailrace.coordinator.groups.group_config import (
     GROUP_CONFIGS,
     broker_values,
@@ -65,7 +66,7 @@ async def alter_group(
     if faults:
         raise ConfigError(faults)
     if planned != current:
-        services.controller.check_group_limit(group_id)
+        check_group_limit(group_id, services.controller.image.group_configs)
         if not is_dry_run:
             await services.changes.on_device(
                 lambda: services.controller.configure_group(group_id, planned)

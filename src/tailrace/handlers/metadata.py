@@ -21,8 +21,8 @@ from collections.abc import Awaitable, Iterable
 from functools import partial
 from typing import Final
 
-from tailrace.cluster.controller import ReservedTopicError
 from tailrace.cluster.image import Topic
+from tailrace.cluster.topic_rules import ReservedTopicError
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import (
     CLUSTER_OPERATIONS,

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from tailrace.cluster.changes import TopicChanges
-from tailrace.cluster.controller import (
-    Controller,
+from tailrace.cluster.controller import Controller
+from tailrace.cluster.image import Topic
+from tailrace.cluster.topic_rules import (
     InvalidPartitionsError,
     InvalidReplicationError,
     InvalidTopicNameError,
@@ -16,7 +17,6 @@ from tailrace.cluster.controller import (
     TooManyPartitionsError,
     TopicExistsError,
 )
-from tailrace.cluster.image import Topic
 from tailrace.config.settings import Setting
 from tailrace.coordinator.errors import (
     CoordinatorLoadInProgressError,

@@ -33,7 +33,17 @@ async def create_topic(
     Raises:
         StorageError: the device refused; the created logs are removed again.
     """
-    await _create(changes, controller, replicas, topic=topic, numbers=topic.partitions)
+    await changes.on_device(lambda: controller.prepare(topic))
+    try:
+        await _create_logs(changes, controller, replicas, topic=topic, numbers=topic.partitions)
+    except BaseException:
+        # Withdrawn last: a crash in between leaves no folder without a topic.
+        try:
+            await _close(changes, controller, replicas, topic=topic, numbers=topic.partitions)
+        finally:
+            await changes.on_device(lambda: controller.withdraw(topic))
+        raise
+    controller.publish(topic)
     logger.info("topic_created name=%s partitions=%d", topic.name, len(topic.partitions))
 
 
@@ -45,16 +55,22 @@ async def add_partitions(
     topic: Topic,
     first_number: int,
 ) -> None:
-    """Save a topic with more partitions, create their logs, then show them to clients.
+    """Create the logs of a topic's new partitions, then save the topic with them.
 
-    They are the partitions from `first_number` on. A crash in between leaves all of them or none:
-    the next start creates the other logs.
+    They are the partitions from `first_number` on. A log cannot be taken back from the cluster's
+    state, so it is made first: a crash in between leaves none of them, and the next start sets the
+    empty folders aside.
 
     Raises:
         StorageError: the device refused; the created logs are removed again.
     """
     numbers = tuple(number for number in topic.partitions if number >= first_number)
-    await _create(changes, controller, replicas, topic=topic, numbers=numbers)
+    try:
+        await _create_logs(changes, controller, replicas, topic=topic, numbers=numbers)
+        await changes.on_device(lambda: controller.change(topic))
+    except BaseException:
+        await _close(changes, controller, replicas, topic=topic, numbers=numbers)
+        raise
     logger.info("partitions_created name=%s partitions=%d", topic.name, topic.partition_count)
 
 
@@ -87,27 +103,6 @@ async def delete_topic(
     await changes.on_device(lambda: controller.remove(topic))
     await _close(changes, controller, replicas, topic=topic, numbers=topic.partitions)
     logger.info("topic_deleted name=%s", topic.name)
-
-
-async def _create(
-    changes: TopicChanges,
-    controller: Controller,
-    replicas: Replicas,
-    *,
-    topic: Topic,
-    numbers: Collection[int],
-) -> None:
-    await changes.on_device(lambda: controller.prepare(topic))
-    try:
-        await _create_logs(changes, controller, replicas, topic=topic, numbers=numbers)
-    except BaseException:
-        # Withdrawn last: a crash in between leaves no folder that would be adopted.
-        try:
-            await _close(changes, controller, replicas, topic=topic, numbers=numbers)
-        finally:
-            await changes.on_device(lambda: controller.withdraw(topic))
-        raise
-    controller.publish(topic)
 
 
 async def _create_logs(

@@ -220,7 +220,7 @@ class _History:
 def _behind(now: MetadataState) -> MetadataReplay:
     replay = MetadataReplay(now.image, next_offset=now.next_offset, epoch=now.epoch)
     if now.voters is not None:
-        replay.quorum = {VotersRecord: now.voters}
+        replay.quorum = {"VotersRecord": now.voters}
     return replay
 
 

@@ -23,11 +23,11 @@ say nothing, apart. After a crash at any point another repair comes to the same 
 import random
 from collections.abc import Iterator
 
-from tailrace.cluster.store import LocalStore
 from tailrace.errors import DirectoryError
 from tailrace.model import INTERNAL_TOPICS, TopicPartition
 from tailrace.offline import journal
 from tailrace.offline.journal import Journal
+from tailrace.offline.known_topics import known_topic
 from tailrace.offline.repair_plan import CHECKPOINTS, PartitionPlan, RepairPlan, epoch_due
 from tailrace.reading.damage import Drop
 from tailrace.reading.directory import list_segments
@@ -157,7 +157,7 @@ def _apply(files: Files, plan: RepairPlan, clock: Clock) -> list[LogCut]:
 def topic_config(
     files: Files, root: str, partition: TopicPartition, *, given: dict[str, str] | None = None
 ) -> LogConfig:
-    """The settings of a topic, from the cluster's file if it can be read, else the defaults.
+    """The settings of a topic, from the cluster's state if it can be read, else the defaults.
 
     By default Kafka's own topics are compacted. `given` goes over all of them.
 
@@ -165,7 +165,7 @@ def topic_config(
         ConfigError: a setting is unknown or out of range.
     """
     try:
-        topic = LocalStore(files, root).load().topics.get(partition.topic)
+        topic = known_topic(files, root, partition.topic)
     except DirectoryError:
         topic = None
     known = {} if topic is None else dict(topic.configs)

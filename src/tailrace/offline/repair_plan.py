@@ -21,12 +21,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from tailrace.cluster.store import LocalStore
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import METADATA_TOPIC, Offset, TopicPartition
 from tailrace.offline.exchanges import Exchange, plan_exchange
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.journal import read_journal
+from tailrace.offline.known_topics import known_topic
 from tailrace.offline.restores import Restore, plan_restores
 from tailrace.offline.segment_check import Progress
 from tailrace.offline.verify import verify
@@ -507,14 +507,11 @@ def _plan_metadata(
 ) -> None:
     topic = made.partition.topic
     try:
-        image = LocalStore(files, plan.root).load()
+        known = known_topic(files, plan.root, topic)
     except DirectoryError as error:
         plan.advice.append(_advising(finding, str(error)))
         return
-    if topic in image.topics:
-        made.topic_id = image.topics[topic].topic_id
-    else:
-        made.topic_id = _id_of_sibling(files, plan.root, topic)
+    made.topic_id = known.topic_id if known is not None else _id_of_sibling(files, plan.root, topic)
     if made.topic_id is None:
         advice = "remove the file: a broker that knows the topic writes it anew when it starts"
         plan.advice.append(_advising(finding, advice))

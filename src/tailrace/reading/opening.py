@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tailrace.errors import ConfigError, DirectoryError
-from tailrace.model import TopicPartition
+from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.reading.directory import DataDirectory, find_partitions
 from tailrace.reading.log import Isolation, Log, OnDamage
 from tailrace.runtime.files import DiskFiles, Files
@@ -90,7 +90,7 @@ def open_log(
 def list_partitions(directory: str | os.PathLike[str]) -> tuple[TopicPartition, ...]:
     """The partitions that a directory has, in the order of their topics and numbers.
 
-    Kafka's own topics are among them, as is its metadata log where it is there.
+    Internal topics are among them, as is the cluster's metadata log.
 
     Raises:
         DirectoryError: it cannot be read, or is no directory of a broker.
@@ -124,11 +124,11 @@ def _check_types(topic: object, partition: object) -> None:
 
 
 def _choose(directory: DataDirectory, topic: str | None, partition: int | None) -> TopicPartition:
-    """The one partition that topic and number name."""
-    there = directory.partitions
+    """The one partition that topic and number name; the metadata log only by its name."""
+    there = [each for each in directory.partitions if each.topic != METADATA_TOPIC or topic]
     named = [each for each in there if topic in (None, each.topic)]
     if not named:
-        topics = sorted({each.topic for each in there})
+        topics = sorted({each.topic for each in there} - {METADATA_TOPIC})
         raise DirectoryError(
             f"{directory.path} has no topic {topic!r}; its topics: {_listed(topics)}"
         )

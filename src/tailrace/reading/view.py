@@ -370,9 +370,11 @@ def open_view(
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     tell: TellDamage | None = None,
     known: OpenTransactions | None = None,
+    log_start_offset: Offset | None = None,
 ) -> LogView:
     """Open a partition's folder; `tell` is told of damage, or it is an error.
 
+    `log_start_offset` as of `open_log_reader`.
     `known` are the open transactions of an earlier view: they save reading what that has read.
 
     Raises:
@@ -381,7 +383,7 @@ def open_view(
     """
     tail = _Tail(files, partition, is_skipped=tell is not None)
     return LogView(
-        open_log_reader(files, folder, judge_tail=tail.judge),
+        open_log_reader(files, folder, log_start_offset=log_start_offset, judge_tail=tail.judge),
         partition=partition,
         isolation=isolation,
         tell=tell,

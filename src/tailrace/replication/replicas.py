@@ -1,12 +1,12 @@
 """All partitions of this broker, by name."""
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tailrace.errors import StorageError
-from tailrace.model import TopicPartition
+from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.replication.partition import Partition, UnknownPartitionError
 from tailrace.storage.config import LogConfig
 from tailrace.storage.directory_logs import DirectoryLogs
@@ -100,6 +100,11 @@ class Replicas:
             log, on_failure=lambda error: self._logs.fail(home, error)
         )
         self.on_led(log.partition)
+
+    def set_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> None:
+        """Lead partitions in these epochs, which are those of the cluster's state."""
+        for name, partition in self._partitions.items():
+            partition.leader_epoch = LeaderEpoch(max(epochs.get(name, 0), partition.leader_epoch))
 
     def exchange(self, name: TopicPartition, log: Log) -> None:
         """Replace the log of a partition by its moved copy; waiting fetches are woken."""

@@ -7,6 +7,7 @@ that have no effect on one node are marked in the reference (`is_stored_only`).
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from tailrace.config.settings import (
     INT32_MAX,
@@ -323,6 +324,7 @@ class LogConfig:
 
 TOPIC_SETTINGS = settings_of(LogConfig)
 
+_BY_NAME = {each.name: each for each in TOPIC_SETTINGS}
 BROKER_DEFAULTED = tuple(each for each in TOPIC_SETTINGS if not each.is_topic_only)
 """The settings whose default is a broker setting."""
 
@@ -348,3 +350,39 @@ def log_config(given: Mapping[str, str], defaults: Mapping[str, str] | None = No
     if high < low:
         raise ConfigError([f"max.compaction.lag.ms is {high}, below min.compaction.lag.ms, {low}"])
     return config
+
+
+SMALL_SEGMENT: Final = "internal.segment.bytes"
+"""Kafka's name of `segment.bytes` below `SEGMENT_BYTES_MIN`: it does not start if a topic has such
+a value under the usual name."""
+SEGMENT_BYTES_MIN: Final = 1_048_576
+
+
+def stored_configs(own: Mapping[str, str]) -> Mapping[str, str]:
+    """A topic's own settings under the names by which Kafka takes them from its metadata log."""
+    size = own.get("segment.bytes")
+    if size is None or int(size) >= SEGMENT_BYTES_MIN:
+        return own
+    return {SMALL_SEGMENT if name == "segment.bytes" else name: own[name] for name in own}
+
+
+def usable_configs(stored: Mapping[str, str]) -> Mapping[str, str]:
+    """The stored settings of a topic that this release can act on, as text.
+
+    Another broker may have stored names that are unknown here, or values that are refused here.
+    """
+    named = {"segment.bytes" if name == SMALL_SEGMENT else name: stored[name] for name in stored}
+    usable = {name: text for name, text in named.items() if _is_usable(name, text)}
+    try:
+        log_config(usable)
+    except ConfigError:
+        del usable["max.compaction.lag.ms"]
+    return usable
+
+
+def _is_usable(name: str, text: str) -> bool:
+    found = _BY_NAME.get(name)
+    try:
+        return found is not None and found.parse(text) is not None
+    except ValueError:
+        return False

@@ -23,7 +23,7 @@ import os
 import random
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tailrace.config.sources import read_properties
 from tailrace.errors import CorruptionError, DirectoryError
@@ -32,6 +32,7 @@ from tailrace.runtime.files import FileCutError, Files, HeldHereError, Lock
 from tailrace.storage import names
 from tailrace.storage.checkpoints import (
     format_topic_id,
+    parse_topic_id,
     read_offset_checkpoint,
     read_text,
     write_atomically,
@@ -59,8 +60,8 @@ class MetaProperties:
 
     cluster_id: str
     node_id: int
-    directory_id: str | None
-    """Id of the directory; None in files of version 0, which brokers with ZooKeeper wrote."""
+    directory_id: str
+    """Id of the directory; empty in files that brokers with ZooKeeper wrote."""
 
 
 NO_BROKER_EPOCH = -1
@@ -79,14 +80,23 @@ class LogDirectory:
         identity: MetaProperties,
         was_clean: bool,
         broker_epoch: int,
+        is_new: bool,
     ) -> None:
         self.path = path
         self.identity = identity
         self.was_clean = was_clean
         """Whether the last stop was orderly; consumed when the directory was opened."""
-        self._broker_epoch = broker_epoch
+        self.is_new = is_new
+        """Whether it had no identity, or one without a directory id, before it was opened."""
+        self.broker_epoch = broker_epoch
+        """The epoch of the broker's registration, which the mark of a clean shutdown names."""
         self._files = files
         self._lock = lock
+
+    @property
+    def directory_id(self) -> uuid.UUID:
+        """The id in its `meta.properties`."""
+        return parse_topic_id(self.identity.directory_id)
 
     def read_checkpoint(self, name: str) -> dict[TopicPartition, int] | None:
         """Offsets by partition; None for a checkpoint that cannot be parsed, which is logged.
@@ -107,7 +117,7 @@ class LogDirectory:
 
     def mark_clean(self) -> None:
         """Write `.kafka_cleanshutdown`, the last step of an orderly stop."""
-        text = json.dumps({"version": 0, "brokerEpoch": self._broker_epoch}, separators=(",", ":"))
+        text = json.dumps({"version": 0, "brokerEpoch": self.broker_epoch}, separators=(",", ":"))
         write_atomically(self._files, self.path, names.CLEAN_SHUTDOWN, text=text)
 
     def close(self) -> None:
@@ -141,12 +151,20 @@ def open_log_directory(
     except OSError as error:
         raise unusable(path, error) from error
     try:
-        identity = _read_identity(files, path)
-        if identity is None:
-            identity = _make_identity(
-                files, path, node_id=node_id, new_id=new_id, cluster_id=cluster_id
-            )
+        known = _read_identity(files, path)
+        text_id = _directory_id(new_id)
+        identity = known or MetaProperties(
+            cluster_id=cluster_id or text_id, node_id=node_id, directory_id=text_id
+        )
         _check_identity(path, identity, node_id=node_id, cluster_id=cluster_id)
+        is_new = known is None or not known.directory_id
+        if is_new:
+            identity = replace(
+                identity,
+                cluster_id=identity.cluster_id or cluster_id or text_id,
+                directory_id=text_id,
+            )
+            _write_identity(files, path, identity)
         marker = f"{path}/{names.CLEAN_SHUTDOWN}"
         was_clean = files.exists(marker)
         broker_epoch = NO_BROKER_EPOCH
@@ -166,6 +184,7 @@ def open_log_directory(
         identity=identity,
         was_clean=was_clean,
         broker_epoch=broker_epoch,
+        is_new=is_new,
     )
 
 
@@ -257,7 +276,7 @@ def _check_is_new(directories: Sequence[LogDirectory]) -> None:
     *others, last = directories
     for other in others:
         directory_id = last.identity.directory_id
-        if directory_id is not None and directory_id == other.identity.directory_id:
+        if directory_id == other.identity.directory_id:
             raise DirectoryError(
                 f"{last.path} and {other.path} have the same directory id (meta.properties): one "
                 "is a copy of the other; take it out of log.dirs"
@@ -278,7 +297,7 @@ def _read_identity(files: Files, path: str) -> MetaProperties | None:
         return MetaProperties(
             cluster_id=fields["cluster.id"] if version else fields.get("cluster.id", ""),
             node_id=int(fields["node.id" if version else "broker.id"]),
-            directory_id=fields.get("directory.id"),
+            directory_id=fields.get("directory.id", ""),
         )
     except (CorruptionError, KeyError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
@@ -288,13 +307,13 @@ def _read_identity(files: Files, path: str) -> MetaProperties | None:
         ) from error
 
 
-def _make_identity(
-    files: Files, path: str, *, node_id: int, new_id: uuid.UUID, cluster_id: str | None
-) -> MetaProperties:
-    text_id = format_topic_id(new_id)
-    identity = MetaProperties(
-        cluster_id=cluster_id or text_id, node_id=node_id, directory_id=text_id
-    )
+def _directory_id(new_id: uuid.UUID) -> str:
+    """An id as text; not one that Kafka's tools would take for an option."""
+    text = format_topic_id(new_id)
+    return f"A{text[1:]}" if text.startswith("-") else text
+
+
+def _write_identity(files: Files, path: str, identity: MetaProperties) -> None:
     lines = [
         "#",
         "version=1",
@@ -303,7 +322,6 @@ def _make_identity(
         f"directory.id={identity.directory_id}",
     ]
     write_atomically(files, path, names.META_PROPERTIES, text="\n".join(lines) + "\n")
-    return identity
 
 
 def _check_identity(
@@ -314,7 +332,7 @@ def _check_identity(
             f"{path} belongs to node {identity.node_id}, and this is node {node_id} "
             f"(meta.properties); start with --node-id {identity.node_id} or choose another one"
         )
-    if cluster_id is not None and identity.cluster_id != cluster_id:
+    if identity.cluster_id and cluster_id is not None and identity.cluster_id != cluster_id:
         raise DirectoryError(
             f"{path} belongs to cluster {identity.cluster_id}, and this is cluster {cluster_id} "
             "(meta.properties); choose another directory"

@@ -60,7 +60,7 @@ class DirectoryLogs:
         self.failure: str | None = None
         """Why the directory is out of service, in one line; None while it serves."""
         self.files = files
-        self._directory = directory
+        self.directory = directory
         self._clock = clock
         self._chance = chance
         self._producer_expiration_ms = producer_expiration_ms
@@ -100,7 +100,7 @@ class DirectoryLogs:
     @property
     def path(self) -> str:
         """The path of the directory."""
-        return self._directory.path
+        return self.directory.path
 
     def __iter__(self) -> Iterator[Log]:
         return iter(tuple(self._logs.values()))
@@ -124,7 +124,7 @@ class DirectoryLogs:
                 in `known_ids`.
         """
         found: dict[TopicPartition, uuid.UUID | None] = {}
-        path = self._directory.path
+        path = self.directory.path
         try:
             for name in self.files.list(path):
                 folder = f"{path}/{name}"
@@ -140,7 +140,13 @@ class DirectoryLogs:
                 if topic_id is None or known_ids.get(partition.topic, topic_id) == topic_id:
                     found[partition] = topic_id
                 else:
-                    _set_aside(self.files, path, partition=partition, topic_id=topic_id)
+                    _set_aside(
+                        self.files,
+                        path,
+                        partition=partition,
+                        unique_id=topic_id,
+                        reason="another topic id",
+                    )
         except CorruptionError as error:
             raise UnusableDirectoryError(_damaged(error)) from error
         except OSError as error:
@@ -158,7 +164,7 @@ class DirectoryLogs:
                 the device allows it; or a file is damaged and recovery cannot repair it.
             DirectoryError: the folder is of another topic.
         """
-        path = self._directory.path
+        path = self.directory.path
         folder = f"{path}/{names.partition_directory_name(partition)}"
         is_new = False
         try:
@@ -184,7 +190,7 @@ class DirectoryLogs:
                 config=config,
                 may_have_gaps=self.offsets.may_have_gaps(partition),
                 producer_expiration_ms=self._producer_expiration_ms,
-                is_clean=self._directory.was_clean,
+                is_clean=self.directory.was_clean,
                 checkpoints=self.offsets.found(partition),
             )
         except CorruptionError as error:
@@ -229,7 +235,7 @@ class DirectoryLogs:
 
     def may_have_folder(self, partition: TopicPartition) -> bool:
         """Whether a partition has a folder, whatever its topic id; True if the device fails."""
-        folder = f"{self._directory.path}/{names.partition_directory_name(partition)}"
+        folder = f"{self.directory.path}/{names.partition_directory_name(partition)}"
         try:
             return self.files.is_directory(folder)
         except OSError:
@@ -241,7 +247,7 @@ class DirectoryLogs:
         Raises:
             OSError: the folder cannot be read, or a file was removed meanwhile.
         """
-        folder = f"{self._directory.path}/{names.partition_directory_name(partition)}"
+        folder = f"{self.directory.path}/{names.partition_directory_name(partition)}"
         size = 0
         for name in self.files.list(folder):
             if name.endswith(names.LOG_SUFFIX):
@@ -258,7 +264,7 @@ class DirectoryLogs:
         raises StorageError if the device refuses.
         """
         log = self._logs.pop(partition)
-        path = self._directory.path
+        path = self.directory.path
         folder = f"{path}/{names.delete_directory_name(partition, unique_id)}"
         log.close()
         self.offsets.forget(partition)
@@ -281,7 +287,7 @@ class DirectoryLogs:
             DirectoryError: the folder cannot be renamed.
         """
         assert partition not in self._logs
-        path = self._directory.path
+        path = self.directory.path
         folder = f"{path}/{names.partition_directory_name(partition)}"
         going = f"{path}/{names.delete_directory_name(partition, unique_id)}"
         try:
@@ -290,6 +296,21 @@ class DirectoryLogs:
         except OSError as error:
             raise unusable(folder, error) from error
         self.removals.add_folder(going, due_ms=self._clock.now_ms() + DELETE_DELAY_MS)
+
+    def set_aside(self, partition: TopicPartition, unique_id: uuid.UUID, *, reason: str) -> None:
+        """Give the folder of a partition that is not open a `-stray` name, which is logged.
+
+        Only an operator removes it.
+
+        Raises:
+            UnusableDirectoryError: the folder cannot be renamed.
+        """
+        try:
+            _set_aside(
+                self.files, self.path, partition=partition, unique_id=unique_id, reason=reason
+            )
+        except OSError as error:
+            raise unusable(self.path, error) from error
 
     def take_over(self, copy: Log, source: "DirectoryLogs") -> None:
         """Make a complete copy the log of its partition; its folder has the partition's name."""
@@ -347,7 +368,7 @@ class DirectoryLogs:
         self.offsets.write()
         if failure is not None:
             raise failure
-        self._directory.mark_clean()
+        self.directory.mark_clean()
 
     def abandon(self) -> None:
         """Release every file as a killed process would: no sync, no checkpoint, no mark."""
@@ -362,11 +383,11 @@ class DirectoryLogs:
         self.failure = reason
         for log in self:
             log.fail(reason)
-        self._directory.close()
+        self.directory.close()
 
     def release(self) -> None:
         """Release the directory's lock, after `close` or `abandon`."""
-        self._directory.close()
+        self.directory.close()
 
     def _folder(self, partition: TopicPartition, path: str) -> PartitionFolder:
         return PartitionFolder(
@@ -414,9 +435,11 @@ def _damaged(error: CorruptionError) -> str:
     return f"{error}; stop the broker and run tailrace log repair on its directory"
 
 
-def _set_aside(files: Files, path: str, *, partition: TopicPartition, topic_id: uuid.UUID) -> None:
-    name = names.delete_directory_name(partition, topic_id.hex)
+def _set_aside(
+    files: Files, path: str, *, partition: TopicPartition, unique_id: uuid.UUID, reason: str
+) -> None:
+    name = names.delete_directory_name(partition, unique_id.hex)
     stray = name.removesuffix(names.DELETE_DIRECTORY_SUFFIX) + STRAY_DIRECTORY_SUFFIX
     files.rename(f"{path}/{names.partition_directory_name(partition)}", f"{path}/{stray}")
     files.sync_directory(path)
-    logger.warning("partition_set_aside path=%s/%s reason=another topic id", path, stray)
+    logger.warning("partition_set_aside path=%s/%s reason=%s", path, stray, reason)

@@ -267,7 +267,7 @@ def test_an_adopted_topic_that_was_compacted_refuses_records_without_keys() -> N
             for number in range(30):
                 await produce(peer, "t", batch(b"%d" % number))
             await outside.pass_time(40)
-        outside.files.remove("data/tailrace-cluster.json")
+        outside.files.remove_tree("data/__cluster_metadata-0")
 
     async def adopt(outside: Outside) -> None:
         async with running(outside) as broker:

@@ -3,7 +3,6 @@
 import pytest
 
 from tailrace.broker.broker import RunningBroker
-from tailrace.cluster.store import FILE
 from tailrace.handlers.configs import CONFIGS_MAX
 from tailrace.model import Codec, TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -34,6 +33,7 @@ from tailrace.records.builder import BatchBuilder
 from tailrace.storage.config import TOPIC_SETTINGS
 from tailrace.storage.log import Log, is_flush_due
 from tailrace.testing import DiskFault, MemoryFiles, Outside, Peer, virtual_runtime
+from tests.kraft import METADATA_LOG
 from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
 
 TOPIC, BROKER = 2, 4
@@ -410,12 +410,12 @@ async def test_a_dry_run_changes_nothing(outside: Outside) -> None:
     async with running(outside) as broker:
         peer = connect(outside, broker)
         await create_topic(peer, "t")
-        before = log_of(broker).config, outside.files.content(f"data/{FILE}")
+        before = log_of(broker).config, outside.files.content(METADATA_LOG)
         for value, code in (("5", ErrorCode.NONE), ("x", ErrorCode.INVALID_CONFIG)):
             wanted = resource(set_to("retention.ms", value))
             (answer,) = await alter_all(peer, wanted, validate_only=True)
             assert answer.error_code == code
-        assert (log_of(broker).config, outside.files.content(f"data/{FILE}")) == before
+        assert (log_of(broker).config, outside.files.content(METADATA_LOG)) == before
         assert log_of(broker).config is before[0]
 
 
@@ -458,7 +458,7 @@ async def test_settings_that_cannot_be_saved_do_not_count(outside: Outside) -> N
         peer = connect(outside, broker)
         await create_topic(peer, "t")
         before = log_of(broker).config
-        fault = DiskFault(operation="write", path_part=FILE)
+        fault = DiskFault(operation="write", path_part=METADATA_LOG)
         outside.files.faults.append(fault)
         answer = await alter(peer, set_to("segment.bytes", "250"))
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -237,18 +237,27 @@ async def test_operators_can_do_without_the_protocol(outside: Outside) -> None:
 
 
 async def test_the_features_of_groups_and_transactions_are_in_use(outside: Outside) -> None:
-    """Clients ask ApiVersions; up to version 3 they are in use and not listed as supported."""
+    """Clients ask ApiVersions; up to version 3 one that may be at 0 is not listed as supported."""
     async with running(outside) as broker:
         peer = connect(outside, broker)
         asked = ApiVersionsRequest(client_software_name="t", client_software_version="1")
-        for version, supported in ((3, []), (4, ["group.version", "transaction.version"])):
+        named = ["eligible.leader.replicas.version", "group.version", "transaction.version"]
+        epochs = []
+        for version, supported in ((3, []), (4, named)):
             answer = await peer.ask(
                 ApiKey.API_VERSIONS, asked, ApiVersionsResponse, version=version
             )
-            assert [each.name for each in answer.supported_features] == supported
+            names = [each.name for each in answer.supported_features]
+            assert names == ["metadata.version", *supported]
             levels = {each.name: each.max_version_level for each in answer.finalized_features}
-            assert levels == {"group.version": 1, "transaction.version": 2}
-            assert answer.finalized_features_epoch == 0
+            assert levels == {
+                "metadata.version": 30,
+                "eligible.leader.replicas.version": 1,
+                "group.version": 1,
+                "transaction.version": 2,
+            }
+            epochs.append(answer.finalized_features_epoch)
+        assert epochs[0] == epochs[1] > 0
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ async def test_a_disk_that_refuses_leaves_the_topic_as_it_was(outside: Outside) 
     async with running(outside) as broker:
         peer = connect(outside, broker)
         await create_topic(peer, "t")
-        outside.files.faults.append(DiskFault(operation="open", path_part="tailrace-cluster"))
+        outside.files.faults.append(DiskFault(operation="write", path_part="__cluster_metadata"))
         assert await grow(peer, 3) == ErrorCode.KAFKA_STORAGE_ERROR
         outside.files.faults.clear()
         sent = await produce(peer, "t", batch(b"x"), partition=1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.cluster.controller import GROUPS_MAX
+from tailrace.cluster.topic_rules import GROUPS_MAX
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.config_resources import ConfigOperation
 from tailrace.protocol.errors import ErrorCode

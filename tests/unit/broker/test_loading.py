@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
+from uuid import UUID
 
 import pytest
 
@@ -13,7 +14,7 @@ from tailrace.broker.loading import Loading
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.config_changes import ConfigChange
 from tailrace.cluster.controller import Controller, TopicDefaults
-from tailrace.cluster.store import LocalStore
+from tailrace.cluster.records import Node
 from tailrace.errors import DirectoryError
 from tailrace.handlers.topics import configure_topic
 from tailrace.model import TopicPartition
@@ -25,6 +26,7 @@ from tailrace.storage.manager import LogManager
 from tailrace.testing import DiskFault, MemoryFiles, Outside, virtual_runtime
 from tailrace.testing.outside import InlineThreads
 from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
+from tests.unit.cluster import metadata_logs
 
 T = TypeVar("T")
 
@@ -258,10 +260,9 @@ class Start:
         ]
         self.logs = LogManager(homes)
         defaults = TopicDefaults(partition_count=1, replication_factor=1, configs={})
-        store = LocalStore(outside.files, "a")
-        self.controller = Controller(
-            store, store.load(), chance=outside.runtime.chance, defaults=defaults
-        )
+        log = metadata_logs.Node(outside.files, "a").open()
+        node = Node(node_id=1, directories={"a": UUID(int=7)})
+        self.controller = Controller(log, node, chance=outside.runtime.chance, defaults=defaults)
         self.replicas = Replicas(self.logs)
         self._changes = TopicChanges(InlineThreads())  # which take no time
         self.logs.find_partitions()

@@ -1,11 +1,16 @@
-"""Kafka's metadata log among the partitions: the broker neither shows nor changes it."""
+"""Kafka's metadata log among the partitions is the cluster's state, and no topic of clients."""
 
 import json
 
 import pytest
 
-from tailrace.cluster.store import FILE
-from tailrace.model import METADATA_TOPIC
+from tailrace.cluster.image import TOPIC_RESOURCE
+from tailrace.cluster.metadata.image import MetadataImage
+from tailrace.cluster.metadata.proof import prove_metadata
+from tailrace.cluster.metadata.snapshot_records import RecordToWrite
+from tailrace.cluster.old_state import FILE, TAKEN_OVER
+from tailrace.errors import DirectoryError
+from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_topics import (
@@ -18,9 +23,10 @@ from tailrace.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
 from tailrace.storage import names
 from tailrace.testing import MemoryFiles, Outside, Peer, virtual_runtime
-from tests.kraft import METADATA_FOLDER, ROOT, STRANGERS, kraft_directory, not_ours
+from tests.kraft import METADATA_FOLDER, METADATA_LOG, ROOT, STRANGERS, kraft_directory, not_ours
 from tests.unit.broker.brokers import (
     batch,
     connect,
@@ -32,6 +38,7 @@ from tests.unit.broker.brokers import (
 )
 from tests.unit.broker.test_configs import alter_all, describe, resource, set_to
 from tests.unit.broker.test_delete_records import delete_records
+from tests.unit.cluster.metadata_logs import Node
 
 METADATA_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 UNIQUE = "0f" * 16
@@ -63,24 +70,20 @@ async def topics_of(peer: Peer, *wanted: str) -> dict[str | None, ErrorCode]:
     return {topic.name: ErrorCode(topic.error_code) for topic in response.topics}
 
 
-def adopted(files: MemoryFiles) -> None:
-    """Leave an image as a broker has written it that took the metadata log for a topic."""
+def with_file_of_earlier_release(files: MemoryFiles) -> None:
+    """Leave the state of an early release, which took the metadata log for a topic."""
     topic = {"name": METADATA_TOPIC, "id": METADATA_ID, "partitions": [0], "configs": {}}
     content = {"version": 1, "next_producer_id": 7, "deleted_topics": [], "topics": [topic]}
     files.open(f"{ROOT}/{FILE}", create=True).close()
     files.overwrite(f"{ROOT}/{FILE}", json.dumps(content).encode())
 
 
-@pytest.mark.parametrize("was_adopted", [False, True])
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_broker_at_work_leaves_the_files_of_others(*, was_adopted: bool, is_killed: bool) -> None:
+def test_a_broker_at_work_leaves_the_files_of_others(*, is_killed: bool) -> None:
     """Start, retention, cleaner, topics that come and go and a stop change none of their bytes."""
     files = kraft_directory()
-    if was_adopted:
-        adopted(files)
     before = not_ours(files)
     assert before.keys() >= set(STRANGERS)
-    assert METADATA_FOLDER in {path.rpartition("/")[0] for path in before}
 
     async def work(outside: Outside) -> None:
         async with running(outside, EAGER) as broker:
@@ -100,7 +103,6 @@ def test_a_broker_at_work_leaves_the_files_of_others(*, was_adopted: bool, is_ki
         with virtual_runtime(files=files) as outside:
             outside.loop.run_until_complete(work_again(outside))
     assert not_ours(files) == before
-    assert METADATA_TOPIC not in files.content(f"{ROOT}/{FILE}").decode()
 
 
 async def work_again(outside: Outside) -> None:
@@ -109,12 +111,47 @@ async def work_again(outside: Outside) -> None:
         await outside.pass_time(300)
 
 
-@pytest.mark.parametrize("was_adopted", [False, True])
-def test_clients_cannot_reach_the_metadata_log(*, was_adopted: bool) -> None:
+def test_the_topics_of_kafka_are_there() -> None:
+    """With their ids, settings and leader epochs, which go on; and what is not acted on stays."""
+    files = kraft_directory()
+    before = image_in(files)
+
+    async def look(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            assert set(await topics_of(peer)) == {"__consumer_offsets", "events", "other"}
+            topics = broker.controller.image.topics
+            assert {name: topic.topic_id for name, topic in topics.items()} == before.topic_ids
+            for name, topic in topics.items():
+                stored = before.configs_of(TOPIC_RESOURCE, name)
+                # Kafka's name of a small size, which clients see as `segment.bytes`.
+                named = {key.removeprefix("internal."): text for key, text in stored.items()}
+                assert topic.configs == named
+                led = broker.replicas.find(TopicPartition(name, 0)).leader_epoch
+                state = before.topics[topic.topic_id].partitions[0]
+                assert led == state.leader_epoch + 1
+
+    with virtual_runtime(files=files) as outside:
+        outside.loop.run_until_complete(look(outside))
+    after = image_in(files)
+    assert (after.configs, after.features) == (before.configs, before.features)
+    (broker,) = after.brokers.values()
+    assert broker.fenced, "after an orderly stop nobody has to wait for its session"
+    mark = json.loads(files.content(f"{ROOT}/{names.CLEAN_SHUTDOWN}"))
+    assert mark["brokerEpoch"] == broker.broker_epoch > before.brokers[1].broker_epoch
+    for topic in after.topics.values():
+        for state in topic.partitions.values():
+            assert (state.leader, state.isr, state.eligible_leader_replicas) == (1, (1,), ())
+
+
+def image_in(files: MemoryFiles) -> MetadataImage:
+    """The state that the metadata log has."""
+    return prove_metadata(files, METADATA_FOLDER, tell=pytest.fail).replay.image
+
+
+def test_clients_cannot_reach_the_metadata_log() -> None:
     """It is not listed, and each request for it gets the error that Kafka answers."""
     files = kraft_directory()
-    if was_adopted:
-        adopted(files)
 
     async def ask(outside: Outside) -> None:
         async with running(outside, {"auto.create.topics.enable": "true"}) as broker:
@@ -134,14 +171,42 @@ def test_clients_cannot_reach_the_metadata_log(*, was_adopted: bool) -> None:
             assert altered.error_code == unknown
             assert await delete_topic(peer, name) == unknown
 
-    before = not_ours(files)
     with virtual_runtime(files=files) as outside:
         outside.loop.run_until_complete(ask(outside))
-    assert not_ours(files) == before
 
 
-def test_a_metadata_log_under_a_delete_name_stays() -> None:
-    """Its owner can still rename it back; a deleted partition beside it goes."""
+def test_the_state_of_an_earlier_release_is_taken_over() -> None:
+    """Its file gets another name, and no topic is lost or made twice; the log is no topic."""
+    files = kraft_directory()
+    with_file_of_earlier_release(files)
+    before = image_in(files)
+    for _ in range(2):
+        with virtual_runtime(files=files) as outside:
+            outside.loop.run_until_complete(work_again(outside))
+        assert image_in(files).topic_ids == before.topic_ids
+        assert not files.exists(f"{ROOT}/{FILE}")
+        assert files.exists(f"{ROOT}/{TAKEN_OVER}")
+
+
+def test_folders_that_the_metadata_does_not_know_are_set_aside() -> None:
+    """Nothing of them is lost, served or made again; Kafka does the same."""
+    files = kraft_directory()
+    content = files.content(f"{ROOT}/other-0/{0:020d}.log")
+    files.rename(f"{ROOT}/other-0", f"{ROOT}/stranger-3")
+
+    async def look(outside: Outside) -> None:
+        async with running(outside) as broker:
+            assert "stranger" not in await topics_of(connect(outside, broker))
+
+    with virtual_runtime(files=files) as outside:
+        outside.loop.run_until_complete(look(outside))
+    (aside,) = (each for each in files.list(ROOT) if each.startswith("stranger-3."))
+    assert aside.endswith("-stray")
+    assert files.content(f"{ROOT}/{aside}/{0:020d}.log") == content
+
+
+def test_a_lost_metadata_log_costs_the_settings_and_no_record() -> None:
+    """Its owner can still rename it back; until then the topics are adopted from their folders."""
     files = kraft_directory()
     moved = f"{METADATA_FOLDER}.{UNIQUE}-delete"
     files.rename(METADATA_FOLDER, moved)
@@ -151,7 +216,30 @@ def test_a_metadata_log_under_a_delete_name_stays() -> None:
         outside.loop.run_until_complete(work_again(outside))
     assert files.is_directory(moved)
     assert not files.is_directory(f"{ROOT}/other-0.{UNIQUE}-delete")
-    assert not_ours(files) == before
+    assert not_ours(files).items() <= before.items()
+    assert image_in(files).topic_ids.keys() == {"__consumer_offsets", "events"}
+
+
+def test_a_cluster_of_a_later_release_is_refused_unchanged() -> None:
+    """The error names the feature and its level, and no byte of the directory has changed."""
+    files = kraft_directory()
+    node = Node(files, ROOT)
+    log = node.open()
+    record = FeatureLevelRecord(name="metadata.version", feature_level=31)
+    log.append([RecordToWrite(record, 0)])
+    log.close()
+    before = files.content(METADATA_LOG)
+
+    async def start(outside: Outside) -> None:
+        async with running(outside):
+            pytest.fail("it started")
+
+    with (
+        virtual_runtime(files=files) as outside,
+        pytest.raises(DirectoryError, match="at level 31"),
+    ):
+        outside.loop.run_until_complete(start(outside))
+    assert files.content(METADATA_LOG) == before
 
 
 CHECKPOINTS = (

@@ -2,7 +2,11 @@
 
 import random
 from pathlib import Path
+from uuid import UUID
 
+from tailrace.cluster import records
+from tailrace.cluster.bootstrap import new_image
+from tailrace.cluster.image import Topic
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.log import (
     MetadataFolder,
@@ -10,7 +14,7 @@ from tailrace.cluster.metadata.log import (
     MetadataLogConfig,
     open_metadata_log,
 )
-from tailrace.cluster.metadata.snapshot_records import RecordToWrite
+from tailrace.cluster.metadata.snapshot_records import RecordToWrite, snapshot_records
 from tailrace.protocol.metadata_records.config import ConfigRecord
 from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
 from tailrace.storage.removals import Removals
@@ -27,18 +31,23 @@ LEVEL = RecordToWrite(FeatureLevelRecord(name="metadata.version", feature_level=
 class Node:
     """One node after another on the same disk."""
 
-    def __init__(self, files: MemoryFiles | None = None, **config: int) -> None:
+    def __init__(
+        self, files: MemoryFiles | None = None, directory: str = DIRECTORY, /, **config: int
+    ) -> None:
         self.files = files or MemoryFiles()
+        self.directory = directory
         self.clock = SetClock()
         self.config = MetadataLogConfig(**config)
         self.told: list[str] = []
         self.removals = Removals(self.files)
-        if not self.files.exists(DIRECTORY):
-            self.files.make_directory(DIRECTORY)
+        if not self.files.exists(directory):
+            self.files.make_directory(directory)
 
     def open(self) -> MetadataLog:
         """The log, with this node as leader."""
-        folder = MetadataFolder(self.files, self.clock, random.Random(0), self.removals, DIRECTORY)
+        folder = MetadataFolder(
+            self.files, self.clock, random.Random(0), self.removals, self.directory
+        )
         log = open_metadata_log(folder, self.config, tell=self.told.append)
         log.lead(NODE)
         return log
@@ -71,3 +80,15 @@ def value_in(image: MetadataImage, topic: str = "t") -> int | None:
         if resource.name == topic:
             return int(settings["retention.ms"])
     return None
+
+
+def save_topics(files: MemoryFiles, *topics: Topic, directory: str = DIRECTORY) -> None:
+    """Write a metadata log with these topics, as a broker has left it."""
+    folder = MetadataFolder(files, SetClock(), random.Random(0), Removals(files), directory)
+    log = open_metadata_log(folder, MetadataLogConfig(), tell=lambda _: None)
+    log.lead(NODE)
+    node = records.Node(node_id=NODE, directories={directory: UUID(int=500)})
+    log.append(list(snapshot_records(new_image())))
+    for topic in topics:
+        log.append(list(records.topic_records(topic, log.image, node)))
+    log.close()

@@ -1,33 +1,60 @@
-"""The image of the cluster, its only writer, and its file."""
+"""The controller: its plans, the records that they become, and what outlasts a crash."""
 
-import json
 import random
 import uuid
 from dataclasses import replace
 
 import pytest
 
-from tailrace.cluster import controller as room
+from tailrace.cluster import bootstrap, records
+from tailrace.cluster import topic_rules as room
+from tailrace.cluster.beginning import FIRST_PRODUCER_ID, Beginning
 from tailrace.cluster.config_changes import ConfigChange
-from tailrace.cluster.controller import Controller, TopicDefaults
+from tailrace.cluster.controller import PRODUCER_ID_BLOCK, Controller, TopicDefaults
 from tailrace.cluster.image import Topic
-from tailrace.cluster.store import FILE, LocalStore
-from tailrace.errors import ConfigError, DirectoryError, StorageError
+from tailrace.errors import ConfigError, StorageError
 from tailrace.model import TopicPartition
 from tailrace.protocol.config_resources import ConfigOperation
 from tailrace.storage.config import log_config
 from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError
+from tests.unit.cluster import metadata_logs
 
 DEFAULTS = TopicDefaults(partition_count=3, replication_factor=1, configs={})
 ID = uuid.UUID("12345678-1234-4234-8234-123456789abc")
-PATH = f"data/{FILE}"
+DIRECTORY_ID = uuid.UUID("87654321-4321-4321-8321-210987654321")
+NODE = records.Node(node_id=1, directories={"data": DIRECTORY_ID})
+
+
+class Starting:
+    """A start on a disk that has not settled yet."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self.log = metadata_logs.Node(files).open()
+        self.controller = Controller(self.log, NODE, chance=random.Random(1), defaults=DEFAULTS)
+        self.beginning = Beginning(
+            self.log,
+            NODE,
+            first=bootstrap.new_image(),
+            defaults={},
+            new_id=self.controller.new_id,
+        )
+
+    def settle(self, largest: int = -1) -> Controller:
+        """The controller, after an orderly stop, with an empty log of each partition."""
+        logs = {
+            TopicPartition(topic.name, number): records.FoundLog(0, DIRECTORY_ID)
+            for topic in self.beginning.image.topics.values()
+            for number in topic.partitions
+        }
+        self.controller.settle(
+            self.beginning.records(logs, was_clean=True, largest_producer_id=largest)
+        )
+        return self.controller
 
 
 def started(files: MemoryFiles) -> Controller:
-    """A controller on a disk."""
-    files.make_directory("data")
-    store = LocalStore(files, "data")
-    return Controller(store, store.load(), chance=random.Random(1), defaults=DEFAULTS)
+    """A controller on a disk, after its start."""
+    return Starting(files).settle()
 
 
 def add(controller: Controller, topic: Topic) -> None:
@@ -107,21 +134,27 @@ def test_what_cannot_be_saved_did_not_happen() -> None:
 
 
 def test_a_topic_whose_logs_cannot_be_made_is_taken_back() -> None:
-    """Also with the next change if the device refuses; a topic that would grow stays as it was."""
+    """It is gone after a crash, and its name is free."""
+    files = MemoryFiles()
+    controller = started(files)
+    topic = controller.plan_topic("planes")
+    controller.prepare(topic)
+    with pytest.raises(room.TopicExistsError):
+        controller.plan_topic("planes")
+    controller.withdraw(topic)
+    assert controller.image.topics == started(files.crash()).image.topics == {}
+    add(controller, controller.plan_topic("planes"))
+
+
+def test_new_partitions_come_with_the_change() -> None:
+    """A topic grows in one step, also across a crash."""
     files = MemoryFiles()
     controller = started(files)
     topic = controller.plan_topic("planes")
     add(controller, topic)
-    controller.prepare(controller.plan_partitions(topic, 5))
-    controller.withdraw(topic)
-    controller.prepare(other := controller.plan_topic("other"))
-    fault = DiskFault(operation="write")
-    files.faults.append(fault)
-    with pytest.raises(StorageError):
-        controller.withdraw(other)
-    files.faults.clear()
-    controller.next_producer_id()
-    assert controller.image.topics == started(files.crash()).image.topics == {"planes": topic}
+    grown = controller.plan_partitions(topic, 5)
+    controller.change(grown)
+    assert controller.image.topics == started(files.crash()).image.topics == {"planes": grown}
 
 
 def with_setting(controller: Controller, value: str) -> Topic:
@@ -169,51 +202,70 @@ def test_a_crash_leaves_the_old_settings_or_the_new() -> None:
     assert seen == {(False, "1"), (False, "2"), (True, "2")}
 
 
-def test_a_device_that_refuses_leaves_the_settings() -> None:
-    """The old settings stay in memory and on the disk."""
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_device_that_refuses_leaves_the_settings(operation: str) -> None:
+    """The old settings stay in memory; on the disk too, unless the device has kept all the same."""
     files = MemoryFiles()
     controller = started(files)
     topic = controller.plan_topic("planes")
     add(controller, topic)
-    files.faults.append(DiskFault(operation="rename"))
+    files.faults.append(DiskFault(operation=operation))
     with pytest.raises(StorageError):
         controller.change(with_setting(controller, "2"))
     assert controller.image.topics == {"planes": topic}
-    assert started(files.crash(keep_unsynced=True)).image.topics == {"planes": topic}
+    assert started(files.crash()).image.topics == {"planes": topic}
+
+
+def test_nothing_is_written_behind_a_batch_that_may_be_lost() -> None:
+    """When the device has refused to sync, every further change is refused until the next start."""
+    files = MemoryFiles()
+    controller = started(files)
+    add(controller, controller.plan_topic("planes"))
+    files.faults.append(DiskFault(operation="sync"))
+    with pytest.raises(StorageError):
+        controller.change(with_setting(controller, "2"))
+    files.faults.clear()
+    with pytest.raises(StorageError):
+        controller.prepare(controller.plan_topic("other"))
+    controller = started(files.crash())
+    add(controller, controller.plan_topic("other"))
 
 
 def test_a_producer_id_is_handed_out_once() -> None:
     """Ids are unique, also after a crash, which skips the rest of a block."""
     files = MemoryFiles()
     controller = started(files)
-    ids = [controller.next_producer_id() for _ in range(room.PRODUCER_ID_BLOCK + 2)]
-    assert ids == list(range(room.PRODUCER_ID_BLOCK + 2))
-    assert started(files.crash()).next_producer_id() == 2 * room.PRODUCER_ID_BLOCK
+    ids = [controller.next_producer_id() for _ in range(PRODUCER_ID_BLOCK + 2)]
+    assert ids == list(range(PRODUCER_ID_BLOCK + 2))
+    assert started(files.crash()).next_producer_id() == 2 * PRODUCER_ID_BLOCK
 
 
-def test_ids_that_logs_know_or_kafka_may_give_are_skipped() -> None:
-    """The controller skips such ids, also after a crash; a counter that is higher already stays."""
+def test_ids_that_logs_know_are_skipped() -> None:
+    """Also after a crash; a counter that is higher already stays."""
     files = MemoryFiles()
-    controller = started(files)
-    controller.skip_producer_ids(-1)
-    assert controller.next_producer_id() == room.FIRST_PRODUCER_ID
-    known = room.FIRST_PRODUCER_ID + 5 * room.PRODUCER_ID_BLOCK
+    Starting(files).settle(41)
     files = files.crash()
     controller = started(files)
-    controller.skip_producer_ids(known)
-    assert controller.next_producer_id() == known + 1
-    controller = started(files.crash())
-    controller.skip_producer_ids(known)
-    assert controller.next_producer_id() == known + 1 + room.PRODUCER_ID_BLOCK
+    assert controller.next_producer_id() == 42
+    controller = Starting(files.crash()).settle(500)
+    assert controller.next_producer_id() == 42 + PRODUCER_ID_BLOCK
+
+
+def test_ids_of_a_cluster_whose_counter_is_lost_are_skipped() -> None:
+    """With topics but without their counter the ids begin where no counter has come to."""
+    for largest, expected in ((41, FIRST_PRODUCER_ID), (FIRST_PRODUCER_ID, FIRST_PRODUCER_ID + 1)):
+        starting = Starting(MemoryFiles())
+        starting.beginning.adopt({TopicPartition("a", 0): ID})
+        assert starting.settle(largest).next_producer_id() == expected
 
 
 def test_folders_without_a_topic_are_adopted() -> None:
     """With the id they carry, keeping all they have; known topics get the partitions they lack."""
-    controller = started(MemoryFiles())
-    controller.adopt(
+    starting = Starting(MemoryFiles())
+    starting.beginning.adopt(
         {TopicPartition("b", 2): ID, TopicPartition("b", 0): ID, TopicPartition("a", 0): None}
     )
-    topics = controller.image.topics
+    topics = starting.settle().image.topics
     assert (topics["b"].partitions, topics["b"].topic_id) == ((0, 2), ID)
     assert topics["a"].topic_id.version == 4
     config = log_config(topics["a"].configs)
@@ -222,55 +274,9 @@ def test_folders_without_a_topic_are_adopted() -> None:
 
 def test_an_adopted_internal_topic_has_no_gaps() -> None:
     """The partitions between those with a folder are added, up to the most of a topic."""
-    controller = started(MemoryFiles())
+    starting = Starting(MemoryFiles())
     too_many = TopicPartition("__transaction_state", room.PARTITIONS_MAX)
-    controller.adopt({TopicPartition("__consumer_offsets", 3): ID, too_many: None})
-    topics = controller.image.topics
+    starting.beginning.adopt({TopicPartition("__consumer_offsets", 3): ID, too_many: None})
+    topics = starting.settle().image.topics
     assert topics["__consumer_offsets"].partitions == (0, 1, 2, 3)
     assert topics["__transaction_state"].partitions == (room.PARTITIONS_MAX,)
-
-
-GOOD = {"name": "a", "id": "EjRWeBI0QjSCNBI0Vniavw", "partitions": [0], "configs": {}}
-
-
-BAD_TOPICS: tuple[object, ...] = (
-    5, [5], ["x"], [{}], [GOOD, GOOD], [{**GOOD, "name": "../../etc"}],
-    [{**GOOD, "name": 5}], [{**GOOD, "id": "x"}], [{**GOOD, "partitions": [-1]}],
-    [{**GOOD, "partitions": [0, 0]}], [{**GOOD, "partitions": [2**31]}],
-    [{**GOOD, "partitions": [1e400]}], [{**GOOD, "configs": []}],
-    [{**GOOD, "configs": {"a": 1}}],
-)  # fmt: skip
-
-EMPTY = {"version": 1, "next_producer_id": 0, "deleted_topics": [], "topics": []}
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"", b"{}", b"[]", b"\xff", b"[" * 100_000, b'{"version": 2}', b'{"version": 1}',
-        *(
-            json.dumps(EMPTY | {"topics": topics}).encode()
-            for topics in BAD_TOPICS
-        ),
-        b'{"version": 1, "next_producer_id": -1, "deleted_topics": [], "topics": []}',
-        b'{"version": 1, "next_producer_id": 1e400, "deleted_topics": [], "topics": []}',
-    ],
-)  # fmt: skip
-def test_an_image_that_cannot_be_is_refused(content: bytes) -> None:
-    """In one line that names the file, and the file stays."""
-    files = MemoryFiles()
-    files.make_directory("data")
-    files.open(PATH, create=True)
-    files.overwrite(PATH, content)
-    with pytest.raises(DirectoryError, match="tailrace-cluster") as caught:
-        started(files)
-    assert "\n" not in str(caught.value)
-    assert files.content(PATH) == content
-
-
-def test_an_image_that_cannot_be_read_is_refused() -> None:
-    """The start is refused if, for example, a directory is in the image's place."""
-    files = MemoryFiles()
-    files.make_directory(PATH)
-    with pytest.raises(DirectoryError):
-        started(files)

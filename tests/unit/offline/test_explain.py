@@ -4,8 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.cluster.image import ClusterImage, Topic
-from tailrace.cluster.store import LocalStore
+from tailrace.cluster.image import Topic
 from tailrace.model import TopicPartition
 from tailrace.offline.explain import PartitionReasons, explain_partition
 from tailrace.offline.repair import topic_config
@@ -13,6 +12,7 @@ from tailrace.storage.config import DAY_MS
 from tailrace.storage.retention import explain_retention
 from tailrace.storage.shrink import retention_facts
 from tailrace.testing import MemoryFiles
+from tests.unit.cluster.metadata_logs import save_topics
 from tests.unit.storage.builders import (
     FOLDER,
     NOW,
@@ -66,7 +66,7 @@ def test_settings_come_from_the_cluster_file_and_the_command_line() -> None:
     configs = {"retention.ms": "5", "retention.bytes": "6"}
     topic = Topic(name="flights", topic_id=UUID(int=1), partitions=(0,),
                   configs=configs)  # fmt: skip
-    LocalStore(files, "data").save(ClusterImage(topics={"flights": topic}))
+    save_topics(files, topic)
     config = topic_config(files, "data", PARTITION, given={"retention.ms": "7"})
     assert (config.retention_ms, config.retention_bytes) == (7, 6)
     assert topic_config(files, "data", TopicPartition("__consumer_offsets", 1)).is_compacted

@@ -5,8 +5,7 @@ import uuid
 import crc32c
 import pytest
 
-from tailrace.cluster.image import ClusterImage, Topic
-from tailrace.cluster.store import LocalStore
+from tailrace.cluster.image import Topic
 from tailrace.errors import DirectoryError
 from tailrace.offline.findings import Finding, Severity
 from tailrace.offline.journal import FILE
@@ -19,6 +18,7 @@ from tailrace.records.batch import stamp
 from tailrace.storage.checkpoints import read_epoch_checkpoint, read_offset_checkpoint
 from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import MemoryFiles
+from tests.unit.cluster.metadata_logs import save_topics
 from tests.unit.storage.builders import (
     FOLDER,
     PARTITION,
@@ -221,7 +221,7 @@ def test_a_wrong_index_is_rebuilt(suffix: str) -> None:
     files = a_log()
     configs = {"index.interval.bytes": "100", "segment.bytes": "400"}
     topic = Topic(name="flights", topic_id=uuid.UUID(int=1), partitions=(0,), configs=configs)
-    LocalStore(files, "data").save(ClusterImage(topics={"flights": topic}))
+    save_topics(files, topic)
     log, before = files.content(path(5, ".log")), files.content(path(5, suffix))
     flip(files, path(5, suffix), 3)
     (made,) = repair(files).partitions

@@ -85,7 +85,7 @@ def test_a_running_broker_and_its_directory_after_the_stop_are_clean() -> None:
 
         outside.run(main())
         directory = find_partitions(outside.files, "data")
-        assert len(directory.partitions) == 2
+        assert len(directory.partitions) == 3
         assert not list(verify(outside.files, directory))
 
 

@@ -67,17 +67,25 @@ def test_a_new_directory_gets_an_identity() -> None:
     text = files.content(META).decode()
     assert text == (
         "#\nversion=1\nnode.id=1\ncluster.id=demo\ndirectory.id=EjRWeBI0QjSCNBI0Vniavw\n".replace(
-            "EjRWeBI0QjSCNBI0Vniavw", directory.identity.directory_id or ""
+            "EjRWeBI0QjSCNBI0Vniavw", directory.identity.directory_id
         )
     )
     directory.close()
     assert opened(files.crash(), cluster_id="demo").identity == directory.identity
 
 
-def test_version_0_of_a_broker_with_zookeeper_is_read() -> None:
-    """It has a broker id, and no directory id."""
-    identity = opened(with_meta("#\n#Mon\nversion=0\nbroker.id=1\ncluster.id=abc\n")).identity
-    assert (identity.node_id, identity.cluster_id, identity.directory_id) == (1, "abc", None)
+def test_version_0_of_a_broker_with_zookeeper_gets_a_directory_id() -> None:
+    """The file becomes one of version 1, with the ids of node and cluster that it had."""
+    files = with_meta("#\n#Mon\nversion=0\nbroker.id=1\ncluster.id=abc\n")
+    directory = opened(files)
+    identity = directory.identity
+    assert (identity.node_id, identity.cluster_id) == (1, "abc")
+    assert files.content(META).decode() == (
+        f"#\nversion=1\nnode.id=1\ncluster.id=abc\ndirectory.id={identity.directory_id}\n"
+    )
+    directory.close()
+    again = opened(files.crash())
+    assert (again.identity, again.is_new) == (identity, False)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,12 @@ from types import MappingProxyType
 
 import pytest
 
-from tailrace.cluster.controller import FIRST_PRODUCER_ID, PRODUCER_ID_BLOCK
-from tailrace.cluster.image import ClusterImage, Topic
-from tailrace.cluster.store import FILE, LocalStore
+from tailrace.cluster import bootstrap
+from tailrace.cluster.beginning import FIRST_PRODUCER_ID
+from tailrace.cluster.controller import PRODUCER_ID_BLOCK
+from tailrace.cluster.image import Topic
+from tailrace.cluster.metadata.proof import METADATA_FOLDER
+from tailrace.cluster.old_state import FILE, OldState, read_old_state
 from tailrace.model import Offset, Position, TopicPartition
 from tailrace.storage import checkpoints, names
 from tailrace.storage.directories import open_log_directory
@@ -100,15 +103,13 @@ def test_cluster_image(files: MemoryFiles) -> None:
         partitions=(0,),
         configs=MappingProxyType({"cleanup.policy": "compact"}),
     )
-    image = ClusterImage(
-        topics=MappingProxyType({"planes": topic}),
+    checkpoints.write_whole(files, f"data/{FILE}", block("json"), is_synced=True)
+    assert read_old_state(files, "data") == OldState(
+        topics={"planes": topic},
         next_producer_id=FIRST_PRODUCER_ID + PRODUCER_ID_BLOCK,
-        group_configs=MappingProxyType(
-            {"billing": MappingProxyType({"consumer.session.timeout.ms": "60000"})}
-        ),
+        group_configs={"billing": {"consumer.session.timeout.ms": "60000"}},
+        deleted_topic_ids=frozenset(),
     )
-    LocalStore(files, "data").save(image)
-    assert files.content(f"data/{FILE}") == block("json")
 
 
 def test_every_name_of_the_code_is_in_the_tables() -> None:
@@ -125,7 +126,8 @@ def test_every_name_of_the_code_is_in_the_tables() -> None:
         names.LOG_START_OFFSETS, names.LEADER_EPOCHS, names.PARTITION_METADATA, FILE,
         names.HIGH_WATERMARKS, names.CLEANER_OFFSETS, names.DELETED_SUFFIX,
         names.CLEANED_SUFFIX, names.SWAP_SUFFIX, names.TEMPORARY_SUFFIX, *segment, *folders,
-        names.set_aside_file_name(170, 8391),
+        names.set_aside_file_name(170, 8391), METADATA_FOLDER, bootstrap.FILE,
+        "flights-0.0123456789abcdef0123456789abcdef-stray",
     }  # fmt: skip
 
 

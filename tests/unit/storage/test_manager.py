@@ -170,7 +170,7 @@ def test_new_directories_join_the_cluster_of_the_others() -> None:
 
 
 def test_directory_ids_are_read_where_there_are_some() -> None:
-    """Version 0 may have none, and gets none."""
+    """Version 0 may have none, and gets one."""
     files = MemoryFiles()
     texts = {
         "a": "version=1\nnode.id=1\ncluster.id=c\ndirectory.id=one\n",
@@ -181,8 +181,10 @@ def test_directory_ids_are_read_where_there_are_some() -> None:
         files.make_directory(name)
         files.open(f"{name}/meta.properties", create=True)
         files.overwrite(f"{name}/meta.properties", text.encode())
-    ids = [each.identity.directory_id for each in opened(files, *texts).usable]
-    assert ids == ["one", "two", None]
+    directories = opened(files, *texts).usable
+    assert [each.identity.directory_id for each in directories][:2] == ["one", "two"]
+    assert [each.is_new for each in directories] == [False, False, True]
+    assert len(directories[2].identity.directory_id) == 22
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ any more; the image that it began with is as before.
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import singledispatchmethod
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tailrace.cluster.metadata.image import (
     ConfigResource,
@@ -28,38 +27,43 @@ from tailrace.cluster.metadata.image import (
 )
 from tailrace.errors import FatalError
 from tailrace.protocol.fields import Message
-from tailrace.protocol.metadata_records.access_control_entry import AccessControlEntryRecord
-from tailrace.protocol.metadata_records.broker_registration_change import (
-    BrokerRegistrationChangeRecord,
-)
-from tailrace.protocol.metadata_records.clear_elr import ClearElrRecord
-from tailrace.protocol.metadata_records.client_quota import ClientQuotaRecord
-from tailrace.protocol.metadata_records.config import ConfigRecord
-from tailrace.protocol.metadata_records.delegation_token import DelegationTokenRecord
-from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
-from tailrace.protocol.metadata_records.fence_broker import FenceBrokerRecord
-from tailrace.protocol.metadata_records.no_op import NoOpRecord
-from tailrace.protocol.metadata_records.partition import PartitionRecord
-from tailrace.protocol.metadata_records.partition_change import PartitionChangeRecord
-from tailrace.protocol.metadata_records.producer_ids import ProducerIdsRecord
-from tailrace.protocol.metadata_records.register_broker import RegisterBrokerRecord
-from tailrace.protocol.metadata_records.register_controller import RegisterControllerRecord
-from tailrace.protocol.metadata_records.remove_access_control_entry import (
-    RemoveAccessControlEntryRecord,
-)
-from tailrace.protocol.metadata_records.remove_delegation_token import RemoveDelegationTokenRecord
-from tailrace.protocol.metadata_records.remove_topic import RemoveTopicRecord
-from tailrace.protocol.metadata_records.remove_user_scram_credential import (
-    RemoveUserScramCredentialRecord,
-)
-from tailrace.protocol.metadata_records.topic import TopicRecord
-from tailrace.protocol.metadata_records.unfence_broker import UnfenceBrokerRecord
-from tailrace.protocol.metadata_records.unregister_broker import UnregisterBrokerRecord
-from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
-from tailrace.protocol.metadata_records.zk_migration import ZkMigrationStateRecord
+
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records.access_control_entry import AccessControlEntryRecord
+    from tailrace.protocol.metadata_records.broker_registration_change import (
+        BrokerRegistrationChangeRecord,
+    )
+    from tailrace.protocol.metadata_records.clear_elr import ClearElrRecord
+    from tailrace.protocol.metadata_records.client_quota import ClientQuotaRecord
+    from tailrace.protocol.metadata_records.config import ConfigRecord
+    from tailrace.protocol.metadata_records.delegation_token import DelegationTokenRecord
+    from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
+    from tailrace.protocol.metadata_records.fence_broker import FenceBrokerRecord
+    from tailrace.protocol.metadata_records.no_op import NoOpRecord
+    from tailrace.protocol.metadata_records.partition import PartitionRecord
+    from tailrace.protocol.metadata_records.partition_change import PartitionChangeRecord
+    from tailrace.protocol.metadata_records.producer_ids import ProducerIdsRecord
+    from tailrace.protocol.metadata_records.register_broker import RegisterBrokerRecord
+    from tailrace.protocol.metadata_records.register_controller import RegisterControllerRecord
+    from tailrace.protocol.metadata_records.remove_access_control_entry import (
+        RemoveAccessControlEntryRecord,
+    )
+    from tailrace.protocol.metadata_records.remove_delegation_token import (
+        RemoveDelegationTokenRecord,
+    )
+    from tailrace.protocol.metadata_records.remove_topic import RemoveTopicRecord
+    from tailrace.protocol.metadata_records.remove_user_scram_credential import (
+        RemoveUserScramCredentialRecord,
+    )
+    from tailrace.protocol.metadata_records.topic import TopicRecord
+    from tailrace.protocol.metadata_records.unfence_broker import UnfenceBrokerRecord
+    from tailrace.protocol.metadata_records.unregister_broker import UnregisterBrokerRecord
+    from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
+    from tailrace.protocol.metadata_records.zk_migration import ZkMigrationStateRecord
 
 K = TypeVar("K")
 V = TypeVar("V")
+Replay = TypeVar("Replay", bound=Callable[[Any, Any], None])
 
 TOPIC_RESOURCE: Final = 2
 NO_LEADER_CHANGE: Final = -2
@@ -74,6 +78,18 @@ class MetadataFaultError(FatalError):
     """A record of the metadata log contradicts the records before it."""
 
 
+_REPLAYS: dict[str, Callable[[Any, Any], None]] = {}
+"""The change that each record makes, by the name of its class, which its first record imports."""
+
+
+def _replays(name: str) -> Callable[[Replay], Replay]:
+    def note(method: Replay) -> Replay:
+        _REPLAYS[name] = method
+        return method
+
+    return note
+
+
 class MetadataDelta:
     """Changes to one image, of which they make another."""
 
@@ -81,19 +97,23 @@ class MetadataDelta:
         self._image = image
         self._changed: dict[str, Any] = {}
         """Copies of the parts that were changed, by the name of the part."""
+        self.removed_topics: list[uuid.UUID] = []
+        """Ids of the topics that were removed."""
 
     def image(self) -> MetadataImage:
         """The image with the changes; the delta must not be changed any more."""
         return replace(self._image, **self._changed) if self._changed else self._image
 
-    @singledispatchmethod
     def replay(self, record: Message) -> None:
         """Change the image by a record.
 
         Raises:
             MetadataFaultError: the record contradicts the image, or it is none that changes one.
         """
-        raise MetadataFaultError(f"{type(record).__name__} cannot be replayed by itself")
+        name = type(record).__name__
+        if name not in _REPLAYS:
+            raise MetadataFaultError(f"{name} cannot be replayed by itself")
+        _REPLAYS[name](self, record)
 
     # -- parts --------------------------------------------------------------------------------
 
@@ -126,12 +146,13 @@ class MetadataDelta:
 
     # -- features and nodes -------------------------------------------------------------------
 
-    @replay.register
-    def _(self, _record: NoOpRecord | ZkMigrationStateRecord) -> None:
+    @_replays("NoOpRecord")
+    @_replays("ZkMigrationStateRecord")
+    def _(self, _record: "NoOpRecord | ZkMigrationStateRecord") -> None:
         """Change nothing."""
 
-    @replay.register
-    def _(self, record: FeatureLevelRecord) -> None:
+    @_replays("FeatureLevelRecord")
+    def _(self, record: "FeatureLevelRecord") -> None:
         if record.name == _KRAFT_VERSION:
             return
         if record.feature_level:
@@ -139,27 +160,27 @@ class MetadataDelta:
         else:
             self._own("features").pop(record.name, None)
 
-    @replay.register
-    def _(self, record: RegisterBrokerRecord) -> None:
+    @_replays("RegisterBrokerRecord")
+    def _(self, record: "RegisterBrokerRecord") -> None:
         self._own("brokers")[record.broker_id] = replace(
             record, cordoned_log_dirs=record.cordoned_log_dirs or ()
         )
 
-    @replay.register
-    def _(self, record: UnregisterBrokerRecord) -> None:
+    @_replays("UnregisterBrokerRecord")
+    def _(self, record: "UnregisterBrokerRecord") -> None:
         self._registration(record.broker_id, record.broker_epoch)
         del self._own("brokers")[record.broker_id]
 
-    @replay.register
-    def _(self, record: FenceBrokerRecord) -> None:
+    @_replays("FenceBrokerRecord")
+    def _(self, record: "FenceBrokerRecord") -> None:
         self._change_broker(record.id, record.epoch, fenced=True)
 
-    @replay.register
-    def _(self, record: UnfenceBrokerRecord) -> None:
+    @_replays("UnfenceBrokerRecord")
+    def _(self, record: "UnfenceBrokerRecord") -> None:
         self._change_broker(record.id, record.epoch, fenced=False)
 
-    @replay.register
-    def _(self, record: BrokerRegistrationChangeRecord) -> None:
+    @_replays("BrokerRegistrationChangeRecord")
+    def _(self, record: "BrokerRegistrationChangeRecord") -> None:
         changes: dict[str, Any] = {}
         if record.fenced:
             changes["fenced"] = record.fenced > 0
@@ -171,11 +192,11 @@ class MetadataDelta:
             changes["cordoned_log_dirs"] = record.cordoned_log_dirs
         self._change_broker(record.broker_id, record.broker_epoch, **changes)
 
-    @replay.register
-    def _(self, record: RegisterControllerRecord) -> None:
+    @_replays("RegisterControllerRecord")
+    def _(self, record: "RegisterControllerRecord") -> None:
         self._own("controllers")[record.controller_id] = record
 
-    def _registration(self, broker_id: int, epoch: int) -> RegisterBrokerRecord:
+    def _registration(self, broker_id: int, epoch: int) -> "RegisterBrokerRecord":
         found: RegisterBrokerRecord | None = self._part("brokers").get(broker_id)
         if found is None:
             raise MetadataFaultError(f"broker {broker_id} changes, but is not registered")
@@ -191,8 +212,8 @@ class MetadataDelta:
 
     # -- topics -------------------------------------------------------------------------------
 
-    @replay.register
-    def _(self, record: TopicRecord) -> None:
+    @_replays("TopicRecord")
+    def _(self, record: "TopicRecord") -> None:
         known = self._part("topic_ids").get(record.name)
         if known is not None or record.topic_id in self._part("topics"):
             raise MetadataFaultError(f"topic {record.name} is created, but there is one already")
@@ -201,16 +222,17 @@ class MetadataDelta:
             name=record.name, topic_id=record.topic_id, partitions={}
         )
 
-    @replay.register
-    def _(self, record: RemoveTopicRecord) -> None:
+    @_replays("RemoveTopicRecord")
+    def _(self, record: "RemoveTopicRecord") -> None:
         topic: TopicState = self._take("topics", record.topic_id, f"topic {record.topic_id}")
         del self._own("topic_ids")[topic.name]
+        self.removed_topics.append(record.topic_id)
         resource = ConfigResource(TOPIC_RESOURCE, topic.name)
         if resource in self._part("configs"):
             del self._own("configs")[resource]
 
-    @replay.register
-    def _(self, record: PartitionRecord) -> None:
+    @_replays("PartitionRecord")
+    def _(self, record: "PartitionRecord") -> None:
         record = _with_directories(record)
         self._set_partition(
             replace(
@@ -220,8 +242,8 @@ class MetadataDelta:
             )
         )
 
-    @replay.register
-    def _(self, record: PartitionChangeRecord) -> None:
+    @_replays("PartitionChangeRecord")
+    def _(self, record: "PartitionChangeRecord") -> None:
         before = self._topic(record.topic_id).partitions.get(record.partition_id)
         if before is None:
             raise MetadataFaultError(
@@ -230,8 +252,8 @@ class MetadataDelta:
             )
         self._set_partition(_changed(before, record))
 
-    @replay.register
-    def _(self, record: ClearElrRecord) -> None:
+    @_replays("ClearElrRecord")
+    def _(self, record: "ClearElrRecord") -> None:
         names = [record.topic_name] if record.topic_name else list(self._part("topic_ids"))
         for name in names:
             topic_id = self._part("topic_ids").get(name)
@@ -254,7 +276,7 @@ class MetadataDelta:
             raise MetadataFaultError(f"a partition of topic {topic_id} changes, but there is none")
         return found
 
-    def _set_partition(self, record: PartitionRecord) -> None:
+    def _set_partition(self, record: "PartitionRecord") -> None:
         topic = self._topic(record.topic_id)
         partitions: Mapping[int, PartitionRecord] = topic.partitions
         before = self._image.topics.get(record.topic_id)
@@ -267,8 +289,8 @@ class MetadataDelta:
 
     # -- settings and the rest ----------------------------------------------------------------
 
-    @replay.register
-    def _(self, record: ConfigRecord) -> None:
+    @_replays("ConfigRecord")
+    def _(self, record: "ConfigRecord") -> None:
         def change(inner: dict[str, Any]) -> None:
             if record.value is None:
                 inner.pop(record.name, None)
@@ -278,8 +300,8 @@ class MetadataDelta:
         resource = ConfigResource(record.resource_type, record.resource_name)
         self._set_inner("configs", resource, change)
 
-    @replay.register
-    def _(self, record: ClientQuotaRecord) -> None:
+    @_replays("ClientQuotaRecord")
+    def _(self, record: "ClientQuotaRecord") -> None:
         def change(inner: dict[str, Any]) -> None:
             if record.remove:
                 inner.pop(record.key, None)
@@ -296,8 +318,8 @@ class MetadataDelta:
                 return QuotaEntity(order)
         return QuotaEntity(parts)
 
-    @replay.register
-    def _(self, record: ProducerIdsRecord) -> None:
+    @_replays("ProducerIdsRecord")
+    def _(self, record: "ProducerIdsRecord") -> None:
         known = self._part("next_producer_id")
         if known is not None and record.next_producer_id <= known:
             raise MetadataFaultError(
@@ -305,35 +327,35 @@ class MetadataDelta:
             )
         self._changed["next_producer_id"] = record.next_producer_id
 
-    @replay.register
-    def _(self, record: AccessControlEntryRecord) -> None:
+    @_replays("AccessControlEntryRecord")
+    def _(self, record: "AccessControlEntryRecord") -> None:
         if record.id in self._part("acls"):
             raise MetadataFaultError(f"access control entry {record.id} is there already")
         self._own("acls")[record.id] = record
 
-    @replay.register
-    def _(self, record: RemoveAccessControlEntryRecord) -> None:
+    @_replays("RemoveAccessControlEntryRecord")
+    def _(self, record: "RemoveAccessControlEntryRecord") -> None:
         self._take("acls", record.id, f"access control entry {record.id}")
 
-    @replay.register
-    def _(self, record: UserScramCredentialRecord) -> None:
+    @_replays("UserScramCredentialRecord")
+    def _(self, record: "UserScramCredentialRecord") -> None:
         self._own("scram")[ScramUser(record.mechanism, record.name)] = record
 
-    @replay.register
-    def _(self, record: RemoveUserScramCredentialRecord) -> None:
+    @_replays("RemoveUserScramCredentialRecord")
+    def _(self, record: "RemoveUserScramCredentialRecord") -> None:
         user = ScramUser(record.mechanism, record.name)
         self._take("scram", user, f"the SCRAM credential of {record.name}")
 
-    @replay.register
-    def _(self, record: DelegationTokenRecord) -> None:
+    @_replays("DelegationTokenRecord")
+    def _(self, record: "DelegationTokenRecord") -> None:
         self._own("tokens")[record.token_id] = record
 
-    @replay.register
-    def _(self, record: RemoveDelegationTokenRecord) -> None:
+    @_replays("RemoveDelegationTokenRecord")
+    def _(self, record: "RemoveDelegationTokenRecord") -> None:
         self._own("tokens").pop(record.token_id, None)
 
 
-def _changed(before: PartitionRecord, record: PartitionChangeRecord) -> PartitionRecord:
+def _changed(before: "PartitionRecord", record: "PartitionChangeRecord") -> "PartitionRecord":
     """A partition after a change: null is no change, and a leader that is told is a new epoch."""
     changes: dict[str, Any] = {"partition_epoch": before.partition_epoch + 1}
     for name in (
@@ -351,7 +373,7 @@ def _changed(before: PartitionRecord, record: PartitionChangeRecord) -> Partitio
     return _with_directories(replace(before, **changes))
 
 
-def _with_directories(record: PartitionRecord) -> PartitionRecord:
+def _with_directories(record: "PartitionRecord") -> "PartitionRecord":
     """A partition with a log directory for each replica."""
     if all(each == MIGRATING for each in record.directories):
         return replace(record, directories=(MIGRATING,) * len(record.replicas))

@@ -14,17 +14,21 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tailrace.protocol.metadata_records.access_control_entry import AccessControlEntryRecord
-from tailrace.protocol.metadata_records.delegation_token import DelegationTokenRecord
-from tailrace.protocol.metadata_records.partition import PartitionRecord
-from tailrace.protocol.metadata_records.register_broker import RegisterBrokerRecord
-from tailrace.protocol.metadata_records.register_controller import RegisterControllerRecord
-from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records.access_control_entry import AccessControlEntryRecord
+    from tailrace.protocol.metadata_records.delegation_token import DelegationTokenRecord
+    from tailrace.protocol.metadata_records.partition import PartitionRecord
+    from tailrace.protocol.metadata_records.register_broker import RegisterBrokerRecord
+    from tailrace.protocol.metadata_records.register_controller import RegisterControllerRecord
+    from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
+
 
 METADATA_VERSION = "metadata.version"
 """Name of the feature whose level says which records and versions may be written."""
+
+_NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ConfigResource(NamedTuple):
@@ -57,7 +61,7 @@ class TopicState:
 
     name: str
     topic_id: uuid.UUID
-    partitions: Mapping[int, PartitionRecord]
+    partitions: Mapping[int, "PartitionRecord"]
     """By number."""
 
 
@@ -71,9 +75,9 @@ class MetadataImage:
 
     features: Mapping[str, int] = field(default_factory=_none)
     """Levels above 0, by feature."""
-    brokers: Mapping[int, RegisterBrokerRecord] = field(default_factory=_none)
+    brokers: Mapping[int, "RegisterBrokerRecord"] = field(default_factory=_none)
     """Registrations as they are now, by broker id."""
-    controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=_none)
+    controllers: Mapping[int, "RegisterControllerRecord"] = field(default_factory=_none)
     """Registrations, by controller id."""
     topics: Mapping[uuid.UUID, TopicState] = field(default_factory=_none)
     """By id."""
@@ -85,11 +89,11 @@ class MetadataImage:
     """Own quotas of each entity that has some."""
     next_producer_id: int | None = None
     """The first id that no broker has yet; None: no broker has one."""
-    acls: Mapping[uuid.UUID, AccessControlEntryRecord] = field(default_factory=_none)
+    acls: Mapping[uuid.UUID, "AccessControlEntryRecord"] = field(default_factory=_none)
     """By the id of the entry."""
-    scram: Mapping[ScramUser, UserScramCredentialRecord] = field(default_factory=_none)
+    scram: Mapping[ScramUser, "UserScramCredentialRecord"] = field(default_factory=_none)
     """Credentials, by mechanism and user."""
-    tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=_none)
+    tokens: Mapping[str, "DelegationTokenRecord"] = field(default_factory=_none)
     """By token id."""
 
     @property
@@ -101,3 +105,7 @@ class MetadataImage:
         """The topic with this name."""
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
+
+    def configs_of(self, kind: int, name: str) -> Mapping[str, str]:
+        """The own settings of a resource."""
+        return self.configs.get(ConfigResource(kind, name), _NO_CONFIGS)

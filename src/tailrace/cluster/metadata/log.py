@@ -17,6 +17,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from tailrace.cluster.features import check_levels
 from tailrace.cluster.metadata.batches import BatchPlace, control_batch, data_batch
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.proof import PARTITION, MetadataProof, prove_metadata
@@ -26,7 +27,6 @@ from tailrace.cluster.metadata.quorum_state import (
     write_quorum_state,
 )
 from tailrace.cluster.metadata.replay import MetadataReplay
-from tailrace.cluster.metadata.snapshot import Snapshot
 from tailrace.cluster.metadata.snapshot_files import (
     find_snapshots,
     remove_snapshot_leftovers,
@@ -35,11 +35,9 @@ from tailrace.cluster.metadata.snapshot_files import (
     snapshot_time,
 )
 from tailrace.cluster.metadata.snapshot_records import RecordToWrite
+from tailrace.config.settings import INT32_MAX, setting, settings_of
 from tailrace.errors import DirectoryError
 from tailrace.protocol.fields import Message
-from tailrace.protocol.metadata_records.abort_transaction import AbortTransactionRecord
-from tailrace.protocol.metadata_records.kraft_version import KRaftVersionRecord
-from tailrace.protocol.metadata_records.leader_change import LeaderChangeMessage, Voter
 from tailrace.records.batch import read_batches
 from tailrace.records.control import ControlType
 from tailrace.runtime.clock import Clock
@@ -71,23 +69,57 @@ _DAMAGED_SUFFIX: Final = ".damaged"
 DELETE_DELAY_MS: Final = 60_000
 """Time from taking a snapshot out of service to its deletion, as in Kafka."""
 
+TIDY_MS: Final = 3_600_000
+"""Time after which snapshots are looked at that may have become too old."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class MetadataLogConfig:
     """Kafka's settings of the metadata log; bytes and milliseconds."""
 
-    segment_bytes: int = 1 << 30
-    """`metadata.log.segment.bytes`."""
-    segment_ms: int = 604_800_000
-    """`metadata.log.segment.ms`."""
-    snapshot_bytes: int = 20 << 20
-    """`metadata.log.max.record.bytes.between.snapshots`."""
-    snapshot_ms: int = 3_600_000
-    """`metadata.log.max.snapshot.interval.ms`; 0: none by time."""
-    retention_bytes: int = 100 << 20
-    """`metadata.max.retention.bytes`, of log and snapshots; negative: no limit."""
-    retention_ms: int = 604_800_000
-    """`metadata.max.retention.ms`; negative: no limit."""
+    segment_bytes: int = setting(
+        "metadata.log.segment.bytes",
+        default=1 << 30,
+        low=8 << 20,
+        high=INT32_MAX,
+        text="`segment.bytes` of the metadata log.",
+    )
+    segment_ms: int = setting(
+        "metadata.log.segment.ms",
+        default=604_800_000,
+        low=1,
+        text="`segment.ms` of the metadata log.",
+    )
+    snapshot_bytes: int = setting(
+        "metadata.log.max.record.bytes.between.snapshots",
+        default=20 << 20,
+        low=1,
+        text="A snapshot of the cluster's state is written when the metadata log has grown by so "
+        "many bytes.",
+    )
+    snapshot_ms: int = setting(
+        "metadata.log.max.snapshot.interval.ms",
+        default=3_600_000,
+        low=0,
+        text="A snapshot of the cluster's state is written when the last one is so old and "
+        "something has changed; 0: none by time.",
+    )
+    retention_bytes: int = setting(
+        "metadata.max.retention.bytes",
+        default=100 << 20,
+        low=-1,
+        text="Most bytes of the metadata log and its snapshots; the newest snapshot is always "
+        "kept. -1: no limit.",
+    )
+    retention_ms: int = setting(
+        "metadata.max.retention.ms",
+        default=604_800_000,
+        low=-1,
+        text="How long a snapshot is kept that is not the newest; -1: no limit.",
+    )
+
+
+METADATA_LOG_SETTINGS: Final = settings_of(MetadataLogConfig)
 
 
 class MetadataFolder(NamedTuple):
@@ -117,8 +149,10 @@ class MetadataLog:
         self._replay = proof.replay
         self._config = config
         self._bytes_since_snapshot = proof.bytes_behind
-        self._snapshot_at = folder.clock.now_ms()
+        self._snapshot_at = self._tidied_at = folder.clock.now_ms()
         self._epoch = proof.replay.epoch
+        self.removed_topics = proof.replay.removed_topics
+        """Ids of topics that were removed since the newest snapshot, when the log was opened."""
 
     @property
     def image(self) -> MetadataImage:
@@ -161,6 +195,8 @@ class MetadataLog:
         write_quorum_state(files, path, QuorumState(node_id, self._epoch, in_settings))
         self._write(control_batch(self._election(node_id), self._place()))
         if self._replay.is_in_transaction:
+            from tailrace.protocol.metadata_records.abort_transaction import AbortTransactionRecord
+
             self.append([RecordToWrite(AbortTransactionRecord(reason="Controller failover"), 0)])
 
     def append(self, records: Sequence[RecordToWrite]) -> MetadataImage:
@@ -173,12 +209,18 @@ class MetadataLog:
         self._write(data_batch(records, self._place()))
         return self.image
 
+    def is_tidying_due(self) -> bool:
+        """Whether `tidy` may have something to do; asks no device."""
+        now_ms = self._folder.clock.now_ms()
+        return self._is_snapshot_due() or now_ms - self._tidied_at >= TIDY_MS
+
     def tidy(self) -> None:
         """Write a snapshot if one is due, and delete what retention does not keep.
 
         Raises:
             OSError: the device refuses; the log is as usable as before.
         """
+        self._tidied_at = self._folder.clock.now_ms()
         if self._is_snapshot_due():
             self.write_snapshot()
         while self._trim():
@@ -199,19 +241,30 @@ class MetadataLog:
         self._bytes_since_snapshot, self._snapshot_at = 0, now_ms
 
     def close(self) -> None:
-        """Close the files; nothing is written that a crash would lack.
+        """Give the indexes their length and close the files.
 
         Raises:
-            OSError: the device refuses; all is on it already.
+            OSError: the device refuses; all records are on it already.
         """
+        try:
+            self._log.finish()
+        finally:
+            self._log.close()
+
+    def abandon(self) -> None:
+        """Close the files as a killed process would."""
         self._log.close()
 
     def _election(self, node_id: int) -> Iterator[tuple[ControlType, Message]]:
+        from tailrace.protocol.metadata_records.leader_change import LeaderChangeMessage, Voter
+
         voter = (Voter(voter_id=node_id),)
         change = LeaderChangeMessage(leader_id=node_id, voters=voter, granting_voters=voter)
         yield ControlType.LEADER_CHANGE, change
         voters = self._replay.voters
         if voters is not None and self._log.end_offset == self._log.start_offset:
+            from tailrace.protocol.metadata_records.kraft_version import KRaftVersionRecord
+
             # The snapshot that a quorum begins with has them, and no batch yet.
             yield ControlType.KRAFT_VERSION, KRaftVersionRecord(kraft_version=1)
             yield ControlType.VOTERS, voters
@@ -267,11 +320,13 @@ def open_metadata_log(
     does not cost these: a snapshot of what is proven comes first, and the log goes on behind it.
 
     Raises:
-        DirectoryError: as `prove_metadata`; nothing was changed.
+        DirectoryError: as `prove_metadata`, or the cluster has features that are not known here;
+            nothing was changed.
         StorageError, OSError: a file cannot be read or written.
     """
     files, path = folder.files, folder.path
     proof = prove_metadata(files, path, tell=tell)
+    check_levels(proof.replay.image.features, folder=path)
     if not files.is_directory(path):
         files.make_directory(path)
         files.sync_directory(folder.directory)
@@ -318,6 +373,8 @@ def open_metadata_log(
 
 
 def _save(folder: MetadataFolder, replay: MetadataReplay) -> None:
+    from tailrace.cluster.metadata.snapshot import Snapshot
+
     save_snapshot(
         folder.files,
         folder.path,

@@ -10,17 +10,18 @@ transaction holds. A batch that is refused changes nothing.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+from uuid import UUID
 
 from tailrace.cluster.metadata.batches import decoded_records
 from tailrace.cluster.metadata.delta import MetadataDelta, MetadataFaultError
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.protocol.fields import Message
-from tailrace.protocol.metadata_records.abort_transaction import AbortTransactionRecord
-from tailrace.protocol.metadata_records.begin_transaction import BeginTransactionRecord
-from tailrace.protocol.metadata_records.end_transaction import EndTransactionRecord
-from tailrace.protocol.metadata_records.kraft_version import KRaftVersionRecord
-from tailrace.protocol.metadata_records.voters import VotersRecord
 from tailrace.records.batch import Batch
+
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records.kraft_version import KRaftVersionRecord
+    from tailrace.protocol.metadata_records.voters import VotersRecord
 
 
 class MetadataReplay:
@@ -37,8 +38,11 @@ class MetadataReplay:
         """Epoch of the quorum's leader that wrote it."""
         self.timestamp = -1
         """Its time, in milliseconds since 1970."""
-        self.quorum: dict[type[Message], Message] = {}
-        """The last control record of each class: leader, voters, version of the protocol."""
+        self.quorum: dict[str, Message] = {}
+        """The last control record of each class, by its name: leader, voters, version of the
+        protocol."""
+        self.removed_topics: tuple[UUID, ...] = ()
+        """Ids of the topics that batches since the snapshot have removed."""
         self._open: list[Message] | None = None
         """Records of the open transaction."""
 
@@ -50,14 +54,13 @@ class MetadataReplay:
     @property
     def kraft_version(self) -> int:
         """1 if the log names the voters, 0 if the settings do (KIP-853)."""
-        found = self.quorum.get(KRaftVersionRecord)
-        return found.kraft_version if isinstance(found, KRaftVersionRecord) else 0
+        found = cast("KRaftVersionRecord | None", self.quorum.get("KRaftVersionRecord"))
+        return 0 if found is None else found.kraft_version
 
     @property
-    def voters(self) -> VotersRecord | None:
+    def voters(self) -> "VotersRecord | None":
         """The voters that the log names."""
-        found = self.quorum.get(VotersRecord)
-        return found if isinstance(found, VotersRecord) else None
+        return cast("VotersRecord | None", self.quorum.get("VotersRecord"))
 
     def see(self, batch: Batch) -> None:
         """Take the next batch.
@@ -75,26 +78,29 @@ class MetadataReplay:
             )
         records = [found.record for _, found in decoded_records(batch)]
         if batch.is_control:
-            self.quorum = self.quorum | {type(each): each for each in records}
+            self.quorum = self.quorum | {type(each).__name__: each for each in records}
         else:
-            self.image, self._open = self._replayed(records)
+            self.image, self._open, removed = self._replayed(records)
+            self.removed_topics += removed
         self.next_offset = batch.next_offset
         self.epoch = batch.leader_epoch
         self.timestamp = batch.max_timestamp
 
-    def _replayed(self, records: Sequence[Message]) -> tuple[MetadataImage, list[Message] | None]:
+    def _replayed(
+        self, records: Sequence[Message]
+    ) -> tuple[MetadataImage, list[Message] | None, tuple[UUID, ...]]:
         delta = MetadataDelta(self.image)
         held = None if self._open is None else list(self._open)
         for each in records:
-            match each:
-                case BeginTransactionRecord():
+            match type(each).__name__:
+                case "BeginTransactionRecord":
                     if held is not None:
                         raise MetadataFaultError("a transaction begins inside of another")
                     held = []
-                case EndTransactionRecord() | AbortTransactionRecord():
+                case "EndTransactionRecord" | "AbortTransactionRecord" as name:
                     if held is None:
                         raise MetadataFaultError("a transaction ends that did not begin")
-                    if isinstance(each, EndTransactionRecord):
+                    if name == "EndTransactionRecord":
                         for inner in held:
                             delta.replay(inner)
                     held = None
@@ -102,4 +108,4 @@ class MetadataReplay:
                     held.append(each)
                 case _:
                     delta.replay(each)
-        return delta.image(), held
+        return delta.image(), held, tuple(delta.removed_topics)

@@ -6,15 +6,16 @@ snapshot is whole unless its device has damaged it.
 
 import re
 from contextlib import closing
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.cluster.metadata.batches import decoded_records
-from tailrace.cluster.metadata.snapshot import Snapshot, read_snapshot, write_snapshot
 from tailrace.errors import TailraceError
-from tailrace.protocol.metadata_records.snapshot_header import SnapshotHeaderRecord
 from tailrace.records.batch import read_batches
 from tailrace.runtime.files import Files, read_exactly
 from tailrace.storage.checkpoints import write_whole
+
+if TYPE_CHECKING:
+    from tailrace.cluster.metadata.snapshot import Snapshot
 
 _NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _LEFT: Final = re.compile(r".*\.checkpoint.*\.part|.*\.checkpoint\.deleted")
@@ -39,7 +40,7 @@ def find_snapshots(files: Files, folder: str) -> list[SnapshotFile]:
     return sorted(SnapshotFile(int(each[1]), int(each[2]), f"{folder}/{each[0]}") for each in found)
 
 
-def load_snapshot(files: Files, found: SnapshotFile) -> Snapshot:
+def load_snapshot(files: Files, found: SnapshotFile) -> "Snapshot":
     """The content of a snapshot file.
 
     Raises:
@@ -47,6 +48,8 @@ def load_snapshot(files: Files, found: SnapshotFile) -> Snapshot:
             `read_snapshot`.
         OSError: it cannot be read.
     """
+    from tailrace.cluster.metadata.snapshot import read_snapshot
+
     with closing(files.open(found.path, read_only=True)) as file:
         data = read_exactly(file, found.path, position=0, size=file.size())
     return read_snapshot(memoryview(data))
@@ -64,6 +67,8 @@ def snapshot_time(files: Files, found: SnapshotFile) -> int:
     Raises:
         OSError: it cannot be read.
     """
+    from tailrace.protocol.metadata_records.snapshot_header import SnapshotHeaderRecord
+
     with closing(files.open(found.path, read_only=True)) as file:
         data = file.read(0, _HEADER_BYTES)
     try:
@@ -77,13 +82,15 @@ def snapshot_time(files: Files, found: SnapshotFile) -> int:
 
 
 def save_snapshot(
-    files: Files, folder: str, snapshot: Snapshot, *, next_offset: int, epoch: int, now_ms: int
+    files: Files, folder: str, snapshot: "Snapshot", *, next_offset: int, epoch: int, now_ms: int
 ) -> SnapshotFile:
     """Write a snapshot of the records below `next_offset`; on the device on return.
 
     Raises:
         OSError: the device refuses; there may be a part of a file, which the next start removes.
     """
+    from tailrace.cluster.metadata.snapshot import write_snapshot
+
     path = f"{folder}/{next_offset:020}-{epoch:010}.checkpoint"
     data = write_snapshot(snapshot, epoch=epoch, timestamp=now_ms)
     write_whole(files, path + _PART_SUFFIX, data, is_synced=True)

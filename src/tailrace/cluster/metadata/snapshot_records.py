@@ -11,9 +11,10 @@ Not here: the batches and the control records of a snapshot.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tailrace.cluster.metadata.image import METADATA_VERSION, MetadataImage, TopicState
+from tailrace.cluster.metadata.record_versions import partition_version, register_broker_version
 from tailrace.protocol.fields import Record
 from tailrace.protocol.metadata_records.client_quota import ClientQuotaRecord, EntityData
 from tailrace.protocol.metadata_records.config import ConfigRecord
@@ -21,10 +22,6 @@ from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
 from tailrace.protocol.metadata_records.partition import PartitionRecord
 from tailrace.protocol.metadata_records.producer_ids import ProducerIdsRecord
 from tailrace.protocol.metadata_records.topic import TopicRecord
-
-_REGISTER_BROKER_VERSIONS: Final = ((30, 4), (17, 3), (8, 2), (0, 1))
-"""First level of `metadata.version`, and the version of the record from there on."""
-_PARTITION_VERSIONS: Final = ((23, 2), (17, 1), (0, 0))
 
 
 class RecordToWrite(NamedTuple):
@@ -43,11 +40,11 @@ def snapshot_records(image: MetadataImage) -> Iterator[RecordToWrite]:
         if name != METADATA_VERSION:
             yield _feature(name, feature_level)
     for broker in image.brokers.values():
-        yield RecordToWrite(broker, _version(_REGISTER_BROKER_VERSIONS, level))
+        yield RecordToWrite(broker, register_broker_version(level))
     for controller in image.controllers.values():
         yield RecordToWrite(controller, 0)
     for topic in image.topics.values():
-        yield from _topic(topic, _version(_PARTITION_VERSIONS, level))
+        yield from _topic(topic, partition_version(level))
     yield from _settings(image)
     if image.next_producer_id is not None:
         yield RecordToWrite(
@@ -91,7 +88,3 @@ def _settings(image: MetadataImage) -> Iterator[RecordToWrite]:
         parts = tuple(EntityData(entity_type=kind, entity_name=name) for kind, name in entity.parts)
         for key, limit in quotas.items():
             yield RecordToWrite(ClientQuotaRecord(entity=parts, key=key, value=limit), 0)
-
-
-def _version(versions: tuple[tuple[int, int], ...], level: int) -> int:
-    return next(version for first, version in versions if level >= first)

@@ -1,0 +1,170 @@
+"""The cluster's state when a broker starts: from its metadata log, or from what lies beside it.
+
+the log has a state     its topics; a folder of no topic is set aside, as Kafka does
+the log has none        bootstrap.checkpoint, tailrace-cluster.json of an earlier release, and
+every other partition folder, which is adopted
+
+open            the log is led
+sort_folders    every folder has its place
+(the logs are opened)
+settle          all that was found is in the log, and this node leads its partitions
+"""
+
+import logging
+from typing import Self
+
+from tailrace.broker.config import BrokerConfig
+from tailrace.cluster import bootstrap, old_state
+from tailrace.cluster.beginning import Beginning
+from tailrace.cluster.controller import Controller
+from tailrace.cluster.metadata.log import MetadataFolder, MetadataLog, open_metadata_log
+from tailrace.cluster.records import FoundLog, Node
+from tailrace.errors import DirectoryError, StorageError
+from tailrace.model import TopicPartition
+from tailrace.replication.replicas import Replicas
+from tailrace.runtime.system import Runtime
+from tailrace.storage.checkpoints import write_whole
+from tailrace.storage.directories import unusable
+from tailrace.storage.directory_logs import DirectoryLogs
+from tailrace.storage.manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+
+class StartingState:
+    """The state of a cluster during one start of its broker."""
+
+    def __init__(
+        self, runtime: Runtime, logs: LogManager, controller: Controller, *, beginning: Beginning
+    ) -> None:
+        self.controller = controller
+        self._runtime = runtime
+        self._logs = logs
+        self._beginning = beginning
+
+    @classmethod
+    def open(cls, config: BrokerConfig, runtime: Runtime, logs: LogManager) -> Self:
+        """Open the metadata log of the first directory, and lead it.
+
+        Raises:
+            DirectoryError: its state cannot be proven, is of a later release or of another quorum,
+                or the device refuses.
+        """
+        home = logs.directories[0]
+        try:
+            _write_bootstrap_files(logs, runtime)
+            log = open_metadata_log(
+                MetadataFolder(
+                    runtime.files, runtime.clock, runtime.chance, home.removals, home.path
+                ),
+                config.metadata_log,
+                tell=lambda sentence: logger.warning("metadata_damaged reason=%s", sentence),
+            )
+            try:
+                log.lead(config.node_id)
+                return cls._begin(config, runtime, logs, log=log)
+            except BaseException:
+                log.abandon()
+                raise
+        except (DirectoryError, StorageError):
+            raise
+        except OSError as error:
+            raise unusable(home.path, error) from error
+
+    @classmethod
+    def _begin(
+        cls, config: BrokerConfig, runtime: Runtime, logs: LogManager, *, log: MetadataLog
+    ) -> Self:
+        home, defaults = logs.directories[0].path, config.topic_defaults
+        node = Node(
+            node_id=config.node_id,
+            directories={each.path: each.directory.directory_id for each in logs.directories},
+        )
+        controller = Controller(log, node, chance=runtime.chance, defaults=defaults)
+        beginning = Beginning(
+            log,
+            node,
+            first=bootstrap.first_image(
+                runtime.files,
+                home,
+                min_insync_replicas=defaults.configs.get("min.insync.replicas", "1"),
+            ),
+            defaults=defaults.configs,
+            new_id=controller.new_id,
+        )
+        old = old_state.read_old_state(runtime.files, home)
+        if old is not None:
+            beginning.take_over(old)
+        controller.image = beginning.image
+        return cls(runtime, logs, controller, beginning=beginning)
+
+    def sort_folders(self) -> None:
+        """Find the partition folders; adopt, set aside or discard those that no topic knows.
+
+        Raises:
+            DirectoryError: a folder cannot be renamed, or a partition is in two directories.
+        """
+        logs, image, new_id = self._logs, self._beginning.image, self.controller.new_id
+        known_ids = {name: topic.topic_id for name, topic in image.topics.items()}
+        unknown = {}
+        for partition, topic_id in logs.find_partitions(known_ids).items():
+            home = logs.directory_of(partition)
+            if image.has(partition) or home is None or home.failure is not None:
+                continue
+            if topic_id in self._beginning.deleted_topic_ids:
+                logs.discard(partition, new_id().hex)
+            elif self._beginning.is_new or home.directory.is_new:
+                unknown[partition] = topic_id
+            else:
+                home.set_aside(
+                    partition,
+                    topic_id or new_id(),
+                    reason="the cluster's metadata has no such partition; nothing deletes it",
+                )
+        if unknown:
+            compacted = {
+                each.topic for each in unknown if _was_compacted(logs.directory_of(each), each)
+            }
+            self._beginning.adopt(unknown, compacted=compacted)
+            self.controller.image = self._beginning.image
+
+    def settle(self, replicas: Replicas) -> None:
+        """Save what was found, and lead the partitions in their epochs; waits for the device.
+
+        Raises:
+            StorageError: the device refuses.
+            DirectoryError: likewise.
+        """
+        logs, home = self._logs, self._logs.directories[0].path
+        found = {
+            log.partition: FoundLog(
+                max(log.epochs.latest, 0), logs.home_of(log).directory.directory_id
+            )
+            for log in logs
+        }
+        ids = (producer_id for log in logs for producer_id, _ in log.producers.items())
+        records = self._beginning.records(
+            found,
+            was_clean=logs.is_complete and all(d.directory.was_clean for d in logs.directories),
+            largest_producer_id=max(ids, default=-1),
+        )
+        replicas.set_leader_epochs(self.controller.settle(records))
+        try:
+            old_state.retire_old_state(self._runtime.files, home)
+        except OSError as error:
+            raise unusable(home, error) from error
+
+
+def _write_bootstrap_files(logs: LogManager, runtime: Runtime) -> None:
+    image = bootstrap.new_image()
+    for each in logs.directories:
+        path = f"{each.path}/{bootstrap.FILE}"
+        if each.directory.is_new and not runtime.files.exists(path):
+            data = bootstrap.bootstrap_file(image, now_ms=runtime.clock.now_ms())
+            write_whole(runtime.files, f"{path}.tmp", data, is_synced=True)
+            runtime.files.rename(f"{path}.tmp", path)
+            runtime.files.sync_directory(each.path)
+
+
+def _was_compacted(home: DirectoryLogs | None, partition: TopicPartition) -> bool:
+    return home is not None and home.offsets.cleaner_offset(partition) is not None

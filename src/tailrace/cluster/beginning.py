@@ -1,0 +1,180 @@
+"""The state that a start begins with: that of the log, or what lies beside a log that has none.
+
+    Beginning    what the log has, or the state that a new one begins with
+    take_over    and what an earlier release has saved
+    adopt        and partition folders of no topic
+    records      all of it as records; with a new log, in one transaction of metadata (KIP-868)
+
+Until these records are written a new log has none but its leader's: a crash before their end leaves
+what was found as it was found.
+"""
+
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from tailrace.cluster.image import GROUP_RESOURCE, Topic, image_on_node
+from tailrace.cluster.metadata.image import ConfigResource, MetadataImage
+from tailrace.cluster.metadata.log import MetadataLog
+from tailrace.cluster.metadata.record_versions import TRANSACTIONS_SINCE
+from tailrace.cluster.metadata.snapshot_records import RecordToWrite, snapshot_records
+from tailrace.cluster.old_state import OldState
+from tailrace.cluster.records import (
+    FoundLog,
+    Node,
+    config_records,
+    election_records,
+    producer_ids_record,
+    topic_records,
+    transaction_records,
+)
+from tailrace.cluster.topic_rules import PARTITIONS_MAX
+from tailrace.config.settings import INT64_MAX
+from tailrace.model import INTERNAL_TOPICS, TopicPartition
+
+NO_BROKER_EPOCH = -1
+"""The epoch of a broker that is not registered."""
+
+FIRST_PRODUCER_ID = 2**40
+"""The first id of a cluster whose own counter is lost. A counter from 0 on does not reach this one
+even with a million new producers a day, so no id is assigned twice."""
+
+ADOPTED_CONFIGS = MappingProxyType(
+    {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
+)
+"""Settings of an adopted topic, whose own settings are unknown: no record may be deleted until the
+operator sets others. Kafka's defaults are set only where the broker's defaults differ."""
+
+ADOPTED_COMPACTED_CONFIGS = MappingProxyType(
+    {"cleanup.policy": "compact", "min.compaction.lag.ms": str(INT64_MAX)}
+)
+"""Settings of an adopted topic that was compacted. Records without a key are refused, as by the
+other broker: its cleaner would drop them when it gets the topic back."""
+
+
+class Beginning:
+    """The state at a start, before it is in the log."""
+
+    def __init__(
+        self,
+        log: MetadataLog,
+        node: Node,
+        *,
+        first: MetadataImage,
+        defaults: Mapping[str, str],
+        new_id: Callable[[], uuid.UUID],
+    ) -> None:
+        """`first` is the state of a log without records, `defaults` are the broker's for topics."""
+        self.is_new = not log.image.features
+        """Whether the log has no state yet."""
+        self.base = first if self.is_new else log.image
+        """The state of the log, or that which it begins with."""
+        self.image = image_on_node(self.base, node.node_id)
+        """The topics and settings that were found."""
+        self.deleted_topic_ids = frozenset(log.removed_topics)
+        """Ids of deleted topics whose folders may still exist, so that these are not adopted."""
+        self._node = node
+        self._defaults = defaults
+        self._new_id = new_id
+        self._old_producer_id: int | None = None
+
+    def take_over(self, old: OldState) -> None:
+        """Put what an earlier release has saved into the image.
+
+        A topic of the log with the same id keeps its settings, unless those of the earlier release
+        were set by somebody.
+        """
+        topics = dict(self.image.topics)
+        for name, topic in old.topics.items():
+            known = topics.get(name)
+            if known is not None and known.topic_id == topic.topic_id:
+                is_adopted = topic.configs in (ADOPTED_CONFIGS, _compacted(ADOPTED_CONFIGS))
+                topics[name] = replace(
+                    known,
+                    partitions=tuple(sorted({*known.partitions, *topic.partitions})),
+                    configs=known.configs if is_adopted else topic.configs,
+                )
+            else:
+                topics[name] = topic
+        groups = {**self.image.group_configs, **old.group_configs}
+        self.image = replace(
+            self.image, topics=MappingProxyType(topics), group_configs=MappingProxyType(groups)
+        )
+        self.deleted_topic_ids |= old.deleted_topic_ids
+        self._old_producer_id = old.next_producer_id
+
+    def adopt(
+        self,
+        folders: Mapping[TopicPartition, uuid.UUID | None],
+        *,
+        compacted: Collection[str] = (),
+    ) -> None:
+        """Put partitions that are on disk and not in the image into it.
+
+        New topics get `ADOPTED_CONFIGS`; `compacted` ones also get `ADOPTED_COMPACTED_CONFIGS`. The
+        caller has removed the folders of deleted topics.
+
+        An internal topic gets the partitions between them too, and its start creates their logs:
+        the hash of a group's id names a partition, whose coordinator would never be found.
+        """
+        topics = dict(self.image.topics)
+        ours = {"retention.ms", *self._defaults}
+        configs = {name: value for name, value in ADOPTED_CONFIGS.items() if name in ours}
+        for (name, number), topic_id in sorted(folders.items()):
+            known = topics.get(name)
+            if known is None:
+                known = Topic(
+                    name=name,
+                    topic_id=topic_id or self._new_id(),
+                    partitions=(),
+                    configs=MappingProxyType(_compacted(configs) if name in compacted else configs),
+                )
+            if number not in known.partitions:
+                topics[name] = replace(known, partitions=tuple(sorted((*known.partitions, number))))
+        for name in INTERNAL_TOPICS & topics.keys():
+            known = topics[name]
+            if known.partition_count <= PARTITIONS_MAX:
+                topics[name] = replace(known, partitions=tuple(range(known.partition_count)))
+        self.image = replace(self.image, topics=MappingProxyType(topics))
+
+    def records(
+        self,
+        logs: Mapping[TopicPartition, FoundLog],
+        *,
+        was_clean: bool,
+        largest_producer_id: int,
+    ) -> Iterator[RecordToWrite]:
+        """The records that save what was found, and make this node the leader of its partitions.
+
+        `logs` are those that were opened, and `largest_producer_id` is the largest in any of them,
+        or -1: it is never assigned again. `was_clean` tells whether the last stop was orderly.
+        """
+        base = self.base
+        begin, end = transaction_records("Bootstrap records")
+        is_one = self.is_new and base.metadata_version >= TRANSACTIONS_SINCE
+        if is_one:
+            yield begin
+        if self.is_new:
+            yield from snapshot_records(base)
+        for topic in self.image.topics.values():
+            yield from topic_records(topic, base, self._node, logs=logs)
+        for group_id, configs in self.image.group_configs.items():
+            yield from config_records(base, ConfigResource(GROUP_RESOURCE, group_id), configs)
+        yield from election_records(base, self._node, logs, was_clean=was_clean)
+        first = self._first_producer_id(largest_producer_id)
+        if first > (base.next_producer_id or 0):
+            yield producer_ids_record(self._node, NO_BROKER_EPOCH, first)
+        if is_one:
+            yield end
+
+    def _first_producer_id(self, largest: int) -> int:
+        """The first id that may be assigned, by what the log does not know."""
+        if self._old_producer_id is not None:
+            return max(self._old_producer_id, largest + 1)
+        is_lost = self.is_new and bool(self.image.topics) and self.base.next_producer_id is None
+        return max(largest + 1, FIRST_PRODUCER_ID if is_lost else 0)
+
+
+def _compacted(configs: Mapping[str, str]) -> dict[str, str]:
+    return {**configs, **ADOPTED_COMPACTED_CONFIGS}

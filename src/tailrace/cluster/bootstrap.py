@@ -1,0 +1,60 @@
+"""The state that a new cluster begins with, and its file `bootstrap.checkpoint`.
+
+    file of the storage tool, or levels of this release  ->  first records of the metadata log
+
+The file has the layout of a snapshot, with epoch 0. Every new log directory gets one, as from
+Kafka's storage tool; it is read only while the metadata log has no state.
+"""
+
+from contextlib import closing
+from dataclasses import replace
+from typing import Final
+
+from tailrace.cluster.features import initial_levels
+from tailrace.cluster.metadata.image import ConfigResource, MetadataImage
+from tailrace.cluster.metadata.snapshot import Snapshot, read_snapshot, write_snapshot
+from tailrace.errors import DirectoryError, TailraceError
+from tailrace.runtime.files import Files, read_exactly
+
+FILE: Final = "bootstrap.checkpoint"
+_ELR: Final = "eligible.leader.replicas.version"
+_ALL_BROKERS: Final = ConfigResource(4, "")
+_MIN_ISR: Final = "min.insync.replicas"
+
+
+def bootstrap_file(image: MetadataImage, *, now_ms: int) -> bytes:
+    """The content of the file for a cluster that begins with this image."""
+    return write_snapshot(Snapshot(image=image, log_timestamp=0), epoch=0, timestamp=now_ms)
+
+
+def new_image(metadata_version: int | None = None) -> MetadataImage:
+    """The image of a new cluster: the levels of its features, and nothing else."""
+    levels = initial_levels() if metadata_version is None else initial_levels(metadata_version)
+    return MetadataImage(features=levels)
+
+
+def first_image(files: Files, directory: str, *, min_insync_replicas: str) -> MetadataImage:
+    """The state that the metadata log of a directory begins with.
+
+    With eligible leader replicas, `min.insync.replicas` is a setting of all brokers from the
+    beginning, as in Kafka (KIP-966); `min_insync_replicas` is that of this broker.
+
+    Raises:
+        DirectoryError: the file cannot be read or understood.
+    """
+    path = f"{directory}/{FILE}"
+    image = new_image()
+    if files.exists(path):
+        try:
+            with closing(files.open(path, read_only=True)) as file:
+                data = read_exactly(file, path, position=0, size=file.size())
+            image = read_snapshot(memoryview(data)).image
+        except TailraceError as error:
+            raise DirectoryError(
+                f"{path} cannot be understood ({error}); restore it, or move it away to begin with "
+                "the features of this release"
+            ) from error
+    if not image.features.get(_ELR) or _MIN_ISR in image.configs.get(_ALL_BROKERS, {}):
+        return image
+    own = {**image.configs.get(_ALL_BROKERS, {}), _MIN_ISR: min_insync_replicas}
+    return replace(image, configs={**image.configs, _ALL_BROKERS: own})

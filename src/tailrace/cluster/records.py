@@ -1,0 +1,303 @@
+"""The records of the metadata log that each change of the cluster is, as Apache Kafka writes them.
+
+    topic        Topic, a Config for each setting, a Partition for each partition
+    settings     a Config for each one that changes, with null for one that goes
+    election     PartitionChange, for each partition that this node must lead and does not
+    start        RegisterBroker, fenced; then a change that unfences it
+
+Pure: the image that was before, and what is wanted, give the records.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from tailrace.cluster.features import FEATURES
+from tailrace.cluster.image import TOPIC_RESOURCE, Topic
+from tailrace.cluster.metadata.image import ConfigResource, MetadataImage
+from tailrace.cluster.metadata.record_versions import partition_version, register_broker_version
+from tailrace.cluster.metadata.snapshot_records import RecordToWrite
+from tailrace.model import TopicPartition
+from tailrace.protocol.metadata_records.config import ConfigRecord
+from tailrace.protocol.metadata_records.partition import PartitionRecord
+from tailrace.protocol.metadata_records.topic import TopicRecord
+from tailrace.storage.config import stored_configs, usable_configs
+
+UNASSIGNED: Final = uuid.UUID(int=1)
+"""Log directory of a replica of which the broker has not said where it is (KIP-858)."""
+_DIRECTORIES_SINCE: Final = 17
+"""First level of `metadata.version` at which partitions name their log directories."""
+_EPOCHS_AT_ONCE_MAX: Final = 1000
+_FENCED: Final = 1
+_UNFENCED: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """This node, as far as the records name it."""
+
+    node_id: int
+    directories: Mapping[str, uuid.UUID]
+    """The id of each log directory that is in use, by path."""
+
+    @property
+    def only_directory(self) -> uuid.UUID:
+        """The id of the one directory; UNASSIGNED where there are several."""
+        ids = tuple(self.directories.values())
+        return ids[0] if len(ids) == 1 else UNASSIGNED
+
+
+class FoundLog(NamedTuple):
+    """A partition's log, as a start has found it."""
+
+    leader_epoch: int
+    """The largest in its batches; 0 if there is none."""
+    directory: uuid.UUID
+
+
+class Endpoint(NamedTuple):
+    """The address that clients are told."""
+
+    host: str
+    port: int
+
+
+def topic_records(
+    topic: Topic,
+    image: MetadataImage,
+    node: Node,
+    *,
+    logs: Mapping[TopicPartition, FoundLog] = MappingProxyType({}),
+) -> Iterator[RecordToWrite]:
+    """The records that make the image's topic of this name the wanted one; no partition goes.
+
+    `logs` are the logs that partitions have which the image does not know yet. Another topic of
+    this name is removed.
+    """
+    state = image.topic(topic.name)
+    if state is not None and state.topic_id != topic.topic_id:
+        yield remove_topic_record(state.topic_id)
+        state = None
+    if state is None:
+        yield RecordToWrite(TopicRecord(name=topic.name, topic_id=topic.topic_id), 0)
+    # Settings that have no effect here stay as they are.
+    stored = image.configs_of(TOPIC_RESOURCE, topic.name) if state is not None else {}
+    current = {name: stored[name] for name in stored if usable_configs({name: stored[name]})}
+    wanted = stored_configs(topic.configs)
+    yield from _config_changes(ConfigResource(TOPIC_RESOURCE, topic.name), current, wanted)
+    known = state.partitions if state is not None else ()
+    for number in topic.partitions:
+        if number not in known:
+            name = TopicPartition(topic.name, number)
+            log = logs.get(name, FoundLog(0, node.only_directory))
+            yield _partition_record(topic.topic_id, number, log, image=image, node=node)
+
+
+def config_records(
+    image: MetadataImage, owner: ConfigResource, wanted: Mapping[str, str]
+) -> Iterator[RecordToWrite]:
+    """The records that make `wanted` the own settings of a resource."""
+    return _config_changes(owner, image.configs_of(*owner), wanted)
+
+
+def remove_topic_record(topic_id: uuid.UUID) -> RecordToWrite:
+    """A topic goes, with its partitions and settings."""
+    from tailrace.protocol.metadata_records.remove_topic import RemoveTopicRecord
+
+    return RecordToWrite(RemoveTopicRecord(topic_id=topic_id), 0)
+
+
+def producer_ids_record(node: Node, broker_epoch: int, next_id: int) -> RecordToWrite:
+    """A block of ids below `next_id` is this node's (KIP-730)."""
+    from tailrace.protocol.metadata_records.producer_ids import ProducerIdsRecord
+
+    record = ProducerIdsRecord(
+        broker_id=node.node_id, broker_epoch=broker_epoch, next_producer_id=next_id
+    )
+    return RecordToWrite(record, 0)
+
+
+def transaction_records(name: str) -> tuple[RecordToWrite, RecordToWrite]:
+    """The begin and the end of records that count together, in several batches (KIP-868)."""
+    from tailrace.protocol.metadata_records.begin_transaction import BeginTransactionRecord
+    from tailrace.protocol.metadata_records.end_transaction import EndTransactionRecord
+
+    return RecordToWrite(BeginTransactionRecord(name=name), 0), RecordToWrite(
+        EndTransactionRecord(), 0
+    )
+
+
+def election_records(
+    image: MetadataImage, node: Node, found: Mapping[TopicPartition, FoundLog], *, was_clean: bool
+) -> Iterator[RecordToWrite]:
+    """The records that make this node lead its partitions, in the directories of their logs.
+
+    A partition that it leads already keeps its leader epoch after an orderly stop. Otherwise the
+    next epoch begins, so that clients notice a tail that was lost (KIP-320). An epoch is above each
+    one in the log. Other nodes leave the set of replicas in sync.
+    """
+    version = partition_version(image.metadata_version)
+    for topic in image.topics.values():
+        for number, state in topic.partitions.items():
+            log = found.get(TopicPartition(topic.name, number))
+            if log is None or not _may_lead(state, node.node_id):
+                continue
+            changes = _election(state, log, node.node_id, was_clean=was_clean)
+            if image.metadata_version >= _DIRECTORIES_SINCE:
+                changes |= _placement(state, log.directory, node.node_id)
+            yield from _partition_changes(state, changes, log.leader_epoch, version=version)
+
+
+def placement_records(
+    image: MetadataImage, node: Node, directories: Mapping[TopicPartition, uuid.UUID]
+) -> Iterator[RecordToWrite]:
+    """The records that name the directories in which the logs of partitions are now."""
+    if image.metadata_version < _DIRECTORIES_SINCE:
+        return
+    version = partition_version(image.metadata_version)
+    for name, directory in directories.items():
+        topic = image.topic(name.topic)
+        state = None if topic is None else topic.partitions.get(name.partition)
+        if state is not None and node.node_id in state.replicas:
+            changes = _placement(state, directory, node.node_id)
+            yield from _partition_changes(state, changes, 0, version=version)
+
+
+def fence_record(node: Node, epoch: int) -> RecordToWrite:
+    """The broker of this registration serves no more, so that the next one need not wait for it."""
+    from tailrace.protocol.metadata_records.broker_registration_change import (
+        BrokerRegistrationChangeRecord,
+    )
+
+    change = BrokerRegistrationChangeRecord(
+        broker_id=node.node_id, broker_epoch=epoch, fenced=_FENCED
+    )
+    return RecordToWrite(change, 0)
+
+
+def registration_records(
+    image: MetadataImage, node: Node, endpoint: Endpoint, *, incarnation: uuid.UUID, epoch: int
+) -> Iterator[RecordToWrite]:
+    """The registration of this broker, and that it serves; `epoch` is the offset of the first."""
+    from tailrace.protocol.metadata_records.broker_registration_change import (
+        BrokerRegistrationChangeRecord,
+    )
+    from tailrace.protocol.metadata_records.register_broker import (
+        BrokerEndpoint,
+        BrokerFeature,
+        RegisterBrokerRecord,
+    )
+
+    features = tuple(
+        BrokerFeature(
+            name=name,
+            min_supported_version=each.lowest,
+            max_supported_version=each.highest,
+        )
+        for name, each in FEATURES.items()
+    )
+    level = image.metadata_version
+    yield RecordToWrite(
+        RegisterBrokerRecord(
+            broker_id=node.node_id,
+            incarnation_id=incarnation,
+            broker_epoch=epoch,
+            end_points=(
+                BrokerEndpoint(
+                    name="PLAINTEXT", host=endpoint.host, port=endpoint.port, security_protocol=0
+                ),
+            ),
+            features=features,
+            log_dirs=tuple(node.directories.values()) if level >= _DIRECTORIES_SINCE else (),
+        ),
+        register_broker_version(level),
+    )
+    change = BrokerRegistrationChangeRecord(
+        broker_id=node.node_id, broker_epoch=epoch, fenced=_UNFENCED
+    )
+    yield RecordToWrite(change, 0)
+
+
+def _partition_record(
+    topic_id: uuid.UUID, number: int, log: FoundLog, *, image: MetadataImage, node: Node
+) -> RecordToWrite:
+    level, replicas = image.metadata_version, (node.node_id,)
+    record = PartitionRecord(
+        partition_id=number,
+        topic_id=topic_id,
+        replicas=replicas,
+        isr=replicas,
+        leader=node.node_id,
+        leader_epoch=log.leader_epoch,
+        partition_epoch=0,
+        directories=(log.directory,) if level >= _DIRECTORIES_SINCE else (),
+    )
+    return RecordToWrite(record, partition_version(level))
+
+
+def _config_changes(
+    owner: ConfigResource, current: Mapping[str, str], wanted: Mapping[str, str]
+) -> Iterator[RecordToWrite]:
+    changed = [(name, value) for name, value in wanted.items() if current.get(name) != value]
+    gone = [(name, None) for name in current if name not in wanted]
+    for name, value in (*changed, *gone):
+        record = ConfigRecord(
+            resource_type=owner.type, resource_name=owner.name, name=name, value=value
+        )
+        yield RecordToWrite(record, 0)
+
+
+def _may_lead(state: PartitionRecord, node_id: int) -> bool:
+    """Whether the node is in sync, or the last that was, so that nothing committed is lost."""
+    return (
+        state.replicas == (node_id,)
+        or node_id in state.isr
+        or node_id in (state.eligible_leader_replicas or ())
+    )
+
+
+def _election(
+    state: PartitionRecord, log: FoundLog, node_id: int, *, was_clean: bool
+) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    is_behind = state.leader_epoch < log.leader_epoch
+    if state.leader != node_id or state.isr != (node_id,) or not was_clean or is_behind:
+        changes["leader"] = node_id
+    if state.isr != (node_id,):
+        changes["isr"] = (node_id,)
+    for name in ("eligible_leader_replicas", "last_known_elr"):
+        if getattr(state, name):
+            changes[name] = ()
+    return changes
+
+
+def _placement(state: PartitionRecord, directory: uuid.UUID, node_id: int) -> dict[str, Any]:
+    place = state.replicas.index(node_id)
+    if state.directories[place] == directory:
+        return {}
+    others = state.directories
+    return {"directories": (*others[:place], directory, *others[place + 1 :])}
+
+
+def _partition_changes(
+    state: PartitionRecord, changes: Mapping[str, Any], lowest_epoch: int, *, version: int
+) -> Iterable[RecordToWrite]:
+    """The record of some changes; again where each election raises the epoch by one only."""
+    from tailrace.protocol.metadata_records.partition_change import (
+        PartitionChangeRecord,
+    )
+
+    if not changes:
+        return
+    record = PartitionChangeRecord(
+        partition_id=state.partition_id, topic_id=state.topic_id, **changes
+    )
+    yield RecordToWrite(record, version)
+    if "leader" in changes:
+        missing = min(lowest_epoch - state.leader_epoch - 1, _EPOCHS_AT_ONCE_MAX)
+        again = PartitionChangeRecord(
+            partition_id=state.partition_id, topic_id=state.topic_id, leader=changes["leader"]
+        )
+        yield from [RecordToWrite(again, version)] * missing

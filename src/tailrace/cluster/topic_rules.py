@@ -1,0 +1,108 @@
+"""Rules that a new topic has to keep: its name, its number of partitions, what may exist beside it.
+
+Pure; `controller` asks before it plans a change.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from tailrace.errors import FatalError
+
+TOPIC_NAME_BYTES_MAX: Final = 249
+"""Kafka's limit: 255 less a dash, a partition number of four digits, and one byte."""
+
+PARTITIONS_MAX = 10_000
+"""Most partitions of a new topic, so that one request cannot fill a disk."""
+
+GROUPS_MAX = 1_000
+"""Most groups with settings of their own: they need not exist, and are kept in memory."""
+
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class InvalidTopicNameError(FatalError, ValueError):
+    """A topic name that Kafka does not allow."""
+
+
+class ReservedTopicError(FatalError, ValueError):
+    """The name is reserved for Kafka's metadata log."""
+
+
+class TopicExistsError(FatalError, ValueError):
+    """A topic with that name exists already."""
+
+
+class InvalidPartitionsError(FatalError, ValueError):
+    """A number of partitions that is not allowed."""
+
+
+class TooManyPartitionsError(FatalError, ValueError):
+    """More partitions than a topic may have, so that one request cannot fill a disk."""
+
+
+class TooManyGroupsError(FatalError, ValueError):
+    """More groups with settings of their own than there may be."""
+
+
+class InvalidReplicationError(FatalError, ValueError):
+    """A replication factor above the number of brokers, or below 1."""
+
+
+def check_topic_name(name: str) -> None:
+    """Check a name against Kafka's rules.
+
+    Raises:
+        InvalidTopicNameError: it is empty, too long, `.` or `..`, or has other characters than
+            letters, digits, dot, underscore and dash.
+    """
+    if not name or len(name) > TOPIC_NAME_BYTES_MAX or name in (".", ".."):
+        raise InvalidTopicNameError(
+            f"{name[:40]!r} is no topic name: a name has 1 to {TOPIC_NAME_BYTES_MAX} characters, "
+            "and . and .. are not allowed"
+        )
+    if _LEGAL_NAME.fullmatch(name) is None:
+        raise InvalidTopicNameError(
+            f"{name[:40]!r} is no topic name: letters, digits, dot, underscore and dash are allowed"
+        )
+
+
+def check_name_is_free(name: str, taken: Iterable[str]) -> None:
+    """Check a name against those of the topics that exist.
+
+    Raises:
+        TopicExistsError: it is one of them.
+        InvalidTopicNameError: it differs from one only in dots and underscores.
+    """
+    # Metrics write dots as underscores, so Kafka allows only one of such names.
+    folded = name.replace(".", "_")
+    for other in taken:
+        if other == name:
+            raise TopicExistsError(f"topic {name} exists")
+        if other.replace(".", "_") == folded:
+            raise InvalidTopicNameError(f"topic {name} collides with {other}: only . and _ differ")
+
+
+def check_partition_limit(count: int) -> None:
+    """Check the number of partitions of a topic.
+
+    Raises:
+        TooManyPartitionsError: more than `PARTITIONS_MAX`.
+    """
+    if count > PARTITIONS_MAX:
+        raise TooManyPartitionsError(
+            f"{count} partitions; a topic may have {PARTITIONS_MAX} at most"
+        )
+
+
+def check_group_limit(group_id: str, known: Collection[str]) -> None:
+    """Check that a group may have settings of its own, beside those that are `known` to have some.
+
+    Raises:
+        TooManyGroupsError: `GROUPS_MAX` other groups have some.
+    """
+    if group_id not in known and len(known) >= GROUPS_MAX:
+        raise TooManyGroupsError(
+            f"{len(known)} groups have settings of their own, {GROUPS_MAX} may; remove those "
+            "of groups that are not used any more"
+        )
