@@ -26,6 +26,7 @@ from tailrace.broker.loading import Loading
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
 from tailrace.broker.state import StartingState
 from tailrace.broker.wiring import find_handlers, find_repeats
+from tailrace.cluster.bootstrap import write_bootstrap_file
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.records import Endpoint
@@ -177,22 +178,12 @@ class RunningBroker:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Open the port, register the broker, and begin the background tasks.
-
-        Waits for the device: no request is answered before the registration is on it.
+        """Open the port and begin the background tasks, of which the first registers the broker.
 
         Raises:
             ListenError: the address cannot be used; nothing was started.
-            StorageError: the registration cannot be saved; nothing was started.
         """
         self._server.start()
-        try:
-            self.controller.register(Endpoint(*self.endpoint))
-        except StorageError:
-            self._server.close()
-            raise
-        for directory in self.logs.directories:
-            directory.directory.broker_epoch = self.controller.broker_epoch
         self.logs.on_failure = self._directory_failed
         # Abort the compaction of a topic whose policy no longer contains `compact`.
         self.replicas.on_compaction_end = self.cleaner.abort
@@ -203,7 +194,7 @@ class RunningBroker:
         # Compaction can take hours, so it is a task of its own and not a job of the schedule.
         self._tasks = [
             asyncio.ensure_future(self._load_kernels_when_worth_it()),
-            asyncio.ensure_future(self._tidy_metadata()),
+            asyncio.ensure_future(self._keep_metadata()),
         ]
         if self.config.is_cleaner_enabled:
             self._tasks += [
@@ -276,6 +267,15 @@ class RunningBroker:
         finally:
             self._runtime.threads.close()
         logger.info("broker_stopped node=%d", self.config.node_id)
+
+    def _register(self) -> None:
+        for each in self.logs.online:
+            write_bootstrap_file(
+                self._runtime.files, each.path, now_ms=self._runtime.clock.now_ms()
+            )
+        self.controller.register(Endpoint(*self.endpoint))
+        for each in self.logs.directories:
+            each.directory.broker_epoch = self.controller.broker_epoch
 
     def _close_logs(self) -> None:
         homes = {log.partition: self.logs.home_of(log).directory.directory_id for log in self.logs}
@@ -352,7 +352,12 @@ class RunningBroker:
             device_failed=device_failed,
         )
 
-    async def _tidy_metadata(self) -> None:
+    async def _keep_metadata(self) -> None:
+        try:
+            await self._runtime.threads.run(self._register)
+        except OSError as error:
+            # Nothing here needs the registration; Kafka would elect every leader anew.
+            logger.warning("registration_failed reason=%s", error)
         while True:
             await asyncio.sleep(METADATA_TIDY_S)
             if not self.controller.log.is_tidying_due():

@@ -1,13 +1,10 @@
 """The cluster's state when a broker starts: from its metadata log, or from what lies beside it.
 
-the log has a state     its topics; a folder of no topic is set aside, as Kafka does
-the log has none        bootstrap.checkpoint, tailrace-cluster.json of an earlier release, and
-every other partition folder, which is adopted
+    the log has a state     its topics; a folder of no topic is set aside, as Kafka does
+    the log has none        bootstrap.checkpoint, tailrace-cluster.json of an earlier release, and
+                            every other partition folder, which is adopted
 
-open            the log is led
-sort_folders    every folder has its place
-(the logs are opened)
-settle          all that was found is in the log, and this node leads its partitions
+`broker` opens the logs of the partitions between `sort_folders` and `settle`.
 """
 
 import logging
@@ -23,7 +20,6 @@ from tailrace.errors import DirectoryError, StorageError
 from tailrace.model import TopicPartition
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.system import Runtime
-from tailrace.storage.checkpoints import write_whole
 from tailrace.storage.directories import unusable
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.manager import LogManager
@@ -44,7 +40,7 @@ class StartingState:
 
     @classmethod
     def open(cls, config: BrokerConfig, runtime: Runtime, logs: LogManager) -> Self:
-        """Open the metadata log of the first directory, and lead it.
+        """Open the metadata log of the first directory, to be led from the first change on.
 
         Raises:
             DirectoryError: its state cannot be proven, is of a later release or of another quorum,
@@ -52,7 +48,6 @@ class StartingState:
         """
         home = logs.directories[0]
         try:
-            _write_bootstrap_files(logs, runtime)
             log = open_metadata_log(
                 MetadataFolder(
                     runtime.files, runtime.clock, runtime.chance, home.removals, home.path
@@ -61,7 +56,7 @@ class StartingState:
                 tell=lambda sentence: logger.warning("metadata_damaged reason=%s", sentence),
             )
             try:
-                log.lead(config.node_id)
+                log.lead_when_asked(config.node_id)
                 return cls._begin(config, runtime, logs, log=log)
             except BaseException:
                 log.abandon()
@@ -84,7 +79,7 @@ class StartingState:
         beginning = Beginning(
             log,
             node,
-            first=bootstrap.first_image(
+            first=lambda: bootstrap.first_image(
                 runtime.files,
                 home,
                 min_insync_replicas=defaults.configs.get("min.insync.replicas", "1"),
@@ -153,17 +148,6 @@ class StartingState:
             old_state.retire_old_state(self._runtime.files, home)
         except OSError as error:
             raise unusable(home, error) from error
-
-
-def _write_bootstrap_files(logs: LogManager, runtime: Runtime) -> None:
-    image = bootstrap.new_image()
-    for each in logs.directories:
-        path = f"{each.path}/{bootstrap.FILE}"
-        if each.directory.is_new and not runtime.files.exists(path):
-            data = bootstrap.bootstrap_file(image, now_ms=runtime.clock.now_ms())
-            write_whole(runtime.files, f"{path}.tmp", data, is_synced=True)
-            runtime.files.rename(f"{path}.tmp", path)
-            runtime.files.sync_directory(each.path)
 
 
 def _was_compacted(home: DirectoryLogs | None, partition: TopicPartition) -> bool:

@@ -15,12 +15,13 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from tailrace.cluster.image import GROUP_RESOURCE, Topic, image_on_node
+from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.image import ConfigResource, MetadataImage
 from tailrace.cluster.metadata.log import MetadataLog
 from tailrace.cluster.metadata.record_versions import TRANSACTIONS_SINCE
-from tailrace.cluster.metadata.snapshot_records import RecordToWrite, snapshot_records
 from tailrace.cluster.old_state import OldState
 from tailrace.cluster.records import (
+    NO_BROKER_EPOCH,
     FoundLog,
     Node,
     config_records,
@@ -32,9 +33,6 @@ from tailrace.cluster.records import (
 from tailrace.cluster.topic_rules import PARTITIONS_MAX
 from tailrace.config.settings import INT64_MAX
 from tailrace.model import INTERNAL_TOPICS, TopicPartition
-
-NO_BROKER_EPOCH = -1
-"""The epoch of a broker that is not registered."""
 
 FIRST_PRODUCER_ID = 2**40
 """The first id of a cluster whose own counter is lost. A counter from 0 on does not reach this one
@@ -61,14 +59,18 @@ class Beginning:
         log: MetadataLog,
         node: Node,
         *,
-        first: MetadataImage,
+        first: Callable[[], MetadataImage],
         defaults: Mapping[str, str],
         new_id: Callable[[], uuid.UUID],
     ) -> None:
-        """`first` is the state of a log without records, `defaults` are the broker's for topics."""
+        """`first` gives the state of a log without records; `defaults` are the broker's for topics.
+
+        Raises:
+            DirectoryError: as `first`.
+        """
         self.is_new = not log.image.features
         """Whether the log has no state yet."""
-        self.base = first if self.is_new else log.image
+        self.base = first() if self.is_new else log.image
         """The state of the log, or that which it begins with."""
         self.image = image_on_node(self.base, node.node_id)
         """The topics and settings that were found."""
@@ -156,6 +158,8 @@ class Beginning:
         if is_one:
             yield begin
         if self.is_new:
+            from tailrace.cluster.metadata.snapshot_records import snapshot_records
+
             yield from snapshot_records(base)
         for topic in self.image.topics.values():
             yield from topic_records(topic, base, self._node, logs=logs)

@@ -12,9 +12,9 @@ from typing import Final
 
 from tailrace.cluster.features import initial_levels
 from tailrace.cluster.metadata.image import ConfigResource, MetadataImage
-from tailrace.cluster.metadata.snapshot import Snapshot, read_snapshot, write_snapshot
 from tailrace.errors import DirectoryError, TailraceError
 from tailrace.runtime.files import Files, read_exactly
+from tailrace.storage.checkpoints import write_whole
 
 FILE: Final = "bootstrap.checkpoint"
 _ELR: Final = "eligible.leader.replicas.version"
@@ -24,7 +24,23 @@ _MIN_ISR: Final = "min.insync.replicas"
 
 def bootstrap_file(image: MetadataImage, *, now_ms: int) -> bytes:
     """The content of the file for a cluster that begins with this image."""
+    from tailrace.cluster.metadata.snapshot import Snapshot, write_snapshot
+
     return write_snapshot(Snapshot(image=image, log_timestamp=0), epoch=0, timestamp=now_ms)
+
+
+def write_bootstrap_file(files: Files, directory: str, *, now_ms: int) -> None:
+    """Write the file of a new cluster, unless there is one; it is on the device on return.
+
+    Raises:
+        OSError: the device refuses.
+    """
+    path = f"{directory}/{FILE}"
+    if not files.exists(path):
+        data = bootstrap_file(new_image(), now_ms=now_ms)
+        write_whole(files, f"{path}.tmp", data, is_synced=True)
+        files.rename(f"{path}.tmp", path)
+        files.sync_directory(directory)
 
 
 def new_image(metadata_version: int | None = None) -> MetadataImage:
@@ -45,6 +61,8 @@ def first_image(files: Files, directory: str, *, min_insync_replicas: str) -> Me
     path = f"{directory}/{FILE}"
     image = new_image()
     if files.exists(path):
+        from tailrace.cluster.metadata.snapshot import read_snapshot
+
         try:
             with closing(files.open(path, read_only=True)) as file:
                 data = read_exactly(file, path, position=0, size=file.size())

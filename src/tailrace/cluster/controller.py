@@ -29,10 +29,11 @@ from tailrace.cluster.image import (
     image_on_node,
     topic_on_node,
 )
+from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.image import ConfigResource
 from tailrace.cluster.metadata.log import MetadataLog
-from tailrace.cluster.metadata.snapshot_records import RecordToWrite
 from tailrace.cluster.records import (
+    NO_BROKER_EPOCH,
     Endpoint,
     Node,
     config_records,
@@ -81,7 +82,7 @@ class Controller:
     ) -> None:
         self.image = image_on_node(log.image, node.node_id)
         self.defaults = defaults
-        self.broker_epoch = -1
+        self.broker_epoch = NO_BROKER_EPOCH
         """The epoch of this broker's registration; -1 before it."""
         self.log = log
         """The log of the records; others only ask it."""
@@ -277,6 +278,10 @@ class Controller:
             StorageError: the state could not be saved.
         """
         with self._changing:
+            try:
+                self.log.lead_if_asked()
+            except OSError as error:
+                raise _unsaved(error) from error
             epoch = self.log.end_offset
             self._append(
                 registration_records(
@@ -296,12 +301,10 @@ class Controller:
             StorageError: the state could not be saved.
         """
         with self._changing:
-            self._append(
-                [
-                    *placement_records(self.log.image, self._node, directories),
-                    fence_record(self._node, self.broker_epoch),
-                ]
-            )
+            records = [*placement_records(self.log.image, self._node, directories)]
+            if self.broker_epoch != NO_BROKER_EPOCH:
+                records.append(fence_record(self._node, self.broker_epoch))
+            self._append(records)
 
     def tidy(self) -> None:
         """Write a snapshot of the log if one is due, and delete what is kept no longer.

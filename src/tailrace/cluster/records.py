@@ -12,19 +12,21 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailrace.cluster.features import FEATURES
 from tailrace.cluster.image import TOPIC_RESOURCE, Topic
+from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.image import ConfigResource, MetadataImage
 from tailrace.cluster.metadata.record_versions import partition_version, register_broker_version
-from tailrace.cluster.metadata.snapshot_records import RecordToWrite
 from tailrace.model import TopicPartition
-from tailrace.protocol.metadata_records.config import ConfigRecord
-from tailrace.protocol.metadata_records.partition import PartitionRecord
-from tailrace.protocol.metadata_records.topic import TopicRecord
 from tailrace.storage.config import stored_configs, usable_configs
 
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records.partition import PartitionRecord
+
+NO_BROKER_EPOCH: Final = -1
+"""The epoch of a broker that is not registered."""
 UNASSIGNED: Final = uuid.UUID(int=1)
 """Log directory of a replica of which the broker has not said where it is (KIP-858)."""
 _DIRECTORIES_SINCE: Final = 17
@@ -81,6 +83,8 @@ def topic_records(
         yield remove_topic_record(state.topic_id)
         state = None
     if state is None:
+        from tailrace.protocol.metadata_records.topic import TopicRecord
+
         yield RecordToWrite(TopicRecord(name=topic.name, topic_id=topic.topic_id), 0)
     # Settings that have no effect here stay as they are.
     stored = image.configs_of(TOPIC_RESOURCE, topic.name) if state is not None else {}
@@ -223,6 +227,8 @@ def registration_records(
 def _partition_record(
     topic_id: uuid.UUID, number: int, log: FoundLog, *, image: MetadataImage, node: Node
 ) -> RecordToWrite:
+    from tailrace.protocol.metadata_records.partition import PartitionRecord
+
     level, replicas = image.metadata_version, (node.node_id,)
     record = PartitionRecord(
         partition_id=number,
@@ -243,13 +249,15 @@ def _config_changes(
     changed = [(name, value) for name, value in wanted.items() if current.get(name) != value]
     gone = [(name, None) for name in current if name not in wanted]
     for name, value in (*changed, *gone):
+        from tailrace.protocol.metadata_records.config import ConfigRecord
+
         record = ConfigRecord(
             resource_type=owner.type, resource_name=owner.name, name=name, value=value
         )
         yield RecordToWrite(record, 0)
 
 
-def _may_lead(state: PartitionRecord, node_id: int) -> bool:
+def _may_lead(state: "PartitionRecord", node_id: int) -> bool:
     """Whether the node is in sync, or the last that was, so that nothing committed is lost."""
     return (
         state.replicas == (node_id,)
@@ -259,7 +267,7 @@ def _may_lead(state: PartitionRecord, node_id: int) -> bool:
 
 
 def _election(
-    state: PartitionRecord, log: FoundLog, node_id: int, *, was_clean: bool
+    state: "PartitionRecord", log: FoundLog, node_id: int, *, was_clean: bool
 ) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     is_behind = state.leader_epoch < log.leader_epoch
@@ -273,7 +281,7 @@ def _election(
     return changes
 
 
-def _placement(state: PartitionRecord, directory: uuid.UUID, node_id: int) -> dict[str, Any]:
+def _placement(state: "PartitionRecord", directory: uuid.UUID, node_id: int) -> dict[str, Any]:
     place = state.replicas.index(node_id)
     if state.directories[place] == directory:
         return {}
@@ -282,7 +290,7 @@ def _placement(state: PartitionRecord, directory: uuid.UUID, node_id: int) -> di
 
 
 def _partition_changes(
-    state: PartitionRecord, changes: Mapping[str, Any], lowest_epoch: int, *, version: int
+    state: "PartitionRecord", changes: Mapping[str, Any], lowest_epoch: int, *, version: int
 ) -> Iterable[RecordToWrite]:
     """The record of some changes; again where each election raises the epoch by one only."""
     from tailrace.protocol.metadata_records.partition_change import (

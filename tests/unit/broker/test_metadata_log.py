@@ -5,9 +5,9 @@ import json
 import pytest
 
 from tailrace.cluster.image import TOPIC_RESOURCE
+from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.proof import prove_metadata
-from tailrace.cluster.metadata.snapshot_records import RecordToWrite
 from tailrace.cluster.old_state import FILE, TAKEN_OVER
 from tailrace.errors import DirectoryError
 from tailrace.model import METADATA_TOPIC, TopicPartition

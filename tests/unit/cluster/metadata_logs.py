@@ -7,6 +7,7 @@ from uuid import UUID
 from tailrace.cluster import records
 from tailrace.cluster.bootstrap import new_image
 from tailrace.cluster.image import Topic
+from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.log import (
     MetadataFolder,
@@ -14,7 +15,7 @@ from tailrace.cluster.metadata.log import (
     MetadataLogConfig,
     open_metadata_log,
 )
-from tailrace.cluster.metadata.snapshot_records import RecordToWrite, snapshot_records
+from tailrace.cluster.metadata.snapshot_records import snapshot_records
 from tailrace.protocol.metadata_records.config import ConfigRecord
 from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
 from tailrace.storage.removals import Removals

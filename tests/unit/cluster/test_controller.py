@@ -34,7 +34,7 @@ class Starting:
         self.beginning = Beginning(
             self.log,
             NODE,
-            first=bootstrap.new_image(),
+            first=bootstrap.new_image,
             defaults={},
             new_id=self.controller.new_id,
         )

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.delta import MetadataFaultError
 from tailrace.cluster.metadata.proof import LostMetadataError
-from tailrace.cluster.metadata.snapshot_records import RecordToWrite
 from tailrace.errors import DirectoryError
 from tailrace.protocol.metadata_records.begin_transaction import BeginTransactionRecord
 from tailrace.protocol.metadata_records.remove_topic import RemoveTopicRecord

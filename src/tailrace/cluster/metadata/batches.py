@@ -35,6 +35,13 @@ class BatchPlace(NamedTuple):
     """Milliseconds since 1970."""
 
 
+class RecordToWrite(NamedTuple):
+    """A record and the version to write it in."""
+
+    record: Record
+    version: int
+
+
 def control_batch(records: Iterable[tuple[ControlType, Message]], place: BatchPlace) -> bytes:
     """A batch of control records, each of version 0."""
     builder = BatchBuilder(is_control=True)

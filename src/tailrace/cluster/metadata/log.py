@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tailrace.cluster.features import check_levels
-from tailrace.cluster.metadata.batches import BatchPlace, control_batch, data_batch
+from tailrace.cluster.metadata.batches import BatchPlace, RecordToWrite, control_batch, data_batch
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.proof import PARTITION, MetadataProof, prove_metadata
 from tailrace.cluster.metadata.quorum_state import (
@@ -34,7 +34,6 @@ from tailrace.cluster.metadata.snapshot_files import (
     snapshot_size,
     snapshot_time,
 )
-from tailrace.cluster.metadata.snapshot_records import RecordToWrite
 from tailrace.config.settings import INT32_MAX, setting, settings_of
 from tailrace.errors import DirectoryError
 from tailrace.protocol.fields import Message
@@ -151,6 +150,8 @@ class MetadataLog:
         self._bytes_since_snapshot = proof.bytes_behind
         self._snapshot_at = self._tidied_at = folder.clock.now_ms()
         self._epoch = proof.replay.epoch
+        self._leads_next: int | None = None
+        """The node that has to lead before the next record."""
         self.removed_topics = proof.replay.removed_topics
         """Ids of topics that were removed since the newest snapshot, when the log was opened."""
 
@@ -169,6 +170,17 @@ class MetadataLog:
         """The offset behind the last record, all of which are on the device."""
         return self._log.end_offset
 
+    def lead_when_asked(self, node_id: int) -> None:
+        """Have the first `append` lead first: a start that changes nothing waits for no device.
+
+        Raises:
+            DirectoryError: the quorum has other voters.
+            CorruptionError: `quorum-state` cannot be understood.
+            OSError: the device refuses.
+        """
+        self._epoch = self._next_epoch(node_id)
+        self._leads_next = node_id
+
     def lead(self, node_id: int) -> None:
         """Begin the next epoch with this node as leader; it is on the device on return.
 
@@ -180,6 +192,23 @@ class MetadataLog:
             OSError: the device refuses.
         """
         files, path = self._folder.files, self._folder.path
+        self._epoch = self._next_epoch(node_id)
+        in_settings = (node_id,) if self._replay.kraft_version == 0 else None
+        write_quorum_state(files, path, QuorumState(node_id, self._epoch, in_settings))
+        self._write(control_batch(self._election(node_id), self._place()))
+        self._leads_next = None
+        if self._replay.is_in_transaction:
+            from tailrace.protocol.metadata_records.abort_transaction import AbortTransactionRecord
+
+            self.append([RecordToWrite(AbortTransactionRecord(reason="Controller failover"), 0)])
+
+    def lead_if_asked(self) -> None:
+        """Lead now if `lead_when_asked` was called and nothing written since; raises as `lead`."""
+        if self._leads_next is not None:
+            self.lead(self._leads_next)
+
+    def _next_epoch(self, node_id: int) -> int:
+        files, path = self._folder.files, self._folder.path
         before = read_quorum_state(files, path)
         voters = self._replay.voters
         named = [each.voter_id for each in voters.voters] if voters is not None else None
@@ -190,14 +219,7 @@ class MetadataLog:
                 f"{path} belongs to a quorum with the voters {', '.join(map(str, named))}; this "
                 f"node, {node_id}, can only lead a quorum of its own"
             )
-        self._epoch = 1 + max(self._replay.epoch, 0 if before is None else before.epoch)
-        in_settings = (node_id,) if self._replay.kraft_version == 0 else None
-        write_quorum_state(files, path, QuorumState(node_id, self._epoch, in_settings))
-        self._write(control_batch(self._election(node_id), self._place()))
-        if self._replay.is_in_transaction:
-            from tailrace.protocol.metadata_records.abort_transaction import AbortTransactionRecord
-
-            self.append([RecordToWrite(AbortTransactionRecord(reason="Controller failover"), 0)])
+        return 1 + max(self._replay.epoch, 0 if before is None else before.epoch)
 
     def append(self, records: Sequence[RecordToWrite]) -> MetadataImage:
         """Write records as one batch; they are on the device on return. Returns the new image.
@@ -206,6 +228,7 @@ class MetadataLog:
             MetadataFaultError: a record contradicts the state; nothing is written.
             OSError: the device refuses. After a crash the batch is there whole, or not at all.
         """
+        self.lead_if_asked()
         self._write(data_batch(records, self._place()))
         return self.image
 

@@ -11,24 +11,16 @@ Not here: the batches and the control records of a snapshot.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
+from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.image import METADATA_VERSION, MetadataImage, TopicState
 from tailrace.cluster.metadata.record_versions import partition_version, register_broker_version
-from tailrace.protocol.fields import Record
 from tailrace.protocol.metadata_records.client_quota import ClientQuotaRecord, EntityData
 from tailrace.protocol.metadata_records.config import ConfigRecord
 from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
 from tailrace.protocol.metadata_records.partition import PartitionRecord
 from tailrace.protocol.metadata_records.producer_ids import ProducerIdsRecord
 from tailrace.protocol.metadata_records.topic import TopicRecord
-
-
-class RecordToWrite(NamedTuple):
-    """A record and the version to write it in."""
-
-    record: Record
-    version: int
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[RecordToWrite]:
