@@ -80,6 +80,8 @@ class Beginning:
         self._defaults = defaults
         self._new_id = new_id
         self._old_producer_id: int | None = None
+        self._found: dict[str, None] = dict.fromkeys(self.image.topics if self.is_new else ())
+        """Names of the topics that the log may have otherwise than the image."""
 
     def take_over(self, old: OldState) -> None:
         """Put what an earlier release has saved into the image.
@@ -99,6 +101,7 @@ class Beginning:
                 )
             else:
                 topics[name] = topic
+        self._found |= dict.fromkeys(old.topics)
         groups = {**self.image.group_configs, **old.group_configs}
         self.image = replace(
             self.image, topics=MappingProxyType(topics), group_configs=MappingProxyType(groups)
@@ -138,6 +141,7 @@ class Beginning:
             known = topics[name]
             if known.partition_count <= PARTITIONS_MAX:
                 topics[name] = replace(known, partitions=tuple(range(known.partition_count)))
+        self._found |= dict.fromkeys(name for name, _ in folders)
         self.image = replace(self.image, topics=MappingProxyType(topics))
 
     def records(
@@ -161,7 +165,7 @@ class Beginning:
             from tailrace.cluster.metadata.snapshot_records import snapshot_records
 
             yield from snapshot_records(base)
-        for topic in self.image.topics.values():
+        for topic in map(self.image.topics.__getitem__, self._found):
             yield from topic_records(topic, base, self._node, logs=logs)
         for group_id, configs in self.image.group_configs.items():
             yield from config_records(base, ConfigResource(GROUP_RESOURCE, group_id), configs)

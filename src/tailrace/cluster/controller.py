@@ -24,6 +24,7 @@ from types import MappingProxyType
 from tailrace.cluster.config_changes import ConfigChange, plan_configs
 from tailrace.cluster.image import (
     GROUP_RESOURCE,
+    ClusterImage,
     Topic,
     group_configs_of,
     image_on_node,
@@ -80,7 +81,8 @@ class Controller:
     def __init__(
         self, log: MetadataLog, node: Node, *, chance: random.Random, defaults: TopicDefaults
     ) -> None:
-        self.image = image_on_node(log.image, node.node_id)
+        self.image = ClusterImage()
+        """The cluster as clients see it; empty until the start has put its topics here."""
         self.defaults = defaults
         self.broker_epoch = NO_BROKER_EPOCH
         """The epoch of this broker's registration; -1 before it."""
@@ -261,10 +263,11 @@ class Controller:
             StorageError: the state could not be saved, and the next start does all of it again.
         """
         with self._changing:
-            rest = iter(records)
+            rest, before = iter(records), self.log.end_offset
             while part := list(islice(rest, RECORDS_AT_ONCE)):
                 self._append(part)
-            self.image = image_on_node(self.log.image, self._node.node_id)
+            if self.log.end_offset > before:
+                self.image = image_on_node(self.log.image, self._node.node_id)
         return {
             TopicPartition(state.name, number): each.leader_epoch
             for state in self.log.image.topics.values()

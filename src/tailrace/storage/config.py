@@ -7,6 +7,7 @@ that have no effect on one node are marked in the reference (`is_stored_only`).
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from tailrace.config.settings import (
@@ -373,13 +374,15 @@ def usable_configs(stored: Mapping[str, str]) -> Mapping[str, str]:
     """
     named = {"segment.bytes" if name == SMALL_SEGMENT else name: stored[name] for name in stored}
     usable = {name: text for name, text in named.items() if _is_usable(name, text)}
-    try:
-        log_config(usable)
-    except ConfigError:
-        del usable["max.compaction.lag.ms"]
+    if "max.compaction.lag.ms" in usable:
+        try:
+            log_config(usable)
+        except ConfigError:
+            del usable["max.compaction.lag.ms"]
     return usable
 
 
+@lru_cache(maxsize=4096)
 def _is_usable(name: str, text: str) -> bool:
     found = _BY_NAME.get(name)
     try:

@@ -14,6 +14,7 @@ from tailrace.broker.loading import Loading
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.config_changes import ConfigChange
 from tailrace.cluster.controller import Controller, TopicDefaults
+from tailrace.cluster.image import image_on_node
 from tailrace.cluster.records import Node
 from tailrace.errors import DirectoryError
 from tailrace.handlers.topics import configure_topic
@@ -263,6 +264,7 @@ class Start:
         log = metadata_logs.Node(outside.files, "a").open()
         node = Node(node_id=1, directories={"a": UUID(int=7)})
         self.controller = Controller(log, node, chance=outside.runtime.chance, defaults=defaults)
+        self.controller.image = image_on_node(log.image, 1)
         self.replicas = Replicas(self.logs)
         self._changes = TopicChanges(InlineThreads())  # which take no time
         self.logs.find_partitions()

@@ -41,6 +41,7 @@ class Starting:
 
     def settle(self, largest: int = -1) -> Controller:
         """The controller, after an orderly stop, with an empty log of each partition."""
+        self.controller.image = self.beginning.image
         logs = {
             TopicPartition(topic.name, number): records.FoundLog(0, DIRECTORY_ID)
             for topic in self.beginning.image.topics.values()

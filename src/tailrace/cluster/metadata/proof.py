@@ -5,7 +5,7 @@
 Damage below the snapshot costs nothing. Behind it the state ends where the first batch is missing.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from tailrace.cluster.metadata.snapshot_files import SnapshotFile, find_snapshot
 from tailrace.errors import CorruptionError, DirectoryError, UnsupportedCodecError
 from tailrace.model import METADATA_TOPIC, Offset, TopicPartition
 from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
-from tailrace.records.batch import UnsupportedMagicError
+from tailrace.records.batch import Batch, UnsupportedMagicError
 from tailrace.runtime.files import Files
 from tailrace.storage.names import LOG_SUFFIX, parse_segment_file_name, segment_file_name
 from tailrace.storage.walk import walk_batches
@@ -131,15 +131,19 @@ def _replay_log(
         )
     if log is None:
         return
-    for stored in log.batches(Offset(start), log.reader.end_offset):
-        batch = stored.batch
-        if batch.next_offset <= replay.next_offset:
-            continue
-        if batch.base_offset > replay.next_offset:
-            break
-        replay.see(batch)
-        proof.has_holes = bool(damage)
-        proof.bytes_behind += batch.size
+
+    def behind() -> Iterator[Batch]:
+        for stored in log.batches(Offset(start), log.reader.end_offset):
+            batch = stored.batch
+            if batch.next_offset <= replay.next_offset:
+                continue
+            if batch.base_offset > replay.next_offset:
+                return
+            proof.has_holes = bool(damage)
+            proof.bytes_behind += batch.size
+            yield batch
+
+    replay.see_all(behind())
     log.finish()
     for each in damage:
         tell(
@@ -159,10 +163,11 @@ def _replay_whole(files: Files, folder: str, bases: Sequence[int], *, proof: Met
 
     It says nothing of damage, and needs no module that a broker does not start with.
     """
-    replay, size_behind = copy(proof.replay), 0
+    replay, sizes = copy(proof.replay), [0]
     if replay.next_offset < bases[0]:
         return False
-    try:
+
+    def batches() -> Iterator[Batch]:
         for base in bases:
             path = f"{folder}/{segment_file_name(base, LOG_SUFFIX)}"
             end = 0
@@ -172,17 +177,20 @@ def _replay_whole(files: Files, folder: str, bases: Sequence[int], *, proof: Met
                     end = position + batch.size
                     if batch.next_offset <= replay.next_offset:
                         batch.check()
-                        continue
-                    if batch.base_offset != replay.next_offset:
-                        return False
-                    replay.see(batch)
-                    size_behind += batch.size
+                    elif batch.base_offset == replay.next_offset:
+                        sizes.append(batch.size)
+                        yield batch
+                    else:
+                        raise CorruptionError("batches are missing", path=path, position=position)
             if end < size:
-                return False
+                raise CorruptionError("the last batch is not whole", path=path, position=end)
+
+    try:
+        replay.see_all(batches())
     except _DAMAGED:
         return False
     except _NOT_OURS:
         proof.replay = replay
         raise
-    proof.replay, proof.bytes_behind = replay, size_behind
+    proof.replay, proof.bytes_behind = replay, sum(sizes)
     return True

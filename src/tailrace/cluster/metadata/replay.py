@@ -9,9 +9,9 @@ Invariant: `image` is the state behind the last batch that was taken whole, with
 transaction holds. A batch that is refused changes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, cast
-from uuid import UUID
 
 from tailrace.cluster.metadata.batches import decoded_records
 from tailrace.cluster.metadata.delta import MetadataDelta, MetadataFaultError
@@ -20,6 +20,8 @@ from tailrace.protocol.fields import Message
 from tailrace.records.batch import Batch
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from tailrace.protocol.metadata_records.kraft_version import KRaftVersionRecord
     from tailrace.protocol.metadata_records.voters import VotersRecord
 
@@ -43,7 +45,7 @@ class MetadataReplay:
         protocol."""
         self.removed_topics: tuple[UUID, ...] = ()
         """Ids of the topics that batches since the snapshot have removed."""
-        self._open: list[Message] | None = None
+        self._open: Sequence[Message] | None = None
         """Records of the open transaction."""
 
     @property
@@ -68,44 +70,60 @@ class MetadataReplay:
         Raises:
             CorruptionError: it is damaged, or does not follow the last one.
             UnknownRecordError: a record of a type or version that is not known here.
-        UnsupportedCodecError, UnsupportedMagicError: a batch that no metadata log has.
+            UnsupportedCodecError, UnsupportedMagicError: a batch that no metadata log has.
             MetadataFaultError: a record contradicts those before it.
         """
-        if batch.base_offset < self.next_offset:
-            raise MetadataFaultError(
-                f"a batch begins at offset {batch.base_offset}, but the one before it ends at "
-                f"{self.next_offset}"
-            )
-        records = [found.record for _, found in decoded_records(batch)]
-        if batch.is_control:
-            self.quorum = self.quorum | {type(each).__name__: each for each in records}
-        else:
-            self.image, self._open, removed = self._replayed(records)
-            self.removed_topics += removed
-        self.next_offset = batch.next_offset
-        self.epoch = batch.leader_epoch
-        self.timestamp = batch.max_timestamp
+        ahead = copy(self)
+        ahead.see_all([batch])
+        vars(self).update(vars(ahead))
 
-    def _replayed(
-        self, records: Sequence[Message]
-    ) -> tuple[MetadataImage, list[Message] | None, tuple[UUID, ...]]:
-        delta = MetadataDelta(self.image)
-        held = None if self._open is None else list(self._open)
-        for each in records:
-            match type(each).__name__:
-                case "BeginTransactionRecord":
-                    if held is not None:
-                        raise MetadataFaultError("a transaction begins inside of another")
-                    held = []
-                case "EndTransactionRecord" | "AbortTransactionRecord" as name:
-                    if held is None:
-                        raise MetadataFaultError("a transaction ends that did not begin")
-                    if name == "EndTransactionRecord":
-                        for inner in held:
-                            delta.replay(inner)
-                    held = None
-                case _ if held is not None:
-                    held.append(each)
-                case _:
-                    delta.replay(each)
-        return delta.image(), held, tuple(delta.removed_topics)
+    def see_all(self, batches: Iterable[Batch]) -> None:
+        """Take the next batches, with one image for all of them.
+
+        Raises:
+            CorruptionError, UnknownRecordError, UnsupportedCodecError, UnsupportedMagicError,
+                MetadataFaultError: as `see`; `next_offset` is that of the refused batch, and
+                everything else is of no use any more.
+        """
+        delta, held = MetadataDelta(self.image), self._open
+        for batch in batches:
+            if batch.base_offset < self.next_offset:
+                raise MetadataFaultError(
+                    f"a batch begins at offset {batch.base_offset}, but the one before it ends at "
+                    f"{self.next_offset}"
+                )
+            records = [found.record for _, found in decoded_records(batch)]
+            if batch.is_control:
+                self.quorum = self.quorum | {type(each).__name__: each for each in records}
+            else:
+                held = _replayed(delta, records, held)
+            self.next_offset = batch.next_offset
+            self.epoch = batch.leader_epoch
+            self.timestamp = batch.max_timestamp
+        self.image, self._open = delta.image(), held
+        self.removed_topics += tuple(delta.removed_topics)
+
+
+def _replayed(
+    delta: MetadataDelta, records: Sequence[Message], held: Sequence[Message] | None
+) -> Sequence[Message] | None:
+    """Replay the records of a batch; takes and returns those of the open transaction."""
+    waiting = None if held is None else list(held)
+    for each in records:
+        match type(each).__name__:
+            case "BeginTransactionRecord":
+                if waiting is not None:
+                    raise MetadataFaultError("a transaction begins inside of another")
+                waiting = []
+            case "EndTransactionRecord" | "AbortTransactionRecord" as name:
+                if waiting is None:
+                    raise MetadataFaultError("a transaction ends that did not begin")
+                if name == "EndTransactionRecord":
+                    for inner in waiting:
+                        delta.replay(inner)
+                waiting = None
+            case _ if waiting is not None:
+                waiting.append(each)
+            case _:
+                delta.replay(each)
+    return waiting
