@@ -1,8 +1,13 @@
 """The records of `__cluster_metadata` as named fields, for people and for JSON.
 
 The bytes are read by `tailrace.protocol.metadata_log`.
+
+Invariant: no field has a secret. A SCRAM credential has its iterations and a fingerprint, which
+tells that a password has changed and nothing about it; a setting that is a password has `SECRET`.
 """
 
+import hashlib
+from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
 from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
@@ -10,7 +15,24 @@ from tailrace.protocol.fields import Message, fields_in, tagged_fields_in
 from tailrace.protocol.metadata_log import VersionedRecord, decode_control, decode_data
 from tailrace.storage.checkpoints import format_topic_id
 
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records.config import ConfigRecord
+    from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
+
 Fields = dict[str, object]
+
+SECRET: Final = "(secret)"  # noqa: S105 - it stands for one
+"""Stands for the value of a setting that is a password."""
+
+_SECRET_SETTINGS: Final = (
+    "password",
+    "sasl.jaas.config",
+    "ssl.keystore.key",
+    ".secret",
+    ".secret.key",
+    ".passphrase",
+)
+"""Ends of the names of settings that Kafka keeps as passwords, also those of one listener."""
 
 
 def decode_metadata_record(
@@ -33,10 +55,30 @@ def record_fields(record: Message) -> Fields:
     return _struct(record, record.last_version)
 
 
+def credential_fields(record: "UserScramCredentialRecord") -> Fields:
+    """What may be shown of a SCRAM credential: its iterations and a fingerprint."""
+    digest = hashlib.sha256(
+        b"".join(len(each).to_bytes(4) + each for each in (record.salt, record.stored_key))
+    )
+    return {"iterations": record.iterations, "fingerprint": digest.hexdigest()[:16]}
+
+
+def shown_setting(name: str, value: str | None) -> str | None:
+    """The value of a setting, or `SECRET` for one that is a password."""
+    return SECRET if value is not None and name.endswith(_SECRET_SETTINGS) else value
+
+
 def _fields(found: VersionedRecord) -> Fields:
     version, record = found
     named = _struct(record, version)
     named.pop("version", None)
+    match type(record).__name__:
+        case "UserScramCredentialRecord":
+            user = cast("UserScramCredentialRecord", record)
+            named = {"name": user.name, "mechanism": user.mechanism} | credential_fields(user)
+        case "ConfigRecord":
+            config = cast("ConfigRecord", record)
+            named["value"] = shown_setting(config.name, config.value)
     return {
         "type": type(record).__name__.removesuffix("Record").removesuffix("Message"),
         "version": version,

@@ -1,15 +1,14 @@
 """Images of the metadata log as nested names and values, and the changes between two of them.
 
-Values are those of JSON. A SCRAM credential shows its iterations and a fingerprint, which tells
-that a password has changed and nothing about it.
+Values are those of JSON, and secrets are as in `tailrace.offline.metadata`: a new password of a
+user is a change, one in a setting is not seen.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from tailrace.cluster.metadata.image import ConfigResource, MetadataImage, QuotaEntity, TopicState
-from tailrace.offline.metadata import record_fields
+from tailrace.offline.metadata import credential_fields, record_fields, shown_setting
 from tailrace.offline.metadata_state import MetadataState
 from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
 from tailrace.storage.checkpoints import format_topic_id
@@ -122,6 +121,10 @@ def _resource(key: ConfigResource, _: object) -> str:
     return f"{kind} {key.name or '<default>'}"
 
 
+def _settings(settings: Mapping[str, str]) -> Tree:
+    return {name: shown_setting(name, value) for name, value in settings.items()}
+
+
 def _entity(key: QuotaEntity, _: object) -> str:
     return ", ".join(f"{kind} {'<default>' if name is None else name}" for kind, name in key.parts)
 
@@ -131,19 +134,12 @@ def _user(_: object, record: UserScramCredentialRecord) -> str:
     return f"{record.name} {mechanism}"
 
 
-def _credential(record: UserScramCredentialRecord) -> Tree:
-    digest = hashlib.sha256(
-        b"".join(len(each).to_bytes(4) + each for each in (record.salt, record.stored_key))
-    )
-    return {"iterations": record.iterations, "fingerprint": digest.hexdigest()[:16]}
-
-
 _PARTS: Final[dict[str, _Part]] = {
     "features": _Part(lambda image: image.features, _key, int),
     "brokers": _Part(lambda image: image.brokers, _key, record_fields),
     "controllers": _Part(lambda image: image.controllers, _key, record_fields),
     "topics": _Part(lambda image: image.topics, lambda _, each: each.name, _topic),
-    "settings": _Part(lambda image: image.configs, _resource, dict),
+    "settings": _Part(lambda image: image.configs, _resource, _settings),
     "quotas": _Part(lambda image: image.quotas, _entity, dict),
     "producer_ids": _Part(
         lambda image: {} if image.next_producer_id is None else {"next": image.next_producer_id},
@@ -151,6 +147,6 @@ _PARTS: Final[dict[str, _Part]] = {
         int,
     ),
     "acls": _Part(lambda image: image.acls, lambda key, _: format_topic_id(key), record_fields),
-    "users": _Part(lambda image: image.scram, _user, _credential),
+    "users": _Part(lambda image: image.scram, _user, credential_fields),
     "tokens": _Part(lambda image: image.tokens, _key, record_fields),
 }

@@ -166,6 +166,16 @@ def test_a_new_password_is_seen_and_its_keys_are_not(tmp_path: Path) -> None:
     assert b"two".hex() not in shown
 
 
+def test_a_password_in_a_setting_is_not_shown(tmp_path: Path) -> None:
+    """The setting is there, and its value nowhere."""
+    name = "listener.name.tls.ssl.key.password"
+    secret = ConfigRecord(resource_type=4, resource_name="1", name=name, value="hunter2")
+    write(tmp_path, batch(0, LEVEL), batch(1, secret))
+    for shown in (run("describe", "--data", tmp_path), run("diff", "--data", tmp_path, "--from=1")):
+        assert name in shown
+        assert "hunter2" not in shown
+
+
 def test_what_no_file_has_is_said(tmp_path: Path) -> None:
     """No folder, no file that goes back so far, no such topic, no such moment."""
     with pytest.raises(TailraceError, match=r"metadata\.log\.dir"):
