@@ -9,7 +9,6 @@ import click
 from tailrace.cli.arguments import data_directory
 from tailrace.cli.on_cluster import AS_JSON, emit, say
 from tailrace.cli.tables import aligned
-from tailrace.offline.cat import parse_time
 from tailrace.offline.metadata_state import (
     END,
     MetadataState,
@@ -18,6 +17,7 @@ from tailrace.offline.metadata_state import (
     metadata_folder,
     metadata_state,
     metadata_states,
+    parse_moment,
 )
 from tailrace.offline.metadata_tree import Change, Tree, image_tree, metadata_changes
 from tailrace.offline.show import iso_time, printable
@@ -38,14 +38,10 @@ def cluster() -> None:
 def _moment(_: click.Context, parameter: click.Parameter, value: str | None) -> Moment:
     if value is None:
         return END
-    if value.isascii() and value.isdigit() and len(value) <= 12:
-        return Moment(offset=int(value))
     try:
-        return Moment(time_ms=parse_time(value))
-    except ValueError:
-        raise click.BadParameter(
-            f"{value!r} is neither an offset nor a time such as 2026-05-01T12:00", param=parameter
-        ) from None
+        return parse_moment(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=parameter) from None
 
 
 @cluster.command()

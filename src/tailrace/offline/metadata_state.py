@@ -19,7 +19,7 @@ from tailrace.cluster.metadata.snapshot import Snapshot
 from tailrace.cluster.metadata.snapshot_files import SnapshotFile, find_snapshots, load_snapshot
 from tailrace.errors import CorruptionError, TailraceError
 from tailrace.model import METADATA_TOPIC, Offset, TopicPartition
-from tailrace.offline.cat import readable
+from tailrace.offline.cat import parse_time, readable
 from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
 from tailrace.protocol.metadata_records.voters import VotersRecord
 from tailrace.reading.view import open_view
@@ -68,6 +68,22 @@ class Moment(NamedTuple):
 
 END: Final = Moment()
 """The end of the log."""
+
+
+def parse_moment(text: str) -> Moment:
+    """An offset, of up to 12 digits, or a time as `parse_time` reads it.
+
+    Raises:
+        ValueError: neither of the two; the message says so.
+    """
+    if text.isascii() and text.isdigit() and len(text) <= 12:
+        return Moment(offset=int(text))
+    try:
+        return Moment(time_ms=parse_time(text))
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is neither an offset nor a time such as 2026-05-01T12:00"
+        ) from None
 
 
 def metadata_folder(files: Files, directory: str) -> str:
@@ -154,7 +170,7 @@ class _History:
         return "" if self._log is None else f"; the log begins at {self._log.reader.start_offset}"
 
     def _all(self, first: Moment) -> Iterator[MetadataState]:
-        """Yield states from the newest snapshot before `first` on, or else from the first one."""
+        """Yield states from the one of `_base` on."""
         position, now = self._base(first)
         if now is not None:
             yield now
@@ -175,9 +191,9 @@ class _History:
             del following[0]
 
     def _base(self, first: Moment) -> tuple[int, MetadataState | None]:
-        """The newest whole snapshot before `first`, or else the oldest one; None if none is whole.
+        """The newest whole snapshot before `first`, with its number in `_snapshots`.
 
-        With it comes its number in `_snapshots`, or -1.
+        Where there is none, -1 and None if the log has its beginning, and else the oldest one.
         """
         oldest: tuple[int, MetadataState | None] = -1, None
         for number in reversed(range(len(self._snapshots))):
@@ -185,8 +201,9 @@ class _History:
             if read is not None:
                 oldest = number, _of_snapshot(self._snapshots[number], read)
                 if first.includes(oldest[1].next_offset, oldest[1].timestamp):
-                    break
-        return oldest
+                    return oldest
+        has_beginning = self._log is not None and self._log.reader.start_offset == 0
+        return (-1, None) if has_beginning else oldest
 
     def _batches(self, replay: MetadataReplay) -> Iterator[MetadataState]:
         """Yield the states that the log leads to, as far as it is there and whole."""
@@ -194,7 +211,9 @@ class _History:
         if log is None or replay.next_offset < log.reader.start_offset:
             return
         try:
-            for stored in log.batches(Offset(replay.next_offset), log.reader.end_offset):
+            end = log.reader.end_offset
+            # A snapshot may be of more than the log has.
+            for stored in log.batches(Offset(min(replay.next_offset, end)), end):
                 replay.see(stored.batch)
                 yield MetadataState(
                     image=replay.image,
@@ -204,6 +223,7 @@ class _History:
                     voters=replay.voters,
                     is_jump=False,
                 )
+            log.finish()
         except _DAMAGED as error:
             self._tell(f"the log is left out from offset {replay.next_offset} on: {error}")
 

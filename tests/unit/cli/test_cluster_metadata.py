@@ -146,14 +146,37 @@ def test_a_damaged_snapshot_is_left_out_and_told(tmp_path: Path) -> None:
     assert "retention.ms=2" in shown
 
 
-def test_a_damaged_log_is_read_up_to_the_damage(tmp_path: Path) -> None:
-    """The records behind it are not shown, and the offset is said."""
+@pytest.mark.parametrize("position", [-1, 10])
+def test_a_damaged_log_is_read_up_to_the_damage(tmp_path: Path, position: int) -> None:
+    """The records behind it are not shown, and the offset is said; also if a length is damaged."""
     bad = bytearray(batch(2, setting("2")))
-    bad[-1] ^= 1
+    bad[position] ^= 1
     write(tmp_path, batch(0, LEVEL), batch(1, setting("1")), bytes(bad), batch(3, setting("3")))
     shown = run("describe", "--data", tmp_path)
     assert "left out from offset 2 on" in shown
     assert "retention.ms=1" in shown
+
+
+def test_a_snapshot_may_be_of_more_than_the_log_has(tmp_path: Path) -> None:
+    """The log has lost its end: the state is that of the snapshot, and the loss is told."""
+    batches = batch(0, LEVEL), batch(1, setting("1")), batch(2, setting("2"))
+    damaged = bytearray(batches[1])
+    damaged[10] ^= 1
+    folder = write(tmp_path, batches[0], bytes(damaged), batches[2])
+    write_snapshot_file(folder, 3, *batches)
+    shown = run("describe", "--data", tmp_path)
+    assert "retention.ms=2" in shown
+    assert "left out from offset 3 on" in shown
+
+
+def test_a_moment_before_all_snapshots_is_in_the_log(tmp_path: Path) -> None:
+    """A log that has its beginning needs no snapshot."""
+    batches = batch(0, LEVEL), batch(1, setting("1")), batch(2, setting("2"))
+    folder = write(tmp_path, *batches)
+    write_snapshot_file(folder, 3, *batches)
+    assert "retention.ms=1" in run("describe", "--data", tmp_path, "--at", 2)
+    [change] = changes("--data", tmp_path, "--from", 2)
+    assert (change["before"], change["after"], change["is_jump"]) == ("1", "2", False)
 
 
 def test_a_new_password_is_seen_and_its_keys_are_not(tmp_path: Path) -> None:
