@@ -14,6 +14,7 @@ from tailrace.offline.metadata_state import (
     MetadataState,
     Moment,
     NoMetadataError,
+    damage_text,
     metadata_folder,
     metadata_state,
     metadata_states,
@@ -21,6 +22,7 @@ from tailrace.offline.metadata_state import (
 )
 from tailrace.offline.metadata_tree import Change, Tree, image_tree, metadata_changes
 from tailrace.offline.show import iso_time, printable
+from tailrace.reading.located import Skipped
 from tailrace.runtime.files import DiskFiles
 
 FORMAT = "tailrace-metadata/1"
@@ -56,7 +58,7 @@ def describe(directory: str, *, at: Moment, name: str | None, as_json: bool) -> 
     """
     files = DiskFiles()
     folder = metadata_folder(files, directory)
-    state = metadata_state(files, folder, at, tell=say)
+    state = metadata_state(files, folder, at, tell=_tell)
     tree = image_tree(state.image)
     if name is not None:
         if name not in tree["topics"]:
@@ -87,12 +89,16 @@ def diff(directory: str, *, first: Moment, last: Moment, as_json: bool) -> None:
     """
     files = DiskFiles()
     folder = metadata_folder(files, directory)
-    states = metadata_states(files, folder, first=first, last=last, tell=say)
+    states = metadata_states(files, folder, first=first, last=last, tell=_tell)
     for each in metadata_changes(states):
         if as_json:
             emit(FORMAT, "change", _change_fields(each))
         else:
             click.echo(printable(_change_line(each)))
+
+
+def _tell(damage: Skipped) -> None:
+    say(damage_text(damage))
 
 
 def _when(state: MetadataState) -> str:

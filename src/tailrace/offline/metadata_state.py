@@ -8,7 +8,7 @@ several voters the last records may not be committed yet, and are shown all the 
 """
 
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -18,14 +18,16 @@ from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.cluster.metadata.snapshot import Snapshot
 from tailrace.cluster.metadata.snapshot_files import SnapshotFile, find_snapshots, load_snapshot
 from tailrace.errors import CorruptionError, TailraceError
-from tailrace.model import METADATA_TOPIC, Offset, TopicPartition
+from tailrace.model import METADATA_TOPIC, Offset, Position, TopicPartition
 from tailrace.offline.cat import parse_time, readable
 from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
 from tailrace.protocol.metadata_records.voters import VotersRecord
+from tailrace.reading.located import Skipped, TellDamage
 from tailrace.reading.view import open_view
 from tailrace.runtime.files import Files
 
-FOLDER: Final = f"{METADATA_TOPIC}-0"
+PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
+FOLDER: Final = str(PARTITION)
 _DAMAGED: Final = (CorruptionError, MalformedRecordError, MetadataFaultError)
 
 
@@ -86,6 +88,14 @@ def parse_moment(text: str) -> Moment:
         ) from None
 
 
+def damage_text(damage: Skipped) -> str:
+    """A sentence about what `metadata_states` has left out."""
+    place = f"{damage.file}, position {damage.position}: {damage.reason}"
+    if damage.next_offset is None:
+        return f"the log is left out from offset {damage.first_offset} on: {place}"
+    return f"the snapshot of offset {damage.next_offset} is left out: {place}"
+
+
 def metadata_folder(files: Files, directory: str) -> str:
     """The folder of the metadata log: the directory itself, or the one in it.
 
@@ -110,11 +120,11 @@ def metadata_states(
     *,
     first: Moment,
     last: Moment,
-    tell: Callable[[str], None],
+    tell: TellDamage,
 ) -> Iterator[MetadataState]:
     """Yield the state at `first`, and after it each one that follows up to `last`.
 
-    `tell` is told in a sentence of each file that is damaged and left out.
+    `tell` is told of what is damaged and left out: whole snapshots, and the log from an offset on.
 
     Raises:
         NoMetadataError: no file goes back to `first`.
@@ -125,9 +135,7 @@ def metadata_states(
         yield from _History(files, folder, tell).states(first, last)
 
 
-def metadata_state(
-    files: Files, folder: str, at: Moment, *, tell: Callable[[str], None]
-) -> MetadataState:
+def metadata_state(files: Files, folder: str, at: Moment, *, tell: TellDamage) -> MetadataState:
     """The state at a moment; raises as `metadata_states`."""
     return next(metadata_states(files, folder, first=at, last=at, tell=tell))
 
@@ -135,14 +143,13 @@ def metadata_state(
 class _History:
     """The snapshots and the log of one folder."""
 
-    def __init__(self, files: Files, folder: str, tell: Callable[[str], None]) -> None:
+    def __init__(self, files: Files, folder: str, tell: TellDamage) -> None:
         self._files = files
         self._tell = tell
         names = files.list(folder)
         self._snapshots = find_snapshots(files, folder)
         has_log = any(each.endswith(".log") for each in names)
-        partition = TopicPartition(METADATA_TOPIC, 0)
-        self._log = open_view(files, folder, partition) if has_log else None
+        self._log = open_view(files, folder, PARTITION) if has_log else None
 
     def states(self, first: Moment, last: Moment) -> Iterator[MetadataState]:
         """Yield the state at `first` and those up to `last`."""
@@ -225,7 +232,7 @@ class _History:
                 )
             log.finish()
         except _DAMAGED as error:
-            self._tell(f"the log is left out from offset {replay.next_offset} on: {error}")
+            self._leave_out(error, file=log.reader.folder, first=replay.next_offset, limit=None)
 
     def _read(self, found: SnapshotFile) -> Snapshot | None:
         try:
@@ -233,8 +240,15 @@ class _History:
         except UnknownRecordError:
             raise
         except _DAMAGED as error:
-            self._tell(f"{found.path} is left out: {error}")
+            self._leave_out(error, file=found.path, first=0, limit=found.next_offset)
             return None
+
+    def _leave_out(self, error: TailraceError, *, file: str, first: int, limit: int | None) -> None:
+        position, reason = 0, str(error)
+        if isinstance(error, CorruptionError):
+            file, position, reason = error.path or file, error.position or 0, error.rule
+        next_offset = None if limit is None else Offset(limit)
+        self._tell(Skipped(PARTITION, file, Position(position), Offset(first), next_offset, reason))
 
 
 def _behind(now: MetadataState) -> MetadataReplay:

@@ -16,8 +16,10 @@ from tailrace.storage.checkpoints import format_topic_id
 Tree = dict[str, Any]
 Path = tuple[str, ...]
 
-_RESOURCES: Final = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"}
-_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+RESOURCES: Final = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"}
+"""Kinds of resources that have settings, by Kafka's number."""
+MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+"""Mechanisms of credentials, by Kafka's number."""
 
 
 class Change(NamedTuple):
@@ -117,7 +119,7 @@ def _topic(topic: TopicState) -> Tree:
 
 
 def _resource(key: ConfigResource, _: object) -> str:
-    kind = _RESOURCES.get(key.type, f"resource type {key.type}")
+    kind = RESOURCES.get(key.type, f"resource type {key.type}")
     return f"{kind} {key.name or '<default>'}"
 
 
@@ -130,7 +132,7 @@ def _entity(key: QuotaEntity, _: object) -> str:
 
 
 def _user(_: object, record: UserScramCredentialRecord) -> str:
-    mechanism = _MECHANISMS.get(record.mechanism, f"mechanism {record.mechanism}")
+    mechanism = MECHANISMS.get(record.mechanism, f"mechanism {record.mechanism}")
     return f"{record.name} {mechanism}"
 
 
