@@ -56,7 +56,7 @@ def record_fields(record: Message) -> Fields:
 
 
 def credential_fields(record: "UserScramCredentialRecord") -> Fields:
-    """What may be shown of a SCRAM credential: its iterations and a fingerprint."""
+    """The fields of a SCRAM credential that may be shown: iterations and a fingerprint."""
     digest = hashlib.sha256(
         b"".join(len(each).to_bytes(4) + each for each in (record.salt, record.stored_key))
     )

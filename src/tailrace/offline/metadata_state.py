@@ -17,18 +17,26 @@ from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.cluster.metadata.snapshot import Snapshot
 from tailrace.cluster.metadata.snapshot_files import SnapshotFile, find_snapshots, load_snapshot
-from tailrace.errors import CorruptionError, TailraceError
+from tailrace.errors import CorruptionError, TailraceError, UnsupportedCodecError
 from tailrace.model import METADATA_TOPIC, Offset, Position, TopicPartition
 from tailrace.offline.cat import parse_time, readable
 from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
 from tailrace.protocol.metadata_records.voters import VotersRecord
 from tailrace.reading.located import Skipped, TellDamage
 from tailrace.reading.view import open_view
+from tailrace.records.batch import UnsupportedMagicError
 from tailrace.runtime.files import Files
 
 PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
 FOLDER: Final = str(PARTITION)
-_DAMAGED: Final = (CorruptionError, MalformedRecordError, MetadataFaultError)
+DAMAGED: Final = (
+    CorruptionError,
+    MalformedRecordError,
+    MetadataFaultError,
+    UnsupportedCodecError,
+    UnsupportedMagicError,
+)
+"""The errors of files that are damaged, and not of a later release."""
 
 
 class NoMetadataError(TailraceError):
@@ -231,7 +239,7 @@ class _History:
                     is_jump=False,
                 )
             log.finish()
-        except _DAMAGED as error:
+        except DAMAGED as error:
             self._leave_out(error, file=log.reader.folder, first=replay.next_offset, limit=None)
 
     def _read(self, found: SnapshotFile) -> Snapshot | None:
@@ -239,7 +247,7 @@ class _History:
             return load_snapshot(self._files, found)
         except UnknownRecordError:
             raise
-        except _DAMAGED as error:
+        except DAMAGED as error:
             self._leave_out(error, file=found.path, first=0, limit=found.next_offset)
             return None
 
