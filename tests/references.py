@@ -37,6 +37,8 @@ from tailrace.config import describe_settings
 from tailrace.coordinator.groups.group_config import GROUP_CONFIGS
 from tailrace.records.schema import describe_columns
 from tailrace.schemas.config import REGISTRY_SETTINGS
+from tailrace.spark.metadata.options import OPTIONS as METADATA_OPTIONS
+from tailrace.spark.metadata.views import describe_views
 from tailrace.spark.options.values import OPTIONS as SOURCE_OPTIONS
 from tailrace.storage.config import TOPIC_SETTINGS
 from tests import figures, scenarios
@@ -47,6 +49,7 @@ DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "tailrace"
 FILE_MAP = ("<!-- file map: written by `make docs` -->", "<!-- end of file map -->")
 OPTIONS = ("<!-- options: written by `make docs` -->", "<!-- end of options -->")
+METADATA = ("<!-- metadata: written by `make docs` -->", "<!-- end of metadata -->")
 COLUMNS = ("<!-- columns: written by `make docs` -->", "<!-- end of columns -->")
 SETTINGS = ("<!-- settings: written by `make docs` -->", "<!-- end of settings -->")
 FIGURES = ("<!-- figures: written by `make docs` -->", "<!-- end of figures -->")
@@ -267,9 +270,10 @@ def _between(text: str, marks: tuple[str, str], content: str) -> str:
 
 
 def spark_page() -> str:
-    """docs/spark.md with its tables of columns and of options."""
+    """docs/spark.md with its tables of columns, options and views."""
     options = describe_settings(SOURCE_OPTIONS, "option").rstrip()
-    return _between(with_columns("spark.md"), OPTIONS, options)
+    metadata = f"{describe_settings(METADATA_OPTIONS, 'option')}\n{describe_views()}"
+    return _between(_between(with_columns("spark.md"), OPTIONS, options), METADATA, metadata)
 
 
 def schemas_page() -> str:

@@ -35,7 +35,7 @@ def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
     it would only be slower.
     """
     marked: set[str] = getattr(pluginmanager.rewrite_hook, "_must_rewrite", set())
-    marked.difference_update({"tailrace", "pyspark_tailrace"})
+    marked.difference_update({"tailrace", "pyspark_tailrace", "pyspark_tailrace_metadata"})
 
 
 def pytest_configure(config: pytest.Config) -> None:

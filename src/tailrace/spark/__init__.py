@@ -1,7 +1,8 @@
 """Topics as Spark DataFrames: the data source `tailrace`, and a local session set up well.
 
 `spark.read.format("tailrace")` needs no import of this package: Spark finds the source through
-the module `pyspark_tailrace`. What people import from here is `session`, for one machine, and
+the module `pyspark_tailrace`, and that of a cluster's metadata log, `tailrace-metadata`, through
+`pyspark_tailrace_metadata`. What people import from here is `session`, for one machine, and
 `install`, for a cluster whose executors do not have this package.
 
 In a Python worker the import also keeps PySpark from printing tracebacks of sockets that Spark has

@@ -38,7 +38,7 @@ from tailrace.spark.environment import check_pyspark, use_this_python
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PACKAGES: Final = ("pyspark_tailrace", "tailrace")
+PACKAGES: Final = ("pyspark_tailrace", "pyspark_tailrace_metadata", "tailrace")
 """The top-level packages of this distribution, which are shipped."""
 
 _SOURCE_SUFFIXES: Final = (".py", ".properties", ".typed")
@@ -47,7 +47,7 @@ _DATE: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def install(spark: "SparkSession") -> "SparkSession":
-    """Ship this package to where the session computes, and register the format `tailrace`.
+    """Ship this package to where the session computes, and register its two formats.
 
     The session may be a classic one with the executors of a cluster, or one of Spark Connect. A
     local session gets no package: its workers become this Python, unless the user chose another
@@ -68,10 +68,12 @@ def install(spark: "SparkSession") -> "SparkSession":
         _ship(spark)
     check_pyspark()
     # Spark asks the class for its name, so PySpark's modules are needed from here on.
+    from tailrace.spark.metadata.source import MetadataDataSource
     from tailrace.spark.pyspark_versions import register_source
     from tailrace.spark.source import TailraceDataSource
 
     register_source(spark, TailraceDataSource)
+    register_source(spark, MetadataDataSource)
     return spark
 
 

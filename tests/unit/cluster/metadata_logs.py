@@ -18,6 +18,7 @@ from tailrace.cluster.metadata.log import (
 from tailrace.cluster.metadata.snapshot_records import snapshot_records
 from tailrace.protocol.metadata_records.config import ConfigRecord
 from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
+from tailrace.runtime.files import Files
 from tailrace.storage.removals import Removals
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import SetClock
@@ -83,7 +84,7 @@ def value_in(image: MetadataImage, topic: str = "t") -> int | None:
     return None
 
 
-def save_topics(files: MemoryFiles, *topics: Topic, directory: str = DIRECTORY) -> None:
+def save_topics(files: Files, *topics: Topic, directory: str = DIRECTORY) -> None:
     """Write a metadata log with these topics, as a broker has left it."""
     folder = MetadataFolder(files, SetClock(), random.Random(0), Removals(files), directory)
     log = open_metadata_log(folder, MetadataLogConfig(), tell=lambda _: None)

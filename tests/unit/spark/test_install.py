@@ -16,7 +16,7 @@ ROOT = Path(tailrace.__file__).parents[1]
 
 
 def test_the_archive_has_the_sources_and_is_always_the_same() -> None:
-    """Both packages are whole, nothing is compiled, and the bytes are the same each time."""
+    """All packages are whole, nothing is compiled, and the bytes are the same each time."""
     content = archive_of(ROOT)
     assert content == archive_of(ROOT)
     with zipfile.ZipFile(BytesIO(content)) as archive:

@@ -6,12 +6,14 @@ Invariant: a value that cannot be read becomes a fault and a harmless default, s
 goes on and all faults of one call are reported together.
 """
 
+import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
-from tailrace.config import parse_settings
+from tailrace.config import Setting, parse_settings
 from tailrace.spark.options.values import OPTIONS
 
 _DURATION = re.compile(r"(\d{1,15})\s*(ms|s|m|min|h|d)?")
@@ -24,15 +26,15 @@ milliseconds."""
 class GivenOptions:
     """The options of one `load()`, by name in any case."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+    def __init__(self, given: Mapping[str, str], declared: Iterable[Setting] = OPTIONS) -> None:
         self.texts = {name.lower(): value for name, value in given.items()}
         """Values as they were given, by the name in lower case."""
         self.faults: list[str] = []
         self.values = parse_settings(
-            OPTIONS,
+            declared,
             {
                 each.name: text.lower() if each.choices else text
-                for each in OPTIONS
+                for each in declared
                 if (text := self.text(each.name)) is not None
                 and (text.strip() or each.kind == "int")
             },
@@ -90,6 +92,39 @@ class GivenOptions:
             return parsed
         self.fault(name, f"{text!r} is not JSON like {example}")
         return {}
+
+    def corruption_report(self) -> str | None:
+        """The directory for what `onCorruption=skip` leaves out; None: damage is an error."""
+        report = self.text("corruptionReport")
+        if self.values["onCorruption"] == "fail":
+            if report is not None:
+                self.fault("corruptionReport", "it is written only with onCorruption=skip")
+            return None
+        if not report:
+            self.fault("corruptionReport", "onCorruption=skip needs a directory for what it skips")
+        return report
+
+
+def name_faults(
+    given: Iterable[str],
+    known: Iterable[str],
+    *,
+    harmless: Container[str] = frozenset(),
+    refused: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
+    """A sentence for each name that is no option; `given` and `refused` are in lower case."""
+    by_lower = {name.lower(): name for name in known}
+    faults = []
+    for name in given:
+        if name in by_lower or name in harmless:
+            continue
+        if name in refused:
+            faults.append(f"{name}: {refused[name]}")
+        else:
+            close = difflib.get_close_matches(name, by_lower, n=1)
+            hint = f"; did you mean {by_lower[close[0]]}?" if close else ""
+            faults.append(f"{name}: no such option{hint}")
+    return faults
 
 
 def is_count(value: object) -> bool:

@@ -6,10 +6,9 @@ Not here: anything that has to look at a topic. That the offsets fit the partiti
 Invariant: all faults of one call are reported together, before Spark starts a job.
 """
 
-import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from tailrace.client.config import CLIENT_SETTINGS, parse_client_config
 from tailrace.config import field_values
@@ -20,7 +19,7 @@ from tailrace.schemas.formats import FORMATS
 from tailrace.spark.limits import RateLimits
 from tailrace.spark.options import names
 from tailrace.spark.options.bounds import parse_bound
-from tailrace.spark.options.given import GivenOptions, is_count
+from tailrace.spark.options.given import GivenOptions, is_count, name_faults
 from tailrace.spark.options.values import (
     EARLIEST,
     LATEST,
@@ -52,7 +51,8 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Sourc
         ConfigError: unknown names, bad values and conflicts, all of them.
     """
     read = GivenOptions(given)
-    read.faults[:0] = _name_faults(read.texts)
+    known = (*names.KNOWN, *CLIENT_OPTIONS, *REGISTRY_OPTIONS)
+    read.faults[:0] = name_faults(read.texts, known, harmless=names.HARMLESS, refused=names.REFUSED)
     options = SourceOptions(
         **field_values(SourceOptions, read.values),
         directories=_directories(read),
@@ -90,21 +90,6 @@ def parse_job_options(given: Mapping[str, str]) -> SourceOptions:
             ]
         )
     return options
-
-
-def _name_faults(given: Iterable[str]) -> list[str]:
-    known = {name.lower(): name for name in (*names.KNOWN, *CLIENT_OPTIONS, *REGISTRY_OPTIONS)}
-    faults = []
-    for name in given:
-        if name in known or name in names.HARMLESS:
-            continue
-        if name in names.REFUSED:
-            faults.append(f"{name}: {names.REFUSED[name]}")
-        else:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {known[close[0]]}?" if close else ""
-            faults.append(f"{name}: no such option{hint}")
-    return faults
 
 
 def _client_settings(read: GivenOptions) -> dict[str, str]:
@@ -264,14 +249,8 @@ def _registry(read: GivenOptions) -> dict[str, str] | None:
 
 
 def _corruption_report(read: GivenOptions) -> str | None:
-    report = read.text("corruptionReport")
-    if read.values["onCorruption"] == "fail":
-        if report is not None:
-            read.fault("corruptionReport", "it is written only with onCorruption=skip")
-        return None
-    if not report:
-        read.fault("corruptionReport", "onCorruption=skip needs a directory for what it skips")
-    if read.values["kafka.bootstrap.servers"]:
+    report = read.corruption_report()
+    if read.values["onCorruption"] == "skip" and read.values["kafka.bootstrap.servers"]:
         read.fault("onCorruption", "only files can be searched for what is sound behind damage")
     return report
 
