@@ -280,12 +280,14 @@ class RunningBroker:
     def _close_logs(self) -> None:
         homes = {log.partition: self.logs.home_of(log).directory.directory_id for log in self.logs}
         try:
-            if _has_ended(self.logs):
-                self.controller.log.abandon()
-            else:
+            if not _has_ended(self.logs):
                 self.controller.retire(homes)
                 self.controller.close()
+        except StorageError as error:
+            # The logs do not depend on it; Kafka would wait until the registration has expired.
+            logger.warning("registration_not_ended reason=%s", error)
         finally:
+            self.controller.log.abandon()
             self.logs.close()
 
     def _server_of(

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from tailrace.broker.foreign import IGNORED, is_ignored
 from tailrace.broker.listeners import ListenerNames, plan_addresses
-from tailrace.cluster.controller import TopicDefaults
 from tailrace.cluster.metadata.log import METADATA_LOG_SETTINGS, MetadataLogConfig
+from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.config.settings import (
     INT32_MAX,
     INT64_MAX,
@@ -464,7 +464,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         topic_defaults=TopicDefaults(
             partition_count=own["partition_count"],
             replication_factor=own["replication_factor"],
-            configs=_topic_defaults(given, values),
+            given=_topic_defaults(given, values),
         ),
         groups=GroupSettings(**field_values(GroupSettings, values)),
         consumer_groups=ConsumerSettings(**field_values(ConsumerSettings, values)),

@@ -82,15 +82,16 @@ class StartingState:
             first=lambda: bootstrap.first_image(
                 runtime.files,
                 home,
-                min_insync_replicas=defaults.configs.get("min.insync.replicas", "1"),
+                min_insync_replicas=defaults.given.get("min.insync.replicas", "1"),
             ),
-            defaults=defaults.configs,
+            defaults=defaults.given,
             new_id=controller.new_id,
         )
         old = old_state.read_old_state(runtime.files, home)
         if old is not None:
             beginning.take_over(old)
         controller.image = beginning.image
+        controller.defaults = defaults.with_state(beginning.base, config.node_id)
         return cls(runtime, logs, controller, beginning=beginning)
 
     def sort_folders(self) -> None:

@@ -17,7 +17,7 @@ import random
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
 
@@ -45,6 +45,7 @@ from tailrace.cluster.records import (
     remove_topic_record,
     topic_records,
 )
+from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.cluster.topic_rules import (
     InvalidPartitionsError,
     InvalidReplicationError,
@@ -63,16 +64,6 @@ PRODUCER_ID_BLOCK = 1000
 
 RECORDS_AT_ONCE = 1000
 """Most records of a start that are written at once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDefaults:
-    """The broker's defaults for new topics."""
-
-    partition_count: int
-    replication_factor: int
-    configs: Mapping[str, str]
-    """The broker's defaults, by the name of the topic setting."""
 
 
 class Controller:

@@ -58,14 +58,15 @@ class Alteration:
 
 def topic_entries(services: Services, topic: Topic) -> Iterator[ConfigEntry]:
     """Every setting of a topic: its own value, the broker's for topics, Kafka's default."""
-    defaults = services.controller.defaults.configs
+    defaults = services.controller.defaults
     for setting in TOPIC_SETTINGS:
         broker_name = setting.broker_name or setting.name
         default = setting.format(setting.default)
         values = [ConfigValue(broker_name, default, ConfigSource.DEFAULT)]
-        if setting.name in defaults:
-            text = _normal(setting, defaults[setting.name])
-            values.append(ConfigValue(broker_name, text, ConfigSource.BROKER))
+        for source, own in ((ConfigSource.BROKER, defaults.given), *defaults.dynamic.items()):
+            if setting.name in own:
+                text = _normal(setting, own[setting.name])
+                values.append(ConfigValue(broker_name, text, source))
         if setting.name in topic.configs:
             text = _normal(setting, topic.configs[setting.name])
             values.append(ConfigValue(setting.name, text, ConfigSource.TOPIC))

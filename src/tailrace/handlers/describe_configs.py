@@ -2,10 +2,11 @@
 
 Versions: 1 to 4.
 Behaviour: every setting, or the named ones; unknown names are ignored, and an empty list means all,
-    as in Kafka. A topic's values are its own, those that this broker was started with, or Kafka's
-    defaults. A broker's values are one of the last two, and all are read-only. The broker with an
-    empty name means settings for all brokers together, of which there are none. A group need not
-    exist; its values are its own or the broker's. No value is secret.
+    as in Kafka. A topic's values are its own, those that the cluster's state has for this broker or
+    for all brokers, those that this broker was started with, or Kafka's defaults. A broker's values
+    are one of the last two, and all are read-only. The broker with an empty name means settings for
+    all brokers together, of which none are told. A group need not exist; its values are its own or
+    the broker's. No value is secret.
     Refused: unknown topics (UNKNOWN_TOPIC_OR_PARTITION), invalid topic names
     (INVALID_TOPIC_EXCEPTION), other brokers, a group without an id and other resources
     (INVALID_REQUEST). A type of

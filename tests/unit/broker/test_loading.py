@@ -13,9 +13,10 @@ from tailrace.broker.config import broker_config
 from tailrace.broker.loading import Loading
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.config_changes import ConfigChange
-from tailrace.cluster.controller import Controller, TopicDefaults
+from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import image_on_node
 from tailrace.cluster.records import Node
+from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.errors import DirectoryError
 from tailrace.handlers.topics import configure_topic
 from tailrace.model import TopicPartition
@@ -260,7 +261,7 @@ class Start:
             for home in opened.usable
         ]
         self.logs = LogManager(homes)
-        defaults = TopicDefaults(partition_count=1, replication_factor=1, configs={})
+        defaults = TopicDefaults(partition_count=1, replication_factor=1, given={})
         log = metadata_logs.Node(outside.files, "a").open()
         node = Node(node_id=1, directories={"a": UUID(int=7)})
         self.controller = Controller(log, node, chance=outside.runtime.chance, defaults=defaults)

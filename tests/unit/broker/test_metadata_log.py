@@ -12,6 +12,7 @@ from tailrace.cluster.old_state import FILE, TAKEN_OVER
 from tailrace.errors import DirectoryError
 from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.config_resources import ConfigSource
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
@@ -23,6 +24,7 @@ from tailrace.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tailrace.protocol.metadata_records.config import ConfigRecord
 from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
 from tailrace.storage import names
 from tailrace.testing import MemoryFiles, Outside, Peer, virtual_runtime
@@ -36,7 +38,7 @@ from tests.unit.broker.brokers import (
     produce,
     running,
 )
-from tests.unit.broker.test_configs import alter_all, describe, resource, set_to
+from tests.unit.broker.test_configs import alter_all, by_name, describe, resource, set_to
 from tests.unit.broker.test_delete_records import delete_records
 from tests.unit.cluster.metadata_logs import Node
 
@@ -142,6 +144,38 @@ def test_the_topics_of_kafka_are_there() -> None:
     for topic in after.topics.values():
         for state in topic.partitions.values():
             assert (state.leader, state.isr, state.eligible_leader_replicas) == (1, (1,), ())
+
+
+def test_settings_of_all_brokers_are_the_defaults_of_topics() -> None:
+    """One that Kafka's tools have set goes over what the broker is started with."""
+    files = kraft_directory()
+    node = Node(files, ROOT)
+    log = node.open()
+    log.append(
+        [
+            RecordToWrite(
+                ConfigRecord(
+                    resource_type=4, resource_name=name, name="log.retention.ms", value=value
+                ),
+                0,
+            )
+            for name, value in (("", "5000"), ("1", "6000"), ("2", "7000"))
+        ]
+    )
+    log.close()
+
+    async def look(outside: Outside) -> None:
+        async with running(outside, {"log.retention.ms": "1000"}) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "ours")
+            config = broker.replicas.find(TopicPartition("ours", 0)).log.config
+            assert config.retention_ms == 6000
+            entry = by_name(await describe(peer, "ours", is_full=True))["retention.ms"]
+            assert (entry.value, entry.config_source) == ("6000", ConfigSource.DYNAMIC_BROKER)
+            assert [each.value for each in entry.synonyms] == ["6000", "5000", "1000"]
+
+    with virtual_runtime(files=files) as outside:
+        outside.loop.run_until_complete(look(outside))
 
 
 def image_in(files: MemoryFiles) -> MetadataImage:

@@ -10,8 +10,9 @@ from tailrace.cluster import bootstrap, records
 from tailrace.cluster import topic_rules as room
 from tailrace.cluster.beginning import FIRST_PRODUCER_ID, Beginning
 from tailrace.cluster.config_changes import ConfigChange
-from tailrace.cluster.controller import PRODUCER_ID_BLOCK, Controller, TopicDefaults
+from tailrace.cluster.controller import PRODUCER_ID_BLOCK, Controller
 from tailrace.cluster.image import Topic
+from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.errors import ConfigError, StorageError
 from tailrace.model import TopicPartition
 from tailrace.protocol.config_resources import ConfigOperation
@@ -19,7 +20,7 @@ from tailrace.storage.config import log_config
 from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError
 from tests.unit.cluster import metadata_logs
 
-DEFAULTS = TopicDefaults(partition_count=3, replication_factor=1, configs={})
+DEFAULTS = TopicDefaults(partition_count=3, replication_factor=1, given={})
 ID = uuid.UUID("12345678-1234-4234-8234-123456789abc")
 DIRECTORY_ID = uuid.UUID("87654321-4321-4321-8321-210987654321")
 NODE = records.Node(node_id=1, directories={"data": DIRECTORY_ID})

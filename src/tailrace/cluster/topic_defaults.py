@@ -1,0 +1,53 @@
+"""The broker's defaults for topics: what it was started with, and over that the cluster's state.
+
+    server.properties  <  settings of all brokers  <  settings of this broker        (KIP-226)
+
+The last two are ConfigRecords of the metadata log, which Kafka's tools set while a broker runs.
+Those that are defaults of topics have their effect here; retention is among them, and a topic would
+lose records that Kafka would have kept.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from tailrace.cluster.metadata.image import MetadataImage
+from tailrace.protocol.config_resources import ConfigSource, ResourceType
+from tailrace.storage.config import BROKER_DEFAULTED, usable_configs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDefaults:
+    """The broker's defaults for new topics."""
+
+    partition_count: int
+    replication_factor: int
+    given: Mapping[str, str]
+    """The settings that the broker was started with, by the name of the topic setting."""
+    dynamic: Mapping[ConfigSource, Mapping[str, str]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """Settings of the cluster's state, by where they are set; a later one goes over an earlier."""
+
+    @property
+    def configs(self) -> Mapping[str, str]:
+        """The defaults that have an effect, by the name of the topic setting."""
+        found = dict(self.given)
+        for settings in self.dynamic.values():
+            found |= settings
+        return found
+
+    def with_state(self, image: MetadataImage, node_id: int) -> "TopicDefaults":
+        """The defaults with what the cluster's state has for all brokers and for this one."""
+        owners = {
+            ConfigSource.DYNAMIC_DEFAULT_BROKER: "",
+            ConfigSource.DYNAMIC_BROKER: str(node_id),
+        }
+        found = {source: _of_topics(image, name) for source, name in owners.items()}
+        return replace(self, dynamic={source: own for source, own in found.items() if own})
+
+
+def _of_topics(image: MetadataImage, broker: str) -> Mapping[str, str]:
+    stored = image.configs_of(ResourceType.BROKER, broker)
+    named = {each.name: each.broker_name or each.name for each in BROKER_DEFAULTED}
+    return usable_configs({topic: stored[name] for topic, name in named.items() if name in stored})
