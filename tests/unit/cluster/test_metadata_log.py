@@ -7,7 +7,7 @@ import pytest
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.delta import MetadataFaultError
 from tailrace.cluster.metadata.proof import LostMetadataError
-from tailrace.errors import DirectoryError
+from tailrace.errors import DirectoryError, StorageError
 from tailrace.protocol.metadata_records.begin_transaction import BeginTransactionRecord
 from tailrace.protocol.metadata_records.remove_topic import RemoveTopicRecord
 from tailrace.records.batch import stamp
@@ -270,6 +270,27 @@ def test_a_device_that_refuses_leaves_the_state_as_it_was() -> None:
     with pytest.raises(OSError, match=r".+"):
         log.append([setting(21)])
     assert value_in(Node(node.files.crash(keep_unsynced=False)).open().image) == 4
+
+
+def test_nothing_is_written_behind_a_batch_that_was_refused_and_is_there() -> None:
+    """A device that fails behind the sync has the batch: the next start shows it, no other does."""
+    node = Node(segment_bytes=500, snapshot_bytes=300, retention_bytes=900)
+    log = node.open()
+    log.append([LEVEL])
+    last = -1
+    while FIRST in node.names(".log"):
+        last += 1
+        log.append([setting(last)])
+        log.tidy()
+    # Segments went, so the next sync writes the epochs of the others.
+    node.files.faults.append(DiskFault(operation="rename", path_part="leader-epoch"))
+    with pytest.raises(OSError, match=r".+"):
+        log.append([setting(last + 1)])
+    node.files.faults.clear()
+    with pytest.raises(StorageError, match="does not change until then"):
+        log.append([setting(last + 2)])
+    assert value_in(log.image) == last
+    assert value_in(Node(node.files.crash(keep_unsynced=False)).open().image) == last + 1
 
 
 def test_an_empty_directory_becomes_a_log() -> None:

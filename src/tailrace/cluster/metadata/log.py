@@ -11,6 +11,7 @@ Invariant: `image` is the replay of what is on the device. A batch whose append 
 image, and the log takes no further one until the next start.
 """
 
+import errno
 import random
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
@@ -35,7 +36,7 @@ from tailrace.cluster.metadata.snapshot_files import (
     snapshot_time,
 )
 from tailrace.config.settings import INT32_MAX, setting, settings_of
-from tailrace.errors import DirectoryError
+from tailrace.errors import DirectoryError, StorageError
 from tailrace.protocol.fields import Message
 from tailrace.records.batch import read_batches
 from tailrace.records.control import ControlType
@@ -67,6 +68,11 @@ TOPIC_ID: Final = parse_topic_id("AAAAAAAAAAAAAAAAAAAAAQ")
 _DAMAGED_SUFFIX: Final = ".damaged"
 DELETE_DELAY_MS: Final = 60_000
 """Time from taking a snapshot out of service to its deletion, as in Kafka."""
+
+_NOT_ACKNOWLEDGED: Final = (
+    "the device failed while the last change was saved, and the next start may find it; the "
+    "cluster's state does not change until then"
+)
 
 TIDY_MS: Final = 3_600_000
 """Time after which snapshots are looked at that may have become too old."""
@@ -226,7 +232,8 @@ class MetadataLog:
 
         Raises:
             MetadataFaultError: a record contradicts the state; nothing is written.
-            OSError: the device refuses. After a crash the batch is there whole, or not at all.
+            OSError: the device refuses. After a crash the batch is there whole, or not at all. If
+                it may be there, the log takes no further one until the next start.
         """
         self.lead_if_asked()
         self._write(data_batch(records, self._place()))
@@ -296,6 +303,9 @@ class MetadataLog:
         return BatchPlace(self._log.end_offset, self._epoch, self._folder.clock.now_ms())
 
     def _write(self, batch: bytes) -> None:
+        if self._log.end_offset != self._replay.next_offset:
+            # Its caller was told that the last batch was refused, and it is in the log.
+            raise StorageError(errno.EIO, _NOT_ACKNOWLEDGED, self._folder.path)
         ahead = copy(self._replay)
         data = memoryview(batch)
         for _, each in read_batches(data):
@@ -357,8 +367,14 @@ def open_metadata_log(
         write_partition_metadata(files, path, PARTITION_METADATA, topic_id=TOPIC_ID)
     remove_snapshot_leftovers(files, path)
     replay = proof.replay
-    if proof.has_holes:
-        _save(folder, replay)
+    has_state = bool(replay.image.features)
+    must_restart = False
+    if has_state and not proof.is_whole:
+        # A snapshot first: opening the log cuts it at the damage, wherever the snapshot below is.
+        must_restart = replay.is_in_transaction
+        if replay.next_offset > proof.snapshot_offset:
+            _save(folder, replay)
+        replay = proof.replay = replay.without_transaction()
     for each in proof.damaged:
         files.rename(each.path, each.path + _DAMAGED_SUFFIX)
 
@@ -385,12 +401,10 @@ def open_metadata_log(
         is_clean=False,
         report=report,
     )
-    if log.end_offset != replay.next_offset:
+    if must_restart or log.end_offset != replay.next_offset:
+        if not has_state:
+            replay = proof.replay = replay.without_state()
         truncate_fully_and_start_at(log, replay.next_offset)
-        proof.replay = MetadataReplay(
-            replay.image, next_offset=replay.next_offset, epoch=replay.epoch
-        )
-        proof.replay.quorum = replay.quorum
     log.advance_high_watermark(log.end_offset)
     return MetadataLog(folder, log, proof, config=config)
 

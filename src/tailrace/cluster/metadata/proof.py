@@ -51,8 +51,10 @@ class MetadataProof:
     """Size of the batches behind the snapshot."""
     damaged: list[SnapshotFile] = field(default_factory=list)
     """Snapshots that are newer than the one used, and cannot be read."""
-    has_holes: bool = False
-    """Whether a part of the log is damaged that has proven batches behind it."""
+    snapshot_offset: int = 0
+    """End of the snapshot that was used; 0: none."""
+    is_whole: bool = True
+    """Whether all bytes of the log are right, below the snapshot too: `open_log` cuts none."""
 
 
 def prove_metadata(files: Files, folder: str, *, tell: Callable[[str], None]) -> MetadataProof:
@@ -61,8 +63,9 @@ def prove_metadata(files: Files, folder: str, *, tell: Callable[[str], None]) ->
     `tell` is told in a sentence of each file that is damaged, and where the log ends for that.
 
     Raises:
-        LostMetadataError: the log does not reach back to a whole snapshot or to its beginning, or
-            a record is not known to this release, or contradicts those before it.
+        LostMetadataError: the log does not reach back to a whole snapshot or to its beginning, its
+            beginning is damaged, or a record is not known to this release, or contradicts those
+            before it.
         OSError: a file cannot be read.
     """
     proof = MetadataProof()
@@ -93,7 +96,7 @@ def _newest_snapshot(
         replay.timestamp = read.log_timestamp
         if read.voters is not None:
             replay.quorum = {"VotersRecord": read.voters}
-        proof.replay = replay
+        proof.replay, proof.snapshot_offset = replay, found.next_offset
         return found
     return None
 
@@ -114,6 +117,7 @@ def _replay_log(
     damage: list[Skipped] = []
     log = None
     if bases:
+        proof.is_whole = False
         # Kafka keeps no other log start of it than its first segment.
         log = open_view(
             files, folder, PARTITION, tell=damage.append, log_start_offset=Offset(bases[0])
@@ -122,15 +126,10 @@ def _replay_log(
     start = 0 if log is None else log.reader.start_offset
     if start > replay.next_offset or (log is None and base is None and proof.damaged):
         begin = "there is no log" if log is None else f"the log begins at offset {start}"
-        snapshot = (
-            "no snapshot is whole" if base is None else f"the newest whole one is {base.path}"
-        )
-        raise LostMetadataError(
-            f"{folder}: {begin} and {snapshot}, so the state of the cluster cannot be proven; "
-            "restore the folder from a backup; nothing was changed"
-        )
+        raise _lost(folder, begin, base)
     if log is None:
         return
+    gaps: list[str] = []
 
     def behind() -> Iterator[Batch]:
         for stored in log.batches(Offset(start), log.reader.end_offset):
@@ -138,18 +137,28 @@ def _replay_log(
             if batch.next_offset <= replay.next_offset:
                 continue
             if batch.base_offset > replay.next_offset:
+                gaps.append(f"the log is damaged at offset {replay.next_offset}")
                 return
-            proof.has_holes = bool(damage)
             proof.bytes_behind += batch.size
             yield batch
 
     replay.see_all(behind())
+    if gaps and not replay.image.features:
+        raise _lost(folder, gaps[0], base)
     log.finish()
     for each in damage:
         tell(
             f"{each.file} is damaged at byte {each.position}: {each.reason}; the state is proven "
             f"up to offset {replay.next_offset}"
         )
+
+
+def _lost(folder: str, log: str, base: SnapshotFile | None) -> LostMetadataError:
+    whole = "no snapshot is whole" if base is None else f"the newest whole one is {base.path}"
+    return LostMetadataError(
+        f"{folder}: {log} and {whole}, so the state of the cluster cannot be proven; restore the "
+        "folder from a backup; nothing was changed"
+    )
 
 
 def _base_offsets(found: Iterable[str]) -> list[int]:
@@ -168,20 +177,27 @@ def _replay_whole(files: Files, folder: str, bases: Sequence[int], *, proof: Met
         return False
 
     def batches() -> Iterator[Batch]:
+        end_offset = bases[0]
         for base in bases:
             path = f"{folder}/{segment_file_name(base, LOG_SUFFIX)}"
+            if base != end_offset:
+                raise CorruptionError("a segment is missing before it", path=path)
             end = 0
             with closing(files.open(path, read_only=True)) as file:
                 size = file.size()
                 for position, batch in walk_batches(file, path, start=0, limit=size):
                     end = position + batch.size
-                    if batch.next_offset <= replay.next_offset:
+                    is_seen = batch.next_offset <= replay.next_offset
+                    if batch.base_offset != end_offset or (
+                        not is_seen and batch.base_offset < replay.next_offset
+                    ):
+                        raise CorruptionError("batches are missing", path=path, position=position)
+                    end_offset = batch.next_offset
+                    if is_seen:
                         batch.check()
-                    elif batch.base_offset == replay.next_offset:
+                    else:
                         sizes.append(batch.size)
                         yield batch
-                    else:
-                        raise CorruptionError("batches are missing", path=path, position=position)
             if end < size:
                 raise CorruptionError("the last batch is not whole", path=path, position=end)
 

@@ -11,7 +11,7 @@ transaction holds. A batch that is refused changes nothing.
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from tailrace.cluster.metadata.batches import decoded_records
 from tailrace.cluster.metadata.delta import MetadataDelta, MetadataFaultError
@@ -22,7 +22,6 @@ from tailrace.records.batch import Batch
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from tailrace.protocol.metadata_records.kraft_version import KRaftVersionRecord
     from tailrace.protocol.metadata_records.voters import VotersRecord
 
 
@@ -56,13 +55,24 @@ class MetadataReplay:
     @property
     def kraft_version(self) -> int:
         """1 if the log names the voters, 0 if the settings do (KIP-853)."""
-        found = cast("KRaftVersionRecord | None", self.quorum.get("KRaftVersionRecord"))
-        return 0 if found is None else found.kraft_version
+        return 0 if self.voters is None else 1
 
     @property
     def voters(self) -> "VotersRecord | None":
         """The voters that the log names."""
         return cast("VotersRecord | None", self.quorum.get("VotersRecord"))
+
+    def without_transaction(self) -> Self:
+        """The replay as it goes on behind a snapshot: what an open transaction holds is gone."""
+        behind = copy(self)
+        behind._open = None
+        return behind
+
+    def without_state(self) -> Self:
+        """The replay of a log that begins anew, behind the epochs of this one."""
+        anew = type(self)(epoch=self.epoch)
+        anew.quorum = self.quorum
+        return anew
 
     def see(self, batch: Batch) -> None:
         """Take the next batch.
