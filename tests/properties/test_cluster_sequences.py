@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from tailrace.cluster import bootstrap, records
 from tailrace.cluster.beginning import Beginning
 from tailrace.cluster.config_changes import ConfigChange
-from tailrace.cluster.controller import Controller, TopicDefaults
+from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic
 from tailrace.cluster.metadata.proof import prove_metadata
 from tailrace.cluster.metadata.snapshot import Snapshot, read_snapshot, write_snapshot
+from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.errors import StorageError
 from tailrace.model import ProducerId, TopicPartition
 from tailrace.protocol.config_resources import ConfigOperation
@@ -25,7 +26,7 @@ from tests.unit.cluster import metadata_logs
 
 DIRECTORY_ID = uuid.UUID(int=500)
 NODE = records.Node(node_id=1, directories={metadata_logs.DIRECTORY: DIRECTORY_ID})
-DEFAULTS = TopicDefaults(partition_count=1, replication_factor=1, configs={})
+DEFAULTS = TopicDefaults(partition_count=1, replication_factor=1, given={})
 SMALL = {"segment_bytes": 500, "snapshot_bytes": 300, "retention_bytes": 1500}
 """Settings with which a few changes lead to segments, snapshots and trims."""
 
@@ -120,8 +121,9 @@ class Model:
         self.attempted.clear()
         self.hidden.clear()
         beginning = Beginning(
-            log, NODE, first=bootstrap.new_image(), defaults={}, new_id=self.controller.new_id
+            log, NODE, first=bootstrap.new_image, defaults={}, new_id=self.controller.new_id
         )
+        self.controller.image = beginning.image
         logs = {
             TopicPartition(topic.name, number): records.FoundLog(0, DIRECTORY_ID)
             for topic in found.topics.values()

@@ -17,6 +17,7 @@ SUBCOMMANDS = {
     "cluster": "Show what the metadata log of a node says, now or then.",
     "consume": "Print records of a topic of any Kafka cluster.",
     "demo": "Send a year of flights through a broker into Spark.",
+    "features": "Show and change the levels of features of a Kafka cluster.",
     "group": "List, describe, reset and delete groups of a Kafka cluster.",
     "log": "Look into log directories without a broker, and repair them.",
     "pipeline": "Run jobs over whole logs with Spark.",

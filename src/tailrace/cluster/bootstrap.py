@@ -10,16 +10,13 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-from tailrace.cluster.features import initial_levels
-from tailrace.cluster.metadata.image import ConfigResource, MetadataImage
+from tailrace.cluster.features import ELIGIBLE_LEADERS, initial_levels
+from tailrace.cluster.metadata.image import ALL_BROKERS, MIN_INSYNC_REPLICAS, MetadataImage
 from tailrace.errors import DirectoryError, TailraceError
 from tailrace.runtime.files import Files, read_exactly
 from tailrace.storage.checkpoints import write_whole
 
 FILE: Final = "bootstrap.checkpoint"
-_ELR: Final = "eligible.leader.replicas.version"
-_ALL_BROKERS: Final = ConfigResource(4, "")
-_MIN_ISR: Final = "min.insync.replicas"
 
 
 def bootstrap_file(image: MetadataImage, *, now_ms: int) -> bytes:
@@ -72,7 +69,9 @@ def first_image(files: Files, directory: str, *, min_insync_replicas: str) -> Me
                 f"{path} cannot be understood ({error}); restore it, or move it away to begin with "
                 "the features of this release"
             ) from error
-    if not image.features.get(_ELR) or _MIN_ISR in image.configs.get(_ALL_BROKERS, {}):
+    if not image.features.get(ELIGIBLE_LEADERS) or MIN_INSYNC_REPLICAS in image.configs.get(
+        ALL_BROKERS, {}
+    ):
         return image
-    own = {**image.configs.get(_ALL_BROKERS, {}), _MIN_ISR: min_insync_replicas}
-    return replace(image, configs={**image.configs, _ALL_BROKERS: own})
+    own = {**image.configs.get(ALL_BROKERS, {}), MIN_INSYNC_REPLICAS: min_insync_replicas}
+    return replace(image, configs={**image.configs, ALL_BROKERS: own})

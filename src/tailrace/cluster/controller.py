@@ -22,6 +22,7 @@ from itertools import islice
 from types import MappingProxyType
 
 from tailrace.cluster.config_changes import ConfigChange, plan_configs
+from tailrace.cluster.features import LevelChange, plan_levels
 from tailrace.cluster.image import (
     GROUP_RESOURCE,
     ClusterImage,
@@ -31,14 +32,17 @@ from tailrace.cluster.image import (
     topic_on_node,
 )
 from tailrace.cluster.metadata.batches import RecordToWrite
-from tailrace.cluster.metadata.image import ConfigResource
+from tailrace.cluster.metadata.image import MIN_INSYNC_REPLICAS, ConfigResource
 from tailrace.cluster.metadata.log import MetadataLog
 from tailrace.cluster.records import (
     NO_BROKER_EPOCH,
     Endpoint,
     Node,
     config_records,
+    directories_record,
+    feature_records,
     fence_record,
+    needs_directories,
     placement_records,
     producer_ids_record,
     registration_records,
@@ -218,6 +222,25 @@ class Controller:
                 config_records(self.log.image, ConfigResource(GROUP_RESOURCE, group_id), configs)
             )
             self.image = replace(self.image, group_configs=group_configs_of(self.log.image))
+
+    def change_features(self, changes: Mapping[str, LevelChange], *, is_dry_run: bool) -> None:
+        """Change the levels of features, all of them or none; a dry run changes nothing.
+
+        Raises:
+            FeatureUpdateError: see `features.plan_levels`.
+            StorageError: the state could not be saved; the levels are unchanged.
+        """
+        with self._changing:
+            image = self.log.image
+            levels = plan_levels(image, changes, node_id=self._node.node_id)
+            if is_dry_run:
+                return
+            least = self.defaults.configs.get(MIN_INSYNC_REPLICAS, "1")
+            records = [*feature_records(image, levels, min_insync_replicas=least)]
+            if needs_directories(image, levels):
+                records.append(directories_record(self._node, self.broker_epoch))
+            self._append(records)
+            self.image = replace(self.image, features=self.log.image.features)
 
     def remove(self, topic: Topic) -> None:
         """Remove a topic from the cluster; the caller removes its logs.

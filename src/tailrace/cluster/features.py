@@ -4,13 +4,29 @@
     others             what brokers and clients may use: group.version, transaction.version ...
 
 A level of 0 is a feature that is not in use, and no record says so.
+
+`plan_levels` checks a change as Kafka's controller does: all of the request, or nothing.
 """
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tailrace.cluster.metadata.image import METADATA_VERSION
-from tailrace.errors import DirectoryError
+from tailrace.cluster.metadata.image import METADATA_VERSION, MetadataImage
+from tailrace.errors import DirectoryError, FatalError
+
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records.register_broker import BrokerFeature
+    from tailrace.protocol.metadata_records.register_controller import ControllerFeature
+
+ELIGIBLE_LEADERS: Final = "eligible.leader.replicas.version"
+"""Name of the feature whose level says whether eligible leader replicas are kept (KIP-966)."""
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+"""Kinds of changes of a level, by Kafka's number (KIP-778)."""
+
+
+class FeatureUpdateError(FatalError, ValueError):
+    """A change of a level that the cluster does not allow; nothing has changed."""
 
 
 class Feature(NamedTuple):
@@ -24,7 +40,7 @@ class Feature(NamedTuple):
 
 FEATURES: Final[Mapping[str, Feature]] = {
     METADATA_VERSION: Feature(7, 30),
-    "eligible.leader.replicas.version": Feature(0, 1, ((26, 1),)),
+    ELIGIBLE_LEADERS: Feature(0, 1, ((26, 1),)),
     "group.version": Feature(0, 1, ((22, 1),)),
     "share.version": Feature(0, 1, ((28, 1),)),
     "streams.version": Feature(0, 1, ((29, 1),)),
@@ -41,6 +57,47 @@ METADATA_VERSIONS: Final[Mapping[str, int]] = {
     "4.0-IV3": 25, "4.1-IV0": 26, "4.1-IV1": 27, "4.2-IV0": 28, "4.2-IV1": 29, "4.3-IV0": 30,
 }  # fmt: skip
 """Levels of `metadata.version`, by the name that Kafka's tools show."""
+
+
+_RECORDS_CHANGE_AT: Final = (8, 11, 13, 14, 15, 17, 23, 30)
+"""Levels of `metadata.version` with records or fields that the level before does not have."""
+_ELIGIBLE_LEADERS_SINCE: Final = 23
+"""First level of `metadata.version` whose records can name eligible leader replicas."""
+
+
+class LevelChange(NamedTuple):
+    """A change that is asked for."""
+
+    level: int
+    """The new level; 0: the feature is not in use any more."""
+    kind: int = UPGRADE
+    """`UPGRADE`, `SAFE_DOWNGRADE` or `UNSAFE_DOWNGRADE`."""
+
+
+def metadata_level(release: str) -> int:
+    """The level of `metadata.version` of a release: 29 for `4.2`, `4.2.1` and `4.2-IV1`.
+
+    Raises:
+        ValueError: it is none, or one before 3.3-IV3, with which no cluster can begin.
+    """
+    if release in METADATA_VERSIONS:
+        return METADATA_VERSIONS[release]
+    major_minor = ".".join(release.split(".")[:2])
+    levels = [
+        level for name, level in METADATA_VERSIONS.items() if name.rpartition("-")[0] == major_minor
+    ]
+    if not levels:
+        first, *_, last = METADATA_VERSIONS
+        raise ValueError(
+            f"{release!r} is no release that is known here; there are {first} to {last}, and the "
+            "names without IV for the last of each"
+        )
+    return levels[-1]
+
+
+def metadata_release(level: int) -> str | None:
+    """The name of a level of `metadata.version`, as `4.2-IV1`; None if it is not known."""
+    return next((name for name, each in METADATA_VERSIONS.items() if each == level), None)
 
 
 def initial_levels(metadata_version: int = NEWEST_METADATA_VERSION) -> dict[str, int]:
@@ -67,3 +124,78 @@ def check_levels(levels: Mapping[str, int], *, folder: str) -> None:
                 f"{folder}: {name} is at level {level}, and this release knows {known}; start the "
                 "release that wrote it, or a newer one of Tailrace; nothing was changed"
             )
+
+
+def plan_levels(
+    image: MetadataImage, changes: Mapping[str, LevelChange], *, node_id: int
+) -> dict[str, int]:
+    """The new level of each feature that changes; changes nothing.
+
+    `node_id` is this node. The registrations of all others have to know the new levels too.
+
+    Raises:
+        FeatureUpdateError: the first change that is not allowed: an unknown feature, level or kind
+            of change; a level that another node does not know; a lower level as an upgrade, or a
+            higher one as a downgrade; a level of `metadata.version` that has no records for what
+            the log may have already; eligible leader replicas without records for them.
+    """
+    planned = {**image.features, **{name: change.level for name, change in changes.items()}}
+    for name, change in changes.items():
+        reason = _refusal(image, name, change, node_id=node_id)
+        if name == ELIGIBLE_LEADERS and change.level > 0 and reason is None:
+            reached = planned.get(METADATA_VERSION, 0)
+            if reached < _ELIGIBLE_LEADERS_SINCE:
+                reason = f"it needs {METADATA_VERSION} {_ELIGIBLE_LEADERS_SINCE}, not {reached}"
+        if reason is not None:
+            raise FeatureUpdateError(
+                f"{name} cannot get level {change.level}: {reason}; no feature was changed"
+            )
+    return {
+        name: change.level
+        for name, change in changes.items()
+        if change.level != image.features.get(name, 0)
+    }
+
+
+def _refusal(image: MetadataImage, name: str, change: LevelChange, *, node_id: int) -> str | None:
+    """Why one change is not allowed, by itself; None if it is."""
+    feature, current = FEATURES.get(name), image.features.get(name, 0)
+    if change.kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        return f"there is no kind of change with the number {change.kind}"
+    if feature is None:
+        return "this broker knows no such feature"
+    if not feature.lowest <= change.level <= feature.highest:
+        return f"this broker knows the levels {feature.lowest} to {feature.highest}"
+    for node, (lowest, highest) in _levels_of_others(image, name, node_id=node_id):
+        if not lowest <= change.level <= highest:
+            return f"{node} knows the levels {lowest} to {highest}"
+    if change.level < current and change.kind == UPGRADE:
+        return f"it is at level {current}, and the change is no downgrade"
+    if change.level > current and change.kind != UPGRADE:
+        return f"it is at level {current}, and the change is a downgrade"
+    if name == METADATA_VERSION:
+        for level in _RECORDS_CHANGE_AT:
+            if change.level < level <= current:
+                return f"the log may have records that are new in level {level}"
+    return None
+
+
+def _levels_of_others(
+    image: MetadataImage, name: str, *, node_id: int
+) -> Iterator[tuple[str, tuple[int, int]]]:
+    """The lowest and highest level of a feature that each other node has registered."""
+    for broker_id, broker in image.brokers.items():
+        if broker_id != node_id:
+            yield f"broker {broker_id}", _range_of(broker.features, name)
+    for controller_id, controller in image.controllers.items():
+        if controller_id != node_id:
+            yield f"controller {controller_id}", _range_of(controller.features, name)
+
+
+def _range_of(
+    registered: "tuple[BrokerFeature, ...] | tuple[ControllerFeature, ...]", name: str
+) -> tuple[int, int]:
+    for each in registered:
+        if each.name == name:
+            return each.min_supported_version, each.max_supported_version
+    return 0, 0

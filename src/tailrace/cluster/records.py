@@ -3,6 +3,7 @@
     topic        Topic, a Config for each setting, a Partition for each partition
     settings     a Config for each one that changes, with null for one that goes
     election     PartitionChange, for each partition that this node must lead and does not
+    features     FeatureLevel, for each one that changes
     start        RegisterBroker, fenced; then a change that unfences it
 
 Pure: the image that was before, and what is wanted, give the records.
@@ -14,10 +15,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tailrace.cluster.features import FEATURES
+from tailrace.cluster.features import ELIGIBLE_LEADERS, FEATURES
 from tailrace.cluster.image import TOPIC_RESOURCE, Topic
 from tailrace.cluster.metadata.batches import RecordToWrite
-from tailrace.cluster.metadata.image import ConfigResource, MetadataImage
+from tailrace.cluster.metadata.image import (
+    ALL_BROKERS,
+    BROKER_RESOURCE,
+    METADATA_VERSION,
+    MIN_INSYNC_REPLICAS,
+    ConfigResource,
+    MetadataImage,
+)
 from tailrace.cluster.metadata.record_versions import partition_version, register_broker_version
 from tailrace.model import TopicPartition
 from tailrace.storage.config import stored_configs, usable_configs
@@ -31,6 +39,8 @@ UNASSIGNED: Final = uuid.UUID(int=1)
 """Log directory of a replica of which the broker has not said where it is (KIP-858)."""
 _DIRECTORIES_SINCE: Final = 17
 """First level of `metadata.version` at which partitions name their log directories."""
+_REGISTRATION_WITH_DIRECTORIES: Final = 2
+"""First version of BrokerRegistrationChangeRecord that names log directories."""
 _EPOCHS_AT_ONCE_MAX: Final = 1000
 _FENCED: Final = 1
 _UNFENCED: Final = -1
@@ -167,6 +177,44 @@ def placement_records(
         if state is not None and node.node_id in state.replicas:
             changes = _placement(state, directory, node.node_id)
             yield from _partition_changes(state, changes, 0, version=version)
+
+
+def feature_records(
+    image: MetadataImage, levels: Mapping[str, int], *, min_insync_replicas: str
+) -> Iterator[RecordToWrite]:
+    """The records that give features new levels, 0 for one that is not in use any more.
+
+    Where eligible leader replicas begin, `min.insync.replicas` becomes a setting of all brokers,
+    and none of a single one (KIP-966); `min_insync_replicas` is that of this broker.
+    """
+    from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
+
+    if levels.get(ELIGIBLE_LEADERS):
+        for owner, settings in image.configs.items():
+            if owner.type == BROKER_RESOURCE and owner != ALL_BROKERS:
+                wanted = {name: settings[name] for name in settings if name != MIN_INSYNC_REPLICAS}
+                yield from config_records(image, owner, wanted)
+        shared = {MIN_INSYNC_REPLICAS: min_insync_replicas, **image.configs_of(*ALL_BROKERS)}
+        yield from config_records(image, ALL_BROKERS, shared)
+    for name, level in levels.items():
+        yield RecordToWrite(FeatureLevelRecord(name=name, feature_level=level), 0)
+
+
+def directories_record(node: Node, epoch: int) -> RecordToWrite:
+    """The log directories of a broker whose registration could not name them."""
+    from tailrace.protocol.metadata_records.broker_registration_change import (
+        BrokerRegistrationChangeRecord,
+    )
+
+    change = BrokerRegistrationChangeRecord(
+        broker_id=node.node_id, broker_epoch=epoch, log_dirs=tuple(node.directories.values())
+    )
+    return RecordToWrite(change, _REGISTRATION_WITH_DIRECTORIES)
+
+
+def needs_directories(image: MetadataImage, levels: Mapping[str, int]) -> bool:
+    """Whether the registrations of brokers must name directories at the new levels only."""
+    return image.metadata_version < _DIRECTORIES_SINCE <= levels.get(METADATA_VERSION, 0)
 
 
 def fence_record(node: Node, epoch: int) -> RecordToWrite:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
+from tailrace.cluster.features import FeatureUpdateError
 from tailrace.cluster.image import Topic
 from tailrace.cluster.topic_rules import (
     InvalidPartitionsError,
@@ -86,6 +87,7 @@ class InvalidRequestError(FatalError, ValueError):
 
 
 _CODES: dict[type[Exception], ErrorCode] = {
+    FeatureUpdateError: ErrorCode.INVALID_UPDATE_VERSION,
     FencedLeaderEpochError: ErrorCode.FENCED_LEADER_EPOCH,
     UnknownLeaderEpochError: ErrorCode.UNKNOWN_LEADER_EPOCH,
     InvalidRequestError: ErrorCode.INVALID_REQUEST,

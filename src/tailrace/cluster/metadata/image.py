@@ -40,6 +40,13 @@ class ConfigResource(NamedTuple):
     """The topic, broker id or group; empty: all brokers."""
 
 
+BROKER_RESOURCE: Final = 4
+ALL_BROKERS: Final = ConfigResource(BROKER_RESOURCE, "")
+"""Owner of the settings that all brokers have."""
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+"""The setting that is one of all brokers where eligible leader replicas are kept (KIP-966)."""
+
+
 class QuotaEntity(NamedTuple):
     """Owner of quotas: a type and a name for each of its parts, in the order of the record."""
 
