@@ -172,7 +172,8 @@ def cli() -> str:
         "# The `tailrace` command\n\n"
         + GENERATED
         + "[cluster-commands.md](cluster-commands.md) has the JSON and the exit codes of `topic`, "
-        "`group`, `transaction`, `features`, `produce` and `consume`.\n\n" + "\n".join(_helps())
+        "`group`, `transaction`, `features`, `handover`, `produce` and `consume`.\n\n"
+        + "\n".join(_helps())
     )
 
 

@@ -19,6 +19,7 @@ SUBCOMMANDS = {
     "demo": "Send a year of flights through a broker into Spark.",
     "features": "Show and change the levels of features of a Kafka cluster.",
     "group": "List, describe, reset and delete groups of a Kafka cluster.",
+    "handover": "Say what a move between Tailrace and Apache Kafka comes to.",
     "log": "Look into log directories without a broker, and repair them.",
     "pipeline": "Run jobs over whole logs with Spark.",
     "produce": "Send lines as records to any Kafka cluster.",

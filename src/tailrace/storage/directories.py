@@ -151,7 +151,7 @@ def open_log_directory(
     except OSError as error:
         raise unusable(path, error) from error
     try:
-        known = _read_identity(files, path)
+        known = read_identity(files, path)
         text_id = _directory_id(new_id)
         identity = known or MetaProperties(
             cluster_id=cluster_id or text_id, node_id=node_id, directory_id=text_id
@@ -164,13 +164,10 @@ def open_log_directory(
                 cluster_id=identity.cluster_id or cluster_id or text_id,
                 directory_id=text_id,
             )
-            _write_identity(files, path, identity)
-        marker = f"{path}/{names.CLEAN_SHUTDOWN}"
-        was_clean = files.exists(marker)
-        broker_epoch = NO_BROKER_EPOCH
-        if was_clean:
-            broker_epoch = _read_broker_epoch(files, marker)
-            files.remove(marker)
+            write_identity(files, path, identity)
+        broker_epoch = clean_stop_epoch(files, path)
+        if broker_epoch is not None:
+            files.remove(f"{path}/{names.CLEAN_SHUTDOWN}")
             files.sync_directory(path)
     except BaseException as error:
         lock.release()
@@ -182,18 +179,24 @@ def open_log_directory(
         files=files,
         lock=lock,
         identity=identity,
-        was_clean=was_clean,
-        broker_epoch=broker_epoch,
+        was_clean=broker_epoch is not None,
+        broker_epoch=NO_BROKER_EPOCH if broker_epoch is None else broker_epoch,
         is_new=is_new,
     )
 
 
-def _read_broker_epoch(files: Files, marker: str) -> int:
-    """The broker epoch in the mark that an Apache Kafka broker left, or -1.
+def clean_stop_epoch(files: Files, path: str) -> int | None:
+    """The broker epoch in the mark of an orderly stop; None without one, -1 if it is not told.
 
-    Our own mark repeats it: Kafka takes a stop with another epoch for unclean (KIP-966), and then
-    elects every leader again.
+    Kafka takes a stop with another epoch than that of the registration for unclean (KIP-966), and
+    then elects every leader again.
+
+    Raises:
+        OSError: it cannot be read.
     """
+    marker = f"{path}/{names.CLEAN_SHUTDOWN}"
+    if not files.exists(marker):
+        return None
     try:
         found = json.loads(read_text(files, marker))
         epoch = found["brokerEpoch"] if isinstance(found, dict) else NO_BROKER_EPOCH
@@ -264,7 +267,7 @@ def _known_cluster_id(files: Files, paths: Sequence[str]) -> str | None:
     """
     for path in paths:
         try:
-            identity = _read_identity(files, path)
+            identity = read_identity(files, path)
         except OSError:
             continue
         if identity is not None and identity.cluster_id:
@@ -283,7 +286,13 @@ def _check_is_new(directories: Sequence[LogDirectory]) -> None:
             )
 
 
-def _read_identity(files: Files, path: str) -> MetaProperties | None:
+def read_identity(files: Files, path: str) -> MetaProperties | None:
+    """The content of `meta.properties` in a directory; None if there is no such file.
+
+    Raises:
+        DirectoryError: it cannot be understood, or is of a later release.
+        OSError: it cannot be read.
+    """
     meta = f"{path}/{names.META_PROPERTIES}"
     if not files.exists(meta):
         return None
@@ -313,7 +322,12 @@ def _directory_id(new_id: uuid.UUID) -> str:
     return f"A{text[1:]}" if text.startswith("-") else text
 
 
-def _write_identity(files: Files, path: str, identity: MetaProperties) -> None:
+def write_identity(files: Files, path: str, identity: MetaProperties) -> None:
+    """Write `meta.properties` of a directory; on the device on return.
+
+    Raises:
+        OSError: the device refuses.
+    """
     lines = [
         "#",
         "version=1",

@@ -1,0 +1,87 @@
+"""`tailrace handover`: what a move between Tailrace and Apache Kafka comes to."""
+
+import os
+import sys
+
+import click
+
+from tailrace.cli.arguments import split_directories
+from tailrace.cli.on_cluster import AS_JSON, emit, say
+from tailrace.offline.handover import Effect, Handover, Side, plan_handover
+from tailrace.offline.output import whole_file
+from tailrace.offline.server_properties import properties_text, server_properties
+from tailrace.offline.show import printable
+from tailrace.runtime.files import DiskFiles
+
+FORMAT = "tailrace.handover/1"
+
+_EXIT_HINDERED = 1
+_HEADINGS = {
+    Effect.HINDERS: "hinders the move",
+    Effect.KEPT: "kept without effect",
+    Effect.UNDERSTOOD: "understood",
+}
+_SIDES = {Side.BOTH: "", Side.KAFKA: "Kafka: ", Side.TAILRACE: "Tailrace: "}
+
+
+@click.command()
+@click.argument("data", metavar="DIR[,DIR]")
+@click.option(
+    "--write", "path", metavar="FILE", type=click.Path(dir_okay=False),
+    help="Write the server.properties that Kafka needs.",
+)  # fmt: skip
+@AS_JSON
+def handover(data: str, *, path: str | None, as_json: bool) -> None:
+    """Say what a move between Tailrace and Apache Kafka comes to, before it is made.
+
+    DIR are all directories of log.dirs; stop the broker first. Shows what both brokers understand,
+    what one keeps without effect, what hinders, and what Kafka's server.properties must say.
+    The directories are not changed. The exit code is 1 if something hinders.
+    """
+    directories = [os.path.abspath(each) for each in split_directories(data)]
+    if not directories:
+        raise click.UsageError("DIR is empty")
+    files = DiskFiles()
+    found = plan_handover(files, directories)
+    settings = server_properties(found)
+    if as_json:
+        _emit(found, settings)
+    else:
+        for line in _lines(found, settings):
+            click.echo(printable(line))
+    if path is not None:
+        with whole_file(files, path) as output:
+            output.write(properties_text(settings).encode())
+        say(f"wrote {path}")
+    if not found.is_ready:
+        sys.exit(_EXIT_HINDERED)
+
+
+def _emit(found: Handover, settings: dict[str, str]) -> None:
+    fields = {
+        "directories": list(found.directories),
+        "metadata_directory": found.home,
+        "cluster_id": found.identity.cluster_id,
+        "node_id": found.identity.node_id,
+        "metadata_version": found.image.metadata_version,
+        "release": found.release,
+        "ready": found.is_ready,
+    }
+    emit(FORMAT, "handover", fields)
+    for note in found.notes:
+        fields = {"effect": note.effect.value, "side": note.side.value, "sentence": note.sentence}
+        emit(FORMAT, "note", fields)
+    for name, value in settings.items():
+        emit(FORMAT, "setting", {"name": name, "value": value})
+
+
+def _lines(found: Handover, settings: dict[str, str]) -> list[str]:
+    lines = [f"node {found.identity.node_id} of cluster {found.identity.cluster_id}"]
+    for effect, heading in _HEADINGS.items():
+        notes = [each for each in found.notes if each.effect is effect]
+        if notes:
+            lines += ["", heading]
+            lines += [f"  {_SIDES[each.side]}{each.sentence}" for each in notes]
+    lines += ["", "server.properties of Kafka"]
+    lines += [f"  {name}={value}" for name, value in settings.items()]
+    return [*lines, "", "ready" if found.is_ready else "not ready"]

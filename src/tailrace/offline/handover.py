@@ -1,0 +1,457 @@
+"""`plan_handover`: what a move of log directories between Tailrace and Apache Kafka comes to.
+
+    understood    both brokers go on with it
+    kept          one of them keeps it without acting on it
+    hinders       it has to be dealt with first, or something is lost or refused
+
+Nothing is changed here, and nothing has to run. The settings that Kafka needs are in
+`server_properties`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from tailrace.cluster.bootstrap import FILE as BOOTSTRAP
+from tailrace.cluster.bootstrap import first_image
+from tailrace.cluster.features import check_levels, metadata_release
+from tailrace.cluster.image import GROUP_RESOURCE, TOPIC_RESOURCE
+from tailrace.cluster.metadata.image import BROKER_RESOURCE, MetadataImage, TopicState
+from tailrace.cluster.metadata.proof import METADATA_FOLDER, LostMetadataError, prove_metadata
+from tailrace.cluster.metadata.quorum_state import read_quorum_state
+from tailrace.cluster.metadata.replay import MetadataReplay
+from tailrace.cluster.old_state import FILE as OLD_STATE
+from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.model import TopicPartition
+from tailrace.offline.cat import readable
+from tailrace.runtime.files import Files
+from tailrace.storage import names
+from tailrace.storage.checkpoints import parse_topic_id, read_partition_metadata
+from tailrace.storage.config import SEGMENT_BYTES_MIN, usable_configs
+from tailrace.storage.directories import MetaProperties, clean_stop_epoch, read_identity
+from tailrace.storage.directory_logs import STRAY_DIRECTORY_SUFFIX
+
+CLIENT_METRICS_RESOURCE: Final = 16
+_ANYWHERE: Final = frozenset({UUID(int=0), UUID(int=1)})
+"""Directory ids of partitions for which the brokers look into all directories."""
+_NAMED_MAX: Final = 5
+"""Most names in one sentence."""
+_PLAINTEXT: Final = 0
+_IDLE_FEATURES: Final = {"share.version": "share groups", "streams.version": "streams groups"}
+"""Features whose groups are not served here."""
+
+
+class Effect(Enum):
+    """The effect of a move on something."""
+
+    UNDERSTOOD = "understood"
+    KEPT = "kept"
+    HINDERS = "hinders"
+
+
+class Side(Enum):
+    """The broker that a note is about."""
+
+    BOTH = "both"
+    KAFKA = "kafka"
+    TAILRACE = "tailrace"
+
+
+class Note(NamedTuple):
+    """One thing that the operator should know."""
+
+    effect: Effect
+    side: Side
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """The directories of one node, as a move would find them."""
+
+    directories: tuple[str, ...]
+    home: str
+    """The directory that has the metadata log, or would get it."""
+    identity: MetaProperties
+    """The identity of the home."""
+    replay: MetadataReplay
+    """The state of the metadata log; empty if there is none, or if it cannot be proven."""
+    image: MetadataImage
+    """Its image, or that of `bootstrap.checkpoint` for a log that has no state."""
+    notes: tuple[Note, ...]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing hinders a move, in either direction."""
+        return all(each.effect is not Effect.HINDERS for each in self.notes)
+
+    @property
+    def release(self) -> str | None:
+        """The name of the level of `metadata.version`, as `4.2-IV1`."""
+        return metadata_release(self.image.metadata_version)
+
+
+def plan_handover(files: Files, directories: Sequence[str]) -> Handover:
+    """Look at all log directories of a node, in the order of its log.dirs.
+
+    Raises:
+        DirectoryError: one cannot be read; none has a `meta.properties`, or one that cannot be
+            understood.
+    """
+    with readable(directories[0]):
+        for each in directories:
+            files.list(each)
+        identities = {each: read_identity(files, each) for each in directories}
+        homes = [each for each in directories if files.is_directory(f"{each}/{METADATA_FOLDER}")]
+        home = homes[0] if homes else directories[0]
+        identity = identities[home] or next(filter(None, identities.values()), None)
+        if identity is None:
+            raise DirectoryError(
+                f"{home} has no {names.META_PROPERTIES}; start Tailrace on it and stop it again, "
+                "which takes over the partitions that it finds"
+            )
+        survey = _Survey(files, directories, identity, home=home)
+        survey.look_at_use()
+        survey.look_at_identities(identities, homes)
+        survey.look_at_state()
+        survey.look_at_folders()
+        survey.look_at_stop()
+        survey.look_at_settings()
+        return Handover(
+            directories=tuple(directories),
+            home=home,
+            identity=identity,
+            replay=survey.replay,
+            image=survey.image,
+            notes=(*survey.notes, *_understood(survey.image), *_kept(survey.image, identity)),
+        )
+
+
+class _Survey:
+    """Collects what hinders a move, part by part; any method may raise OSError."""
+
+    def __init__(
+        self, files: Files, directories: Sequence[str], identity: MetaProperties, *, home: str
+    ) -> None:
+        self.notes: list[Note] = []
+        self.replay = MetadataReplay()
+        self.image = MetadataImage()
+        self._files = files
+        self._directories = directories
+        self._identity = identity
+        self._home = home
+        self._ids: dict[str, UUID | None] = {}
+        """The directory id of each directory, where it has one."""
+
+    def _hinder(self, side: Side, sentence: str) -> None:
+        self.notes.append(Note(Effect.HINDERS, side, sentence))
+
+    def look_at_use(self) -> None:
+        """Whether a broker runs. Its lock is tried and not kept."""
+        for each in self._directories:
+            path = f"{each}/{names.LOCK}"
+            try:
+                if self._files.exists(path):
+                    self._files.lock(path).release()
+            except BlockingIOError:
+                self._hinder(Side.BOTH, f"a broker has {each} open; stop it and ask again")
+            except OSError:
+                continue  # A read-only copy, where no broker can be at work.
+
+    def look_at_identities(
+        self, identities: dict[str, MetaProperties | None], homes: Sequence[str]
+    ) -> None:
+        """Whether the directories belong together."""
+        owners: dict[UUID, str] = {}
+        for path, identity in identities.items():
+            self._ids[path] = None
+            if identity is None:
+                self._hinder(
+                    Side.KAFKA,
+                    f"{path} has no {names.META_PROPERTIES}, and Kafka does not start; format it "
+                    f"with --cluster-id {self._identity.cluster_id}",
+                )
+                continue
+            if identity.node_id != self._identity.node_id:
+                self._hinder(
+                    Side.BOTH,
+                    f"{path} belongs to node {identity.node_id}, and {self._home} to node "
+                    f"{self._identity.node_id}",
+                )
+            if identity.cluster_id != self._identity.cluster_id:
+                self._hinder(Side.BOTH, f"{path} belongs to another cluster than {self._home}")
+            if identity.directory_id:
+                with suppress(ValueError):
+                    self._ids[path] = parse_topic_id(identity.directory_id)
+            directory_id = self._ids[path]
+            if directory_id is not None and owners.setdefault(directory_id, path) != path:
+                self._hinder(
+                    Side.BOTH,
+                    f"{path} and {owners[directory_id]} have the same directory id: one is a copy",
+                )
+        if len(homes) > 1:
+            self._hinder(
+                Side.BOTH, f"{' and '.join(homes)} have a metadata log each; move one away"
+            )
+
+    def look_at_state(self) -> None:
+        """The state of the cluster, and whether each broker can go on with it."""
+        folder = f"{self._home}/{METADATA_FOLDER}"
+        told: list[str] = []
+        try:
+            self.replay = prove_metadata(self._files, folder, tell=told.append).replay
+        except LostMetadataError as error:
+            self._hinder(Side.BOTH, str(error))
+            return
+        for each in told:
+            self._hinder(Side.KAFKA, f"{each}; Kafka would drop what is behind it unsaid")
+        self.image = self.replay.image
+        if not self.image.features:
+            self._look_at_beginning()
+        try:
+            check_levels(self.image.features, folder=folder)
+        except DirectoryError as error:
+            self._hinder(Side.TAILRACE, str(error))
+        self._look_at_quorum(folder)
+
+    def _look_at_beginning(self) -> None:
+        """A metadata log without any state, or none at all."""
+        files, home = self._files, self._home
+        if files.exists(f"{home}/{BOOTSTRAP}"):
+            image = first_image(files, home, min_insync_replicas="1")
+            self.image = MetadataImage(features=image.features)
+        else:
+            self._hinder(
+                Side.KAFKA,
+                f"{home} has neither a metadata log nor {BOOTSTRAP}; start Tailrace on it and stop "
+                "it again, which writes what it finds into a metadata log",
+            )
+        if files.exists(f"{home}/{OLD_STATE}") or any(
+            names.parse_partition_directory_name(name) for _, name in self._folders()
+        ):
+            self._hinder(
+                Side.KAFKA,
+                "there are partitions, and no metadata log that has their topics, so that Kafka "
+                "would set them aside; start Tailrace and stop it again, which writes them there",
+            )
+
+    def _folders(self) -> Iterator[tuple[str, str]]:
+        """The directory and the name of every folder that is none of the metadata log."""
+        for directory in self._directories:
+            for name in sorted(self._files.list(directory)):
+                is_folder = self._files.is_directory(f"{directory}/{name}")
+                if is_folder and not names.is_metadata_directory_name(name):
+                    yield directory, name
+
+    def _look_at_quorum(self, folder: str) -> None:
+        node_id = self._identity.node_id
+        if self.replay.voters is not None:
+            named = [each.voter_id for each in self.replay.voters.voters]
+        else:
+            try:
+                quorum = read_quorum_state(self._files, folder)
+            except CorruptionError as error:
+                self._hinder(Side.BOTH, str(error))
+                return
+            named = [] if quorum is None else list(quorum.voters or ())
+        if named and named != [node_id]:
+            self._hinder(
+                Side.TAILRACE,
+                f"the quorum has the voters {', '.join(map(str, named))}, and Tailrace can only "
+                f"lead one of node {node_id} alone",
+            )
+
+    def look_at_folders(self) -> None:
+        """Whether each partition folder is of a topic of the state, and the other way round."""
+        if not self.replay.image.features:
+            return
+        found: dict[TopicPartition, str] = {}
+        for directory, name in self._folders():
+            path = f"{directory}/{name}"
+            partition = names.parse_partition_directory_name(name)
+            if name.endswith(STRAY_DIRECTORY_SUFFIX):
+                self._hinder(
+                    Side.BOTH,
+                    f"{path} was set aside, and no broker serves or deletes it; move it away",
+                )
+            elif partition is not None and self._is_known(partition, directory, path):
+                if partition in found:
+                    self._hinder(Side.BOTH, f"{partition} is in {found[partition]} and {path}")
+                found[partition] = path
+        missing = [each for each in self._own_partitions() if each not in found]
+        if missing:
+            self._hinder(
+                Side.BOTH,
+                f"{_list(missing)} of this node have no folder here, and would begin empty; name "
+                "all of log.dirs",
+            )
+
+    def _is_known(self, partition: TopicPartition, directory: str, path: str) -> bool:
+        topic = self.image.topic(partition.topic)
+        try:
+            found_id = read_partition_metadata(self._files, f"{path}/{names.PARTITION_METADATA}")
+        except CorruptionError as error:
+            self._hinder(Side.KAFKA, f"{error}; start Tailrace, which writes it again, and stop it")
+            return True
+        if found_id is not None and found_id in self.replay.removed_topics:
+            return False  # Both brokers remove the folders of removed topics.
+        if topic is None or partition.partition not in topic.partitions:
+            self._hinder(
+                Side.BOTH,
+                f"{path} is of no partition in the cluster's metadata, and would be set aside",
+            )
+            return False
+        if found_id is None:
+            self._hinder(
+                Side.KAFKA,
+                f"{path} has no {names.PARTITION_METADATA}, and would be set aside; start "
+                "Tailrace, which writes it, and stop it again",
+            )
+        elif found_id != topic.topic_id:
+            self._hinder(
+                Side.BOTH, f"{path} is of another topic of this name, and would be set aside"
+            )
+            return False
+        self._look_at_place(topic, partition, directory)
+        return True
+
+    def _look_at_place(self, topic: TopicState, partition: TopicPartition, directory: str) -> None:
+        """Whether the state has the partition in the directory that its folder is in."""
+        state, node_id = topic.partitions[partition.partition], self._identity.node_id
+        if node_id not in state.replicas or not state.directories:
+            return
+        noted = state.directories[state.replicas.index(node_id)]
+        if noted not in _ANYWHERE and noted != self._ids[directory]:
+            self._hinder(
+                Side.KAFKA,
+                f"{directory}/{partition} is in another directory than the metadata says, and "
+                "Kafka would not lead it; start Tailrace and stop it again, which writes where it "
+                "is",
+            )
+
+    def _own_partitions(self) -> Iterator[TopicPartition]:
+        for topic in self.image.topics.values():
+            for number, state in topic.partitions.items():
+                if self._identity.node_id in state.replicas:
+                    yield TopicPartition(topic.name, number)
+
+    def look_at_stop(self) -> None:
+        """Whether the last stop was in order, and by the broker that is registered."""
+        broker = self.image.brokers.get(self._identity.node_id)
+        if broker is None:
+            return
+        for each in self._directories:
+            epoch = clean_stop_epoch(self._files, each)
+            if epoch is None:
+                self._hinder(
+                    Side.KAFKA,
+                    f"{each} was not stopped in order ({names.CLEAN_SHUTDOWN} is missing), so that "
+                    "Kafka would elect every leader anew; start its broker and stop it in order",
+                )
+            elif epoch != broker.broker_epoch:
+                self._hinder(
+                    Side.KAFKA,
+                    f"{each} was stopped in order in epoch {epoch}, and the broker has registered "
+                    f"in epoch {broker.broker_epoch}; start its broker and stop it in order",
+                )
+        for end in broker.end_points:
+            if end.security_protocol != _PLAINTEXT:
+                self._hinder(
+                    Side.TAILRACE,
+                    f"clients connect to the listener {end.name} with encryption or a login, which "
+                    "Tailrace does not have",
+                )
+
+    def look_at_settings(self) -> None:
+        """Whether Kafka starts with the settings of the topics."""
+        for owner, settings in self.image.configs.items():
+            size = settings.get("segment.bytes", "") if owner.type == TOPIC_RESOURCE else ""
+            if size.isdigit() and int(size) < SEGMENT_BYTES_MIN:
+                self._hinder(
+                    Side.KAFKA,
+                    f"topic {owner.name} has segment.bytes {size}, and Kafka does not start with "
+                    f"less than {SEGMENT_BYTES_MIN}; set it again with Tailrace, which stores it "
+                    "under Kafka's internal name",
+                )
+
+
+def _understood(image: MetadataImage) -> Iterator[Note]:
+    """Notes on state that both brokers go on with."""
+
+    def note(sentence: str) -> Note:
+        return Note(Effect.UNDERSTOOD, Side.BOTH, sentence)
+
+    release = metadata_release(image.metadata_version)
+    if release is not None:
+        yield note(
+            f"metadata.version is {image.metadata_version}, which is {release}: Kafka must be "
+            f"{release.partition('-')[0]} or later"
+        )
+    partitions = sum(len(each.partitions) for each in image.topics.values())
+    settings = sum(
+        len(usable_configs(each)) for owner, each in image.configs.items()
+        if owner.type == TOPIC_RESOURCE
+    )  # fmt: skip
+    yield note(
+        f"{len(image.topics)} topics with {partitions} partitions and {settings} settings: names, "
+        "ids, records, committed offsets and transactions"
+    )
+    groups = [owner.name for owner in image.configs if owner.type == GROUP_RESOURCE]
+    if groups:
+        yield note(f"settings of the groups {_list(groups)}")
+    if image.next_producer_id is not None:
+        yield note(f"the next producer id, {image.next_producer_id}")
+
+
+def _kept(image: MetadataImage, identity: MetaProperties) -> Iterator[Note]:
+    """Notes on state that Tailrace keeps for Kafka, without acting on it."""
+    for what, count in (
+        ("users with a SCRAM password", len(image.scram)),
+        ("access control entries", len(image.acls)),
+        ("owners of quotas", len(image.quotas)),
+        ("delegation tokens", len(image.tokens)),
+    ):
+        if count:
+            yield _kept_note(f"{count} {what}")
+    for kind, what in (
+        (BROKER_RESOURCE, "brokers"),
+        (CLIENT_METRICS_RESOURCE, "client metrics"),
+    ):
+        found = {
+            f"{name} of {owner.name or 'all'}"
+            for owner, settings in image.configs.items()
+            for name in settings
+            if owner.type == kind
+        }
+        if found:
+            yield _kept_note(f"settings of {what}: {_list(sorted(found))}")
+    idle = sorted(_idle_settings(image))
+    if idle:
+        yield _kept_note(f"settings of topics that are not known, or not possible: {_list(idle)}")
+    for feature, what in _IDLE_FEATURES.items():
+        if image.features.get(feature):
+            yield _kept_note(f"{feature} {image.features[feature]}: {what} are not served")
+    others = sorted({*image.brokers, *image.controllers} - {identity.node_id})
+    if others:
+        yield _kept_note(f"registrations of other nodes: {_list(others)}")
+
+
+def _kept_note(sentence: str) -> Note:
+    return Note(Effect.KEPT, Side.TAILRACE, sentence)
+
+
+def _idle_settings(image: MetadataImage) -> Iterator[str]:
+    for owner, settings in image.configs.items():
+        if owner.type == TOPIC_RESOURCE:
+            for name, value in settings.items():
+                if not usable_configs({name: value}):
+                    yield f"{name} of {owner.name}"
+
+
+def _list(items: Iterable[object]) -> str:
+    shown = [*map(str, items)]
+    more = len(shown) - _NAMED_MAX
+    return ", ".join(shown[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

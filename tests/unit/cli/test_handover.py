@@ -1,0 +1,75 @@
+"""`tailrace handover` on directories that Kafka left."""
+
+import json
+import shutil
+from pathlib import Path
+
+from tailrace.config.sources import read_properties
+from tailrace.runtime.files import DiskFiles
+from tests.kraft import DIRECTORY
+from tests.unit.cli.running import documented, lines, run, said
+
+
+def kafka_directory(at: Path) -> Path:
+    """A copy of a directory that Kafka has stopped on in order."""
+    return Path(shutil.copytree(DIRECTORY, at / "logs"))
+
+
+def contents(directory: Path) -> dict[Path, bytes]:
+    """Every file below a directory."""
+    return {each: each.read_bytes() for each in directory.rglob("*") if each.is_file()}
+
+
+def test_a_move_is_described_and_prepared(tmp_path: Path) -> None:
+    """The report ends with "ready"; the file has the settings; the directory stays as it was."""
+    directory, target = kafka_directory(tmp_path), tmp_path / "server.properties"
+    before = contents(directory)
+    shown = lines("handover", directory, "--write", target)
+    assert shown[0].startswith("node 1 of cluster ")
+    assert "understood" in shown
+    assert "hinders the move" not in shown
+    assert shown[-1] == "ready"
+    settings = read_properties(target.read_text())
+    assert settings["log.dirs"] == str(directory)
+    assert settings["controller.quorum.voters"] == "1@localhost:9093"
+    assert "  controller.quorum.voters=1@localhost:9093" in shown
+    assert contents(directory) == before
+
+
+def test_a_hindrance_is_an_exit_code(tmp_path: Path) -> None:
+    """The settings are told and written all the same."""
+    directory, target = kafka_directory(tmp_path), tmp_path / "server.properties"
+    (directory / ".kafka_cleanshutdown").unlink()
+    result = run("handover", directory, "--write", target)
+    assert result.exit_code == 1
+    assert "Kafka: " in result.stdout
+    assert result.stdout.splitlines()[-1] == "not ready"
+    assert target.exists()
+
+
+def test_a_broker_at_work_is_told(tmp_path: Path) -> None:
+    """Its lock is left alone."""
+    directory = kafka_directory(tmp_path)
+    lock = DiskFiles().lock(str(directory / ".lock"))
+    try:
+        assert f"a broker has {directory} open" in run("handover", directory).stdout
+    finally:
+        lock.release()
+    assert lines("handover", directory)[-1] == "ready"
+
+
+def test_the_report_as_json(tmp_path: Path) -> None:
+    """Each object has the fields that the documentation lists."""
+    result = run("handover", kafka_directory(tmp_path), "--json")
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [found[0]["type"], found[-1]["type"]] == ["handover", "setting"]
+    assert found[0]["ready"] is True
+    for each in found:
+        fields = each.keys() - {"format", "type"}
+        assert fields == documented()[each["format"], each["type"], "handover"]
+
+
+def test_a_directory_of_nobody_is_one_sentence(tmp_path: Path) -> None:
+    """Without `meta.properties` no node is there to be handed over."""
+    assert "has no meta.properties" in said("handover", tmp_path)
+    assert "DIR is empty" in said("handover", ",")
