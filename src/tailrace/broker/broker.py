@@ -26,7 +26,7 @@ from tailrace.broker.loading import Loading
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
 from tailrace.broker.state import StartingState
 from tailrace.broker.wiring import find_handlers, find_repeats
-from tailrace.cluster.bootstrap import write_bootstrap_file
+from tailrace.cluster import bootstrap
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.records import Endpoint
@@ -269,10 +269,11 @@ class RunningBroker:
         logger.info("broker_stopped node=%d", self.config.node_id)
 
     def _register(self) -> None:
+        files, now_ms = self._runtime.files, self._runtime.clock.now_ms()
         for each in self.logs.online:
-            write_bootstrap_file(
-                self._runtime.files, each.path, now_ms=self._runtime.clock.now_ms()
-            )
+            if not files.exists(f"{each.path}/{bootstrap.FILE}"):
+                image = bootstrap.new_image()
+                bootstrap.write_bootstrap_file(files, each.path, image, now_ms=now_ms)
         self.controller.register(Endpoint(*self.endpoint))
         for each in self.logs.directories:
             each.directory.broker_epoch = self.controller.broker_epoch

@@ -24,6 +24,7 @@ SUBCOMMANDS = {
     "pipeline": "Run jobs over whole logs with Spark.",
     "produce": "Send lines as records to any Kafka cluster.",
     "serve": "Run a Kafka broker on DIR until Ctrl-C or SIGTERM.",
+    "storage": "Format log directories, and say whose they are.",
     "topic": "Create, list, describe, alter and delete topics of a cluster.",
     "transaction": "List and describe transactions, and abort those that hang.",
 }

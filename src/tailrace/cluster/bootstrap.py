@@ -15,6 +15,7 @@ from tailrace.cluster.metadata.image import ALL_BROKERS, MIN_INSYNC_REPLICAS, Me
 from tailrace.errors import DirectoryError, TailraceError
 from tailrace.runtime.files import Files, read_exactly
 from tailrace.storage.checkpoints import write_whole
+from tailrace.storage.names import TEMPORARY_SUFFIX
 
 FILE: Final = "bootstrap.checkpoint"
 
@@ -26,18 +27,19 @@ def bootstrap_file(image: MetadataImage, *, now_ms: int) -> bytes:
     return write_snapshot(Snapshot(image=image, log_timestamp=0), epoch=0, timestamp=now_ms)
 
 
-def write_bootstrap_file(files: Files, directory: str, *, now_ms: int) -> None:
-    """Write the file of a new cluster, unless there is one; it is on the device on return.
+def write_bootstrap_file(
+    files: Files, directory: str, image: MetadataImage, *, now_ms: int
+) -> None:
+    """Write or replace the file of a directory; on the device on return.
 
     Raises:
-        OSError: the device refuses.
+        OSError: the device refuses; there may be a part of a file under another name.
     """
     path = f"{directory}/{FILE}"
-    if not files.exists(path):
-        data = bootstrap_file(new_image(), now_ms=now_ms)
-        write_whole(files, f"{path}.tmp", data, is_synced=True)
-        files.rename(f"{path}.tmp", path)
-        files.sync_directory(directory)
+    data = bootstrap_file(image, now_ms=now_ms)
+    write_whole(files, path + TEMPORARY_SUFFIX, data, is_synced=True)
+    files.rename(path + TEMPORARY_SUFFIX, path)
+    files.sync_directory(directory)
 
 
 def new_image(metadata_version: int | None = None) -> MetadataImage:

@@ -152,7 +152,7 @@ def open_log_directory(
         raise unusable(path, error) from error
     try:
         known = read_identity(files, path)
-        text_id = _directory_id(new_id)
+        text_id = id_text(new_id)
         identity = known or MetaProperties(
             cluster_id=cluster_id or text_id, node_id=node_id, directory_id=text_id
         )
@@ -316,8 +316,8 @@ def read_identity(files: Files, path: str) -> MetaProperties | None:
         ) from error
 
 
-def _directory_id(new_id: uuid.UUID) -> str:
-    """An id as text; not one that Kafka's tools would take for an option."""
+def id_text(new_id: uuid.UUID) -> str:
+    """An id of a directory or cluster as text, not one that Kafka's tools take for an option."""
     text = format_topic_id(new_id)
     return f"A{text[1:]}" if text.startswith("-") else text
 

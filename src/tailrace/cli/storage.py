@@ -1,0 +1,203 @@
+"""`tailrace storage`: log directories formatted, and described."""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from tailrace.cli.arguments import split_directories
+from tailrace.cli.feature_levels import FEATURE, RELEASE, release_name
+from tailrace.cli.on_cluster import AS_JSON, emit, say
+from tailrace.cli.tables import aligned
+from tailrace.cluster.features import FeatureUpdateError, metadata_release
+from tailrace.config.settings import INT32_MAX
+from tailrace.offline.formatting import Wanted, format_directories, levels_of
+from tailrace.offline.show import printable
+from tailrace.offline.storage_info import DirectoryInfo, MetadataInfo, storage_info
+from tailrace.runtime.system import system_runtime
+
+FORMAT = "tailrace.storage/1"
+
+
+def _split(_: click.Context, parameter: click.Parameter, value: str) -> list[str]:
+    directories = [os.path.normpath(each) for each in split_directories(value)]
+    if not directories:
+        raise click.BadParameter("it names no directory", param=parameter)
+    return directories
+
+
+_DIRECTORIES = click.option(
+    "--data", "directories", required=True, callback=_split, metavar="DIR[,DIR]",
+    help="The directories of log.dirs, in their order.",
+)  # fmt: skip
+
+
+@click.group()
+def storage() -> None:
+    """Format log directories for a broker, and say whose they are."""
+
+
+@storage.command("format")
+@_DIRECTORIES
+@click.option("--cluster-id", metavar="ID", help="Default: a random one.")
+@click.option(
+    "--node-id", type=click.IntRange(0, INT32_MAX), help="Default: 1, as of tailrace serve."
+)
+@RELEASE
+@FEATURE
+@click.option("--ignore-formatted", is_flag=True, help="Leave formatted directories as they are.")
+@AS_JSON
+def format_all(
+    directories: list[str],
+    *,
+    cluster_id: str | None,
+    node_id: int | None,
+    release: int | None,
+    levels: Mapping[str, int],
+    ignore_formatted: bool,
+    as_json: bool,
+) -> None:
+    """Format directories, as Kafka's storage tool does for static voters.
+
+    Not needed before `tailrace serve`, which formats a new directory itself; needed to begin with
+    the levels of an earlier release, or with a given cluster id.
+    """
+    try:
+        chosen = levels_of(release, levels)
+    except FeatureUpdateError as error:
+        raise click.UsageError(f"--feature: {error}") from error
+    runtime = system_runtime()
+    found = format_directories(
+        runtime.files,
+        directories,
+        Wanted(
+            cluster_id=cluster_id,
+            node_id=node_id,
+            levels=chosen,
+            ignores_formatted=ignore_formatted,
+        ),
+        clock=runtime.clock,
+        chance=runtime.chance,
+    )
+    for each in found:
+        if as_json:
+            fields = {
+                "directory": each.path,
+                "cluster_id": each.identity.cluster_id,
+                "node_id": each.identity.node_id,
+                "directory_id": each.identity.directory_id or None,
+                "is_new": each.is_new,
+            }
+            emit(FORMAT, "formatted", fields)
+        else:
+            verb = "formatted" if each.is_new else "left as it was:"
+            node = f"node {each.identity.node_id} of cluster {each.identity.cluster_id}"
+            click.echo(printable(f"{verb} {each.path} for {node}"))
+    if not as_json:
+        named = ", ".join(f"{name} {_level(name, level)}" for name, level in chosen.items())
+        click.echo(f"levels of new directories: {named}")
+
+
+@storage.command()
+@_DIRECTORIES
+@AS_JSON
+def info(directories: list[str], *, as_json: bool) -> None:
+    """Show ids, the metadata log, levels of features, brokers, and the number of topics.
+
+    Nothing is changed, and a broker may be at work.
+    """
+    found = storage_info(system_runtime().files, directories, tell=say)
+    if as_json:
+        for each in found.directories:
+            emit(FORMAT, "directory", _directory_fields(each))
+        if found.metadata is not None:
+            emit(FORMAT, "metadata", _metadata_fields(found.metadata))
+        return
+    for each in found.directories:
+        for line in _directory_lines(each):
+            click.echo(printable(line))
+    lines = ["no metadata log"] if found.metadata is None else _metadata_lines(found.metadata)
+    for line in lines:
+        click.echo(printable(line))
+
+
+def _level(name: str, level: int) -> str:
+    release = release_name(name, level)
+    return str(level) if release is None else f"{level} ({release})"
+
+
+def _directory_fields(found: DirectoryInfo) -> dict[str, Any]:
+    identity = found.identity
+    return {
+        "directory": found.path,
+        "cluster_id": None if identity is None else identity.cluster_id or None,
+        "node_id": None if identity is None else identity.node_id,
+        "directory_id": None if identity is None else identity.directory_id or None,
+        "clean_stop_epoch": found.stop_epoch,
+        "partitions": found.partition_count,
+    }
+
+
+def _directory_lines(found: DirectoryInfo) -> Iterator[str]:
+    yield found.path
+    if found.identity is None:
+        yield "  not formatted"
+        return
+    stop = "no mark of an orderly one"
+    if found.stop_epoch is not None:
+        stop = f"in order, in broker epoch {found.stop_epoch}"
+    yield f"  cluster id    {found.identity.cluster_id or '-'}"
+    yield f"  node id       {found.identity.node_id}"
+    yield f"  directory id  {found.identity.directory_id or '-'}"
+    yield f"  last stop     {stop}"
+    yield f"  partitions    {found.partition_count}"
+
+
+def _metadata_fields(found: MetadataInfo) -> dict[str, Any]:
+    image, quorum = found.image, found.quorum
+    return {
+        "directory": found.directory,
+        "start_offset": found.start_offset,
+        "next_offset": found.next_offset,
+        "epoch": found.epoch,
+        "quorum_epoch": None if quorum is None else quorum.epoch,
+        "leader_id": None if quorum is None else quorum.leader_id,
+        "snapshots": [[each.next_offset, each.epoch] for each in found.snapshots],
+        "metadata_version": image.metadata_version,
+        "release": metadata_release(image.metadata_version),
+        "features": dict(image.features),
+        "brokers": [
+            {"id": number, "fenced": broker.fenced, "epoch": broker.broker_epoch}
+            for number, broker in image.brokers.items()
+        ],
+        "topics": len(image.topics),
+        "partitions": sum(len(each.partitions) for each in image.topics.values()),
+    }
+
+
+def _metadata_lines(found: MetadataInfo) -> Iterator[str]:
+    image = found.image
+    if found.next_offset is None:
+        yield f"no metadata log yet; it begins with the bootstrap.checkpoint of {found.directory}"
+    else:
+        yield f"metadata log of {found.directory}"
+        yield f"  offsets       {found.start_offset} to {found.next_offset}"
+        yield f"  epoch         {found.epoch}"
+        if found.quorum is not None:
+            yield f"  quorum        epoch {found.quorum.epoch}, led by {found.quorum.leader_id}"
+        for each in found.snapshots:
+            yield f"  snapshot      of offset {each.next_offset}, epoch {each.epoch}"
+    yield "features"
+    for name, level in image.features.items():
+        yield f"  {name} {_level(name, level)}"
+    if image.brokers:
+        yield "brokers"
+        rows = [("id", "state", "epoch", "listeners")]
+        for number, broker in image.brokers.items():
+            ends = (f"{each.name}://{each.host}:{each.port}" for each in broker.end_points)
+            state = "fenced" if broker.fenced else "active"
+            rows.append((str(number), state, str(broker.broker_epoch), " ".join(ends)))
+        yield from (f"  {line}" for line in aligned(rows, right=(0, 2)))
+    count = sum(len(each.partitions) for each in image.topics.values())
+    yield f"topics: {len(image.topics)}, with {count} partitions"
