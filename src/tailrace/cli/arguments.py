@@ -1,5 +1,6 @@
 """Options that mean the same in every command: declared once."""
 
+import os
 from typing import Final
 
 import click
@@ -20,3 +21,17 @@ data_directory = click.option(
 def split_directories(data: str) -> list[str]:
     """The directories of a `--data` that takes several: A,B."""
     return [each.strip() for each in data.split(",") if each.strip()]
+
+
+def _split(_: click.Context, parameter: click.Parameter, value: str) -> list[str]:
+    directories = [os.path.abspath(each) for each in split_directories(value)]
+    if not directories:
+        raise click.BadParameter("it names no directory", param=parameter)
+    return directories
+
+
+data_directories = click.option(
+    "--data", "directories", required=True, callback=_split, metavar="DIR[,DIR]",
+    help="All directories of log.dirs, in their order.",
+)  # fmt: skip
+"""The directories of one node that a command is about, as its argument `directories`."""

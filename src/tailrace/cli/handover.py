@@ -1,11 +1,10 @@
 """`tailrace handover`: what a move between Tailrace and Apache Kafka comes to."""
 
-import os
 import sys
 
 import click
 
-from tailrace.cli.arguments import split_directories
+from tailrace.cli.arguments import data_directories
 from tailrace.cli.on_cluster import AS_JSON, emit, say
 from tailrace.offline.handover import Effect, Handover, Side, plan_handover
 from tailrace.offline.output import whole_file
@@ -25,22 +24,19 @@ _SIDES = {Side.BOTH: "", Side.KAFKA: "Kafka: ", Side.TAILRACE: "Tailrace: "}
 
 
 @click.command()
-@click.argument("data", metavar="DIR[,DIR]")
+@data_directories
 @click.option(
     "--write", "path", metavar="FILE", type=click.Path(dir_okay=False),
     help="Write the server.properties that Kafka needs.",
 )  # fmt: skip
 @AS_JSON
-def handover(data: str, *, path: str | None, as_json: bool) -> None:
+def handover(directories: list[str], *, path: str | None, as_json: bool) -> None:
     """Say what a move between Tailrace and Apache Kafka comes to, before it is made.
 
-    DIR are all directories of log.dirs; stop the broker first. Shows what both brokers understand,
-    what one keeps without effect, what hinders, and what Kafka's server.properties must say.
-    The directories are not changed. The exit code is 1 if something hinders.
+    Stop the broker first. Shows what both brokers understand, what one keeps without effect, what
+    hinders, and what Kafka's server.properties must say. The directories are not changed. The exit
+    code is 1 if something hinders.
     """
-    directories = [os.path.abspath(each) for each in split_directories(data)]
-    if not directories:
-        raise click.UsageError("DIR is empty")
     files = DiskFiles()
     found = plan_handover(files, directories)
     settings = server_properties(found)

@@ -1,12 +1,11 @@
 """`tailrace storage`: log directories formatted, and described."""
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
-from tailrace.cli.arguments import split_directories
+from tailrace.cli.arguments import data_directories
 from tailrace.cli.feature_levels import FEATURE, RELEASE, release_name
 from tailrace.cli.on_cluster import AS_JSON, emit, say
 from tailrace.cli.tables import aligned
@@ -20,26 +19,13 @@ from tailrace.runtime.system import system_runtime
 FORMAT = "tailrace.storage/1"
 
 
-def _split(_: click.Context, parameter: click.Parameter, value: str) -> list[str]:
-    directories = [os.path.normpath(each) for each in split_directories(value)]
-    if not directories:
-        raise click.BadParameter("it names no directory", param=parameter)
-    return directories
-
-
-_DIRECTORIES = click.option(
-    "--data", "directories", required=True, callback=_split, metavar="DIR[,DIR]",
-    help="The directories of log.dirs, in their order.",
-)  # fmt: skip
-
-
 @click.group()
 def storage() -> None:
     """Format log directories for a broker, and say whose they are."""
 
 
 @storage.command("format")
-@_DIRECTORIES
+@data_directories
 @click.option("--cluster-id", metavar="ID", help="Default: a random one.")
 @click.option(
     "--node-id", type=click.IntRange(0, INT32_MAX), help="Default: 1, as of tailrace serve."
@@ -100,7 +86,7 @@ def format_all(
 
 
 @storage.command()
-@_DIRECTORIES
+@data_directories
 @AS_JSON
 def info(directories: list[str], *, as_json: bool) -> None:
     """Show ids, the metadata log, levels of features, brokers, and the number of topics.

@@ -5,7 +5,7 @@ Behaviour: all changes of a request are made, or none: one that is not allowed m
     request INVALID_UPDATE_VERSION, with a message that names it. Lower levels need the kind of
     change that allows them; no kind lowers `metadata.version` below a level whose records the log
     may have. A level that the feature has already is no change. With `validate_only` the changes
-    are checked and not made.
+    are checked and not made. More than `UPDATES_MAX` changes are INVALID_REQUEST.
     The level of `eligible.leader.replicas.version` that begins its use makes
     `min.insync.replicas` a setting of all brokers (KIP-966).
 Version notes: v0 allows a downgrade by a flag, later versions by the kind of change (KIP-778), and
@@ -20,7 +20,7 @@ from functools import partial
 from tailrace.cluster.features import SAFE_DOWNGRADE, UPGRADE, LevelChange
 from tailrace.cluster.metadata.image import METADATA_VERSION
 from tailrace.errors import TailraceError
-from tailrace.handlers.services import Services, error_code, error_message
+from tailrace.handlers.services import InvalidRequestError, Services, error_code, error_message
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.update_features import (
@@ -33,6 +33,9 @@ from tailrace.protocol.messages.update_features import (
 KINDS_SINCE = 1
 """The first version that names the kind of a change."""
 
+UPDATES_MAX = 256
+"""Most changes in a request, of which there are a few features."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -41,13 +44,17 @@ async def handle_update_features(
 ) -> UpdateFeaturesResponse:
     """Change all features that the request names, or refuse it."""
     has_kinds = header.api_version >= KINDS_SINCE
-    changes = {
-        each.feature: LevelChange(
-            each.max_version_level, each.upgrade_type if has_kinds else _kind(each)
-        )
-        for each in request.feature_updates
-    }
     try:
+        if len(request.feature_updates) > UPDATES_MAX:
+            raise InvalidRequestError(
+                f"{len(request.feature_updates)} changes; at most {UPDATES_MAX} are allowed"
+            )
+        changes = {
+            each.feature: LevelChange(
+                each.max_version_level, each.upgrade_type if has_kinds else _kind(each)
+            )
+            for each in request.feature_updates
+        }
         # A topic of this name waits for it, and nothing else does.
         await services.changes.make(
             METADATA_VERSION,

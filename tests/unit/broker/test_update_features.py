@@ -2,6 +2,7 @@
 
 import pytest
 
+from tailrace.handlers.update_features import UPDATES_MAX
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -99,3 +100,16 @@ async def test_a_request_without_changes_is_no_error(outside: Outside) -> None:
         before = await features(peer)
         assert (await update(peer)).error_code == ErrorCode.NONE
         assert await features(peer) == before
+
+
+async def test_too_many_changes_are_refused(outside: Outside) -> None:
+    """No cluster has so many features, and the loop would be busy with them."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        many = (
+            FeatureUpdateKey(feature=f"f{number}", max_version_level=1)
+            for number in range(UPDATES_MAX + 1)
+        )
+        answer = await update(peer, *many)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert answer.error_message == "257 changes; at most 256 are allowed"

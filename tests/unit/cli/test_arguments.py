@@ -37,7 +37,7 @@ def test_a_data_directory_is_the_option_data_everywhere() -> None:
 
 def test_commands_that_ask_a_cluster_take_the_same_options() -> None:
     """The address as in Kafka's tools and in kcat, settings of the client, and a file of these."""
-    for name in ("topic", "group", "transaction", "produce", "consume"):
+    for name in ("topic", "group", "transaction", "features", "produce", "consume"):
         command = commands.get_command(click.Context(commands), name)
         assert command is not None
         for each in every_command(command) if isinstance(command, click.Group) else [command]:

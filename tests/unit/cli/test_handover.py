@@ -24,7 +24,7 @@ def test_a_move_is_described_and_prepared(tmp_path: Path) -> None:
     """The report ends with "ready"; the file has the settings; the directory stays as it was."""
     directory, target = kafka_directory(tmp_path), tmp_path / "server.properties"
     before = contents(directory)
-    shown = lines("handover", directory, "--write", target)
+    shown = lines("handover", "--data", directory, "--write", target)
     assert shown[0].startswith("node 1 of cluster ")
     assert "understood" in shown
     assert "hinders the move" not in shown
@@ -40,7 +40,7 @@ def test_a_hindrance_is_an_exit_code(tmp_path: Path) -> None:
     """The settings are told and written all the same."""
     directory, target = kafka_directory(tmp_path), tmp_path / "server.properties"
     (directory / ".kafka_cleanshutdown").unlink()
-    result = run("handover", directory, "--write", target)
+    result = run("handover", "--data", directory, "--write", target)
     assert result.exit_code == 1
     assert "Kafka: " in result.stdout
     assert result.stdout.splitlines()[-1] == "not ready"
@@ -52,15 +52,15 @@ def test_a_broker_at_work_is_told(tmp_path: Path) -> None:
     directory = kafka_directory(tmp_path)
     lock = DiskFiles().lock(str(directory / ".lock"))
     try:
-        assert f"a broker has {directory} open" in run("handover", directory).stdout
+        assert f"a broker has {directory} open" in run("handover", "--data", directory).stdout
     finally:
         lock.release()
-    assert lines("handover", directory)[-1] == "ready"
+    assert lines("handover", "--data", directory)[-1] == "ready"
 
 
 def test_the_report_as_json(tmp_path: Path) -> None:
     """Each object has the fields that the documentation lists."""
-    result = run("handover", kafka_directory(tmp_path), "--json")
+    result = run("handover", "--data", kafka_directory(tmp_path), "--json")
     found = [json.loads(line) for line in result.stdout.splitlines()]
     assert [found[0]["type"], found[-1]["type"]] == ["handover", "setting"]
     assert found[0]["ready"] is True
@@ -71,5 +71,5 @@ def test_the_report_as_json(tmp_path: Path) -> None:
 
 def test_a_directory_of_nobody_is_one_sentence(tmp_path: Path) -> None:
     """Without `meta.properties` no node is there to be handed over."""
-    assert "has no meta.properties" in said("handover", tmp_path)
-    assert "DIR is empty" in said("handover", ",")
+    assert "has no meta.properties" in said("handover", "--data", tmp_path)
+    assert "names no directory" in said("handover", "--data", ",")
