@@ -34,6 +34,7 @@ from tailrace.client.admin import (
     ScramDeletion,
     ScramMechanism,
     ScramUpsertion,
+    UpgradeType,
 )
 from tailrace.client.admin.operations import Operation, Operations
 from tailrace.client.errors import (
@@ -54,6 +55,7 @@ _CONFIG = ConfigResource(ResourceType.TOPIC, _TOPIC)
 _ALICE = QuotaEntity.of(user="alice")
 _BINDING = AclBinding(AclResource.TOPIC, _TOPIC, "User:alice", AclOperation.READ)
 _FILTER = AclFilter(principal="User:alice")
+_SAFE = UpgradeType.SAFE_DOWNGRADE
 _REPLICA = Replica(_TOPIC, 0, NODE_ID)
 
 
@@ -127,7 +129,25 @@ STEPS = (
     Step("list_partition_reassignments"),
     Step("describe_cluster", (), {"include_authorized_operations": True}),
     Step("describe_features"),
-    Step("update_features", ({"nonsense": FeatureUpdate(1)},), {"validate_only": True}),
+    *(
+        Step("update_features", (changes,), {"validate_only": True})
+        for changes in (
+            {"nonsense": FeatureUpdate(1)},
+            {"metadata.version": FeatureUpdate(30)},
+            {"metadata.version": FeatureUpdate(1000)},
+            {"metadata.version": FeatureUpdate(29)},
+            {"metadata.version": FeatureUpdate(29, _SAFE)},
+            {"metadata.version": FeatureUpdate(29, UpgradeType.UNSAFE_DOWNGRADE)},
+            {"metadata.version": FeatureUpdate(0, _SAFE)},
+            {"transaction.version": FeatureUpdate(1)},
+            {"transaction.version": FeatureUpdate(2, _SAFE)},
+            {"transaction.version": FeatureUpdate(3, _SAFE)},
+            {"group.version": FeatureUpdate(0, _SAFE), "nonsense": FeatureUpdate(0, _SAFE)},
+            {"eligible.leader.replicas.version": FeatureUpdate(0, _SAFE)},
+        )
+    ),
+    Step("update_features", ({"group.version": FeatureUpdate(0, _SAFE)},)),
+    Step("update_features", ({"group.version": FeatureUpdate(1)},)),
     Step("describe_metadata_quorum"),
     Step("unregister_broker", (99,)),
     Step("delete_topics", ([_TOPIC, "gone"],)),

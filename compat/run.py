@@ -35,6 +35,7 @@ from compat import (
     default_layout,
     encoding,
     equality,
+    handing_over,
     interchange,
     kafka_to_us,
     kerberos,
@@ -133,6 +134,8 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     metadata_turns.check_format(report, Kafka(java, jars, directory / "formatted-kafka"), directory)
     both, alone = (Kafka(java, jars, directory / each) for each in ("turns", "turns-alone"))
     metadata_turns.check(report, both, alone)
+    report.section("A directory handed over with the settings of tailrace handover")
+    handing_over.check(report, Kafka(java, jars, directory / "handed-over"))
     report.section("Tailrace is killed, Kafka recovers")
     killed.check(report, Kafka(java, jars, directory / "killed-kafka"), directory)
     report.section("Several partitions over several directories")
