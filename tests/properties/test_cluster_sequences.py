@@ -13,7 +13,7 @@ from tailrace.cluster import bootstrap, records
 from tailrace.cluster.beginning import Beginning
 from tailrace.cluster.config_changes import ConfigChange
 from tailrace.cluster.controller import Controller
-from tailrace.cluster.image import Topic
+from tailrace.cluster.image import Topic, image_on_node
 from tailrace.cluster.metadata.proof import prove_metadata
 from tailrace.cluster.metadata.snapshot import Snapshot, read_snapshot, write_snapshot
 from tailrace.cluster.topic_defaults import TopicDefaults
@@ -111,7 +111,7 @@ class Model:
         self.node = metadata_logs.Node(self.files, **SMALL)
         log = self.node.open()
         self.controller = Controller(log, NODE, chance=self.chance, defaults=DEFAULTS)
-        image = self.controller.image
+        image = image_on_node(log.image, NODE.node_id)
         found = State(
             dict(image.topics), {key: dict(of) for key, of in image.group_configs.items()}
         )

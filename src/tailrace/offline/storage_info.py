@@ -14,7 +14,7 @@ from tailrace.cluster.metadata.quorum_state import QuorumState, read_quorum_stat
 from tailrace.cluster.metadata.snapshot_files import SnapshotFile, find_snapshots
 from tailrace.errors import CorruptionError
 from tailrace.offline.cat import readable
-from tailrace.offline.metadata_state import END, NoMetadataError, metadata_state
+from tailrace.offline.metadata_state import END, NoMetadataError, damage_text, metadata_state
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.directories import MetaProperties, clean_stop_epoch, read_identity
@@ -104,7 +104,7 @@ def _metadata(files: Files, home: str, *, tell: Callable[[str], None]) -> Metada
         tell(str(error))
         quorum = None
     try:
-        state = metadata_state(files, folder, END, tell=tell)
+        state = metadata_state(files, folder, END, tell=lambda each: tell(damage_text(each)))
     except NoMetadataError:
         return None
     if not state.image.features:
