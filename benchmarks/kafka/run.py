@@ -26,6 +26,7 @@ from benchmarks.kafka.requests import measure_requests
 from benchmarks.kafka.spark import measure_spark
 from benchmarks.kafka.startup import measure_startup
 from benchmarks.kafka.tool import measure_tool
+from benchmarks.kafka.topics import measure_topics
 from benchmarks.kafka.traffic import measure_traffic
 from benchmarks.measure import Bench, Figure
 from benchmarks.report import checkout_name, comparison, write_results
@@ -41,6 +42,7 @@ STAGES: dict[str, Callable[[Bench, Peer], list[Figure]]] = {
     "tool": measure_tool,
     "latency": measure_latency,
     "records": measure_records,
+    "topics": measure_topics,
     "recovery": measure_recovery,
     "compaction": measure_compaction,
     "dump": measure_dump,

@@ -277,20 +277,17 @@ def test_nothing_is_written_behind_a_batch_that_was_refused_and_is_there() -> No
     node = Node(segment_bytes=500, snapshot_bytes=300, retention_bytes=900)
     log = node.open()
     log.append([LEVEL])
-    last = -1
-    while FIRST in node.names(".log"):
-        last += 1
-        log.append([setting(last)])
-        log.tidy()
-    # Segments went, so the next sync writes the epochs of the others.
-    node.files.faults.append(DiskFault(operation="rename", path_part="leader-epoch"))
+    refused = 0
+    # The name of a new segment is synced behind its first batch.
+    node.files.faults.append(DiskFault(operation="sync_directory", path_part=FOLDER))
     with pytest.raises(OSError, match=r".+"):
-        log.append([setting(last + 1)])
+        for refused in range(100):
+            log.append([setting(refused)])
     node.files.faults.clear()
     with pytest.raises(StorageError, match="does not change until then"):
-        log.append([setting(last + 2)])
-    assert value_in(log.image) == last
-    assert value_in(Node(node.files.crash(keep_unsynced=False)).open().image) == last + 1
+        log.append([setting(refused + 1)])
+    assert value_in(log.image) == refused - 1
+    assert value_in(Node(node.files.crash(keep_unsynced=True)).open().image) == refused
 
 
 def test_an_empty_directory_becomes_a_log() -> None:

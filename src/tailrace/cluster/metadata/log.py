@@ -251,6 +251,8 @@ class MetadataLog:
             OSError: the device refuses; the log is as usable as before.
         """
         self._tidied_at = self._folder.clock.now_ms()
+        # So that the next commits do not sync segments that grow no more.
+        self._log.sync_rolled()
         if self._is_snapshot_due():
             self.write_snapshot()
         while self._trim():
@@ -311,7 +313,7 @@ class MetadataLog:
         for _, each in read_batches(data):
             ahead.see(each)
         self._log.append_as_follower(data, now_ms=self._folder.clock.now_ms())
-        self._log.sync()
+        self._log.commit()
         self._log.advance_high_watermark(self._log.end_offset)
         self._replay = ahead
         self._bytes_since_snapshot += len(batch)
