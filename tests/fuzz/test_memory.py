@@ -16,6 +16,9 @@ from tailrace.client.consumer.columns import Collector
 from tailrace.client.consumer.errors import DamagedRecordsError
 from tailrace.client.consumer.fetched import FetchedPart, cut_records
 from tailrace.client.consumer.rows import RowReader
+from tailrace.cluster.metadata.quorum_state import FILE as QUORUM_STATE
+from tailrace.cluster.metadata.quorum_state import read_quorum_state
+from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.cluster.old_state import FILE as IMAGE
 from tailrace.cluster.old_state import read_old_state
 from tailrace.config.settings import INT32_MAX
@@ -27,7 +30,8 @@ from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import TooManyPartsError
 from tailrace.protocol.frames import RESPONSE_PARTS_MAX, decode_response
 from tailrace.records import layout
-from tailrace.records.batch import Batch
+from tailrace.records.batch import Batch, read_batches
+from tailrace.records.builder import BatchBuilder
 from tailrace.records.checks import check_records
 from tailrace.records.codecs import (
     LZ4_HEADER,
@@ -308,6 +312,42 @@ def test_json_that_is_too_deep_or_too_long_is_refused(
         read(files)
     with pytest.raises((RecursionError, ValueError)):
         json.loads(text)
+
+
+@pytest.mark.parametrize("text", [NESTED, b'{"leaderEpoch":' + b"1" * 100_000 + b"}"])
+def test_a_quorum_state_that_is_too_deep_or_too_long_is_refused(text: bytes) -> None:
+    """With the name of the file."""
+    files = one_file(QUORUM_STATE, text)
+    with pytest.raises(CorruptionError, match="data/quorum-state"):
+        read_quorum_state(files, "data")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        # The replicas of a partition, the name of a topic, the endpoints of a broker.
+        b"\1\3\0" + bytes(20) + b"\xff\xff\xff\xff\x0f",
+        b"\1\2\0" + b"\xff\xff\xff\xff\x0f",
+        b"\1\0\0" + bytes(4 + 16 + 8) + b"\xff\xff\xff\xff\x0f",
+    ],
+    ids=["array", "text", "objects"],
+)
+def test_a_size_that_a_metadata_record_claims_is_not_believed(record: bytes) -> None:
+    """A record of some bytes that says that it holds four billion parts takes no room for them."""
+    builder = BatchBuilder()
+    builder.append(None, record, timestamp=0)
+    data = memoryview(builder.build())
+
+    def replay() -> None:
+        for _, each in read_batches(data):
+            MetadataReplay().see(each)
+
+    # The first record of a type loads its class.
+    with pytest.raises(CorruptionError):
+        replay()
+    peak, growth = cost(replay, refusal=CorruptionError)
+    assert peak < MIB
+    assert growth < 32 * MIB
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])

@@ -53,10 +53,10 @@ class StartingState:
                     runtime.files, runtime.clock, runtime.chance, home.removals, home.path
                 ),
                 config.metadata_log,
+                node_id=config.node_id,
                 tell=lambda sentence: logger.warning("metadata_damaged reason=%s", sentence),
             )
             try:
-                log.lead_when_asked(config.node_id)
                 return cls._begin(config, runtime, logs, log=log)
             except BaseException:
                 log.abandon()

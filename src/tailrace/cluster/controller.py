@@ -296,7 +296,7 @@ class Controller:
         """
         with self._changing:
             try:
-                self.log.lead_if_asked()
+                self.log.lead_if_needed()
             except OSError as error:
                 raise _unsaved(error) from error
             epoch = self.log.end_offset

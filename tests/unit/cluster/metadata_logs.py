@@ -50,8 +50,8 @@ class Node:
         folder = MetadataFolder(
             self.files, self.clock, random.Random(0), self.removals, self.directory
         )
-        log = open_metadata_log(folder, self.config, tell=self.told.append)
-        log.lead(NODE)
+        log = open_metadata_log(folder, self.config, node_id=NODE, tell=self.told.append)
+        log.lead()
         return log
 
     def names(self, suffix: str) -> list[str]:
@@ -87,8 +87,8 @@ def value_in(image: MetadataImage, topic: str = "t") -> int | None:
 def save_topics(files: Files, *topics: Topic, directory: str = DIRECTORY) -> None:
     """Write a metadata log with these topics, as a broker has left it."""
     folder = MetadataFolder(files, SetClock(), random.Random(0), Removals(files), directory)
-    log = open_metadata_log(folder, MetadataLogConfig(), tell=lambda _: None)
-    log.lead(NODE)
+    log = open_metadata_log(folder, MetadataLogConfig(), node_id=NODE, tell=lambda _: None)
+    log.lead()
     node = records.Node(node_id=NODE, directories={directory: UUID(int=500)})
     log.append(list(snapshot_records(new_image())))
     for topic in topics:

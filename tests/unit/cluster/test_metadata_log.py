@@ -6,11 +6,17 @@ import pytest
 
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.delta import MetadataFaultError
+from tailrace.cluster.metadata.image import MetadataImage
+from tailrace.cluster.metadata.log import MetadataLog
 from tailrace.cluster.metadata.proof import LostMetadataError
+from tailrace.cluster.metadata.replay import MetadataReplay
+from tailrace.cluster.metadata.snapshot import Snapshot
+from tailrace.cluster.metadata.snapshot_files import save_snapshot
 from tailrace.errors import DirectoryError, StorageError
 from tailrace.protocol.metadata_records.begin_transaction import BeginTransactionRecord
 from tailrace.protocol.metadata_records.remove_topic import RemoveTopicRecord
-from tailrace.records.batch import stamp
+from tailrace.protocol.metadata_records.voters import Voter, VotersRecord
+from tailrace.records.batch import read_batches, stamp
 from tailrace.records.builder import BatchBuilder
 from tailrace.storage.checkpoints import write_whole
 from tailrace.testing import DiskFault
@@ -186,7 +192,7 @@ def test_damage_behind_a_snapshot_ends_the_log_there() -> None:
 
 
 def test_a_snapshot_without_a_log_is_enough() -> None:
-    """The log goes on at its offset, as Kafka's does."""
+    """The log goes on at its offset, as Kafka's does; that it is missing is told."""
     node = filled()
     log = node.open()
     log.write_snapshot()
@@ -198,6 +204,7 @@ def test_a_snapshot_without_a_log_is_enough() -> None:
     assert value_in(log.image) == 4
     assert log.end_offset > end
     assert node.names(".log") == [f"{end:020}.log"]
+    assert node.told == [f"{FOLDER} has no log; the state is that of the snapshot, at {end}"]
 
 
 def test_a_state_that_cannot_be_proven_is_refused_untouched() -> None:
@@ -237,14 +244,45 @@ def test_records_of_a_later_release_are_refused_untouched() -> None:
     assert node.files.open(f"{FOLDER}/{FIRST}").size() > size
 
 
-def test_a_quorum_of_several_is_refused() -> None:
-    """The voters that the files name are told."""
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        ({"currentVoters": [{"voterId": 1}, {"voterId": 2}]}, "voters 1, 2"),
+        ({"currentVoters": [{"voterId": 7}]}, "voters 7; this node, 1,"),
+        ({"leaderEpoch": 2**31 - 1}, "no epoch can follow"),
+        ({"data_version": 7}, "quorum-state.*version is 7.*restore"),
+    ],
+)
+def test_a_quorum_that_this_node_cannot_lead_is_refused_untouched(
+    state: dict[str, object], sentence: str
+) -> None:
+    """Other voters, the last epoch, or a file of a later release; the log's end stays torn."""
     node = filled()
-    text = '{"clusterId":"","leaderId":2,"leaderEpoch":9,"votedId":-1,"appliedOffset":0,'
-    text += '"currentVoters":[{"voterId":1},{"voterId":2}],"data_version":0}'
+    text = json.dumps({"leaderId": 2, "leaderEpoch": 9, "data_version": 0, **state})
     write_whole(node.files, f"{FOLDER}/quorum-state", text.encode(), is_synced=True)
-    with pytest.raises(DirectoryError, match="voters 1, 2"):
+    node.files.overwrite(f"{FOLDER}/{FIRST}", node.files.content(f"{FOLDER}/{FIRST}")[:-5])
+    before = node.files.state()
+    with pytest.raises(DirectoryError, match=sentence):
         node.open()
+    assert node.files.state() == before
+
+
+def test_a_quorum_whose_voters_are_in_its_snapshot_keeps_them_there() -> None:
+    """The log that begins behind the snapshot names them again, and `quorum-state` does not."""
+    node = Node()
+    node.files.make_directory(FOLDER)
+    image = MetadataImage(features={"metadata.version": 30})
+    voters = VotersRecord(voters=(Voter(voter_id=1),))
+    kept = Snapshot(image=image, log_timestamp=0, voters=voters)
+    save_snapshot(node.files, FOLDER, kept, next_offset=7, epoch=2, now_ms=0)
+    for _ in range(2):
+        node.open().close()
+        state = json.loads(node.files.content(f"{FOLDER}/quorum-state"))
+        assert (state["data_version"], "currentVoters" in state) == (1, False)
+    replay = MetadataReplay(image, next_offset=7)
+    for _, batch in read_batches(memoryview(node.files.content(f"{FOLDER}/{7:020}.log"))):
+        replay.see(batch)
+    assert (replay.kraft_version, replay.voters) == (1, voters)
 
 
 def test_an_open_transaction_is_aborted_by_the_next_leader() -> None:
@@ -272,17 +310,24 @@ def test_a_device_that_refuses_leaves_the_state_as_it_was() -> None:
     assert value_in(Node(node.files.crash(keep_unsynced=False)).open().image) == 4
 
 
+def first_refused(log: MetadataLog) -> int:
+    """Write rising values until the device refuses one, which is returned."""
+    for value in range(100):
+        try:
+            log.append([setting(value)])
+        except OSError:
+            return value
+    pytest.fail("nothing was refused")
+
+
 def test_nothing_is_written_behind_a_batch_that_was_refused_and_is_there() -> None:
     """A device that fails behind the sync has the batch: the next start shows it, no other does."""
     node = Node(segment_bytes=500, snapshot_bytes=300, retention_bytes=900)
     log = node.open()
     log.append([LEVEL])
-    refused = 0
     # The name of a new segment is synced behind its first batch.
     node.files.faults.append(DiskFault(operation="sync_directory", path_part=FOLDER))
-    with pytest.raises(OSError, match=r".+"):
-        for refused in range(100):
-            log.append([setting(refused)])
+    refused = first_refused(log)
     node.files.faults.clear()
     with pytest.raises(StorageError, match="does not change until then"):
         log.append([setting(refused + 1)])

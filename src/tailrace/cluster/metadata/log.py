@@ -36,13 +36,14 @@ from tailrace.cluster.metadata.snapshot_files import (
     snapshot_time,
 )
 from tailrace.config.settings import INT32_MAX, setting, settings_of
-from tailrace.errors import DirectoryError, StorageError
+from tailrace.errors import CorruptionError, DirectoryError, StorageError
 from tailrace.protocol.fields import Message
 from tailrace.records.batch import read_batches
 from tailrace.records.control import ControlType
 from tailrace.runtime.clock import Clock
 from tailrace.runtime.files import Files
 from tailrace.storage.checkpoints import (
+    format_topic_id,
     parse_topic_id,
     read_partition_metadata,
     write_partition_metadata,
@@ -147,17 +148,23 @@ class MetadataLog:
     """The log of the node that is the quorum's only voter; one thread at a time may call it."""
 
     def __init__(
-        self, folder: MetadataFolder, log: Log, proof: MetadataProof, *, config: MetadataLogConfig
+        self,
+        folder: MetadataFolder,
+        log: Log,
+        proof: MetadataProof,
+        *,
+        config: MetadataLogConfig,
+        node_id: int,
     ) -> None:
         self._folder = folder
+        self._node_id = node_id
         self._log = log
         self._replay = proof.replay
         self._config = config
         self._bytes_since_snapshot = proof.bytes_behind
         self._snapshot_at = self._tidied_at = folder.clock.now_ms()
         self._epoch = proof.replay.epoch
-        self._leads_next: int | None = None
-        """The node that has to lead before the next record."""
+        self._has_led = False
         self.removed_topics = proof.replay.removed_topics
         """Ids of topics that were removed since the newest snapshot, when the log was opened."""
 
@@ -176,56 +183,34 @@ class MetadataLog:
         """The offset behind the last record, all of which are on the device."""
         return self._log.end_offset
 
-    def lead_when_asked(self, node_id: int) -> None:
-        """Have the first `append` lead first: a start that changes nothing waits for no device.
-
-        Raises:
-            DirectoryError: the quorum has other voters.
-            CorruptionError: `quorum-state` cannot be understood.
-            OSError: the device refuses.
-        """
-        self._epoch = self._next_epoch(node_id)
-        self._leads_next = node_id
-
-    def lead(self, node_id: int) -> None:
+    def lead(self) -> None:
         """Begin the next epoch with this node as leader; it is on the device on return.
 
         A transaction of metadata that is open is aborted.
 
         Raises:
-            DirectoryError: the quorum has other voters.
-            CorruptionError: `quorum-state` cannot be understood.
             OSError: the device refuses.
         """
-        files, path = self._folder.files, self._folder.path
-        self._epoch = self._next_epoch(node_id)
+        files, path, node_id = self._folder.files, self._folder.path, self._node_id
+        before = read_quorum_state(files, path)
+        self._epoch = 1 + max(self._replay.epoch, 0 if before is None else before.epoch)
         in_settings = (node_id,) if self._replay.kraft_version == 0 else None
         write_quorum_state(files, path, QuorumState(node_id, self._epoch, in_settings))
-        self._write(control_batch(self._election(node_id), self._place()))
-        self._leads_next = None
+        self._write(control_batch(self._election(), self._place()))
+        self._has_led = True
         if self._replay.is_in_transaction:
             from tailrace.protocol.metadata_records.abort_transaction import AbortTransactionRecord
 
             self.append([RecordToWrite(AbortTransactionRecord(reason="Controller failover"), 0)])
 
-    def lead_if_asked(self) -> None:
-        """Lead now if `lead_when_asked` was called and nothing written since; raises as `lead`."""
-        if self._leads_next is not None:
-            self.lead(self._leads_next)
+    def lead_if_needed(self) -> None:
+        """Lead, unless this start does already: the first change waits for it, and no start does.
 
-    def _next_epoch(self, node_id: int) -> int:
-        files, path = self._folder.files, self._folder.path
-        before = read_quorum_state(files, path)
-        voters = self._replay.voters
-        named = [each.voter_id for each in voters.voters] if voters is not None else None
-        if named is None and before is not None:
-            named = list(before.voters or ()) or None
-        if named is not None and named != [node_id]:
-            raise DirectoryError(
-                f"{path} belongs to a quorum with the voters {', '.join(map(str, named))}; this "
-                f"node, {node_id}, can only lead a quorum of its own"
-            )
-        return 1 + max(self._replay.epoch, 0 if before is None else before.epoch)
+        Raises:
+            OSError: the device refuses.
+        """
+        if not self._has_led:
+            self.lead()
 
     def append(self, records: Sequence[RecordToWrite]) -> MetadataImage:
         """Write records as one batch; they are on the device on return. Returns the new image.
@@ -235,7 +220,7 @@ class MetadataLog:
             OSError: the device refuses. After a crash the batch is there whole, or not at all. If
                 it may be there, the log takes no further one until the next start.
         """
-        self.lead_if_asked()
+        self.lead_if_needed()
         self._write(data_batch(records, self._place()))
         return self.image
 
@@ -287,11 +272,11 @@ class MetadataLog:
         """Close the files as a killed process would."""
         self._log.close()
 
-    def _election(self, node_id: int) -> Iterator[tuple[ControlType, Message]]:
+    def _election(self) -> Iterator[tuple[ControlType, Message]]:
         from tailrace.protocol.metadata_records.leader_change import LeaderChangeMessage, Voter
 
-        voter = (Voter(voter_id=node_id),)
-        change = LeaderChangeMessage(leader_id=node_id, voters=voter, granting_voters=voter)
+        voter = (Voter(voter_id=self._node_id),)
+        change = LeaderChangeMessage(leader_id=self._node_id, voters=voter, granting_voters=voter)
         yield ControlType.LEADER_CHANGE, change
         voters = self._replay.voters
         if voters is not None and self._log.end_offset == self._log.start_offset:
@@ -347,25 +332,30 @@ class MetadataLog:
 
 
 def open_metadata_log(
-    folder: MetadataFolder, config: MetadataLogConfig, *, tell: Callable[[str], None]
+    folder: MetadataFolder,
+    config: MetadataLogConfig,
+    *,
+    node_id: int,
+    tell: Callable[[str], None],
 ) -> MetadataLog:
-    """Open the log for writing; the folder is made if there is none.
+    """Open the log for this node to write it; the folder is made if there is none.
 
     `tell` is told in a sentence of all that is damaged or cut. Damage in front of sound batches
     does not cost these: a snapshot of what is proven comes first, and the log goes on behind it.
 
     Raises:
-        DirectoryError: as `prove_metadata`, or the cluster has features that are not known here;
-            nothing was changed.
+        DirectoryError: as `prove_metadata`, the cluster has features that are not known here, or
+            the quorum has other voters; nothing was changed.
         StorageError, OSError: a file cannot be read or written.
     """
     files, path = folder.files, folder.path
     proof = prove_metadata(files, path, tell=tell)
     check_levels(proof.replay.image.features, folder=path)
+    has_id = files.is_directory(path) and _check_files(files, path, proof.replay, node_id=node_id)
     if not files.is_directory(path):
         files.make_directory(path)
         files.sync_directory(folder.directory)
-    if read_partition_metadata(files, f"{path}/{PARTITION_METADATA}") is None:
+    if not has_id:
         write_partition_metadata(files, path, PARTITION_METADATA, topic_id=TOPIC_ID)
     remove_snapshot_leftovers(files, path)
     replay = proof.replay
@@ -408,7 +398,41 @@ def open_metadata_log(
             replay = proof.replay = replay.without_state()
         truncate_fully_and_start_at(log, replay.next_offset)
     log.advance_high_watermark(log.end_offset)
-    return MetadataLog(folder, log, proof, config=config)
+    return MetadataLog(folder, log, proof, config=config, node_id=node_id)
+
+
+def _voters(replay: MetadataReplay, state: QuorumState | None) -> list[int]:
+    """Ids of the voters that the log names, or `quorum-state`; none if neither does."""
+    if replay.voters is not None:
+        return [each.voter_id for each in replay.voters.voters]
+    return [] if state is None else list(state.voters or ())
+
+
+def _check_files(files: Files, path: str, replay: MetadataReplay, *, node_id: int) -> bool:
+    """Check that it is a metadata log whose quorum the node can lead; whether it has its id."""
+    try:
+        state = read_quorum_state(files, path)
+        topic_id = read_partition_metadata(files, f"{path}/{PARTITION_METADATA}")
+    except CorruptionError as error:
+        raise DirectoryError(
+            f"{error}; restore it, or remove it, since the log has what is needed of it; nothing "
+            "was changed"
+        ) from error
+    if topic_id not in (None, TOPIC_ID):
+        raise DirectoryError(
+            f"{path} is the folder of a topic with the id {format_topic_id(topic_id)}, not the "
+            "metadata log; nothing was changed"
+        )
+    named = _voters(replay, state)
+    if named not in ([], [node_id]):
+        raise DirectoryError(
+            f"{path} belongs to a quorum with the voters {', '.join(map(str, named))}; this node, "
+            f"{node_id}, can only lead a quorum of its own; nothing was changed"
+        )
+    epoch = max(replay.epoch, 0 if state is None else state.epoch)
+    if epoch >= INT32_MAX:
+        raise DirectoryError(f"{path}: no epoch can follow {epoch}; nothing was changed")
+    return topic_id is not None
 
 
 def _save(folder: MetadataFolder, replay: MetadataReplay) -> None:

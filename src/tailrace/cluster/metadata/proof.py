@@ -74,7 +74,8 @@ def prove_metadata(files: Files, folder: str, *, tell: Callable[[str], None]) ->
     try:
         base = _newest_snapshot(files, folder, proof, tell=tell)
         _replay_log(files, folder, proof, base=base, tell=tell)
-    except _NOT_OURS as error:
+    except (*_NOT_OURS, *_DAMAGED) as error:
+        # A record that cannot be read, in a batch with the right checksum, was written like that.
         raise LostMetadataError(
             f"{folder} cannot be replayed from offset {proof.replay.next_offset} on: {error}; "
             "start the release that wrote it; nothing was changed"
@@ -128,6 +129,8 @@ def _replay_log(
         begin = "there is no log" if log is None else f"the log begins at offset {start}"
         raise _lost(folder, begin, base)
     if log is None:
+        if replay.next_offset > 0:
+            tell(f"{folder} has no log; the state is that of the snapshot, at {replay.next_offset}")
         return
     gaps: list[str] = []
 
