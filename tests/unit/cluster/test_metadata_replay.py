@@ -148,6 +148,21 @@ def test_records_of_a_transaction_count_together() -> None:
     assert (replay.next_offset, replay.epoch, replay.timestamp) == (8, 1, TIME)
 
 
+def test_transactions_may_share_a_batch_or_end_where_one_does() -> None:
+    """One after another, with records between them and before them, and one that goes on."""
+    replay = MetadataReplay()
+    gone = FeatureLevelRecord(name="group.version", feature_level=0)
+    begin, end, abort = BeginTransactionRecord(), EndTransactionRecord(), AbortTransactionRecord()
+    replay.see(batch(begin, LEVEL, end, NoOpRecord(), begin, GROUPS, end, begin, gone))
+    assert replay.image.features == {"metadata.version": 30, "group.version": 1}
+    replay.see(batch(end, NoOpRecord(), begin, LEVEL, abort, begin, GROUPS, end, offset=9))
+    assert replay.image.features == {"metadata.version": 30, "group.version": 1}
+    assert not replay.is_in_transaction
+    replay.see(batch(begin, offset=17))
+    replay.see(batch(gone, end, offset=18))
+    assert replay.image.features == {"metadata.version": 30}
+
+
 def test_the_log_may_name_the_voters() -> None:
     """KRaftVersion and Voters come in the batch of the leader change, and go into snapshots."""
     voters = VotersRecord(voters=(NamedVoter(voter_id=1),))
