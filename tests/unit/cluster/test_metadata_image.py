@@ -48,6 +48,7 @@ from tailrace.protocol.metadata_records.topic import TopicRecord
 from tailrace.protocol.metadata_records.unfence_broker import UnfenceBrokerRecord
 from tailrace.protocol.metadata_records.unregister_broker import UnregisterBrokerRecord
 from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
+from tailrace.protocol.metadata_records.zk_migration import ZkMigrationStateRecord
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import records_of
 
@@ -277,6 +278,17 @@ def test_the_metadata_version_says_what_is_written(level: int, versions: tuple[i
     written = snapshot_records(image_of(feature, BROKER, TOPIC, PARTITION))
     found = {type(each.record): each.version for each in written}
     assert (found[RegisterBrokerRecord], found[PartitionRecord]) == versions
+
+
+def test_the_state_of_a_migration_from_zookeeper_is_kept() -> None:
+    """Kafka 3.5 to 3.9 have it in each snapshot, between features and nodes."""
+    feature = FeatureLevelRecord(name="metadata.version", feature_level=21)
+    records: list[Message] = [feature, ZkMigrationStateRecord(zk_migration_state=3), BROKER]
+    image = image_of(*records)
+    assert image.zk_migration_state == 3
+    assert again(image) == image
+    found = [type(each.record) for each in snapshot_records(image)]
+    assert found == [FeatureLevelRecord, ZkMigrationStateRecord, RegisterBrokerRecord]
 
 
 def random_record(chance: random.Random, ids: "itertools.count[int]") -> Message:

@@ -147,9 +147,12 @@ class MetadataDelta:
     # -- features and nodes -------------------------------------------------------------------
 
     @_replays("NoOpRecord")
-    @_replays("ZkMigrationStateRecord")
-    def _(self, _record: "NoOpRecord | ZkMigrationStateRecord") -> None:
+    def _(self, _record: "NoOpRecord") -> None:
         """Change nothing."""
+
+    @_replays("ZkMigrationStateRecord")
+    def _(self, record: "ZkMigrationStateRecord") -> None:
+        self._changed["zk_migration_state"] = record.zk_migration_state
 
     @_replays("FeatureLevelRecord")
     def _(self, record: "FeatureLevelRecord") -> None:

@@ -82,6 +82,8 @@ class MetadataImage:
 
     features: Mapping[str, int] = field(default_factory=_none)
     """Levels above 0, by feature."""
+    zk_migration_state: int | None = None
+    """The state of a migration from ZooKeeper, which Kafka 3.4 to 3.9 note; None: nothing is."""
     brokers: Mapping[int, "RegisterBrokerRecord"] = field(default_factory=_none)
     """Registrations as they are now, by broker id."""
     controllers: Mapping[int, "RegisterControllerRecord"] = field(default_factory=_none)

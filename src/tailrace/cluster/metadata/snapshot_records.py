@@ -1,7 +1,8 @@
 """The records that describe an image, in the order of Kafka's snapshots.
 
-    features | brokers | controllers | each topic and its partitions | settings | quotas |
-    producer ids | access control entries | SCRAM credentials | delegation tokens
+    features | state of a migration | brokers | controllers | each topic and its partitions |
+    settings | quotas | producer ids | access control entries | SCRAM credentials |
+    delegation tokens
 
 The level of `metadata.version` says which version of a record is written: older nodes have to read
 it (KIP-584).
@@ -31,6 +32,8 @@ def snapshot_records(image: MetadataImage) -> Iterator[RecordToWrite]:
     for name, feature_level in image.features.items():
         if name != METADATA_VERSION:
             yield _feature(name, feature_level)
+    if image.zk_migration_state is not None:
+        yield _migration(image.zk_migration_state)
     for broker in image.brokers.values():
         yield RecordToWrite(broker, register_broker_version(level))
     for controller in image.controllers.values():
@@ -52,6 +55,12 @@ def snapshot_records(image: MetadataImage) -> Iterator[RecordToWrite]:
 
 def _feature(name: str, level: int) -> RecordToWrite:
     return RecordToWrite(FeatureLevelRecord(name=name, feature_level=level), 0)
+
+
+def _migration(state: int) -> RecordToWrite:
+    from tailrace.protocol.metadata_records.zk_migration import ZkMigrationStateRecord
+
+    return RecordToWrite(ZkMigrationStateRecord(zk_migration_state=state), 0)
 
 
 def _topic(topic: TopicState, version: int) -> Iterator[RecordToWrite]:
