@@ -50,7 +50,7 @@ def test_a_new_log_begins_with_the_levels_of_its_features(
     data = bootstrap.bootstrap_file(bootstrap.new_image(level), now_ms=0)
     write_whole(files, f"first/{bootstrap.FILE}", data, is_synced=True)
     first = bootstrap.first_image(files, "first", min_insync_replicas="1")
-    beginning = Beginning(log, NODE, first=first, defaults={}, new_id=lambda: ID)
+    beginning = Beginning(log, NODE, first=lambda: first, defaults={}, new_id=lambda: ID)
     written = list(beginning.records({}, was_clean=True, largest_producer_id=-1))
     kinds = [type(each.record).__name__ for each in written]
     features = [each for each in kinds if each == "FeatureLevelRecord"]
