@@ -27,7 +27,7 @@ RATE_AIM = 1 / 1.5
 
 
 class Round(NamedTuple):
-    """What one broker took for the topics of a round."""
+    """The times of one broker for the topics of a round."""
 
     one_by_one: list[float]
     """Seconds of each."""
