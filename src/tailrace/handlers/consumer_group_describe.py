@@ -38,7 +38,7 @@ async def _describe(services: Services, group_id: str) -> DescribedGroup:
     def describe(groups: AllGroupsMachine, _: int) -> Decision[DescribedGroup]:
         return Decision(reply=describe_consumer_group(groups, group_id))
 
-    if not services.consumer_settings.is_served:
+    if not services.has_consumer_protocol:
         return DescribedGroup(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
     answer = await decide(services, group_id, describe)
     if isinstance(answer, ErrorCode):

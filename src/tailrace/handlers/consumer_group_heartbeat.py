@@ -3,6 +3,7 @@
 Versions: 0 to 1.
 Version notes: v1 can subscribe to a regular expression, and the consumer makes its member id.
 Behaviour: never waits for other members. While the group is loaded COORDINATOR_LOAD_IN_PROGRESS.
+    Without the protocol, by settings or by a `group.version` of 0, UNSUPPORTED_VERSION.
 """
 
 from tailrace.handlers.groups import client_of, decide
@@ -19,7 +20,7 @@ async def handle_consumer_group_heartbeat(
     services: Services, header: RequestHeader, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
     """Take the member a step further."""
-    if not services.consumer_settings.is_served:
+    if not services.has_consumer_protocol:
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     client = client_of(header)
     answer = await decide(

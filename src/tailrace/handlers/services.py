@@ -165,6 +165,16 @@ class Services:
         # By its int: `UUID.__eq__` is a function in Python.
         return image.topic_by_id(topic_id) if topic_id.int else image.topics.get(name)
 
+    @property
+    def has_consumer_protocol(self) -> bool:
+        """Whether groups of the consumer protocol are served: by settings, and by the cluster.
+
+        Their records need the feature `group.version`; an older Kafka, which may get the directory
+        back, does not know them.
+        """
+        is_in_use = self.controller.image.features.get("group.version", 0) > 0
+        return self.consumer_settings.is_served and is_in_use
+
     def has_partition(self, name: TopicPartition) -> bool:
         """Whether a topic of the cluster has this partition, on whichever broker it is."""
         topic = self.controller.image.topics.get(name.topic)

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from tailrace.broker.config import broker_config
+from tailrace.cluster import bootstrap
+from tailrace.cluster.features import METADATA_VERSIONS
 from tailrace.errors import ConfigError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -39,6 +41,7 @@ from tailrace.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
+from tailrace.storage.checkpoints import write_whole
 from tailrace.testing import Outside, Peer
 from tests.unit.broker.brokers import connect, create_topic, running
 from tests.unit.broker.test_groups import NAMED, commit, find, join
@@ -229,6 +232,19 @@ async def test_operators_can_do_without_the_protocol(outside: Outside) -> None:
     """`group.coordinator.rebalance.protocols` without `consumer`: UNSUPPORTED_VERSION."""
     settings = {"group.coordinator.rebalance.protocols": "classic"}
     async with running(outside, settings) as broker:
+        peer = connect(outside, broker)
+        await find(peer)
+        assert (await beat(peer, joining("m1"))).error_code == ErrorCode.UNSUPPORTED_VERSION
+        [group] = await describe(peer, "g")
+        assert group.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_a_cluster_without_the_feature_has_no_group_of_the_protocol(outside: Outside) -> None:
+    """A directory of Kafka 3.9 has no `group.version`, and its Kafka does not know such records."""
+    outside.files.make_directory("data")
+    data = bootstrap.bootstrap_file(bootstrap.new_image(METADATA_VERSIONS["3.9-IV0"]), now_ms=0)
+    write_whole(outside.files, f"data/{bootstrap.FILE}", data, is_synced=True)
+    async with running(outside) as broker:
         peer = connect(outside, broker)
         await find(peer)
         assert (await beat(peer, joining("m1"))).error_code == ErrorCode.UNSUPPORTED_VERSION
