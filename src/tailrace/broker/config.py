@@ -58,6 +58,19 @@ class BrokerConfig:
         high=INT32_MAX,
         text="node.id, where that is not given.",
     )
+    process_roles: tuple[str, ...] = setting(
+        "process.roles",
+        default=("broker", "controller"),
+        is_allowed=lambda roles: roles in (("broker", "controller"), ("controller", "broker")),
+        rule_text="broker,controller, because this broker is the only controller of its cluster",
+        text="Roles of this node.",
+    )
+    quorum_voters: tuple[str, ...] = setting(
+        "controller.quorum.voters",
+        default=(),
+        text="The voters of the quorum as ID@HOST:PORT. It may name this node alone, whose address "
+        "is not used.",
+    )
     log_dirs: tuple[str, ...] = setting(
         "log.dirs",
         default=(),
@@ -496,6 +509,12 @@ def _topic_defaults(given: Mapping[str, str], values: Mapping[str, Value]) -> di
 
 def _contradictions(config: BrokerConfig) -> Iterator[str]:
     """Sentences about settings that contradict each other."""
+    voters = {each.partition("@")[0] for each in config.quorum_voters}
+    if voters - {str(config.node_id)}:
+        yield (
+            f"controller.quorum.voters: {','.join(config.quorum_voters)} is not node "
+            f"{config.node_id} alone; this broker can only be a quorum of its own"
+        )
     map_bytes_max, thread_count = config.cleaner_map_bytes_max, config.cleaner_thread_count
     if map_bytes_max < thread_count * MAP_BYTES_MIN:
         yield (

@@ -10,12 +10,12 @@ from typing import Final
 
 _GROUPS: Final = {
     "this broker is its own controller": (
-        "process.roles controller.quorum.append.linger.ms controller.quorum.auto.join.enable "
+        "controller.quorum.append.linger.ms controller.quorum.auto.join.enable "
         "controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms "
         "controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes "
         "controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms "
         "controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms "
-        "controller.quorum.voters controller.performance.always.log.threshold.ms "
+        "controller.performance.always.log.threshold.ms "
         "controller.performance.sample.period.ms controller.max.records.per.batch "
         "controller.socket.timeout.ms metadata.log.segment.min.bytes "
         "metadata.max.idle.interval.ms initial.broker.registration.timeout.ms "

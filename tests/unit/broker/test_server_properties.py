@@ -59,7 +59,7 @@ def test_settings_without_effect_are_named() -> None:
     """Kafka's settings that this broker has not are noted, and reported as nothing it was given."""
     config = broker_config(read_properties(COMBINED))
     assert set(config.ignored) == {
-        "process.roles", "controller.quorum.bootstrap.servers", "inter.broker.listener.name",
+        "controller.quorum.bootstrap.servers", "inter.broker.listener.name",
         "num.network.threads", "num.io.threads", "socket.send.buffer.bytes",
         "socket.receive.buffer.bytes", "offsets.topic.replication.factor",
         "share.coordinator.state.topic.replication.factor",
@@ -67,6 +67,30 @@ def test_settings_without_effect_are_named() -> None:
         "transaction.state.log.min.isr",
     }  # fmt: skip
     assert not set(config.ignored) & set(config.given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("process.roles", "broker", "must be broker,controller"),
+        ("process.roles", "controller", "must be broker,controller"),
+        ("controller.quorum.voters", "7@a:1,8@b:1", "is not node 7 alone"),
+        ("controller.quorum.voters", "8@b:1", "is not node 7 alone"),
+    ],
+)
+def test_a_node_of_a_larger_quorum_is_refused(name: str, value: str, told: str) -> None:
+    """It would make changes of the cluster that the others do not know of."""
+    settings = {**read_properties(COMBINED), name: value}
+    with pytest.raises(ConfigError, match=told):
+        broker_config(settings)
+    assert (
+        broker_config(
+            {**settings, name: ""}
+            if name.endswith("voters")
+            else {**settings, name: "controller,broker"}
+        ).node_id
+        == 7
+    )
 
 
 def test_a_file_from_the_time_of_zookeeper_is_taken() -> None:
