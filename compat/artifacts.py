@@ -57,6 +57,13 @@ OLD_KAFKA = Release(
 )
 """The last that runs on ZooKeeper, and with it the last that writes v0 and v1."""
 
+
+def old_release(version: str) -> Release:
+    """An earlier Kafka, without its tools: those of some releases cannot be had."""
+    broker = ("org.apache.kafka", "kafka_2.13", version)
+    return Release(name="Apache Kafka", version=version, artifacts=(_SLF4J, broker))
+
+
 SPARK_CONNECTOR = Release(
     name="Spark's Kafka connector",
     version="4.2.0",

@@ -43,6 +43,7 @@ from compat import (
     killed,
     metadata_turns,
     old_formats,
+    old_metadata,
     others,
     placing,
     producer_ids,
@@ -54,7 +55,7 @@ from compat import (
     upstream,
     us_to_kafka,
 )
-from compat.artifacts import KAFKA, OLD_KAFKA, class_path
+from compat.artifacts import KAFKA, OLD_KAFKA, Release, class_path
 from compat.kafka import Kafka
 from compat.old_kafka import OldKafka
 from compat.others import OtherClient, find_clients
@@ -136,6 +137,13 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     metadata_turns.check(report, both, alone)
     report.section("A directory handed over with the settings of tailrace handover")
     handing_over.check(report, Kafka(java, jars, directory / "handed-over"))
+    report.section("The metadata logs of earlier releases, taken over and given back")
+
+    def old(release: Release) -> Kafka:
+        jars = class_path(release, os.environ)
+        return Kafka(java, jars, directory / f"metadata-{release.version}")
+
+    old_metadata.check(report, old)
     report.section("Tailrace is killed, Kafka recovers")
     killed.check(report, Kafka(java, jars, directory / "killed-kafka"), directory)
     report.section("Several partitions over several directories")
