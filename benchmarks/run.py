@@ -28,6 +28,7 @@ from benchmarks.macro.records import measure_records
 from benchmarks.macro.requests import measure_requests
 from benchmarks.macro.startup import measure_memory, measure_startup
 from benchmarks.measure import Bench, Figure
+from benchmarks.micro.metadata import measure_metadata
 from benchmarks.micro.records.columns import measure_decode
 from benchmarks.micro.storage.log import measure_append, measure_lookup
 from benchmarks.report import checkout_name, table, write_results
@@ -45,6 +46,7 @@ STAGES: dict[str, Callable[[Bench], list[Figure]]] = {
     "append": measure_append,
     "lookup": measure_lookup,
     "decode": measure_decode,
+    "metadata": measure_metadata,
     "recovery": measure_recovery,
     "verify": measure_verify,
     "compaction": measure_compaction,
