@@ -8,7 +8,7 @@ from compat.clients import Sender
 from compat.kafka import Kafka
 from compat.report import Report
 from tailrace.client.admin import Admin, FeatureUpdate, NewTopic
-from tailrace.cluster.features import metadata_level
+from tailrace.cluster.metadata.features import metadata_level
 from tailrace.offline.formatting import Wanted, format_directories, levels_of
 from tailrace.offline.handover import Effect, plan_handover
 from tailrace.offline.server_properties import server_properties

@@ -4,7 +4,7 @@ from typing import Final
 
 import click
 
-from tailrace.cluster.features import metadata_level, metadata_release
+from tailrace.cluster.metadata.features import metadata_level, metadata_release
 from tailrace.cluster.metadata.image import METADATA_VERSION
 
 

@@ -14,7 +14,7 @@ from tailrace.client.admin.cluster import (
     describe_features,
     update_features,
 )
-from tailrace.cluster.features import FEATURES, initial_levels
+from tailrace.cluster.metadata.features import FEATURES, initial_levels
 
 FORMAT = "tailrace.features/1"
 

@@ -9,7 +9,7 @@ from tailrace.cli.arguments import data_directories
 from tailrace.cli.feature_levels import FEATURE, RELEASE, release_name
 from tailrace.cli.on_cluster import AS_JSON, emit, say
 from tailrace.cli.tables import aligned
-from tailrace.cluster.features import FeatureUpdateError, metadata_release
+from tailrace.cluster.metadata.features import FeatureUpdateError, metadata_release
 from tailrace.config.settings import INT32_MAX
 from tailrace.offline.formatting import Wanted, format_directories, levels_of
 from tailrace.offline.show import printable

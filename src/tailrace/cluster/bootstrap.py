@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-from tailrace.cluster.features import ELIGIBLE_LEADERS, initial_levels
+from tailrace.cluster.metadata.features import ELIGIBLE_LEADERS, initial_levels
 from tailrace.cluster.metadata.image import ALL_BROKERS, MIN_INSYNC_REPLICAS, MetadataImage
 from tailrace.errors import DirectoryError, TailraceError
 from tailrace.runtime.files import Files, read_exactly

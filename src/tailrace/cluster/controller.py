@@ -22,7 +22,6 @@ from itertools import islice
 from types import MappingProxyType
 
 from tailrace.cluster.config_changes import ConfigChange, plan_configs
-from tailrace.cluster.features import LevelChange, plan_levels
 from tailrace.cluster.image import (
     GROUP_RESOURCE,
     ClusterImage,
@@ -32,6 +31,7 @@ from tailrace.cluster.image import (
     topic_on_node,
 )
 from tailrace.cluster.metadata.batches import RecordToWrite
+from tailrace.cluster.metadata.features import LevelChange, plan_levels
 from tailrace.cluster.metadata.image import MIN_INSYNC_REPLICAS, ConfigResource
 from tailrace.cluster.metadata.log import MetadataLog
 from tailrace.cluster.records import (

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tailrace.cluster.features import ELIGIBLE_LEADERS, FEATURES
 from tailrace.cluster.image import TOPIC_RESOURCE, Topic
 from tailrace.cluster.metadata.batches import RecordToWrite
+from tailrace.cluster.metadata.features import ELIGIBLE_LEADERS, FEATURES
 from tailrace.cluster.metadata.image import (
     ALL_BROKERS,
     BROKER_RESOURCE,

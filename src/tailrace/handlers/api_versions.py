@@ -16,7 +16,7 @@ Not done: features of share groups and streams groups, which no API here serves.
 import re
 from typing import Final
 
-from tailrace.cluster.features import FEATURES
+from tailrace.cluster.metadata.features import FEATURES
 from tailrace.handlers.services import Services
 from tailrace.protocol.apis import APIS
 from tailrace.protocol.errors import ErrorCode

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
-from tailrace.cluster.features import FeatureUpdateError
 from tailrace.cluster.image import Topic
+from tailrace.cluster.metadata.features import FeatureUpdateError
 from tailrace.cluster.topic_rules import (
     InvalidPartitionsError,
     InvalidReplicationError,

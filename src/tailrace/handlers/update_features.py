@@ -17,7 +17,7 @@ Not done: `kraft.version`, because a quorum with one static voter stays one.
 import logging
 from functools import partial
 
-from tailrace.cluster.features import SAFE_DOWNGRADE, UPGRADE, LevelChange
+from tailrace.cluster.metadata.features import SAFE_DOWNGRADE, UPGRADE, LevelChange
 from tailrace.cluster.metadata.image import METADATA_VERSION
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import InvalidRequestError, Services, error_code, error_message

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tailrace.cluster.bootstrap import write_bootstrap_file
-from tailrace.cluster.features import (
+from tailrace.cluster.metadata.features import (
     FEATURES,
     NEWEST_METADATA_VERSION,
     LevelChange,

@@ -17,8 +17,8 @@ from uuid import UUID
 
 from tailrace.cluster.bootstrap import FILE as BOOTSTRAP
 from tailrace.cluster.bootstrap import first_image
-from tailrace.cluster.features import check_levels, metadata_release
 from tailrace.cluster.image import GROUP_RESOURCE, TOPIC_RESOURCE
+from tailrace.cluster.metadata.features import check_levels, metadata_release
 from tailrace.cluster.metadata.image import BROKER_RESOURCE, MetadataImage, TopicState
 from tailrace.cluster.metadata.proof import METADATA_FOLDER, LostMetadataError, prove_metadata
 from tailrace.cluster.metadata.quorum_state import read_quorum_state

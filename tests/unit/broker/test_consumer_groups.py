@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.broker.config import broker_config
 from tailrace.cluster import bootstrap
-from tailrace.cluster.features import METADATA_VERSIONS
+from tailrace.cluster.metadata.features import METADATA_VERSIONS
 from tailrace.errors import ConfigError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode

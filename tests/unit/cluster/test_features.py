@@ -9,7 +9,8 @@ import pytest
 from tailrace.cluster import records
 from tailrace.cluster.bootstrap import new_image
 from tailrace.cluster.controller import Controller
-from tailrace.cluster.features import (
+from tailrace.cluster.image import image_on_node
+from tailrace.cluster.metadata.features import (
     ELIGIBLE_LEADERS,
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,
@@ -19,7 +20,6 @@ from tailrace.cluster.features import (
     metadata_level,
     plan_levels,
 )
-from tailrace.cluster.image import image_on_node
 from tailrace.cluster.metadata.image import (
     ALL_BROKERS,
     METADATA_VERSION,

@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.cluster.bootstrap import FILE as BOOTSTRAP
 from tailrace.cluster.bootstrap import bootstrap_file, first_image, new_image
-from tailrace.cluster.features import (
+from tailrace.cluster.metadata.features import (
     ELIGIBLE_LEADERS,
     FeatureUpdateError,
     initial_levels,

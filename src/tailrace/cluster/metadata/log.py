@@ -18,8 +18,8 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tailrace.cluster.features import check_levels
 from tailrace.cluster.metadata.batches import BatchPlace, RecordToWrite, control_batch, data_batch
+from tailrace.cluster.metadata.features import check_levels
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.proof import PARTITION, MetadataProof, prove_metadata
 from tailrace.cluster.metadata.quorum_state import (
