@@ -27,7 +27,7 @@ from tests.unit.cluster import metadata_logs
 DIRECTORY_ID = uuid.UUID(int=500)
 NODE = records.Node(node_id=1, directories={metadata_logs.DIRECTORY: DIRECTORY_ID})
 DEFAULTS = TopicDefaults(partition_count=1, replication_factor=1, given={})
-SMALL = {"segment_bytes": 500, "snapshot_bytes": 300, "retention_bytes": 1500}
+SMALL = {"segment_bytes": 3000, "snapshot_bytes": 300, "retention_bytes": 1500}
 """Settings with which a few changes lead to segments, snapshots and trims."""
 
 KINDS = st.sampled_from(["stop", "kill", "power loss", "torn"])

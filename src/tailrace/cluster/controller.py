@@ -16,7 +16,7 @@ At a start `settle` saves what `beginning` has found, and `register` says where 
 import random
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
@@ -61,6 +61,7 @@ from tailrace.cluster.topic_rules import (
 )
 from tailrace.errors import StorageError
 from tailrace.model import METADATA_TOPIC, ProducerId, TopicPartition
+from tailrace.runtime.grouped import Grouped
 from tailrace.storage.config import log_config
 
 PRODUCER_ID_BLOCK = 1000
@@ -87,6 +88,14 @@ class Controller:
         self._chance = chance
         self._producer_ids = range(0)
         self._changing = threading.Lock()
+        self._showing = threading.Lock()
+        """For the image; held for no device, since the event loop takes it too."""
+        # `TopicChanges` keeps changes of one topic apart, so these do not know of each other.
+        self._topics = Grouped[Callable[[], Iterable[RecordToWrite]]](
+            lambda changes: self._append(record for change in changes for record in change()),
+            self._changing,
+            weight_max=RECORDS_AT_ONCE,
+        )
 
     def new_id(self) -> uuid.UUID:
         """A random id (version 4), never zero."""
@@ -174,18 +183,19 @@ class Controller:
     # -- changes ------------------------------------------------------------------------------
 
     def prepare(self, topic: Topic) -> None:
-        """Save a planned topic that is new; its logs can be made then.
+        """Save a planned topic, with others that are saved at this time; its logs can be made then.
 
         Raises:
             StorageError: the state could not be saved; nothing has changed.
         """
-        with self._changing:
-            self._append(topic_records(topic, self.log.image, self._node))
+        self._topics.do(
+            lambda: topic_records(topic, self.log.image, self._node),
+            weight=len(topic.partitions),
+        )
 
     def publish(self, topic: Topic) -> None:
         """Put a prepared topic, whose logs are made, into the image."""
-        with self._changing:
-            self._show(topic.name)
+        self._show(topic.name)
 
     def withdraw(self, topic: Topic) -> None:
         """Take a prepared topic back, since its logs could not be made; the caller removes them.
@@ -193,8 +203,7 @@ class Controller:
         Raises:
             StorageError: the state could not be saved; the next start has the topic, empty.
         """
-        with self._changing:
-            self._append([remove_topic_record(topic.topic_id)])
+        self._topics.do(lambda: [remove_topic_record(topic.topic_id)])
 
     def change(self, topic: Topic) -> None:
         """Replace a topic by its planned version; after a crash it is the old or the new one.
@@ -204,10 +213,9 @@ class Controller:
         Raises:
             StorageError: the state could not be saved; the topic is unchanged.
         """
-        with self._changing:
-            assert self.image.topics[topic.name].topic_id == topic.topic_id
-            self._append(topic_records(topic, self.log.image, self._node))
-            self._show(topic.name)
+        assert self.image.topics[topic.name].topic_id == topic.topic_id
+        self.prepare(topic)
+        self._show(topic.name)
 
     def configure_group(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Replace the settings of a group; after a crash it has the old ones or the new ones.
@@ -221,7 +229,8 @@ class Controller:
             self._append(
                 config_records(self.log.image, ConfigResource(GROUP_RESOURCE, group_id), configs)
             )
-            self.image = replace(self.image, group_configs=group_configs_of(self.log.image))
+            with self._showing:
+                self.image = replace(self.image, group_configs=group_configs_of(self.log.image))
 
     def change_features(self, changes: Mapping[str, LevelChange], *, is_dry_run: bool) -> None:
         """Change the levels of features, all of them or none; a dry run changes nothing.
@@ -240,7 +249,8 @@ class Controller:
             if needs_directories(image, levels):
                 records.append(directories_record(self._node, self.broker_epoch))
             self._append(records)
-            self.image = replace(self.image, features=self.log.image.features)
+            with self._showing:
+                self.image = replace(self.image, features=self.log.image.features)
 
     def remove(self, topic: Topic) -> None:
         """Remove a topic from the cluster; the caller removes its logs.
@@ -248,9 +258,8 @@ class Controller:
         Raises:
             StorageError: the state could not be saved; the topic still exists.
         """
-        with self._changing:
-            self._append([remove_topic_record(topic.topic_id)])
-            self._show(topic.name)
+        self._topics.do(lambda: [remove_topic_record(topic.topic_id)])
+        self._show(topic.name)
 
     def next_producer_id(self) -> ProducerId:
         """A producer id that was never assigned before, also not before a crash.
@@ -349,16 +358,17 @@ class Controller:
 
     def _show(self, name: str) -> None:
         """Make the image's topic what the log says."""
-        topics = dict(self.image.topics)
-        state = self.log.image.topic(name)
-        topic = None
-        if state is not None:
-            topic = topic_on_node(state, self.log.image, self._node.node_id)
-        if topic is None:
-            topics.pop(name, None)
-        else:
-            topics[name] = topic
-        self.image = replace(self.image, topics=MappingProxyType(topics))
+        with self._showing:
+            topics = dict(self.image.topics)
+            state = self.log.image.topic(name)
+            topic = None
+            if state is not None:
+                topic = topic_on_node(state, self.log.image, self._node.node_id)
+            if topic is None:
+                topics.pop(name, None)
+            else:
+                topics[name] = topic
+            self.image = replace(self.image, topics=MappingProxyType(topics))
 
     def _append(self, records: Iterable[RecordToWrite]) -> None:
         made: Sequence[RecordToWrite] = list(records)

@@ -17,9 +17,13 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from tailrace.model import TopicPartition
+from tailrace.runtime.grouped import Grouped
 from tailrace.storage import names
 from tailrace.storage.directories import LogDirectory, unusable
 from tailrace.storage.log import Log
+
+BEGUN_AT_ONCE = 1000
+"""Most partitions that are begun by one write of a checkpoint."""
 
 
 class DirectoryOffsets:
@@ -40,6 +44,7 @@ class DirectoryOffsets:
         self._logs = logs
         """The open logs; the event loop adds and removes them while a thread writes."""
         self._writing = threading.Lock()
+        self._begun = Grouped(self._begin_all, self._writing, weight_max=BEGUN_AT_ONCE)
         self._forgotten: set[TopicPartition] = set()
         self._corrected: set[TopicPartition] = set()
         self._recovery_points = recovery_points
@@ -96,14 +101,18 @@ class DirectoryOffsets:
         Raises:
             OSError: the device refused; the old checkpoints stay.
         """
-        with self._writing:
-            known = self._forgotten | self._log_starts.keys() | self._cleaner_offsets.keys()
-        if partition in known | self._high_watermarks.keys():
+        # Without the lock, which a write of others holds: these may be written together.
+        known = (
+            self._forgotten, self._log_starts, self._cleaner_offsets, self._high_watermarks
+        )  # fmt: skip
+        if any(partition in each for each in known):
             self._forgotten.add(partition)
             self.write()
-        with self._writing:
-            self._recovery_points[partition] = 0
-            self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
+        self._begun.do(partition)
+
+    def _begin_all(self, partitions: Sequence[TopicPartition]) -> None:
+        self._recovery_points.update(dict.fromkeys(partitions, 0))
+        self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
 
     def expect(self, copy: Log, *, cleaner_offset: int | None) -> None:
         """Checkpoint the offsets of a moved copy, before its folder gets the partition's name.
