@@ -1,6 +1,7 @@
 """The cluster's state when a broker starts: from its metadata log, or from what lies beside it.
 
-    the log has a state     its topics; a folder of no topic is set aside, as Kafka does
+    the log has a state     its topics; a folder of no topic is set aside, as Kafka does, unless
+                            the log was damaged and may lack the topic: then it is adopted
     the log has none        bootstrap.checkpoint, tailrace-cluster.json of an earlier release, and
                             every other partition folder, which is adopted
 
@@ -22,7 +23,7 @@ from tailrace.replication.replicas import Replicas
 from tailrace.runtime.system import Runtime
 from tailrace.storage.directories import unusable
 from tailrace.storage.directory_logs import DirectoryLogs
-from tailrace.storage.manager import LogManager
+from tailrace.storage.manager import LogManager, is_shortage
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ class StartingState:
                 continue
             if topic_id in self._beginning.deleted_topic_ids:
                 logs.discard(partition, new_id().hex)
-            elif self._beginning.is_new or home.directory.is_new:
+            elif self._is_adopted(home):
                 unknown[partition] = topic_id
             else:
                 home.set_aside(
@@ -124,12 +125,19 @@ class StartingState:
             self._beginning.adopt(unknown, compacted=compacted)
             self.controller.image = self._beginning.image
 
+    def _is_adopted(self, home: DirectoryLogs) -> bool:
+        """Whether a folder that no topic knows is adopted, and not set aside."""
+        beginning = self._beginning
+        return beginning.is_new or beginning.has_lost_records or home.directory.is_new
+
     def settle(self, replicas: Replicas) -> None:
         """Save what was found, and lead the partitions in their epochs; waits for the device.
 
+        A full disk does not keep a broker from starting that has found nothing new: it can serve
+        readers, and free some space.
+
         Raises:
-            StorageError: the device refuses.
-            DirectoryError: likewise.
+            DirectoryError: the device refuses.
         """
         logs, home = self._logs, self._logs.directories[0].path
         found = {
@@ -144,11 +152,22 @@ class StartingState:
             was_clean=logs.is_complete and all(d.directory.was_clean for d in logs.directories),
             largest_producer_id=max(ids, default=-1),
         )
-        replicas.set_leader_epochs(self.controller.settle(records))
         try:
+            self.controller.settle(records)
             old_state.retire_old_state(self._runtime.files, home)
         except OSError as error:
-            raise unusable(home, error) from error
+            if self._beginning.has_news or not is_shortage(error):
+                raise unusable(home, error) from error
+            logger.warning(
+                "leaders_not_saved reason=%s consequence=the leader epochs stay as they were", error
+            )
+        replicas.set_leader_epochs(
+            {
+                TopicPartition(state.name, number): each.leader_epoch
+                for state in self.controller.log.image.topics.values()
+                for number, each in state.partitions.items()
+            }
+        )
 
 
 def _was_compacted(home: DirectoryLogs | None, partition: TopicPartition) -> bool:

@@ -70,6 +70,8 @@ class Beginning:
         """
         self.is_new = not log.image.features
         """Whether the log has no state yet."""
+        self.has_lost_records = log.has_lost_records
+        """Whether the log lacks changes that were acknowledged: folders say more than it does."""
         self.base = first() if self.is_new else log.image
         """The state of the log, or that which it begins with."""
         self.image = image_on_node(self.base, node.node_id)
@@ -82,6 +84,11 @@ class Beginning:
         self._old_producer_id: int | None = None
         self._found: dict[str, None] = dict.fromkeys(self.image.topics if self.is_new else ())
         """Names of the topics that the log may have otherwise than the image."""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something that the log has to have before it is served."""
+        return self.is_new or bool(self._found)
 
     def take_over(self, old: OldState) -> None:
         """Put what an earlier release has saved into the image.
@@ -180,7 +187,9 @@ class Beginning:
         """The first id that may be assigned, by what the log does not know."""
         if self._old_producer_id is not None:
             return max(self._old_producer_id, largest + 1)
-        is_lost = self.is_new and bool(self.image.topics) and self.base.next_producer_id is None
+        is_lost = self.has_lost_records or (
+            self.is_new and bool(self.image.topics) and self.base.next_producer_id is None
+        )
         return max(largest + 1, FIRST_PRODUCER_ID if is_lost else 0)
 
 

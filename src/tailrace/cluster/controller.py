@@ -279,8 +279,8 @@ class Controller:
 
     # -- start and stop -----------------------------------------------------------------------
 
-    def settle(self, records: Iterable[RecordToWrite]) -> Mapping[TopicPartition, int]:
-        """Save the records of a start; returns the leader epochs of the partitions.
+    def settle(self, records: Iterable[RecordToWrite]) -> None:
+        """Save the records of a start.
 
         Raises:
             StorageError: the state could not be saved, and the next start does all of it again.
@@ -291,11 +291,6 @@ class Controller:
                 self._append(part)
             if self.log.end_offset > before:
                 self.image = image_on_node(self.log.image, self._node.node_id)
-        return {
-            TopicPartition(state.name, number): each.leader_epoch
-            for state in self.log.image.topics.values()
-            for number, each in state.partitions.items()
-        }
 
     def register(self, endpoint: Endpoint) -> None:
         """Say in the log where this broker listens, and that it serves.
@@ -381,4 +376,4 @@ class Controller:
 
 
 def _unsaved(error: OSError) -> StorageError:
-    return StorageError(f"the cluster's state cannot be saved: {error}")
+    return StorageError(error.errno, f"the cluster's state cannot be saved: {error}")

@@ -1,5 +1,6 @@
 """Kafka's metadata log among the partitions is the cluster's state, and no topic of clients."""
 
+import errno
 import json
 
 import pytest
@@ -27,7 +28,7 @@ from tailrace.protocol.messages.metadata import (
 from tailrace.protocol.metadata_records.config import ConfigRecord
 from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
 from tailrace.storage import names
-from tailrace.testing import MemoryFiles, Outside, Peer, virtual_runtime
+from tailrace.testing import DiskFault, MemoryFiles, Outside, Peer, virtual_runtime
 from tests.kraft import METADATA_FOLDER, METADATA_LOG, ROOT, STRANGERS, kraft_directory, not_ours
 from tests.unit.broker.brokers import (
     batch,
@@ -176,6 +177,61 @@ def test_settings_of_all_brokers_are_the_defaults_of_topics() -> None:
 
     with virtual_runtime(files=files) as outside:
         outside.loop.run_until_complete(look(outside))
+
+
+def test_topics_that_a_damaged_log_has_lost_are_adopted() -> None:
+    """With their ids and all records; settings that are lost are such that no record goes."""
+    files = MemoryFiles()
+
+    async def work(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            for topic in ("one", "two"):
+                await create_topic(peer, topic, configs={"retention.ms": "5000"})
+                assert (await produce(peer, topic, batch(b"v"))).error_code == ErrorCode.NONE
+
+    with virtual_runtime(files=files) as outside:
+        outside.loop.run_until_complete(work(outside))
+    ids = image_in(files).topic_ids
+    content = bytearray(files.content(METADATA_LOG))
+    content[content.index(b"one")] ^= 1
+    files.overwrite(METADATA_LOG, bytes(content))
+
+    async def look(outside: Outside) -> None:
+        async with running(outside) as broker:
+            topics = broker.controller.image.topics
+            assert {name: topic.topic_id for name, topic in topics.items()} == ids
+            for topic in ids:
+                log = broker.replicas.find(TopicPartition(topic, 0)).log
+                assert (log.end_offset, log.config.retention_ms) == (1, -1)
+
+    for _ in range(2):
+        with virtual_runtime(files=files) as outside:
+            outside.loop.run_until_complete(look(outside))
+    assert not [each for each in files.list(ROOT) if each.endswith("-stray")]
+
+
+def test_a_full_disk_does_not_keep_a_broker_from_starting() -> None:
+    """After a kill its leaders cannot be saved, and it serves; with room again changes count."""
+    files = kraft_directory()
+    with virtual_runtime(files=files) as outside:
+        outside.loop.run_until_complete(work_again(outside))
+    files.remove(f"{ROOT}/{names.CLEAN_SHUTDOWN}")
+
+    async def work(outside: Outside) -> None:
+        fault = DiskFault(operation="write", path_part="quorum-state", error=errno.ENOSPC)
+        files.faults.append(fault)
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            assert (await produce(peer, "events", batch(b"v"))).error_code == ErrorCode.NONE
+            refused = (await create_topic(peer, "ours")).error_code
+            assert refused == ErrorCode.KAFKA_STORAGE_ERROR
+            files.faults.remove(fault)
+            assert (await create_topic(peer, "ours")).error_code == ErrorCode.NONE
+
+    with virtual_runtime(files=files) as outside:
+        outside.loop.run_until_complete(work(outside))
+    assert "ours" in image_in(files).topic_ids
 
 
 def image_in(files: MemoryFiles) -> MetadataImage:

@@ -165,6 +165,8 @@ class MetadataLog:
         self._snapshot_at = self._tidied_at = folder.clock.now_ms()
         self._epoch = proof.replay.epoch
         self._has_led = False
+        self.has_lost_records = proof.has_lost_records
+        """Whether changes that were acknowledged are missing, since the log was damaged."""
         self.removed_topics = proof.replay.removed_topics
         """Ids of topics that were removed since the newest snapshot, when the log was opened."""
 

@@ -49,6 +49,8 @@ class MetadataProof:
     """Behind the last batch that is proven."""
     bytes_behind: int = 0
     """Size of the batches behind the snapshot."""
+    has_lost_records: bool = False
+    """Whether there are sound batches behind the damage: the state lacks what was acknowledged."""
     damaged: list[SnapshotFile] = field(default_factory=list)
     """Snapshots that are newer than the one used, and cannot be read."""
     snapshot_offset: int = 0
@@ -148,6 +150,7 @@ def _replay_log(
     replay.see_all(behind())
     if gaps and not replay.image.features:
         raise _lost(folder, gaps[0], base)
+    proof.has_lost_records = bool(gaps)
     log.finish()
     for each in damage:
         tell(
