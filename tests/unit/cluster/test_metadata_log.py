@@ -18,7 +18,7 @@ from tailrace.protocol.metadata_records.remove_topic import RemoveTopicRecord
 from tailrace.protocol.metadata_records.voters import Voter, VotersRecord
 from tailrace.records.batch import read_batches, stamp
 from tailrace.records.builder import BatchBuilder
-from tailrace.storage.checkpoints import write_whole
+from tailrace.storage.checkpoints import read_epoch_checkpoint, write_whole
 from tailrace.testing import DiskFault
 from tests.unit.cluster.metadata_logs import (
     DIRECTORY,
@@ -333,6 +333,15 @@ def test_nothing_is_written_behind_a_batch_that_was_refused_and_is_there() -> No
         log.append([setting(refused + 1)])
     assert value_in(log.image) == refused - 1
     assert value_in(Node(node.files.crash(keep_unsynced=True)).open().image) == refused
+
+
+def test_a_killed_node_leaves_the_epochs_of_all_batches() -> None:
+    """The checkpoint has each epoch from the moment that it begins."""
+    node = filled()
+    node.open().append([setting(7)])
+    files = node.files.crash(keep_unsynced=False)
+    epochs = read_epoch_checkpoint(files, f"{FOLDER}/leader-epoch-checkpoint")
+    assert [epoch for epoch, _ in epochs] == [1, 2]
 
 
 def test_an_empty_directory_becomes_a_log() -> None:

@@ -199,6 +199,8 @@ class MetadataLog:
         in_settings = (node_id,) if self._replay.kraft_version == 0 else None
         write_quorum_state(files, path, QuorumState(node_id, self._epoch, in_settings))
         self._write(control_batch(self._election(), self._place()))
+        # A killed node leaves a checkpoint that has the epochs of all batches.
+        self._log.epochs.save()
         self._has_led = True
         if self._replay.is_in_transaction:
             from tailrace.protocol.metadata_records.abort_transaction import AbortTransactionRecord
