@@ -71,7 +71,6 @@ EXCEPTIONS: Mapping[str, str] = {
     "test_basic_operations": NO_SECURITY,
     "test_user_scram_credentials": NO_SECURITY,
     "test_incremental_alter_configs": _NO_CLUSTER_CONFIG,
-    "test_describe_metadata_quorum": "asks for a quorum of controllers, which Tailrace has not",
 }
 """Reasons for tests that pass with Kafka and not with us, by the end of their names."""
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.handlers.services import CLUSTER_OPERATIONS, NO_OPERATIONS, TOPIC_OPERATIONS
-from tailrace.model import TopicPartition
+from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.alter_partition_reassignments import (
@@ -15,6 +15,12 @@ from tailrace.protocol.messages.alter_partition_reassignments import (
 from tailrace.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
+)
+from tailrace.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    PartitionData,
+    TopicData,
 )
 from tailrace.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -386,3 +392,29 @@ async def test_operations_are_told_with_the_metadata_if_asked_for(
         topic = TOPIC_OPERATIONS if is_asked else NO_OPERATIONS
         assert found.cluster_authorized_operations == cluster
         assert [each.topic_authorized_operations for each in found.topics] == [topic]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_the_quorum_is_this_broker(outside: Outside, version: int) -> None:
+    """It is the only voter of the metadata log, whose end grows; other logs have no quorum."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        asked = DescribeQuorumRequest(
+            topics=tuple(
+                TopicData(topic_name=name, partitions=(PartitionData(partition_index=number),))
+                for name, number in ((METADATA_TOPIC, 0), (METADATA_TOPIC, 1), ("t", 0))
+            )
+        )
+        ends = []
+        for name in ("t", "u"):
+            await create_topic(peer, name)
+            answer = await peer.ask(
+                ApiKey.DESCRIBE_QUORUM, asked, DescribeQuorumResponse, version=version
+            )
+            mine, *others = [part for topic in answer.topics for part in topic.partitions]
+            assert [each.error_code for each in others] == [3, 3]
+            assert (mine.error_code, mine.leader_id, mine.leader_epoch) == (0, NODE, 1)
+            assert [each.replica_id for each in mine.current_voters] == [NODE]
+            assert mine.current_voters[0].log_end_offset == mine.high_watermark
+            ends.append(mine.high_watermark)
+        assert ends[0] < ends[1]
