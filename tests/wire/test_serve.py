@@ -181,7 +181,7 @@ def test_a_file_of_apache_kafka_starts_a_broker(tmp_path: Path) -> None:
             log = process.stderr.read().splitlines()
     ignored = [line for line in log if "settings_ignored" in line]
     assert len(ignored) == 1
-    assert "names=process.roles,num.io.threads,num.network.threads reason=" in ignored[0]
+    assert "names=num.io.threads,num.network.threads reason=" in ignored[0]
 
 
 @pytest.mark.parametrize("where", ["--config", "--override"])
