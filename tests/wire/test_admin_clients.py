@@ -141,8 +141,15 @@ def test_what_the_broker_lacks_is_told_in_a_sentence(broker: TestBroker) -> None
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         with pytest.raises(UnsupportedBrokerError, match=r"DescribeAcls .* Kafka 2\.0 and later"):
             admin.describe_acls()
-        with pytest.raises(UnsupportedBrokerError, match="DescribeQuorum"):
-            admin.describe_metadata_quorum()
+        with pytest.raises(UnsupportedBrokerError, match="UnregisterBroker"):
+            admin.unregister_broker(99)
+
+
+def test_the_quorum_of_a_broker_is_itself(broker: TestBroker) -> None:
+    """It is the leader and the only voter of the metadata log."""
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        quorum = admin.describe_metadata_quorum()
+    assert (quorum.leader_id, [each.replica_id for each in quorum.voters]) == (1, [1])
 
 
 def test_threads_share_a_client(broker: TestBroker) -> None:
