@@ -176,6 +176,8 @@ class RunningBroker:
             for directory in logs.directories
         }
         self._tasks: list[asyncio.Task[None]] = []
+        self._registering: asyncio.Future[None] | None = None
+        """Done when the broker is registered; a stop waits for that, since it fences it."""
 
     def start(self) -> None:
         """Open the port and begin the background tasks, of which the first registers the broker.
@@ -192,6 +194,7 @@ class RunningBroker:
             schedule.start()
         self._coordinators.start()
         # Compaction can take hours, so it is a task of its own and not a job of the schedule.
+        self._registering = asyncio.ensure_future(self._runtime.threads.run(self._register))
         self._tasks = [
             asyncio.ensure_future(self._load_kernels_when_worth_it()),
             asyncio.ensure_future(self._keep_metadata()),
@@ -251,6 +254,8 @@ class RunningBroker:
             OSError: the device failed; the next start recovers.
         """
         self._server.close()
+        if self._registering is not None:
+            await asyncio.wait([self._registering])
         for task in self._tasks:
             task.cancel()
         # Wait for the threads: after the locks are released another process may write.
@@ -356,8 +361,9 @@ class RunningBroker:
         )
 
     async def _keep_metadata(self) -> None:
+        assert self._registering is not None, "the broker was started"
         try:
-            await self._runtime.threads.run(self._register)
+            await self._registering
         except OSError as error:
             # Nothing here needs the registration; Kafka would elect every leader anew.
             logger.warning("registration_failed reason=%s", error)

@@ -179,6 +179,22 @@ def test_settings_of_all_brokers_are_the_defaults_of_topics() -> None:
         outside.loop.run_until_complete(look(outside))
 
 
+def test_a_stop_right_behind_the_start_fences_what_is_being_registered() -> None:
+    """Its mark has the epoch of the registration, so that Kafka takes the stop for orderly."""
+    files = kraft_directory()
+
+    async def work(outside: Outside) -> None:
+        outside.threads.seconds_per_run = 1
+        async with running(outside):
+            pass
+
+    with virtual_runtime(files=files) as outside:
+        outside.loop.run_until_complete(work(outside))
+    (broker,) = image_in(files).brokers.values()
+    mark = json.loads(files.content(f"{ROOT}/{names.CLEAN_SHUTDOWN}"))
+    assert (mark["brokerEpoch"], broker.fenced) == (broker.broker_epoch, True)
+
+
 def test_topics_that_a_damaged_log_has_lost_are_adopted() -> None:
     """With their ids and all records; settings that are lost are such that no record goes."""
     files = MemoryFiles()
