@@ -114,11 +114,17 @@ class Brokers:
             return -1
 
     def send_nowait(
-        self, node: Node, body: Message, *, until: float = float("inf")
+        self,
+        node: Node,
+        body: Message,
+        *,
+        until: float = float("inf"),
+        version_max: int | None = None,
     ) -> "PendingRequest | None":
         """Send a request if the broker is ready, else do nothing; never waits.
 
-        Its answer has to come within `request.timeout.ms`, and before the time `until`.
+        Its answer has to come within `request.timeout.ms`, and before the time `until`;
+        `version_max` is as for `Nodes.send`.
         """
         if not self.is_ready(node):
             return None
@@ -132,6 +138,7 @@ class Brokers:
             now=now,
             done=pending.end,
             timeout_ms=int(min(self._timeout_ms, left_ms)),
+            version_max=version_max,
         )
         return pending
 

@@ -350,7 +350,9 @@ class ClusterReader:
                 mismatch = check_version(ask, node, version) if version >= 0 else None
                 if mismatch is not None:
                     return Reply(node, mismatch, is_sent=False)
-                pending = brokers.send_nowait(node, ask.body, until=until)
+                pending = brokers.send_nowait(
+                    node, ask.body, until=until, version_max=ask.last_version
+                )
                 if pending is not None:
                     return node, pending
         except TailraceError as error:

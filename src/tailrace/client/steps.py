@@ -39,6 +39,8 @@ class Ask(NamedTuple):
     """End of the wait for the answer, on the call's clock."""
     first_version: int = 0
     """The lowest version that has the meaning of this request."""
+    last_version: int | None = None
+    """The highest version that has it; None: the latest has it too."""
 
 
 class Reply(NamedTuple):

@@ -65,6 +65,8 @@ class Question(Generic[K, V, M]):
     """Whether the request is not repeated once a broker may have got it."""
     first_version: int = 0
     """The lowest version of the request that has its meaning."""
+    last_version: int | None = None
+    """The highest one that has it; None for any."""
     final: frozenset[int] = frozenset()
     """Error codes that are not retried, although Kafka's clients retry them elsewhere."""
 
@@ -102,7 +104,13 @@ def for_each(call: Call, items: Iterable[K], question: Question[K, V, M]) -> Ste
                 batches.setdefault((node, item if is_alone else None), []).append(item)
         if batches:
             asks = tuple(
-                Ask(node, question.request(batch), call.deadline, question.first_version)
+                Ask(
+                    node,
+                    question.request(batch),
+                    call.deadline,
+                    question.first_version,
+                    question.last_version,
+                )
                 for (node, _), batch in batches.items()
             )
             replies = yield Send(asks)

@@ -136,6 +136,7 @@ class LoopCluster:
             now=loop.time(),
             done=partial(_settle, answered),
             timeout_ms=int(min(self._request_timeout_ms, left_ms)),
+            version_max=ask.last_version,
         )
         self._plan()
         outcome = await answered

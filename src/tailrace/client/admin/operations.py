@@ -106,6 +106,7 @@ class Operations:
     find_hanging_transactions = Operation(transactions.find_hanging_transactions)
     abort_transaction = Operation(transactions.abort_transaction)
     fence_producers = Operation(transactions.fence_producers)
+    end_transactions = Operation(transactions.end_transactions)
     force_terminate_transaction = Operation(transactions.force_terminate_transaction)
 
     describe_user_scram_credentials = Operation(users.describe_user_scram_credentials)

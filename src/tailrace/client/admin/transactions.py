@@ -1,4 +1,4 @@
-"""Transactions of a cluster, seen from outside: list, describe, fence, abort hanging ones.
+"""Transactions of a cluster, seen from outside: list, describe, end, fence, abort hanging ones.
 
 A transaction hangs if a partition has one open that its coordinator does not know (any more): the
 partition's last stable offset stays where it began, and readers of committed records wait for ever.
@@ -14,14 +14,24 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailrace.client.admin.cluster import brokers_of
-from tailrace.client.admin.items import Question, by_topic, for_each, names, partitions_in
+from tailrace.client.admin.items import (
+    Question,
+    all_of,
+    by_topic,
+    for_each,
+    names,
+    partitions_in,
+)
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.config import BrokerAddress
 from tailrace.client.errors import error_for
+from tailrace.client.nodes.versions import BEFORE_KIP_890
+from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.routes import broker, leader, transaction_coordinator
 from tailrace.client.steps import Call, Steps, address_of
 from tailrace.errors import FatalError, TailraceError
 from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -32,6 +42,7 @@ from tailrace.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
+from tailrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -405,6 +416,52 @@ def fence_producers(
     )
     wanted = names(transactional_ids, what="transactional_ids")
     return (yield from for_each(call, wanted, question))
+
+
+def end_transactions(
+    call: Call, transactions: Iterable[PreparedTransaction], *, commit: bool
+) -> Steps[Outcomes[PreparedTransaction, None]]:
+    """Commit or abort transactions that their producers have prepared.
+
+    Returns when the coordinators have decided; readers see it as soon as they have told the
+    partitions. Repeated after a lost connection: the same end of the same transaction once more
+    changes nothing. One that is not open any more, because it took longer than its
+    `transaction.timeout.ms` or another producer uses its transactional id, has a RemoteFatalError
+    with INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING or INVALID_TXN_STATE;
+    so has one that was ended as asked, if its transactional id was used again since.
+
+    Raises:
+        TypeError: `transactions` is no list of prepared transactions.
+    """
+
+    def read(
+        answer: EndTxnResponse, address: str, batch: Sequence[PreparedTransaction]
+    ) -> Iterator[tuple[PreparedTransaction, TailraceError | None]]:
+        about = f"transactional id {batch[0].transactional_id!r} at {address}"
+        yield batch[0], error_for(answer.error_code, about=about)
+
+    def question(*, is_v2: bool) -> Question[PreparedTransaction, None, EndTxnResponse]:
+        return Question(
+            what="the transaction of",
+            target=lambda each: transaction_coordinator(each.transactional_id),
+            request=lambda batch: EndTxnRequest(
+                transactional_id=batch[0].transactional_id,
+                producer_id=batch[0].producer_id,
+                producer_epoch=batch[0].producer_epoch,
+                committed=commit,
+            ),
+            response=EndTxnResponse,
+            read=read,
+            is_single=True,
+            last_version=None if is_v2 else BEFORE_KIP_890[ApiKey.END_TXN],
+        )
+
+    wanted = all_of(PreparedTransaction, transactions, what="transactions")
+    found: dict[PreparedTransaction, TailraceError | None] = {}
+    for is_v2 in (False, True):
+        chosen = [each for each in wanted if (each.transaction_version > 0) is is_v2]
+        found |= yield from for_each(call, chosen, question(is_v2=is_v2))
+    return Outcomes({each: found[each] for each in wanted})
 
 
 def force_terminate_transaction(call: Call, transactional_id: str) -> Steps[FencedProducer]:

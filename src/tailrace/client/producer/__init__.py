@@ -13,6 +13,7 @@ Not here: connections (`tailrace.client.nodes`).
 """
 
 from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.batch_receipt import BatchReceipt
 from tailrace.client.producer.hooks import BatchHook, BatchInfo
@@ -44,6 +45,7 @@ __all__ = [
     "OffsetAndMetadata",
     "OwnedIdentity",
     "Partitioner",
+    "PreparedTransaction",
     "Producer",
     "ProducerBatch",
     "ProducerInterceptor",

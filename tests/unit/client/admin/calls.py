@@ -22,6 +22,7 @@ from tailrace.client.admin import (
 )
 from tailrace.client.admin.operations import Operation, Operations
 from tailrace.client.nodes import Backoff, Node
+from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.routes import Routes
 from tailrace.client.steps import Ask, Call, Pause, Reply, Steps
 from tailrace.errors import TailraceError
@@ -65,6 +66,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "find_hanging_transactions": (([T0],), {"now_ms": 1 << 40}),
     "abort_transaction": ((T0, 5), {}),
     "fence_producers": ((["x"],), {}),
+    "end_transactions": (([PreparedTransaction("x", 7, 1)],), {"commit": True}),
     "force_terminate_transaction": (("x",), {}),
     "describe_user_scram_credentials": ((["u"],), {}),
     "alter_user_scram_credentials": (

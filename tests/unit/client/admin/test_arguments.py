@@ -54,6 +54,12 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("remove_members_from_group", ("g", 3), {}, "instance_ids is an int; give a list"),
     ("describe_transactions", ("x",), {}, "transactional_ids is a str; give a list"),
     ("fence_producers", ([3],), {}, "transactional_ids has an int; each has to be a str"),
+    (
+        "end_transactions",
+        (["x"],),
+        {"commit": True},
+        "transactions has a str; each has to be a PreparedTransaction",
+    ),
     ("describe_producers", (["t"],), {}, "partitions has a str ('t'); give TopicPartition("),
     ("create_acls", ([3],), {}, "bindings has an int; each has to be a AclBinding"),
     ("describe_acls", (3,), {}, "matching has an int; each has to be a AclFilter"),

@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.client import RemoteFatalError, UnsupportedBrokerError
 from tailrace.client.admin import AsyncAdmin, IncompleteAnswerError, NoSuchTransactionError
+from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -15,6 +16,7 @@ from tailrace.protocol.fields import Message
 from tailrace.protocol.messages import consumer_group_describe as consumers
 from tailrace.protocol.messages import (
     delete_groups,
+    end_txn,
     init_producer_id,
     list_groups,
     offset_commit,
@@ -377,6 +379,39 @@ def test_a_producer_is_fenced_after_retriable_errors_and_not_after_a_refusal() -
     found, at = on_stage(ask("fence_producers", ["x"]), (ApiKey.INIT_PRODUCER_ID, answer))
     assert isinstance(found["x"], RemoteFatalError)
     assert len(at.asked) == 1
+
+
+def test_transactions_end_by_the_version_that_they_began_with() -> None:
+    """Retriable errors are waited for; one that is not open any more is an error of its own."""
+    old, new, gone = (
+        PreparedTransaction("old", 7, 1),
+        PreparedTransaction("new", 8, 2, 2),
+        PreparedTransaction("gone", 9, 3),
+    )
+    codes: dict[str, list[int]] = {
+        "old": [ErrorCode.CONCURRENT_TRANSACTIONS, 0],
+        "new": [0],
+        "gone": [ErrorCode.INVALID_PRODUCER_EPOCH],
+    }
+
+    versions = {}
+
+    def answer(node: ScriptedNode, body: Any) -> Message:
+        versions[body.transactional_id] = node.cluster.asked_version
+        return end_txn.EndTxnResponse(error_code=codes[body.transactional_id].pop(0))
+
+    found, at = on_stage(
+        ask("end_transactions", [old, new, gone], commit=True), (ApiKey.END_TXN, answer)
+    )
+    assert found.succeeded == {old: None, new: None}
+    error = found.errors[gone]
+    assert isinstance(error, RemoteFatalError)
+    assert error.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert len(at.asked) == 4
+    assert {(body.producer_id, body.producer_epoch, body.committed) for _, body in at.asked} == {
+        (7, 1, True), (8, 2, True), (9, 3, True),
+    }  # fmt: skip
+    assert versions == {"old": 4, "gone": 4, "new": 5}
 
 
 def told_offsets(_: ScriptedNode, body: Any, *, codes: dict[int, list[int]]) -> Message:

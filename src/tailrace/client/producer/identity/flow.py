@@ -95,7 +95,7 @@ class TransactionFlow:
         """Whether the sequence numbers need a new epoch to continue."""
         self.init_failures = 0
         """Consecutive refusals of InitProducerId."""
-        self._is_started = False
+        self.is_started = False
         """Whether partitions or offsets were added at the coordinator, so that EndTxn is needed."""
 
     def next_request(self, now: float, *, has_incomplete: bool) -> TransactionRequest | None:
@@ -114,7 +114,7 @@ class TransactionFlow:
         if request is not None and request.priority is Priority.END_TXN:
             if has_incomplete:
                 return None
-            if not self._is_started:
+            if not self.is_started:
                 self.queue.remove(request)
                 self._ended(request.pending)
         return self.queue.take(now)
@@ -123,7 +123,7 @@ class TransactionFlow:
         """Add the partition of an appended record to the transaction."""
         if self.version.is_v2:
             self.added.add(partition)
-            self._is_started = True
+            self.is_started = True
         elif not (partition in self.added or partition in self.adding):
             self.new.add(partition)
 
@@ -274,7 +274,7 @@ class TransactionFlow:
             raise BrokerRefusedError("AddPartitionsToTxn was answered for other partitions")
         self.added |= added
         self.adding.clear()
-        self._is_started = True
+        self.is_started = True
 
     def ask_for_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
@@ -306,7 +306,7 @@ class TransactionFlow:
         group: ConsumerGroupMetadata,
         pending: PendingOperation,
     ) -> None:
-        self._is_started = True
+        self.is_started = True
         if self.state is not State.IN_TRANSACTION and self.state is not State.COMMITTING:
             pending.finish(self.error or TransactionAbortedError("the transaction was aborted"))
             return
@@ -376,7 +376,7 @@ class TransactionFlow:
         if self.version.settle() and self.version.gives_epochs:
             # Late records of this transaction would else be taken for those of the next.
             needs_bump = True
-        self._is_started = False
+        self.is_started = False
         self.new.clear()
         self.adding.clear()
         self.added.clear()

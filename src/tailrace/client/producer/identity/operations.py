@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tailrace.client.nodes import AuthenticationError
+from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.producer.errors import (
     ProducerFencedError,
     TransactionAbortableError,
@@ -15,7 +16,7 @@ from tailrace.client.producer.errors import (
 )
 from tailrace.client.producer.identity.flow import TransactionFlow
 from tailrace.client.producer.identity.requests import PendingOperation
-from tailrace.client.producer.identity.state import State
+from tailrace.client.producer.identity.state import State, misplaced
 
 COMMIT: Final = "commit_transaction"
 """Name of the operation whose unknown outcome the caller must get before the next transaction."""
@@ -54,6 +55,23 @@ class Operations:
                     self._operation = None
                 raise
         return operation[1]
+
+    def prepare(self) -> PreparedTransaction | None:
+        """Give the open transaction away, once every batch is in the log; None if it is empty.
+
+        From then on the producer can only be closed, which leaves the transaction open.
+        """
+        self.check("prepare_transaction")
+        flow = self._flow
+        if flow.state is not State.IN_TRANSACTION:
+            raise misplaced(flow.state, "prepare_transaction")
+        flow.move(State.PREPARED)
+        if not flow.is_started:
+            return None
+        known = flow.sequences.producer
+        return PreparedTransaction(
+            flow.transactional_id or "", known.id, known.epoch, flow.version.level
+        )
 
     def check(self, name: str) -> None:
         """Check that a call is allowed now."""

@@ -3,6 +3,7 @@
     UNINITIALIZED ─ INITIALIZING ─ READY ─ IN_TRANSACTION ─┬─ COMMITTING ── READY, or INITIALIZING
           ▲                                    │           └─ ABORTING ──── for a new epoch
           └─────────────────────────── ABORTABLE_ERROR ────────┘
+                                         PREPARED: the transaction is in other hands
                                          FATAL_ERROR: from anywhere, and only `close` is left
 
 Without a transactional id it goes to READY by itself and stays there.
@@ -25,6 +26,7 @@ class State(Enum):
     COMMITTING = "committing"
     ABORTING = "aborting"
     ABORTABLE_ERROR = "in a failed transaction"
+    PREPARED = "done with its transaction, which others end"
     FATAL_ERROR = "failed"
 
 
@@ -36,6 +38,7 @@ REACHED_FROM: dict[State, frozenset[State]] = {
     State.COMMITTING: frozenset({State.IN_TRANSACTION}),
     State.ABORTING: frozenset({State.IN_TRANSACTION, State.ABORTABLE_ERROR}),
     State.ABORTABLE_ERROR: frozenset({State.IN_TRANSACTION, State.COMMITTING, State.INITIALIZING}),
+    State.PREPARED: frozenset({State.IN_TRANSACTION}),
     State.FATAL_ERROR: frozenset(State),
 }
 """The states from which each state may be reached."""

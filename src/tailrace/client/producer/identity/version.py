@@ -34,6 +34,11 @@ class TransactionVersion:
         was_v2, self.is_v2 = self.is_v2, level >= _KIP_890_SINCE
         return self.is_v2 and not was_v2
 
+    @property
+    def level(self) -> int:
+        """The feature's level as far as the present transaction is concerned."""
+        return _KIP_890_SINCE if self.is_v2 else 0
+
     def note_coordinator(self, *, init_producer_id_version: int) -> None:
         """Note the highest InitProducerId version of the connected transaction coordinator."""
         self.gives_epochs = init_producer_id_version >= EPOCH_BUMP_SINCE

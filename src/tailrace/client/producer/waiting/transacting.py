@@ -13,11 +13,13 @@ Invariant: no transaction begins before the caller has got the outcome of the pr
 """
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.errors import (
     TransactionAbortedError,
@@ -157,6 +159,16 @@ class ThreadTransactions(_Transactions):
         self._driver.check_wait()
         with self._engine.lock:
             self._take(ABORT, self._manager.abort)
+
+    def prepare(self) -> PreparedTransaction | None:
+        """See `Producer.prepare_transaction`."""
+        self._driver.check_wait()
+        engine = self._engine
+        with engine.lock:
+            self._manager.operations.check("prepare_transaction")
+            with engine.flushing():
+                self._driver.until(lambda: not engine.accumulator.incomplete, math.inf)
+            return self._manager.operations.prepare()
 
     def finish(self) -> None:
         """See `Producer.finish_transaction`."""

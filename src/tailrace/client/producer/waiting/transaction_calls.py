@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from tailrace.client.group_offsets import ConsumerGroupMetadata
+from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.producer.waiting.transacting import (
     LoopTransactions,
     Offsets,
@@ -97,6 +98,22 @@ class ThreadTransactionCalls:
             TransactionStateError: no transaction is open.
         """
         self._transactions.abort()
+
+    def prepare_transaction(self) -> PreparedTransaction | None:
+        """Send what waits, and give the open transaction away, for somebody else to end it.
+
+        Waits until each record has its outcome. `Admin.end_transactions` commits or aborts what
+        this returns, also from another process, until `transaction.timeout.ms` has passed since the
+        transaction began. The producer can only be closed then, which leaves the transaction open.
+        The name is that of KIP-939, but no broker with two-phase commit is needed: a transaction
+        can expire. Returns None if it has neither records nor offsets: there is nothing to end.
+
+        Raises:
+            TransactionAbortableError: a record has failed; abort the transaction.
+            ProducerFencedError: another producer uses the `transactional.id` now.
+            TransactionStateError: no transaction is open.
+        """
+        return self._transactions.prepare()
 
     def finish_transaction(self) -> None:
         """Wait again for a commit whose outcome is not known, for `max.block.ms` at most.
