@@ -10,7 +10,7 @@ from tailrace.client.consumer.metrics import METRICS as CONSUMER_METRICS
 from tailrace.client.producer.delivery.metrics import METRICS
 from tailrace.spark.environment import PYSPARK_NEWEST, PYSPARK_OLDEST, PYSPARK_RANGE
 from tailrace.spark.options import names
-from tailrace.spark.sink_options import COLUMNS as SINK_COLUMNS
+from tailrace.spark.sink.options import COLUMNS as SINK_COLUMNS
 from tailrace.testing import virtual_runtime
 from tests.references import DOCS, REFERENCES, ROOT, figures_of_statistics
 

@@ -7,6 +7,7 @@ lag from a checkpoint understand it: by topic and partition the next offset to r
     {"flights": {"0": 100}, "@from": {"flights": {"0": 23}}}  after the first batch
     {"flights": {"0": 170}}                                   after every other one
     {"@from": {}}                                             after it, when no partition is left
+    {"flights": {"0": 170}, "@group": "g"}                    with the option groupId
 
 Spark does not store where a Python source began. If it stops before the first batch is committed,
 it asks for the beginning again and then for the same end; what `startingOffsets` meant may have
@@ -29,6 +30,9 @@ from tailrace.spark.offsets import Extent
 
 FROM = "@from"
 """The key with the positions at which the first batch starts."""
+
+GROUP = "@group"
+"""The key with the consumer group that the offsets are committed to, if there is one."""
 
 INITIAL: Mapping[str, Any] = {}
 """The offset before the first batch."""
@@ -62,11 +66,19 @@ class BatchPlan:
     """Sentences that `DataLossError` takes."""
 
 
-def format_offset(positions: Positions, *, first: Positions | None = None) -> dict[str, Any]:
-    """The offset for Spark; `first` are the positions at which the first batch starts."""
+def format_offset(
+    positions: Positions, *, first: Positions | None = None, group: str | None = None
+) -> dict[str, Any]:
+    """The offset for Spark.
+
+    `first` are the positions at which the first batch starts, `group` the consumer group that the
+    positions are committed to.
+    """
     offset = _by_topic(positions)
     if first is not None:
         offset[FROM] = _by_topic(first)
+    if group is not None:
+        offset[GROUP] = group
     return offset or {FROM: {}}
 
 
@@ -80,7 +92,7 @@ def parse_offset(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
         positions = {
             TopicPartition(topic, int(number)): position
             for topic, numbers in offset.items()
-            if topic != FROM
+            if topic not in {FROM, GROUP}
             for number, position in numbers.items()
         }
     except (AttributeError, ValueError):
@@ -88,6 +100,17 @@ def parse_offset(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
     if not all(type(each) is int and each >= 0 for each in positions.values()):
         raise _foreign(offset)
     return positions
+
+
+def committed_positions(offset: object) -> tuple[str | None, dict[TopicPartition, int]]:
+    """The consumer group that the positions of an offset are to be committed to, and these.
+
+    The group is None if `offset` has none, or is that of another kind of source.
+    """
+    group = offset.get(GROUP) if isinstance(offset, dict) else None
+    if not isinstance(group, str) or not isinstance(offset, dict):
+        return None, {}
+    return group, parse_offset(offset)
 
 
 def parse_batch(

@@ -40,7 +40,7 @@ from tailrace.spark.options import parse_options
 from tailrace.spark.typed import plan_typed
 
 if TYPE_CHECKING:
-    from tailrace.spark.sink import TailraceStreamWriter, TailraceWriter
+    from tailrace.spark.sink.writers import ExactlyOnceWriter, TailraceStreamWriter, TailraceWriter
     from tailrace.spark.streaming import TailraceStreamReader
     from tailrace.spark.streaming_4_0 import StreamReaderWithoutStart
 
@@ -143,17 +143,21 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
         Raises:
             ConfigError: the options or the columns have faults, or the mode is not append.
         """
-        from tailrace.spark.sink import open_writer
+        from tailrace.spark.sink.writers import open_writer
 
         return open_writer(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> "TailraceStreamWriter":  # noqa: FBT001, N802 - Spark's
+    def streamWriter(  # noqa: N802 - Spark's
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001 - likewise
+    ) -> "TailraceStreamWriter | ExactlyOnceWriter":
         """The writer of a stream of this schema; the output mode is append or complete.
 
         Raises:
             ConfigError: as for `writer`.
         """
-        from tailrace.spark.sink import open_stream_writer
+        from tailrace.spark.sink.writers import open_stream_writer
 
         return open_stream_writer(self.options, schema, overwrite=overwrite)
 

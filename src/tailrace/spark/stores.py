@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol, assert_never
 
 from tailrace.client import ClusterReader, fetch_pieces
-from tailrace.errors import ConfigError, OffsetOutOfRangeError
+from tailrace.client.admin.group_offsets import alter_group_offsets
+from tailrace.errors import ConfigError, OffsetOutOfRangeError, RetriableError
 from tailrace.model import IsolationLevel, Offset, SpecialTimestamp, TopicPartition
 from tailrace.reading.located import LocatedBatch, LocatedBatches, Skipped, split_batches
 from tailrace.spark.directories import DirectoryStore, lost
@@ -142,6 +143,17 @@ class BrokerStore:
                 yield piece, None, None
         except OffsetOutOfRangeError as error:
             raise lost(wanted, str(error), where=str(wanted.partition)) from error
+
+    def commit_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+        """Commit the next offsets to read to a consumer group.
+
+        Raises:
+            RemoteFatalError: its coordinator refuses.
+            RetriableError: the coordinator does not answer, or does not know a partition.
+        """
+        errors = self._cluster.do(alter_group_offsets, group, positions).errors.values()
+        for error in sorted(errors, key=lambda each: isinstance(each, RetriableError)):
+            raise error
 
     def close(self) -> None:
         """Close the connections."""

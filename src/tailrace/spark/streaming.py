@@ -12,8 +12,7 @@ With Trigger.AvailableNow the logs are looked at once, at the beginning; what is
 read fails the run, whatever failOnDataLoss says. `minOffsetsPerTrigger` does not hold back there,
 or the last records would stay behind.
 
-Not here: lag in consumer groups, because no offset is committed (`commit`); continuous and
-real-time mode, which Spark has no Python interface for.
+Not here: continuous and real-time mode, which Spark has no Python interface for.
 
 Invariant: with failOnDataLoss=true nothing is skipped. The query fails before Spark has noted a
 batch, so what comes back, comes back for a restarted query too.
@@ -52,7 +51,7 @@ from tailrace.spark.pyspark_versions import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from tailrace.spark.stores import measure_ranges
+from tailrace.spark.stores import BrokerStore, measure_ranges
 from tailrace.spark.typed import TypedColumns
 from tailrace.spark.watch import LogWatch, WatchStatistics
 
@@ -220,12 +219,22 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the checkpoint has the offsets.
+        """Commit the offsets to the group of the option `groupId`, if there is one.
 
-        Spark calls this when it plans the batch after the one that ended at `end`, and again
-        after a restart. An option to show the lag in a consumer group would commit
-        `parse_offset(end)` here.
+        Nothing depends on them: the checkpoint has the offsets. Spark calls this when it plans the
+        batch after the one that ended at `end`, and again after a restart.
+
+        Raises:
+            RemoteFatalError: the group's coordinator refuses, as for a group that has members.
         """
+        group = self._options.group_id
+        if group is not None and end != INITIAL:
+            store = self._watch.store
+            assert isinstance(store, BrokerStore), "only brokers have groups"
+            try:
+                store.commit_positions(group, parse_offset(end))
+            except RetriableError as error:
+                logger.warning("The offsets were not committed to group %r: %s", group, error)
 
     def stop(self) -> None:
         """Close connections; Spark ends the process without calling this in most cases."""
@@ -253,7 +262,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first is None and positions == known:
             return start
         self._batch_at = self._watch.clock()
-        return format_offset(positions, first=first)
+        return format_offset(positions, first=first, group=self._options.group_id)
 
     def _is_outage_short(self) -> bool:
         """Whether the logs were there in this run, and not long ago."""

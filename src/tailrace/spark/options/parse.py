@@ -70,6 +70,8 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Sourc
         limits=_limits(read),
         client_settings=_client_settings(read),
     )
+    if options.group_id is not None and options.directories:
+        read.fault("groupId", "only brokers have consumer groups; leave it out")
     if read.faults:
         raise ConfigError(read.faults)
     return options

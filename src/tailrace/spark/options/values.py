@@ -214,6 +214,14 @@ class SourceOptions:
         text="`true`: deleted offsets fail the query. `false`: they are skipped, and no "
         "record comes twice.",
     )
+    group_id: str | None = setting(
+        "groupId",
+        default="",
+        convert=lambda text: text or None,
+        text="A stream commits the offsets of each batch to this consumer group, where tools see "
+        "its lag; with `delivery` `exactly-once` in the sink, in the transaction of the rows. The "
+        "checkpoint alone says where the stream goes on. A batch commits none.",
+    )
     corruption_report: str | None = settings_together(
         Setting(
             name="onCorruption",

@@ -11,10 +11,11 @@
 rows can be written as they were read. Any other column is a fault, where Spark would pass it over
 too: it is a column that was misspelt, or one that gets lost.
 
-Options are `topic`, `kafka.` before every setting of the producer (docs/configuration.md), and
-`includeHeaders`, which changes nothing since a column `headers` is always written.
+Options are `topic`, `delivery`, `kafka.` before every setting of the producer
+(docs/configuration.md), and `includeHeaders`, which changes nothing since a column `headers` is
+always written.
 
-Not here: anything that has to look at a row or at a topic; see `sink`.
+Not here: anything that has to look at a row or at a topic; see `rows`.
 
 Invariant: all faults of one write are reported together, before Spark starts a job.
 """
@@ -23,6 +24,7 @@ import difflib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from pyspark.sql.types import StructType
@@ -47,8 +49,16 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 PASSED_OVER: Final = frozenset(names_added_by(None)) - COLUMNS.keys()
 """Columns of the source that a record gets from the broker."""
 
-_OWN: Final = {name.lower(): name for name in ("topic", "includeHeaders", "checkpointLocation")}
+_OWN: Final = {
+    name.lower(): name for name in ("topic", "delivery", "includeHeaders", "checkpointLocation")
+}
 """Options besides the producer's; the last is for Spark, which passes it on."""
+
+_TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
+
+_EXACTLY_ONCE_DEFAULTS: Final = {_TRANSACTION_TIMEOUT: "900000"}
+"""The most that brokers allow by default (transaction.max.timeout.ms): a batch has to be committed
+by then, counted from its first record."""
 
 _REFUSED: Final = {
     "path": "records are written to a broker; name it in kafka.bootstrap.servers, and the topic "
@@ -60,10 +70,19 @@ _REFUSED: Final = {
     "kafka.partitioner.class": "there is no Java producer that could run it; give a column "
     "partition",
     "kafka.interceptor.classes": "there is no Java producer that could run them",
-    "kafka.transactional.id": "a transaction has one producer, and each task has its own; leave "
-    "it out",
+    "kafka.transactional.id": "a transaction has one producer, and each task has its own; "
+    "option('delivery', 'exactly-once') gives each of them one",
 }
 """Options that would change something, and what to do instead; all in lower case."""
+
+
+class Delivery(StrEnum):
+    """Promise about the number of times that each row is written."""
+
+    AT_LEAST_ONCE = "at-least-once"
+    """Rows of a task or micro-batch that is run again are written again."""
+    EXACTLY_ONCE = "exactly-once"
+    """In transactions, which readers of committed records see once and whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +93,10 @@ class SinkOptions:
     """Topic of all rows; None: each row names its own."""
     producer: Mapping[str, str]
     """Settings of the producer by Kafka's names."""
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    """Promise about rows that are written again."""
+    checkpoint: str | None = None
+    """The location of the stream's checkpoint, if Spark has passed it on."""
 
 
 def parse_sink(given: Mapping[str, str], schema: StructType) -> SinkOptions:
@@ -85,12 +108,19 @@ def parse_sink(given: Mapping[str, str], schema: StructType) -> SinkOptions:
     """
     options = {name.lower(): value for name, value in given.items()}
     topic = options.get("topic")
-    settings, faults = _producer_settings(options)
+    asked = options.get("delivery", Delivery.AT_LEAST_ONCE)
+    is_once = asked.lower() == Delivery.EXACTLY_ONCE
+    settings, faults = _producer_settings(options, is_once=is_once)
     faults += _option_faults(options)
     faults += column_faults(schema, has_topic_option=topic is not None)
     if faults:
         raise ConfigError(faults)
-    return SinkOptions(topic=topic, producer=settings)
+    return SinkOptions(
+        topic=topic,
+        producer=settings,
+        delivery=Delivery(asked.lower()),
+        checkpoint=options.get("checkpointlocation"),
+    )
 
 
 def column_faults(schema: StructType, *, has_topic_option: bool) -> list[str]:
@@ -134,24 +164,32 @@ def _option_faults(options: Mapping[str, str]) -> list[str]:
             faults.append(f"{name}: no such option{meant}")
     if options.get("topic") == "":
         faults.append("topic: the name is empty")
-    asked = options.get("includeheaders", "true")
-    if asked.lower() not in {"true", "false"}:
-        faults.append(f"includeHeaders: {asked!r} is not one of true, false")
+    for name, allowed in (("includeHeaders", ("true", "false")), ("delivery", tuple(Delivery))):
+        asked = options.get(name.lower(), allowed[0])
+        if asked.lower() not in allowed:
+            faults.append(f"{name}: {asked!r} is not one of {', '.join(allowed)}")
     return faults
 
 
-def _producer_settings(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+def _producer_settings(
+    options: Mapping[str, str], *, is_once: bool
+) -> tuple[dict[str, str], list[str]]:
     """The settings with Kafka's names, and what is wrong with them."""
-    settings = {"client.id": CLIENT_ID} | {
-        name.removeprefix("kafka."): value
-        for name, value in options.items()
-        if name.startswith("kafka.") and name not in _REFUSED
-    }
+    settings = (
+        {"client.id": CLIENT_ID}
+        | (_EXACTLY_ONCE_DEFAULTS if is_once else {})
+        | {
+            name.removeprefix("kafka."): value
+            for name, value in options.items()
+            if name.startswith("kafka.") and name not in _REFUSED
+        }
+    )
     if BOOTSTRAP not in options:
         fault = f"Option '{BOOTSTRAP}' must be specified: HOST:PORT of some brokers"
         return settings, [fault]
     try:
-        parse_producer_config(settings)
+        # The id is that of each task; it is given for what must hold together with one.
+        parse_producer_config(settings | ({"transactional.id": CLIENT_ID} if is_once else {}))
     except ConfigError as error:
         return settings, [f"kafka.{fault}" for fault in error.faults]
     return settings, []

@@ -16,8 +16,8 @@ from pyspark.sql.types import (
 )
 
 from tailrace.errors import ConfigError
-from tailrace.spark.sink import TailraceStreamWriter, open_stream_writer, open_writer
-from tailrace.spark.sink_options import parse_sink
+from tailrace.spark.sink.options import parse_sink
+from tailrace.spark.sink.writers import TailraceStreamWriter, open_stream_writer, open_writer
 
 BOOTSTRAP = {"kafka.bootstrap.servers": "localhost:9092"}
 NO_TOPIC = (

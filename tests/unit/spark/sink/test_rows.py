@@ -9,8 +9,8 @@ import pytest
 from tailrace import Broker
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
-from tailrace.spark.sink import REASONS_SHOWN, WINDOW_SIZE, RowsNotWrittenError, write_rows
-from tailrace.spark.sink_options import SinkOptions
+from tailrace.spark.sink.options import SinkOptions
+from tailrace.spark.sink.rows import REASONS_SHOWN, WINDOW_SIZE, RowsNotWrittenError, write_rows
 from tests.spark.topics import batches as logged
 from tests.spark.topics import records
 

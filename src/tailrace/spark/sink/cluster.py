@@ -1,0 +1,130 @@
+"""`ClusterTransactions`: the requests by which a driver ends the transactions of its tasks.
+
+Not here: which are to be ended how (`commits`), and the producers that begin them (`rows`).
+"""
+
+import os
+import time
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from tailrace.client.admin.transactions import (
+    end_transactions,
+    fence_producers,
+    list_transactions,
+)
+from tailrace.client.errors import RemoteFatalError, UnsupportedBrokerError
+from tailrace.client.metadata import ClusterReader
+from tailrace.client.prepared_transaction import PreparedTransaction
+from tailrace.client.producer.config import parse_producer_config
+from tailrace.client.steps import Call
+from tailrace.client.transaction_outcome import find_outcome
+from tailrace.config.settings import INT32_MAX
+from tailrace.errors import FatalError, OffsetOutOfRangeError, TailraceError
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+
+LIMIT_MS: Final = 60_000
+"""Longest time of one step, with all retries (Kafka: default.api.timeout.ms)."""
+
+_GONE: Final = frozenset({
+    ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE,
+})  # fmt: skip
+"""A transaction is not open any more: it was ended, or it has expired."""
+
+_OPEN: Final = "Ongoing"
+
+
+class ClusterTransactions:
+    """The transactions of one cluster, as `commits.Transactions` has them."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """`settings` are those of the producer; connects when it is first asked."""
+        self._cluster = ClusterReader(parse_producer_config(settings))
+
+    def commit(self, transactions: Collection[PreparedTransaction]) -> set[PreparedTransaction]:
+        """Commit transactions; returns those that are not open any more.
+
+        Raises:
+            TailraceError: that of a transaction whose coordinator did not answer for a minute, or
+                refuses; the others may be committed.
+        """
+        gone = set()
+        ended = self._cluster.run(end_transactions(self._call(), transactions, commit=True))
+        for transaction, outcome in ended.items():
+            if isinstance(outcome, RemoteFatalError) and outcome.code in _GONE:
+                gone.add(transaction)
+            elif isinstance(outcome, TailraceError):
+                raise outcome
+        return gone
+
+    def is_committed(self, partition: TopicPartition, *, offset: int, producer_id: int) -> bool:
+        """Whether the log has the transaction of a record as a committed one.
+
+        Raises:
+            FatalError: that did not show within a minute, or the log does not have the record any
+                more.
+        """
+        limit = time.monotonic() + LIMIT_MS / 1000
+        while time.monotonic() < limit:
+            try:
+                found = find_outcome(
+                    self._cluster, partition, offset=offset, producer_id=producer_id
+                )
+            except OffsetOutOfRangeError as error:
+                raise FatalError(
+                    f"{partition} no longer has offset {offset}, so it cannot be told whether the "
+                    f"batch there was committed: {error}. Remove the newest file of the "
+                    "checkpoint's tailrace-commits to write the batch again"
+                ) from error
+            if found is not None:
+                return found
+        raise FatalError(
+            f"{partition}: a transaction that is open before offset {offset} hides whether the "
+            "batch there is committed; start the query again when it has ended (`tailrace "
+            "transactions` lists it)"
+        )
+
+    def abort_open(self, prefix: str) -> None:
+        """Abort every open transaction whose transactional id begins so, and fence its producer.
+
+        Raises:
+            FatalError: the brokers have no transactions.
+            TailraceError: a broker does not answer for a minute, or refuses.
+        """
+        try:
+            listed = self._cluster.run(list_transactions(self._call(), states=[_OPEN]))
+        except UnsupportedBrokerError as error:
+            raise FatalError(
+                "delivery: exactly-once needs brokers with transactions that can be listed (Kafka "
+                f"3.0 and later): {error}"
+            ) from error
+        ids = [each.transactional_id for each in listed]
+        found = [each for each in ids if each.startswith(prefix)]
+        if found:
+            self._cluster.run(fence_producers(self._call(), found)).results()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._cluster.close()
+
+    def _call(self) -> Call:
+        return self._cluster.call(limit_ms=LIMIT_MS, retries=INT32_MAX)
+
+
+_kept: dict[frozenset[tuple[str, str]], ClusterTransactions] = {}
+"""The connections of the last micro-batch, by their settings; a worker of the driver often lives
+from one to the next."""
+
+os.register_at_fork(after_in_child=_kept.clear)
+
+
+def transactions_of(settings: Mapping[str, str]) -> ClusterTransactions:
+    """The transactions of a cluster; the connections are kept for the next call."""
+    key = frozenset(settings.items())
+    found = _kept.pop(key, None)
+    while _kept:
+        _kept.popitem()[1].close()
+    _kept[key] = found or ClusterTransactions(settings)
+    return _kept[key]

@@ -1,0 +1,268 @@
+"""`BatchCommitter`: the commit of micro-batches, each exactly once; the part of the driver.
+
+    driver      | recover | WAL                                | promise | commit ... | sweep
+    task        |               begin | rows | flush, prepare  |
+    coordinator |               open ......................... |         | committed  |
+
+Each attempt at a task writes into a transaction of its own, whose id is made of the query, the
+partition of the DataFrame (its slot) and the number of the attempt, and leaves it open. When Spark
+has an attempt for each slot, the driver writes down which transactions make up the batch: from then
+on the batch is promised. Then it commits them, and aborts what other attempts have left open.
+
+A driver that starts again finds the newest promise. If Spark has not noted that batch as done, it
+commits what was promised, as often as needed: the same end of the same transaction changes nothing.
+When Spark then runs the batch again, its tasks write nothing. A batch without a promise never was:
+its transactions are aborted, and it is written anew.
+
+A broker aborts a transaction that is open for longer than `transaction.timeout.ms`, promised or
+not. Then the commit is refused, the log tells that the transaction was aborted, and its slot is
+lost: the query fails, and the next run of the batch writes the lost slots again, and no others, if
+each slot has the same rows as before, which digests tell.
+
+Not here: files (`ledger`), requests (`cluster`), the work of tasks (`rows`).
+
+Invariant: a transaction is committed only if a promise names it, a promise names one for each slot
+with rows, and a slot is written again only when its transaction is known to be aborted.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from tailrace.client.prepared_transaction import PreparedTransaction
+from tailrace.errors import FatalError
+from tailrace.model import TopicPartition
+from tailrace.spark.sink.ledger import BatchRecord, Ledger, Slot, SlotState
+
+PREFIX: Final = "tailrace-"
+"""Transactional ids of tasks begin so; a user needs WRITE and DESCRIBE on this prefix."""
+
+
+class Transactions(Protocol):
+    """The transactions of a cluster."""
+
+    def commit(self, transactions: Collection[PreparedTransaction]) -> set[PreparedTransaction]:
+        """Commit transactions; returns those that are not open any more."""
+        ...
+
+    def is_committed(self, partition: TopicPartition, *, offset: int, producer_id: int) -> bool:
+        """Whether the log has the transaction of a record as a committed one."""
+        ...
+
+    def abort_open(self, prefix: str) -> None:
+        """Abort every open transaction whose transactional id begins so."""
+        ...
+
+
+class TransactionsLostError(FatalError):
+    """A broker has aborted transactions of a batch that was promised."""
+
+    def __init__(self, record: BatchRecord) -> None:
+        self.lost = record.lost
+        """The slots that are to be written again."""
+        super().__init__(
+            f"batch {record.batch_id}: the brokers have aborted the transactions of "
+            f"{len(self.lost)} of {len(record.slots)} partitions before they could be committed, "
+            "and readers of committed records do not see these rows. Start the query again: it "
+            "writes them again, and nothing twice. If a commit takes longer than the transactions "
+            "last, raise kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms"
+        )
+
+
+class OtherRowsError(FatalError):
+    """A batch that was committed in part has other rows in its second run."""
+
+    def __init__(self, slot: int, record: BatchRecord) -> None:
+        super().__init__(
+            f"partition {slot} of batch {record.batch_id} has other rows than when it was first "
+            f"written, and {len(record.slots) - len(record.lost)} of its {len(record.slots)} "
+            f"partitions are committed, so the lost ones ({', '.join(map(str, record.lost))}) "
+            "cannot be written again without doubling or losing rows. The query's plan gives rows "
+            "in another order or number each time: sort or repartition by a key, or read less in a "
+            "batch so that it commits in time. To write the whole batch again, and have the "
+            "committed partitions twice, remove the newest file of the checkpoint's "
+            "tailrace-commits"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionPlan:
+    """A task's part of the protocol; Spark sends it to the tasks."""
+
+    work_id: str
+    """Id of the streaming query, or of the batch job."""
+    record: BatchRecord | None = None
+    """The newest promise, as it was recovered."""
+    offsets_of: int = -1
+    """The batch whose offsets these are; -1 for none."""
+    group_offsets: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    """Positions by consumer group, to be committed with slot 0."""
+
+    def transactional_id(self, slot: int, attempt_number: int) -> str:
+        """The transactional id of one attempt."""
+        return f"{PREFIX}{self.work_id}-{slot}-{attempt_number}"
+
+    def offsets_for(
+        self, slot: int, batch_id: int | None
+    ) -> Mapping[str, Mapping[TopicPartition, int]]:
+        """The positions by consumer group that the transaction of this slot commits."""
+        return self.group_offsets if slot == 0 and batch_id == self.offsets_of else {}
+
+    def promised(self, batch_id: int | None) -> BatchRecord | None:
+        """Find the promise of this batch in an earlier run; None if it is to be written whole.
+
+        Raises:
+            FatalError: a later batch was promised already.
+        """
+        record = self.record
+        if record is None or batch_id is None or batch_id > record.batch_id:
+            return None
+        if batch_id < record.batch_id:
+            raise FatalError(
+                f"batch {batch_id} is to be written, and batch {record.batch_id} is committed "
+                "already: the checkpoint was put back to an earlier state. Remove its "
+                "tailrace-commits to write the batches since then once more"
+            )
+        return None if record.is_void else record
+
+
+class BatchCommitter:
+    """Commits the micro-batches of one query."""
+
+    def __init__(
+        self,
+        query_id: str,
+        *,
+        ledger: Ledger,
+        transactions: Transactions,
+        is_done: Callable[[int], bool],
+    ) -> None:
+        """`is_done` tells whether Spark has noted a batch as done."""
+        self._query_id = query_id
+        self._ledger = ledger
+        self._transactions = transactions
+        self._is_done = is_done
+
+    def recover(self) -> BatchRecord | None:
+        """Finish what was promised, and abort the rest; before the tasks of a batch start.
+
+        Returns the newest promise: a batch that Spark may run again, or one that is done.
+
+        Raises:
+            FatalError: the ledger is another query's.
+            CorruptionError: the newest file of the ledger is damaged.
+            TailraceError, OSError: brokers or checkpoint do not answer; nothing is decided by it.
+        """
+        record = self._newest()
+        if record is not None and not self._is_done(record.batch_id):
+            record = self._finish(record)
+        self._sweep()
+        return record
+
+    def commit(self, batch_id: int, slots: Mapping[int, Slot]) -> None:
+        """Promise and commit a batch, given what its tasks have written.
+
+        Raises:
+            TransactionsLostError: brokers have aborted some of it; the next run writes that again.
+            FatalError: a lost slot was not written again.
+            TailraceError, OSError: as `recover`; the promise may be written or not.
+        """
+        record = self._newest()
+        if record is None or record.batch_id != batch_id or record.is_void:
+            record = BatchRecord(query_id=self._query_id, batch_id=batch_id, slots=slots)
+        elif not record.lost:
+            return
+        else:
+            record = _completed(record, slots)
+        self._ledger.write(record)
+        record = self._finish(record)
+        self._sweep()
+        if record.lost:
+            raise TransactionsLostError(record)
+
+    def abort(self, batch_id: int) -> None:
+        """Abort what the tasks of a batch have left open, unless the batch was promised."""
+        record = self._newest()
+        if record is None or record.batch_id != batch_id or record.is_void:
+            self._sweep()
+
+    def _newest(self) -> BatchRecord | None:
+        record = self._ledger.newest()
+        if record is not None and record.query_id != self._query_id:
+            raise FatalError(
+                f"the checkpoint's tailrace-commits is that of the query {record.query_id}, and "
+                f"this is {self._query_id}: give each query a checkpoint of its own"
+            )
+        return record
+
+    def _finish(self, record: BatchRecord) -> BatchRecord:
+        """Commit what is promised; the record with what became of it."""
+        promised = {
+            slot.transaction: number
+            for number, slot in record.slots.items()
+            if slot.state is SlotState.PROMISED and slot.transaction is not None
+        }
+        gone = self._transactions.commit(list(promised))
+        slots = {
+            number: slot if slot.state is SlotState.LOST else slot.becomes(SlotState.COMMITTED)
+            for number, slot in record.slots.items()
+        }
+        for transaction in gone:
+            number = promised[transaction]
+            if not self._was_committed(slots[number], transaction):
+                slots[number] = slots[number].becomes(SlotState.LOST)
+        finished = replace(record, slots=slots)
+        if gone:
+            self._ledger.write(finished)
+        return finished
+
+    def _was_committed(self, slot: Slot, transaction: PreparedTransaction) -> bool:
+        place = next(iter(slot.last_offsets.items()), None)
+        if place is None:
+            # It has offsets of a group and no rows; to commit these offsets twice is no harm.
+            return False
+        return self._transactions.is_committed(
+            place[0], offset=place[1], producer_id=transaction.producer_id
+        )
+
+    def _sweep(self) -> None:
+        self._transactions.abort_open(f"{PREFIX}{self._query_id}-")
+
+
+class JobCommitter:
+    """Commits what the tasks of a batch job have written; nothing is written down about it."""
+
+    def __init__(self, job_id: str, transactions: Transactions) -> None:
+        self._prefix = f"{PREFIX}{job_id}-"
+        self._transactions = transactions
+
+    def commit(self, written: Collection[PreparedTransaction]) -> None:
+        """Commit the transaction of each task, and abort those of other attempts.
+
+        Raises:
+            FatalError: brokers have aborted some; readers see the others.
+            TailraceError: brokers do not answer; readers see none, some or all.
+        """
+        gone = self._transactions.commit(written)
+        self._transactions.abort_open(self._prefix)
+        if gone:
+            raise FatalError(
+                f"the brokers have aborted {len(gone)} of {len(written)} transactions of this "
+                "write before they could be committed, and the rows of the others are visible. "
+                "The job has taken longer than the transactions last: raise "
+                "kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms, and "
+                "write into a new topic"
+            )
+
+    def abort(self) -> None:
+        """Abort what any task has left open."""
+        self._transactions.abort_open(self._prefix)
+
+
+def _completed(record: BatchRecord, slots: Mapping[int, Slot]) -> BatchRecord:
+    """The record with the lost slots as they were written again."""
+    missing: Sequence[int] = [number for number in record.lost if number not in slots]
+    if missing:
+        raise OtherRowsError(missing[0], record)
+    again = {number: slots[number] for number in record.lost}
+    return replace(record, slots={**record.slots, **again})

@@ -1,0 +1,189 @@
+"""`Ledger`: which transactions make up each micro-batch, written down before any is committed.
+
+    CHECKPOINT/tailrace-commits/00000000000000000041.json
+    CHECKPOINT/tailrace-commits/00000000000000000042.json    the newest: what was promised last
+
+A file has the slots of one batch: the DataFrame's partitions by number, each with the transaction
+of the attempt that counts. From the moment it is there, the batch is decided: a driver that finds
+it commits these transactions and no others. Each file has the SHA-256 of the rest of it.
+
+Not here: when it is written, and what is done about what it says (`commits`).
+
+Invariant: a file is there whole or not at all, and after `write` has returned it outlives a loss
+of power (as far as the file system of the checkpoint keeps what it has confirmed).
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from tailrace.client.prepared_transaction import PreparedTransaction
+from tailrace.errors import UNEXPECTED_JSON, CorruptionError
+from tailrace.model import TopicPartition
+from tailrace.spark.jobs.folder import Folder
+
+FORMAT: Final = "tailrace-commits-1"
+KEPT: Final = 3
+"""Files that stay; only the newest is ever needed, the others are for people who look."""
+
+_NAME: Final = re.compile(r"(\d{20})\.json")
+
+
+class SlotState(StrEnum):
+    """State of the transaction of a slot, as far as it is known."""
+
+    PROMISED = "promised"
+    """It is to be committed."""
+    COMMITTED = "committed"
+    """It is committed, or there was nothing to write."""
+    LOST = "lost"
+    """The broker has aborted it, so its rows are to be written again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One partition of a batch's DataFrame, as its task has written it."""
+
+    row_count: int
+    """Rows of the partition."""
+    digest: str
+    """Digest of these rows, by which it is told whether a later run of the task has the same."""
+    transaction: PreparedTransaction | None
+    """The transaction with the rows; None without rows and offsets."""
+    last_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The last offset of the transaction in each partition of a topic that it has written to."""
+    state: SlotState = SlotState.PROMISED
+
+    def becomes(self, state: SlotState) -> "Slot":
+        """The same slot in another state."""
+        return replace(self, state=state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRecord:
+    """The note about one micro-batch."""
+
+    query_id: str
+    """Id of the streaming query, as its checkpoint has it."""
+    batch_id: int
+    """Number of the micro-batch."""
+    slots: Mapping[int, Slot]
+    """By the number of the DataFrame's partition."""
+
+    @property
+    def is_void(self) -> bool:
+        """Whether nothing of the batch is committed or can be: it is as if never promised."""
+        with_rows = [slot for slot in self.slots.values() if slot.transaction is not None]
+        return bool(with_rows) and all(slot.state is SlotState.LOST for slot in with_rows)
+
+    @property
+    def lost(self) -> list[int]:
+        """The slots whose rows are to be written again."""
+        return [number for number, each in self.slots.items() if each.state is SlotState.LOST]
+
+
+class Ledger:
+    """The files of one streaming query; one driver at a time may write them."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def newest(self) -> BatchRecord | None:
+        """The newest record; None before the first batch.
+
+        Raises:
+            CorruptionError: the file cannot be read as what `write` has written.
+            OSError: the folder cannot be read.
+        """
+        numbers = self._numbers()
+        return self._read(numbers[-1]) if numbers else None
+
+    def write(self, record: BatchRecord) -> None:
+        """Write down a batch, in place of what was said of it before; removes old files.
+
+        Raises:
+            OSError: the folder cannot be written; the file may be there or not.
+        """
+        content = _content(record)
+        self._folder.replace(
+            _name(record.batch_id), json.dumps(content | {"digest": _digest(content)}).encode()
+        )
+        for number in self._numbers():
+            if number <= record.batch_id - KEPT:
+                self._folder.remove(_name(number))
+
+    def _numbers(self) -> list[int]:
+        found = map(_NAME.fullmatch, self._folder.names())
+        return sorted(int(each[1]) for each in found if each)
+
+    def _read(self, number: int) -> BatchRecord:
+        path = f"{self._folder.path}/{_name(number)}"
+        try:
+            content = json.loads(self._folder.read(_name(number)))
+            digest = content.pop("digest")
+            if content["format"] != FORMAT:
+                raise CorruptionError(
+                    f"its format is {content['format']!r}, and this version reads {FORMAT!r}",
+                    path=path,
+                )
+            if digest != _digest(content):
+                raise CorruptionError(
+                    "the digest of its content does not match; put a copy of the file back, since "
+                    "only it says whether the last batch is committed",
+                    path=path,
+                )
+            return _record(content)
+        except UNEXPECTED_JSON as error:
+            raise CorruptionError(
+                f"not a record of commits: {error!r}; put a copy of the file back", path=path
+            ) from error
+
+
+def _name(batch_id: int) -> str:
+    return f"{batch_id:020}.json"
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _content(record: BatchRecord) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "query": record.query_id,
+        "batch": record.batch_id,
+        "slots": {
+            str(number): {
+                "state": slot.state.value,
+                "rows": slot.row_count,
+                "digest": slot.digest,
+                "transaction": slot.transaction and list(slot.transaction),
+                "offsets": [[*place, offset] for place, offset in slot.last_offsets.items()],
+            }
+            for number, slot in record.slots.items()
+        },
+    }
+
+
+def _record(content: Mapping[str, Any]) -> BatchRecord:
+    return BatchRecord(
+        query_id=content["query"],
+        batch_id=content["batch"],
+        slots={
+            int(number): Slot(
+                row_count=each["rows"],
+                digest=each["digest"],
+                transaction=each["transaction"] and PreparedTransaction(*each["transaction"]),
+                last_offsets={
+                    TopicPartition(topic, partition): offset
+                    for topic, partition, offset in each["offsets"]
+                },
+                state=SlotState(each["state"]),
+            )
+            for number, each in content["slots"].items()
+        },
+    )

@@ -1,0 +1,196 @@
+"""The writers that Spark asks for: of a DataFrame and of a stream.
+
+    driver, for each write or micro-batch    open_writer, open_stream_writer; pickled for the tasks
+    each task                                write
+    driver, when all tasks have written      commit; or abort, if one failed for good
+
+Spark runs each of these steps in a Python process that may be another one each time, and makes a
+new writer for the commit of a stream. So a writer has no state: a batch job has an id from the
+beginning, and what a stream's driver knows is in the checkpoint.
+
+Not here: the work of a task (`rows`), the protocol of exactly-once delivery (`commits`).
+"""
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter
+from pyspark.sql.types import StructType
+
+from tailrace.errors import ConfigError
+from tailrace.spark.pyspark_versions import DataSourceStreamArrowWriter
+from tailrace.spark.sink.checkpoint import Checkpoint
+from tailrace.spark.sink.cluster import transactions_of
+from tailrace.spark.sink.commits import BatchCommitter, JobCommitter, TransactionPlan
+from tailrace.spark.sink.options import Delivery, SinkOptions, parse_sink
+from tailrace.spark.sink.rows import (
+    WrittenRows,
+    task_attempt,
+    write_in_transaction,
+    write_rows,
+)
+
+
+class TailraceWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark is untyped here
+    """Writes a DataFrame; Spark sends it to the tasks, so it holds options and an id only."""
+
+    def __init__(self, options: SinkOptions, *, job_id: str | None = None) -> None:
+        """With a `job_id` the rows are written in transactions of this job."""
+        self._options = options
+        self._job_id = job_id
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
+        """Write the rows of one task; raises as `write_rows` or `write_in_transaction`."""
+        if self._job_id is None:
+            return write_rows(iterator, self._options)
+        plan = TransactionPlan(work_id=self._job_id)
+        return write_in_transaction(iterator, self._options, plan, attempt=task_attempt())
+
+    def commit(self, messages: Sequence[WrittenRows | None]) -> None:
+        """Make the rows of all tasks visible, if they are in transactions.
+
+        Raises:
+            FatalError: brokers have aborted transactions; readers see the others.
+            TailraceError: brokers do not answer.
+        """
+        if self._job_id is not None:
+            written = [each.transaction for each in messages if each is not None]
+            self._committer(self._job_id).commit([each for each in written if each is not None])
+
+    def abort(self, messages: Sequence[WrittenRows | None]) -> None:
+        """Abort what the tasks have left open."""
+        del messages
+        if self._job_id is not None:
+            self._committer(self._job_id).abort()
+
+    def check_brokers(self) -> None:
+        """Find out that the brokers have what the delivery needs, before a job starts.
+
+        Raises:
+            FatalError: they do not.
+            TailraceError: they do not answer.
+        """
+        if self._job_id is not None:
+            self._committer(self._job_id).abort()
+
+    def _committer(self, job_id: str) -> JobCommitter:
+        return JobCommitter(job_id, transactions_of(self._options.producer))
+
+
+class TailraceStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # likewise
+    """Writes micro-batches, at least once."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
+        """Write the rows of one task of a micro-batch; raises as `write_rows`."""
+        return write_rows(iterator, self._options)
+
+
+class ExactlyOnceWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # likewise
+    """Writes micro-batches, each exactly once.
+
+    Spark pickles a writer on the driver before it starts the tasks, and only then; that is when
+    earlier batches are recovered, because it must not be done between tasks and commit.
+    """
+
+    def __init__(self, options: SinkOptions, *, plan: TransactionPlan | None = None) -> None:
+        self._options = options
+        self._plan = plan
+
+    def __reduce__(self) -> "tuple[Callable[..., ExactlyOnceWriter], tuple[object, ...]]":
+        if self._plan is None:
+            self._plan = self._recovered()
+        return _planned, (self._options, self._plan)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
+        """Write the rows of one task of a micro-batch; raises as `write_in_transaction`."""
+        assert self._plan is not None, "a task has the writer that was pickled"
+        return write_in_transaction(iterator, self._options, self._plan, attempt=task_attempt())
+
+    def commit(self, messages: Sequence[WrittenRows | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Promise the batch and make its rows visible; raises as `BatchCommitter.commit`."""
+        slots = {each.attempt.partition_id: each.slot() for each in messages if each is not None}
+        self._committer().commit(batchId, slots)
+
+    def abort(self, messages: Sequence[WrittenRows | None], batchId: int) -> None:  # noqa: N803
+        """Abort what the tasks have left open, unless the batch was promised."""
+        del messages
+        self._committer().abort(batchId)
+
+    def _recovered(self) -> TransactionPlan:
+        checkpoint = self._checkpoint()
+        record = self._committer().recover()
+        offsets_of, group_offsets = checkpoint.group_offsets()
+        return TransactionPlan(
+            work_id=checkpoint.query_id(),
+            record=record,
+            offsets_of=offsets_of,
+            group_offsets=group_offsets,
+        )
+
+    def _committer(self) -> BatchCommitter:
+        checkpoint = self._checkpoint()
+        return BatchCommitter(
+            checkpoint.query_id(),
+            ledger=checkpoint.ledger(),
+            transactions=transactions_of(self._options.producer),
+            is_done=checkpoint.is_committed,
+        )
+
+    def _checkpoint(self) -> Checkpoint:
+        assert self._options.checkpoint is not None, "it was asked for when the writer was opened"
+        return Checkpoint(self._options.checkpoint)
+
+
+def _planned(options: SinkOptions, plan: TransactionPlan) -> ExactlyOnceWriter:
+    return ExactlyOnceWriter(options, plan=plan)
+
+
+def open_writer(
+    options: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> TailraceWriter:
+    """The writer of a DataFrame; asks brokers only for exactly-once delivery.
+
+    Raises:
+        ConfigError: the options or the columns have faults, or the mode is overwrite; all faults.
+        FatalError: the delivery is exactly-once, and the brokers have no transactions.
+    """
+    faults = []
+    if overwrite:
+        faults.append("mode: records can only be appended to a topic; say mode('append')")
+    try:
+        parsed = parse_sink(options, schema)
+    except ConfigError as error:
+        raise ConfigError(faults + error.faults) from None
+    if faults:
+        raise ConfigError(faults)
+    if parsed.delivery is Delivery.AT_LEAST_ONCE:
+        return TailraceWriter(parsed)
+    writer = TailraceWriter(parsed, job_id=uuid.uuid4().hex)
+    writer.check_brokers()
+    return writer
+
+
+def open_stream_writer(
+    options: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> TailraceStreamWriter | ExactlyOnceWriter:
+    """The writer of a stream; `overwrite` is the output mode complete, whose rows are added too.
+
+    Raises:
+        ConfigError: the options or the columns have faults, or the delivery is exactly-once and
+            the location of the checkpoint is not known; all faults.
+    """
+    del overwrite
+    parsed = parse_sink(options, schema)
+    if parsed.delivery is Delivery.AT_LEAST_ONCE:
+        return TailraceStreamWriter(parsed)
+    if parsed.checkpoint is None:
+        fault = (
+            "delivery: exactly-once keeps its record beside the checkpoint; give "
+            "option('checkpointLocation', …) to the writer, also if a setting of Spark has it"
+        )
+        raise ConfigError([fault])
+    return ExactlyOnceWriter(parsed)

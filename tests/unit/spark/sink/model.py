@@ -1,0 +1,442 @@
+"""A small model of what an exactly-once sink works with, and of all that may go wrong.
+
+Every step to the outside asks `Choices` what happens: it goes well, the driver dies before or after
+it, its answer is lost, a transaction expires before it, or a task of a driver that is dead wakes up
+and goes on. `explore` runs a scenario with every sequence of choices that has at most so many
+faults.
+
+Real are the committer, its ledger, and the work of a task down to its producer. The model is the
+cluster (transactions by id, and one partition), a folder, and how Spark runs batches.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.client.prepared_transaction import PreparedTransaction
+from tailrace.errors import RetriableError
+from tailrace.model import TopicPartition
+from tailrace.spark.sink.commits import (
+    PREFIX,
+    BatchCommitter,
+    OtherRowsError,
+    TransactionPlan,
+    TransactionsLostError,
+)
+from tailrace.spark.sink.ledger import Ledger
+from tailrace.spark.sink.options import SinkOptions
+from tailrace.spark.sink.rows import TaskAttempt, WrittenRows, write_in_transaction
+
+QUERY = "q"
+PLACE = TopicPartition("out", 0)
+RUNS_MAX = 12
+"""Runs of a query that has at most a few faults, before it counts as stuck."""
+
+
+class CrashError(Exception):
+    """The driver is dead."""
+
+
+class LostAnswerError(RetriableError):
+    """No answer has come."""
+
+
+@dataclass
+class Choices:
+    """The choice at each step: a given beginning, and then that all goes well."""
+
+    given: Sequence[int]
+    options: list[int] = field(default_factory=list)
+    """The number of choices of each step."""
+    names: list[str] = field(default_factory=list)
+    """The steps and what happened, for the message of a failure."""
+
+    def take(self, step: str, outcomes: Sequence[str]) -> str:
+        """Choose what happens at a step; the first outcome is the good one."""
+        at = len(self.options)
+        chosen = self.given[at] if at < len(self.given) else 0
+        self.options.append(len(outcomes))
+        self.names.append(f"{step}: {outcomes[chosen]}")
+        return outcomes[chosen]
+
+
+def explore(scenario: Callable[[Choices], None], *, faults: int) -> int:
+    """Run a scenario with all choices of at most so many faults; how many runs that were."""
+    count = 0
+    todo: list[tuple[int, ...]] = [()]
+    while todo:
+        given = todo.pop()
+        choices = Choices(given)
+        try:
+            scenario(choices)
+        except BaseException as error:
+            error.add_note("; ".join(choices.names))
+            raise
+        count += 1
+        if sum(map(bool, given)) < faults:
+            todo += [
+                (*given, *[0] * (at - len(given)), chosen)
+                for at in range(len(given), len(choices.options))
+                for chosen in range(1, choices.options[at])
+            ]
+    return count
+
+
+@dataclass
+class Entry:
+    """A record of the partition."""
+
+    row: bytes
+    producer: tuple[int, int]
+
+
+class Cluster:
+    """Transactions by id, and the records of one partition; `Transactions` of the committer."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.log: list[Entry] = []
+        self.ended: dict[tuple[int, int], bool] = {}
+        """Whether each producer's transaction was committed; those that are missing are open."""
+        self.groups: dict[str, int] = {}
+        """Committed positions of consumer groups."""
+        self._pending: dict[tuple[int, int], Mapping[str, int]] = {}
+        self._ids: dict[str, tuple[int, int]] = {}
+
+    def visible(self) -> list[bytes]:
+        """The rows that readers of committed records see."""
+        return [each.row for each in self.log if self.ended.get(each.producer)]
+
+    def open_ids(self) -> list[str]:
+        """The transactional ids with an open transaction."""
+        return [
+            name
+            for name, producer in self._ids.items()
+            if producer not in self.ended and self._is_begun(producer)
+        ]
+
+    def commit(self, transactions: Sequence[PreparedTransaction]) -> set[PreparedTransaction]:
+        """See `Transactions`; each has its own faults."""
+        gone = set()
+        for each in transactions:
+            with self._world.step(f"commit {each.transactional_id}", has_answer=True):
+                producer = (each.producer_id, each.producer_epoch)
+                if self._ids[each.transactional_id] != producer or not self.ended.get(
+                    producer, True
+                ):
+                    gone.add(each)
+                else:
+                    self._end(producer, is_commit=True)
+        return gone
+
+    def is_committed(self, partition: TopicPartition, *, offset: int, producer_id: int) -> bool:
+        """See `Transactions`."""
+        assert partition == PLACE
+        entry = self.log[offset]
+        assert entry.producer[0] == producer_id
+        return self.ended[entry.producer]
+
+    def abort_open(self, prefix: str) -> None:
+        """See `Transactions`."""
+        for name in self.open_ids():
+            if name.startswith(prefix):
+                with self._world.step(f"abort {name}", has_answer=True):
+                    self.begin(name)
+
+    def begin(self, name: str) -> tuple[int, int]:
+        """A new epoch for a transactional id; what is open under it is aborted."""
+        known = self._ids.get(name)
+        if known is not None and known not in self.ended:
+            self._end(known, is_commit=False)
+        self._ids[name] = (len(self._ids) + 1, 0) if known is None else (known[0], known[1] + 1)
+        return self._ids[name]
+
+    def expire(self) -> None:
+        """Abort all that is open, as a broker does after `transaction.timeout.ms`."""
+        for name in self.open_ids():
+            self.begin(name)
+
+    def append(self, name: str, producer: tuple[int, int], rows: Sequence[bytes]) -> int:
+        """Append records and return the last offset; a fenced producer may not."""
+        self._check(name, producer)
+        self.log += [Entry(row, producer) for row in rows]
+        return len(self.log) - 1
+
+    def add_offsets(
+        self, name: str, producer: tuple[int, int], positions: Mapping[str, int]
+    ) -> None:
+        """Add the position of a group to a transaction."""
+        self._check(name, producer)
+        self._pending[producer] = positions
+
+    def _check(self, name: str, producer: tuple[int, int]) -> None:
+        if self._ids[name] != producer or producer in self.ended:
+            raise LostAnswerError("the producer is fenced")
+
+    def _is_begun(self, producer: tuple[int, int]) -> bool:
+        return producer in self._pending or any(each.producer == producer for each in self.log)
+
+    def _end(self, producer: tuple[int, int], *, is_commit: bool) -> None:
+        if self.ended.setdefault(producer, is_commit) and producer in self._pending:
+            self.groups |= self._pending[producer]
+
+
+class ModelProducer:
+    """The calls of a producer that a task makes."""
+
+    def __init__(self, settings: Mapping[str, str], world: "World") -> None:
+        self._name = settings["transactional.id"]
+        self._world = world
+        self._producer: tuple[int, int] | None = None
+        self._is_open = False
+
+    def begin_transaction(self) -> None:
+        """Fence those before."""
+        with self._world.step(f"begin {self._name}", has_answer=False):
+            self._producer = self._world.cluster.begin(self._name)
+
+    def send_many(self, topic: str, rows: pa.Table) -> Any:
+        """Write the rows."""
+        assert topic == PLACE.topic
+        assert self._producer is not None
+        with self._world.step(f"write {self._name}", has_answer=False):
+            self._is_open = True
+            values = rows["value"].to_pylist()
+            last = self._world.cluster.append(self._name, self._producer, values)
+        return _Summary({0: (last, last)})
+
+    def send_offsets_to_transaction(
+        self, positions: Mapping[TopicPartition, int], group: str
+    ) -> None:
+        """Add positions; they are one number here."""
+        assert self._producer is not None
+        self._is_open = True
+        (position,) = positions.values()
+        self._world.cluster.add_offsets(self._name, self._producer, {group: position})
+
+    def prepare_transaction(self) -> PreparedTransaction | None:
+        """Leave it open."""
+        assert self._producer is not None
+        was_open, self._is_open = self._is_open, False
+        return PreparedTransaction(self._name, *self._producer) if was_open else None
+
+    def close(self) -> None:
+        """Abort what is open, unless the process has died."""
+        if self._is_open and not self._world.is_dead:
+            with suppress(LostAnswerError):
+                assert self._producer is not None
+                self._world.cluster.add_offsets(self._name, self._producer, {})
+                self._world.cluster.begin(self._name)
+
+
+@dataclass
+class _Summary:
+    offsets: Mapping[int, tuple[int, int]]
+    errors: Mapping[int, Exception] = field(default_factory=dict)
+
+
+class ModelFolder:
+    """A folder in memory; only changes are steps."""
+
+    path = "memory"
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._files: dict[str, bytes] = {}
+
+    def names(self) -> list[str]:
+        """All files."""
+        return sorted(self._files)
+
+    def read(self, name: str) -> bytes:
+        """A file."""
+        return self._files[name]
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a file, or lose the answer."""
+        with self._world.step(f"write {name.lstrip('0')}", has_answer=True):
+            self._files[name] = data
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        del self._files[name]
+
+
+class World:
+    """A query over batches of rows, run again after each failure until all batches are done."""
+
+    def __init__(
+        self, choices: Choices, batches: Sequence[Callable[[int], Sequence[Sequence[bytes]]]]
+    ) -> None:
+        """Each of `batches` gives, for the number of the run, the rows of each slot."""
+        self._choices = choices
+        self._batches = batches
+        self.cluster = Cluster(self)
+        self._folder = ModelFolder(self)
+        self.done: set[int] = set()
+        """Batches that Spark has noted."""
+        self.is_dead = False
+        self.run_count = 0
+        self._zombies: dict[str, Callable[[], object]] = {}
+        """Attempts that may run at any time, also when they or their driver are given up."""
+        self._is_quiet = False
+
+    def step(self, name: str, *, has_answer: bool) -> "_Step":
+        """A step to the outside, in a `with` block that does it."""
+        return _Step(self, name, has_answer=has_answer)
+
+    def outcomes(self, *, has_answer: bool) -> list[str]:
+        """Everything that may happen at a step."""
+        found = ["well", "dies before", "dies after", "fails before"]
+        if has_answer:
+            found.append("answer lost")
+        if self.cluster.open_ids():
+            found.append("expiry")
+        return [*found, *self._zombies]
+
+    def decide(self, name: str, *, has_answer: bool) -> str:
+        """Choose what happens at a step."""
+        if self._is_quiet:
+            return "well"
+        chosen = self._choices.take(name, self.outcomes(has_answer=has_answer))
+        if chosen in self._zombies:
+            self._is_quiet = True
+            with suppress(LostAnswerError, OtherRowsError):
+                self._zombies.pop(chosen)()
+            self._is_quiet = False
+            chosen = "well"
+        if chosen == "expiry":
+            self.cluster.expire()
+            chosen = "well"
+        return chosen
+
+    def run_to_the_end(self) -> None:
+        """Run the query, again after each failure, until all batches are done.
+
+        Raises:
+            OtherRowsError: the query refuses to go on.
+            AssertionError: a row was seen twice, or the query is stuck.
+        """
+        while len(self.done) < len(self._batches):
+            self.run_count += 1
+            assert self.run_count <= RUNS_MAX, "the query does not come to its end"
+            self.is_dead = False
+            with suppress(CrashError, LostAnswerError, TransactionsLostError):
+                self._run()
+
+    def restart(self) -> None:
+        """Start the query once more, undisturbed; it has nothing to do."""
+        self._is_quiet = True
+        self._committer().recover()
+
+    def check(self) -> None:
+        """No row is visible twice."""
+        seen = self.cluster.visible()
+        assert len(seen) == len(set(seen)), f"rows are doubled: {seen}"
+
+    def _committer(self) -> BatchCommitter:
+        return BatchCommitter(
+            QUERY,
+            ledger=Ledger(self._folder),  # type: ignore[arg-type]
+            transactions=self.cluster,  # type: ignore[arg-type]
+            is_done=self.done.__contains__,
+        )
+
+    def _run(self) -> None:
+        for batch_id, rows_of in enumerate(self._batches):
+            if batch_id in self.done:
+                continue
+            plan = TransactionPlan(
+                work_id=QUERY,
+                record=self._committer().recover(),
+                offsets_of=batch_id,
+                group_offsets={"g": {TopicPartition("in", 0): batch_id + 1}},
+            )
+            slots = rows_of(self.run_count)
+            try:
+                written = [
+                    self._task(plan, batch_id=batch_id, slot=slot, rows=rows)
+                    for slot, rows in enumerate(slots)
+                ]
+                self._committer().commit(
+                    batch_id, {each.attempt.partition_id: each.slot() for each in written}
+                )
+            except (LostAnswerError, TransactionsLostError, OtherRowsError):
+                self._committer().abort(batch_id)
+                raise
+            finally:
+                self.check()
+            with self.step(f"note {batch_id}", has_answer=False):
+                self.done.add(batch_id)
+
+    def _task(
+        self, plan: TransactionPlan, *, batch_id: int, slot: int, rows: Sequence[bytes]
+    ) -> WrittenRows:
+        """A task of two attempts at most; what a dead driver's task has left to do may wake up."""
+
+        def attempt(number: int) -> WrittenRows:
+            table = pa.table({"value": pa.array(rows, pa.binary())})
+            return write_in_transaction(
+                table.to_batches(),
+                SinkOptions(topic=PLACE.topic, producer={}),
+                plan,
+                attempt=TaskAttempt(
+                    query_id=QUERY, batch_id=batch_id, partition_id=slot, attempt_number=number
+                ),
+                open_producer=lambda settings: ModelProducer(settings, self),  # type: ignore[arg-type, return-value]
+            )
+
+        for number in range(2):
+            self._zombies[f"zombie {slot}-{number}"] = partial(attempt, number)
+        try:
+            return attempt(0)
+        except LostAnswerError:
+            return attempt(1)
+
+
+class _Step:
+    """Does a step, with the fault that was chosen around it."""
+
+    def __init__(self, world: World, name: str, *, has_answer: bool) -> None:
+        self._world = world
+        self._name = name
+        self._has_answer = has_answer
+        self._chosen = "well"
+
+    def __enter__(self) -> None:
+        self._chosen = self._world.decide(self._name, has_answer=self._has_answer)
+        if self._chosen == "dies before":
+            self._die()
+        if self._chosen == "fails before":
+            raise LostAnswerError(self._name)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            return
+        if self._chosen == "dies after":
+            self._die()
+        if self._chosen == "answer lost":
+            raise LostAnswerError(self._name)
+
+    def _die(self) -> None:
+        self._world.is_dead = True
+        raise CrashError(self._name)
+
+
+def slots(*rows: Sequence[bytes]) -> Callable[[int], Sequence[Sequence[bytes]]]:
+    """A batch that has the same rows in every run."""
+    return lambda _: rows
+
+
+def rows_in(batches: Sequence[Callable[[int], Sequence[Sequence[bytes]]]]) -> Iterator[bytes]:
+    """All rows of the batches, as in the first run."""
+    for rows_of in batches:
+        for rows in rows_of(1):
+            yield from rows
+
+
+__all__ = ["PREFIX", "Choices", "World", "explore", "rows_in", "slots"]

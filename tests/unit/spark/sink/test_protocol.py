@@ -1,0 +1,96 @@
+"""Every way in which the commit of micro-batches can be disturbed, within bounds.
+
+Two batches of two tasks, of which each may be tried twice. At every step to the outside the driver
+may die before or after it, the step may fail, its answer may be lost, what is open may expire, and
+a task of a dead driver may run. See `model`.
+"""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tailrace.spark.sink.commits import OtherRowsError
+from tests.unit.spark.sink.model import Choices, World, explore, rows_in, slots
+
+Batch = Callable[[int], Sequence[Sequence[bytes]]]
+
+SAME: list[Batch] = [slots([b"a", b"b"], [b"c"]), slots([b"d"], [b"e"])]
+"""A plan that gives each task the same rows each time."""
+
+EMPTY: list[Batch] = [slots([], [b"a"]), slots([], [])]
+"""Tasks without rows; slot 0 still has offsets of a group to commit."""
+
+
+def moved(run: int) -> Sequence[Sequence[bytes]]:
+    """A batch whose rows change their tasks with every run."""
+    return [[b"a"], [b"b"]] if run % 2 else [[b"b"], [b"a"]]
+
+
+def shrunk(run: int) -> Sequence[Sequence[bytes]]:
+    """A batch that has two tasks in the first run and one in the others."""
+    return [[b"a"], [b"b"]] if run == 1 else [[b"a", b"b"]]
+
+
+def finish(batches: Sequence[Batch], choices: Choices) -> World:
+    """Run a query to its end; nothing is left open then, and all is visible once."""
+    world = World(choices, batches)
+    world.run_to_the_end()
+    assert sorted(world.cluster.visible()) == sorted(rows_in(batches))
+    assert world.cluster.groups == {"g": len(batches)}
+    return world
+
+
+FAULTS = [2, pytest.param(3, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+
+
+@pytest.mark.parametrize("faults", FAULTS)
+def test_every_row_is_visible_once_whatever_fails_when(faults: int) -> None:
+    """The group's position is that of the last batch, and rows keep their order in a task."""
+
+    def scenario(choices: Choices) -> None:
+        seen = finish(SAME, choices).cluster.visible()
+        assert seen.index(b"a") < seen.index(b"b")
+
+    assert explore(scenario, faults=faults) > 1000
+
+
+@pytest.mark.parametrize("faults", FAULTS)
+def test_tasks_without_rows_commit_offsets_all_the_same(faults: int) -> None:
+    """A batch may have no row at all."""
+
+    def scenario(choices: Choices) -> None:
+        finish(EMPTY, choices)
+
+    assert explore(scenario, faults=faults) > 500
+
+
+@pytest.mark.parametrize("batch", [moved, shrunk])
+@pytest.mark.parametrize("faults", FAULTS)
+def test_other_rows_in_a_second_run_are_refused_or_harmless(batch: Batch, faults: int) -> None:
+    """The query says so where one part of a batch is committed and another one is lost.
+
+    In all other cases every row is visible once.
+    """
+    refused = 0
+
+    def scenario(choices: Choices) -> None:
+        nonlocal refused
+        try:
+            finish([batch], choices)
+        except OtherRowsError:
+            refused += 1
+            assert any("expiry" in each or "zombie" in each for each in choices.names)
+
+    assert explore(scenario, faults=faults) > 500
+    assert refused, "some way of failing leads to it"
+
+
+def test_nothing_stays_open_behind_the_next_start() -> None:
+    """Transactions of abandoned attempts are aborted before the first task of the next run."""
+
+    def scenario(choices: Choices) -> None:
+        world = finish(SAME, choices)
+        world.restart()
+        assert world.cluster.open_ids() == []
+
+    assert explore(scenario, faults=2) > 1000
