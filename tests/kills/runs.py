@@ -66,6 +66,32 @@ def _has_come_to(progress: StreamingQueryProgress, ends: dict[str, dict[str, int
     return bool(json.loads(progress.sources[0].endOffset or "{}") == ends)
 
 
+def run_copy(
+    spark: SparkSession, *, bootstrap: str, source: str, target: str, folder: str, batch: int
+) -> None:
+    """All of a topic into another one, exactly once, in micro-batches of two tasks."""
+    brokers = {"kafka.bootstrap.servers": bootstrap}
+    options = {
+        "subscribe": source,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(batch),
+        "groupId": f"{target}-group",
+    }
+    query = (
+        spark.readStream.format("tailrace")
+        .options(**brokers, **options)
+        .load()
+        .select("key", "value")
+        .repartition(2, "key")
+        .writeStream.format("tailrace")
+        .options(**brokers, topic=target, delivery="exactly-once")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
 def run_rows(spark: SparkSession, *, folder: str) -> list[tuple[int, int, str]]:
     """Return the rows that Spark finds in `sink`."""
     rows = spark.read.parquet(f"{folder}/sink").orderBy("partition", "offset").collect()
@@ -105,6 +131,7 @@ JOBS: dict[str, Callable[..., Any]] = {
     "archive": run_archive,
     "verify": run_verify,
     "follow": run_follow,
+    "copy": run_copy,
     "rows": run_rows,
     "show": run_show,
     "replay": run_replay,

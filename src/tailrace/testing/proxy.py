@@ -141,6 +141,11 @@ class Proxy:
 
         self._on_loop(cut)
 
+    @property
+    def disturbed_count(self) -> int:
+        """The frames that were disturbed, in total."""
+        return self._disturbed_count
+
     def wait_for_disturbed(self, count: int, *, timeout_s: float) -> bool:
         """Wait until `count` frames in total were disturbed; False after `timeout_s`."""
         with self._disturbed:

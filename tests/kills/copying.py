@@ -1,0 +1,145 @@
+"""A stream from one topic into another, exactly once, that may be killed at any moment.
+
+`Copy.check` compares what readers of committed records see with what was sent, record for record.
+"""
+
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from tailrace import Producer
+from tailrace.client import ClusterReader, fetch_batches
+from tailrace.client.admin import create_topic
+from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.records.builder import records_of
+from tailrace.testing.proxy import Action, Direction, Proxy
+from tests.chaos.brokers import Killable
+from tests.kills.changes import Changes
+from tests.kills.drivers import LOCAL, Driver, Drivers
+
+PARTITIONS = 2
+RECORDS = 420
+BATCH = 70
+"""Records of a micro-batch."""
+KEYS = 7
+
+SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
+"""Of the broker."""
+
+
+class Point(NamedTuple):
+    """The death of a driver at a request."""
+
+    api: ApiKey
+    direction: Direction
+
+    def __str__(self) -> str:
+        moment = "before" if self.direction is Direction.REQUEST else "after"
+        return f"{moment} {self.api.name}"
+
+
+POINTS = [
+    Point(api, direction)
+    for api in (
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.PRODUCE,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.END_TXN,
+    )
+    for direction in Direction
+]
+"""Around every request that changes something or decides: the recovery and the sweep, the beginning
+of a transaction, its rows, its offsets, and its end, before which the batch was noted."""
+
+
+class Copy:
+    """Topics, a checkpoint, and the records that were sent."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        self.folder = folder
+        self._bootstrap = bootstrap
+        self._name = f"{folder.parent.name}-{folder.name}"
+        for topic in ("in", "out"):
+            create_topic(bootstrap, f"{self._name}-{topic}", partition_count=PARTITIONS)
+        with Producer({"bootstrap.servers": bootstrap}) as producer:
+            for number in range(RECORDS):
+                producer.send(f"{self._name}-in", b"%d" % number, key=b"%d" % (number % KEYS))
+
+    def begin(self, driver: Driver) -> Changes:
+        """Start it, or go on, until all is copied."""
+        changes = Changes(self.folder)
+        driver.begin(
+            "copy",
+            bootstrap=self._bootstrap,
+            source=f"{self._name}-in",
+            target=f"{self._name}-out",
+            folder=self.folder,
+            batch=BATCH,
+        )
+        return changes
+
+    def has_begun(self) -> bool:
+        """Whether a batch is done."""
+        return (self.folder / "checkpoint" / "commits" / "0").exists()
+
+    def check(self) -> None:
+        """Each record is there once, those of a key in their order, and nobody waits for an end."""
+        isolation = IsolationLevel.READ_COMMITTED
+        by_key: dict[bytes | None, list[int]] = defaultdict(list)
+        with closing(ClusterReader(self._bootstrap)) as cluster:
+            for number in range(PARTITIONS):
+                partition = TopicPartition(f"{self._name}-out", number)
+                start, end = cluster.log_range(partition, isolation=isolation)
+                assert end == cluster.log_range(partition)[1], f"{partition}: a transaction is open"
+                for batch in fetch_batches(
+                    cluster, partition, start_offset=start, limit_offset=end, isolation=isolation
+                ):
+                    if not batch.is_control:
+                        for each in records_of(batch):
+                            by_key[each.key].append(int(each.value or b""))
+        assert by_key == {b"%d" % key: list(range(key, RECORDS, KEYS)) for key in range(KEYS)}
+
+
+def kill_driver_at(point: Point, drivers: Drivers, proxy: Proxy, *, folder: Path) -> None:
+    """Kill the driver of a copy at a request, start it again, and check the copy."""
+    copy = Copy(proxy.address, folder)
+    driver = drivers.running(LOCAL)
+    with closing(copy.begin(driver)) as changes:
+        while not copy.has_begun():
+            assert driver.wait(changes), "the copy is over before it can be killed"
+        count = proxy.disturbed_count
+        proxy.disturb(point.direction, Action.HOLD, {point.api})
+        assert proxy.wait_for_disturbed(count + 1, timeout_s=120), point
+        driver.kill()
+        proxy.cut()
+        proxy.heal()
+    finish(copy, drivers)
+
+
+def kill_broker(drivers: Drivers, broker: Killable, proxy: Proxy, *, folder: Path) -> None:
+    """Kill the broker of a copy twice, start it again each time, and check the copy."""
+    copy = Copy(proxy.address, folder)
+    driver = drivers.running(LOCAL)
+    kills = 0
+    with closing(copy.begin(driver)) as changes:
+        while driver.wait(changes):
+            if kills < 2 and copy.has_begun() and changes.count > (kills + 1) * 25:
+                kills += 1
+                broker.kill()
+                broker.start()
+    driver.result()
+    assert kills, "the copy was over before the broker could be killed"
+    copy.check()
+
+
+def finish(copy: Copy, drivers: Drivers) -> None:
+    """Start a copy again, and check it when it is over."""
+    driver = drivers.running(LOCAL)
+    with closing(copy.begin(driver)) as changes:
+        while driver.wait(changes):
+            pass
+    driver.result()
+    copy.check()

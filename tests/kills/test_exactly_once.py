@@ -1,0 +1,70 @@
+"""Streams into a topic, exactly once, whose driver, workers, executors or broker are killed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tailrace import Broker
+from tailrace.protocol.apis import ApiKey
+from tailrace.testing.proxy import Direction, Proxy
+from tests.chaos.brokers import Killable, behind_proxy
+from tests.kills.changes import Changes
+from tests.kills.copying import POINTS, SETTINGS, Copy, Point, kill_broker, kill_driver_at
+from tests.kills.drivers import Driver, Drivers, Job, Victim, survive
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+CHANGES = 120
+"""Changes to the files of the checkpoint while a stream runs."""
+
+QUICK = {Point(ApiKey.PRODUCE, Direction.ANSWER), Point(ApiKey.END_TXN, Direction.ANSWER)}
+"""The points of `make test`: rows without a note, and a note with half a commit."""
+
+
+@pytest.fixture(scope="module")
+def reached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Killable, Proxy]]:
+    """A broker, and the proxy by which all clients reach it."""
+    with behind_proxy(
+        tmp_path_factory.mktemp("behind"), is_kafka=False, settings=SETTINGS
+    ) as found:
+        yield found
+
+
+@pytest.mark.slow
+def test_a_killed_stream_writes_each_record_once(
+    drivers: Drivers, victim: Victim, seed: int, broker: Broker, tmp_path: Path
+) -> None:
+    """At a random moment, and sometimes once more when it goes on."""
+    copies: dict[Path, Copy] = {}
+
+    def begin(driver: Driver, folder: Path) -> Changes:
+        if folder not in copies:
+            copies[folder] = Copy(broker.bootstrap_servers, folder)
+        return copies[folder].begin(driver)
+
+    job = Job(begin=begin, moments=CHANGES)
+    folder = survive(drivers, job, victim=victim, seed=seed, folder=tmp_path)
+    copies[folder].check()
+
+
+@pytest.mark.parametrize(
+    "point",
+    [pytest.param(each, marks=[] if each in QUICK else [pytest.mark.slow]) for each in POINTS],
+    ids=str,
+)
+def test_a_driver_that_dies_at_a_request_has_each_record_written_once(
+    point: Point, drivers: Drivers, reached: tuple[Killable, Proxy], tmp_path: Path
+) -> None:
+    """The broker never gets the request, or nobody hears its answer."""
+    kill_driver_at(point, drivers, reached[1], folder=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_a_broker_that_is_killed_has_each_record_written_once(
+    seed: int, drivers: Drivers, reached: tuple[Killable, Proxy], tmp_path: Path
+) -> None:
+    """The query waits for the broker that comes back."""
+    del seed
+    kill_broker(drivers, *reached, folder=tmp_path)
