@@ -35,6 +35,7 @@ from compat import (
     default_layout,
     encoding,
     equality,
+    exactly_once,
     handing_over,
     interchange,
     kafka_to_us,
@@ -55,7 +56,7 @@ from compat import (
     upstream,
     us_to_kafka,
 )
-from compat.artifacts import KAFKA, OLD_KAFKA, Release, class_path
+from compat.artifacts import KAFKA, OLD_KAFKA, Release, class_path, old_release
 from compat.kafka import Kafka
 from compat.old_kafka import OldKafka
 from compat.others import OtherClient, find_clients
@@ -166,6 +167,14 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     consuming.check(report, Kafka(java, jars, directory / "consuming"))
     report.section("Our producer sends keys to three Kafkas whose leaders go away")
     keyed_order.check(report, keyed_order.Cluster(java, jars, directory / "keyed-order"))
+    report.section("Spark writes to Kafka exactly once, and is killed")
+    exactly_once.check(report, Kafka(java, jars, directory / "exactly-once"), version=KAFKA.version)
+    earlier = old_release("3.9.1")
+    exactly_once.check(
+        report,
+        Kafka(java, class_path(earlier, os.environ), directory / "exactly-once-earlier"),
+        version=earlier.version,
+    )
     report.section("Our clients log in to Kafka")
     securing.check(report, Kafka(java, jars, directory / "securing"), directory)
     if kerberos.is_installed():

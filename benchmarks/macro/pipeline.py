@@ -11,7 +11,7 @@ object storage, and Spark's Kafka connector, which `benchmarks.kafka.spark` meas
 
 from benchmarks.macro.brokers import serving
 from benchmarks.macro.pipeline_jobs import measure_archive, measure_spark_compaction
-from benchmarks.macro.pipeline_streams import measure_sink, measure_stream
+from benchmarks.macro.pipeline_streams import measure_exactly_once, measure_sink, measure_stream
 from benchmarks.macro.spark import (
     PARTITIONS,
     TOPIC,
@@ -30,6 +30,7 @@ PARTS = (
     measure_archive,
     measure_sink,
     measure_stream,
+    measure_exactly_once,
     measure_spark_compaction,
 )
 

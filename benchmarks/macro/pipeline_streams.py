@@ -9,6 +9,10 @@ go to the sink `noop` as fast as they can, with a checkpoint on the disk, one af
 the time is Spark's own `triggerExecution`. The peer follows a directory in which a Parquet file of
 as many rows appears. The aim is a limit of 250 ms for the median. Not here: the time from an append
 to the start of its trigger, which for our source is at most a look's pause; streams with state.
+
+Exactly once: a stream from topic to topic, in batches of 100,000 rows and of 2,000, with the sink's
+exactly-once delivery and at least once, in turn. The aim is 1.15 of the time of a large batch; for
+the small one it is a limit of 60 ms that the transactions may add to the median.
 """
 
 import shutil
@@ -22,6 +26,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.macro.brokers import BrokerProcess
 from benchmarks.macro.load import connected, produce_frame, send_all
 from benchmarks.macro.spark import (
     PARTITIONS,
@@ -33,7 +38,8 @@ from benchmarks.macro.spark import (
 from benchmarks.measure import Bench, Figure, interleave, seconds_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
 
 SINK_ROWS = 2_000_000
 SINK_PEER = "Spark's Parquet writer"
@@ -44,6 +50,13 @@ WARM_UP_APPENDS = 5
 """Batches of a new query that do not count; all of a query fit into its recent progress."""
 STREAM_PEER = "Spark's stream of Parquet files"
 LIMIT_MS = 250.0
+
+ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
+ONCE_ROWS = 100_000
+ONCE_BATCH = 1_000
+"""Records of a batch of the source."""
+ONCE_APPENDS = 10
+ONCE_LIMIT_MS = 60.0
 
 
 def measure_sink(bench: Bench, rows: Rows) -> list[Figure]:
@@ -128,6 +141,88 @@ def measure_stream(bench: Bench, rows: Rows) -> list[Figure]:
     ]
 
 
+def measure_exactly_once(bench: Bench, rows: Rows) -> list[Figure]:
+    """Milliseconds of a large trigger, and those added to a small one; medians of rounds."""
+    appends = bench.scaled(ONCE_APPENDS, quick=3)
+    numbers = count()
+    figures = []
+    for row_count in (ONCE_ROWS, STREAM_ROWS):
+        bench.say(f"pipeline: exactly once, {appends} batches of {row_count:,} rows a round")
+        found = interleave(
+            bench,
+            {
+                delivery: partial(
+                    copy_topic, bench, rows.spark, rows.broker,
+                    delivery=delivery, row_count=row_count, appends=appends, numbers=numbers,
+                )
+                for delivery in (ONCE, AT_LEAST_ONCE)
+            },
+        )  # fmt: skip
+        once, at_least = ([statistics.median(each) for each in found[name]] for name in found)
+        name = f"sink, {ONCE}, trigger of {row_count:,} rows"
+        if row_count == ONCE_ROWS:
+            figures.append(
+                Figure(
+                    name=f"{name}, p50",
+                    unit="ms",
+                    ours=tuple(once),
+                    peer_name=AT_LEAST_ONCE,
+                    peer=tuple(at_least),
+                    aim=1.15,
+                )
+            )
+        else:
+            added = [mine - theirs for mine, theirs in zip(once, at_least, strict=True)]
+            figures.append(
+                Figure(
+                    name=f"{name}, added to p50, and its limit",
+                    unit="ms",
+                    ours=tuple(added),
+                    peer_name="limit",
+                    peer=(ONCE_LIMIT_MS,),
+                    aim=1.0,
+                )
+            )
+    return figures
+
+
+def copy_topic(
+    bench: Bench,
+    spark: "SparkSession",
+    broker: BrokerProcess,
+    *,
+    delivery: str,
+    row_count: int,
+    appends: int,
+    numbers: "count[int]",
+) -> list[float]:
+    """Milliseconds of each trigger of a stream from a topic into another one, behind a warm-up."""
+    source, target = (f"{name}-{next(numbers)}" for name in ("copied", "copy"))
+    for topic in (source, target):
+        broker.create_topic(topic, partition_count=2)
+    brokers = {"kafka.bootstrap.servers": str(broker.address)}
+    frame = spark.readStream.format("tailrace").options(**brokers, subscribe=source).load()
+    batch = build_keyed_batch(ONCE_BATCH)
+    requests = [produce_frame(source, batch, partition=number) for number in range(2)]
+    with connected(broker.address) as channel:
+
+        def append() -> None:
+            for number in range(row_count // ONCE_BATCH):
+                send_all(channel, requests[number % 2], 1)
+
+        writer = frame.select("key", "value").writeStream.format("tailrace")
+        found = _triggers_ms(
+            writer.options(**brokers, topic=target, delivery=delivery),
+            append,
+            checkpoint=bench.directory / target,
+            appends=appends,
+            row_count=row_count,
+        )
+    for topic in (source, target):
+        broker.delete_topic(topic)
+    return found
+
+
 def _follow_topic(bench: Bench, rows: Rows, *, appends: int, numbers: "count[int]") -> list[float]:
     topic = f"followed-{next(numbers)}"
     rows.broker.create_topic(topic)
@@ -143,7 +238,8 @@ def _follow_topic(bench: Bench, rows: Rows, *, appends: int, numbers: "count[int
         def append() -> None:
             send_all(channel, request, 1)
 
-        found = _triggers_ms(frame, append, checkpoint=bench.directory / topic, appends=appends)
+        writer = frame.writeStream.format("noop")
+        found = _triggers_ms(writer, append, checkpoint=bench.directory / topic, appends=appends)
     rows.broker.delete_topic(topic)
     return found
 
@@ -166,33 +262,45 @@ def _follow_directory(
         written.rename(path / written.name[1:])
 
     checkpoint = path.with_name(f"{path.name}-checkpoint")
-    found = _triggers_ms(frame, append, checkpoint=checkpoint, appends=appends)
+    writer = frame.writeStream.format("noop")
+    found = _triggers_ms(writer, append, checkpoint=checkpoint, appends=appends)
     shutil.rmtree(path)
     return found
 
 
 def _triggers_ms(
-    frame: "DataFrame", append: Callable[[], None], *, checkpoint: Path, appends: int
+    writer: "DataStreamWriter",
+    append: Callable[[], None],
+    *,
+    checkpoint: Path,
+    appends: int,
+    row_count: int = STREAM_ROWS,
 ) -> list[float]:
-    """Milliseconds of the trigger that took each append, behind those to warm up."""
+    """Milliseconds of the triggers that took each append, behind those to warm up.
+
+    An append of several requests may be taken by several triggers.
+    """
     query = (
-        frame.writeStream.format("noop")
-        .option("checkpointLocation", str(checkpoint))
+        writer.option("checkpointLocation", str(checkpoint))
         .trigger(processingTime="0 seconds")
         .start()
     )
+    found = []
     try:
         # The stream has looked at what there is, and begins behind it.
         query.processAllAvailable()
+        last = -1 if query.lastProgress is None else query.lastProgress.batchId
         for _ in range(WARM_UP_APPENDS + appends):
             append()
             query.processAllAvailable()
-        taken = [each for each in query.recentProgress if each.numInputRows]
+            recent = [each for each in query.recentProgress if each.batchId > last]
+            taken = [each for each in recent if each.numInputRows]
+            last = taken[-1].batchId
+            assert sum(each.numInputRows for each in taken) == row_count, taken
+            found.append(sum(float(each.durationMs["triggerExecution"]) for each in taken))
     finally:
         query.stop()
-    assert len(taken) == WARM_UP_APPENDS + appends, len(taken)
-    assert {each.numInputRows for each in taken} == {STREAM_ROWS}, taken
-    return [float(each.durationMs["triggerExecution"]) for each in taken[WARM_UP_APPENDS:]]
+    return found[WARM_UP_APPENDS:]
 
 
 def _p99(rounds: list[list[float]]) -> float:

@@ -25,8 +25,11 @@ BATCH = 70
 """Records of a micro-batch."""
 KEYS = 7
 
+RESTARTS = 30
+"""Starts of a query while its broker is away."""
+
 SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
-"""Of the broker."""
+"""Settings of the broker: few partitions for its own topics."""
 
 
 class Point(NamedTuple):
@@ -68,8 +71,8 @@ class Copy:
             for number in range(RECORDS):
                 producer.send(f"{self._name}-in", b"%d" % number, key=b"%d" % (number % KEYS))
 
-    def begin(self, driver: Driver) -> Changes:
-        """Start it, or go on, until all is copied."""
+    def begin(self, driver: Driver, *, restarts: int = 0) -> Changes:
+        """Start it, or go on, until all is copied; a query that fails is started again."""
         changes = Changes(self.folder)
         driver.begin(
             "copy",
@@ -78,6 +81,7 @@ class Copy:
             target=f"{self._name}-out",
             folder=self.folder,
             batch=BATCH,
+            restarts=restarts,
         )
         return changes
 
@@ -124,7 +128,7 @@ def kill_broker(drivers: Drivers, broker: Killable, proxy: Proxy, *, folder: Pat
     copy = Copy(proxy.address, folder)
     driver = drivers.running(LOCAL)
     kills = 0
-    with closing(copy.begin(driver)) as changes:
+    with closing(copy.begin(driver, restarts=RESTARTS)) as changes:
         while driver.wait(changes):
             if kills < 2 and copy.has_begun() and changes.count > (kills + 1) * 25:
                 kills += 1

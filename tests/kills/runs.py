@@ -14,6 +14,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
@@ -67,9 +68,19 @@ def _has_come_to(progress: StreamingQueryProgress, ends: dict[str, dict[str, int
 
 
 def run_copy(
-    spark: SparkSession, *, bootstrap: str, source: str, target: str, folder: str, batch: int
+    spark: SparkSession,
+    *,
+    bootstrap: str,
+    source: str,
+    target: str,
+    folder: str,
+    batch: int,
+    restarts: int,
 ) -> None:
-    """All of a topic into another one, exactly once, in micro-batches of two tasks."""
+    """All of a topic into another one, exactly once, in micro-batches of two tasks.
+
+    A query that fails is started again, so many times at most.
+    """
     brokers = {"kafka.bootstrap.servers": bootstrap}
     options = {
         "subscribe": source,
@@ -77,19 +88,23 @@ def run_copy(
         "maxOffsetsPerTrigger": str(batch),
         "groupId": f"{target}-group",
     }
-    query = (
-        spark.readStream.format("tailrace")
-        .options(**brokers, **options)
-        .load()
-        .select("key", "value")
+    rows = spark.readStream.format("tailrace").options(**brokers, **options).load()
+    writer = (
+        rows.select("key", "value")
         .repartition(2, "key")
         .writeStream.format("tailrace")
         .options(**brokers, topic=target, delivery="exactly-once")
         .option("checkpointLocation", f"{folder}/checkpoint")
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    for left in reversed(range(restarts + 1)):
+        try:
+            writer.start().awaitTermination()
+        except StreamingQueryException:
+            if not left:
+                raise
+        else:
+            return
 
 
 def run_rows(spark: SparkSession, *, folder: str) -> list[tuple[int, int, str]]:

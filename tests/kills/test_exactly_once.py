@@ -65,6 +65,6 @@ def test_a_driver_that_dies_at_a_request_has_each_record_written_once(
 def test_a_broker_that_is_killed_has_each_record_written_once(
     seed: int, drivers: Drivers, reached: tuple[Killable, Proxy], tmp_path: Path
 ) -> None:
-    """The query waits for the broker that comes back."""
+    """The query fails while the broker is away, and is started again."""
     del seed
     kill_broker(drivers, *reached, folder=tmp_path)

@@ -1,0 +1,69 @@
+"""The exactly-once sink of Spark writes to Apache Kafka, and dies on the way.
+
+A stream from topic to topic whose driver is killed at requests that a proxy holds at that moment,
+and whose broker is killed twice. Readers of committed records then see each record once, in the
+order of its key, and no transaction is open.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from compat.kafka import Kafka
+from compat.processes import free_ports
+from compat.report import Report
+from tailrace.protocol.apis import ApiKey
+from tailrace.testing.proxy import Direction, Proxy
+from tests.kills.copying import Point, kill_broker, kill_driver_at
+from tests.kills.drivers import Drivers
+from tests.spark.classes import JVM_OPTIONS, make_home
+
+POINTS = [
+    Point(ApiKey.PRODUCE, Direction.ANSWER),
+    Point(ApiKey.TXN_OFFSET_COMMIT, Direction.ANSWER),
+    Point(ApiKey.END_TXN, Direction.REQUEST),
+    Point(ApiKey.END_TXN, Direction.ANSWER),
+    Point(ApiKey.LIST_TRANSACTIONS, Direction.ANSWER),
+]
+"""Rows and offsets that nobody has noted, a note without a commit, and one with."""
+
+
+def check(report: Report, kafka: Kafka, *, version: str) -> None:
+    """Have copies killed that go through a Kafka of this version, on a directory that is new."""
+    port, controller_port = free_ports(2)
+    os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
+    with Proxy(f"127.0.0.1:{port}") as proxy:
+        kafka.settings |= {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{proxy.address}",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        }
+        with tempfile.TemporaryDirectory() as folder, kafka:
+            make_home(Path(folder) / "spark")
+            os.environ["SPARK_HOME"] = f"{folder}/spark"
+            drivers = Drivers(Path(folder) / "drivers")
+            try:
+                for point in POINTS:
+                    place = Path(folder) / str(point).replace(" ", "-").lower()
+                    place.mkdir()
+                    report.check(
+                        f"{version}, the driver dies {point}: each record is there once",
+                        _faults(kill_driver_at, point, drivers, proxy, folder=place),
+                    )
+                place = Path(folder) / "broker"
+                place.mkdir()
+                report.check(
+                    f"{version}, the broker dies twice: each record is there once",
+                    _faults(kill_broker, drivers, kafka, proxy, folder=place),
+                )
+            finally:
+                drivers.close()
+
+
+def _faults(kill: Callable[..., None], *arguments: object, folder: Path) -> list[str]:
+    try:
+        kill(*arguments, folder=folder)
+    except AssertionError as error:
+        return [str(error)]
+    return []
