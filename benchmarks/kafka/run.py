@@ -18,6 +18,7 @@ from pathlib import Path
 import confluent_kafka
 
 from benchmarks.kafka.directories import measure_compaction, measure_dump, measure_recovery
+from benchmarks.kafka.exactly_once import measure_exactly_once
 from benchmarks.kafka.latency import measure_latency
 from benchmarks.kafka.peer import Peer
 from benchmarks.kafka.raw import measure_raw
@@ -47,6 +48,7 @@ STAGES: dict[str, Callable[[Bench, Peer], list[Figure]]] = {
     "compaction": measure_compaction,
     "dump": measure_dump,
     "spark": measure_spark,
+    "exactly-once": measure_exactly_once,
 }
 
 

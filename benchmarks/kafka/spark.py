@@ -52,7 +52,7 @@ def measure_spark(bench: Bench, peer: Peer) -> list[Figure]:
         assert fill(bench, broker.address) == rows
         bench.say(f"spark: {rows} rows are in both brokers; starting a session")
         spark = session(
-            name="benchmark", master="local[2]", settings={"spark.jars": ",".join(_jars())}
+            name="benchmark", master="local[2]", settings={"spark.jars": ",".join(connector_jars())}
         )
         try:
             places: Places = {
@@ -90,7 +90,8 @@ def _create(kafka: Kafka) -> None:
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
 
 
-def _jars() -> list[str]:
+def connector_jars() -> list[str]:
+    """The jars of the connector that a session needs."""
     jars = class_path(SPARK_CONNECTOR, os.environ).split(os.pathsep)
     return [jar for jar in jars if Path(jar).name.startswith(LACKING)]
 
