@@ -85,6 +85,8 @@ def read_record(stream: BytesIO) -> NaiveRecord:
     body.read(1)
     timestamp_delta = read_varint(body, bits=64)
     offset_delta = read_varint(body, bits=32)
+    if offset_delta < 0:
+        raise Malformed("OFFSET_DELTA")
     key = read_sized(body, "KEY_LENGTH")
     value = read_sized(body, "VALUE_LENGTH")
     headers = read_headers(body, length - body.tell())

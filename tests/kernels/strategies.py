@@ -11,10 +11,11 @@ HEADERS = st.lists(st.tuples(st.binary(max_size=5), st.none() | st.binary(max_si
 
 
 @st.composite
-def naive_records(draw: st.DrawFn) -> list[NaiveRecord]:
+def naive_records(draw: st.DrawFn, offset_delta_min: int = 0) -> list[NaiveRecord]:
     """Up to five records, mostly with consecutive offsets."""
     count = draw(st.integers(0, 5))
-    deltas = draw(st.just(range(count)) | st.lists(SMALL, min_size=count, max_size=count))
+    any_deltas = st.lists(st.integers(offset_delta_min, 300), min_size=count, max_size=count)
+    deltas = draw(st.just(range(count)) | any_deltas)
     return [
         NaiveRecord(draw(SMALL | INT64), delta, draw(CONTENT), draw(CONTENT), tuple(draw(HEADERS)))
         for delta in deltas
@@ -23,8 +24,11 @@ def naive_records(draw: st.DrawFn) -> list[NaiveRecord]:
 
 @st.composite
 def damaged_payloads(draw: st.DrawFn) -> tuple[bytes, int]:
-    """A payload after up to three edits, and a count that is near the truth."""
-    records = draw(naive_records())
+    """A payload after up to three edits, and a count that is near the truth.
+
+    An offset delta may be negative, too.
+    """
+    records = draw(naive_records(-3))
     payload = bytearray(write_records(records))
     for _ in range(draw(st.integers(0, 3))):
         position = draw(st.integers(0, len(payload)))

@@ -421,9 +421,8 @@ def test_timestamps_of_64_bits_survive(engine_name: str, delta: int) -> None:
 @pytest.mark.parametrize(
     ("encoded", "expected"),
     [
-        (b"\xff\xff\xff\xff\x0f", -(2**31)),
-        (b"\xff\xff\xff\xff\x7f", -(2**31)),
         (b"\xfe\xff\xff\xff\x0f", 2**31 - 1),
+        (b"\xfe\xff\xff\xff\x7f", 2**31 - 1),
         (b"\x80\x80\x80\x80\x10", 0),
     ],
 )
@@ -434,6 +433,17 @@ def test_offset_deltas_wrap_at_32_bits(engine_name: str, encoded: bytes, expecte
     totals = kernels.int64s(len(Total))
     status = engine(engine_name, kernels.walk_records)(payload, 0, len(payload), 1, totals)
     assert (status, totals[Total.LAST_OFFSET_DELTA]) == (0, expected)
+
+
+@both_engines
+@pytest.mark.parametrize("encoded", [b"\x01", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x7f"])
+def test_a_negative_offset_delta_is_a_fault(engine_name: str, encoded: bytes) -> None:
+    """No record is before its batch, by 1 or by 2^31."""
+    body = b"\x00\x00" + encoded + b"\x01\x01\x00"
+    payload = varint(len(body)) + body
+    totals = kernels.int64s(len(Total))
+    status = engine(engine_name, kernels.walk_records)(payload, 0, len(payload), 1, totals)
+    assert (name_of(status), totals[Total.RECORDS]) == ("OFFSET_DELTA", 0)
 
 
 @both_engines

@@ -47,6 +47,7 @@ class RecordFault(IntEnum):
     LEFTOVER = 10
     RECORD_COUNT = 11
     NO_ROOM = 12
+    OFFSET_DELTA = 13
 
     @property
     def rule(self) -> str:
@@ -67,6 +68,7 @@ _RULES: Final = {
     RecordFault.LEFTOVER: "bytes follow the last record",
     RecordFault.RECORD_COUNT: "the record count is negative or more than the payload can hold",
     RecordFault.NO_ROOM: "the output is full",
+    RecordFault.OFFSET_DELTA: "its offset delta is negative",
 }
 
 # Numba takes module integers as constants, but would give an enum member a type of its own.
@@ -82,6 +84,7 @@ _NOT_CONSUMED: Final = int(RecordFault.NOT_CONSUMED)
 _LEFTOVER: Final = int(RecordFault.LEFTOVER)
 _RECORD_COUNT: Final = int(RecordFault.RECORD_COUNT)
 _NO_ROOM: Final = int(RecordFault.NO_ROOM)
+_OFFSET_DELTA: Final = int(RecordFault.OFFSET_DELTA)
 
 RECORD_SIZE_MIN: Final = 7
 """A record of no key, no value and no headers: seven fields of one byte."""
@@ -283,6 +286,9 @@ def read_record(data: "Ints", position: int, limit: int) -> "Frame":
     offset_delta, position = read_varint(data, position, end)
     if position < 0:
         return refused(-position)
+    if offset_delta < 0:
+        # A reader that goes on behind a batch would get an offset again that it has passed.
+        return refused(_OFFSET_DELTA)
     if position >= end:
         return refused(_TRUNCATED)
     byte = data[position]

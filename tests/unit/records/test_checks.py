@@ -39,6 +39,7 @@ CASES = (
         record=body(b"\x80" * 10 + b"\x01", b"\x02\x01\x01\x00"),
     ),
     Case(fault=RecordFault.RECORD_LENGTH, record=varint(5) + bytes(7)),
+    Case(fault=RecordFault.OFFSET_DELTA, record=body(b"\x00", varint(-1), b"\x01\x01\x00")),
     Case(fault=RecordFault.KEY_LENGTH, record=body(b"\x00\x02", varint(60), b"\x01\x00")),
     Case(fault=RecordFault.KEY_LENGTH, record=body(b"\x00\x02", varint(-2), b"\x01\x00")),
     Case(fault=RecordFault.VALUE_LENGTH, record=body(b"\x00\x02\x01", varint(60), b"\x00")),

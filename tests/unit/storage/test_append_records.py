@@ -70,6 +70,16 @@ def test_offsets_with_a_gap_are_refused() -> None:
     assert indexes(caught.value) == [1, 2]
 
 
+@every_codec
+def test_an_offset_before_the_batch_is_refused(codec: Codec) -> None:
+    """A negative offset delta breaks a rule of the format, and its record is named."""
+    with pytest.raises(
+        InvalidRecordError, match="record 1 of 2: its offset delta is negative"
+    ) as e:
+        plan(with_offsets(0, -1, codec=codec))
+    assert indexes(e.value) == [1]
+
+
 @pytest.mark.parametrize(
     ("timestamp", "is_taken"),
     [(-1, True), (NOW - 1000, True), (NOW - 1001, False), (NOW + 1000, True), (NOW + 1001, False)],

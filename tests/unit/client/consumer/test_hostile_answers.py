@@ -6,6 +6,7 @@ from uuid import UUID
 import crc32c
 import pytest
 
+from tailrace.client.consumer.columns import Collector
 from tailrace.client.consumer.errors import DamagedRecordsError
 from tailrace.client.consumer.fetch_session import FetchSession, Wanted
 from tailrace.client.consumer.fetched import FetchedPart, cut_records
@@ -15,8 +16,10 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.messages.fetch import FetchResponse
 from tailrace.records import layout
+from tailrace.records.batch import stamp
 from tailrace.records.control import build_end_marker
 from tests.unit.broker.brokers import batch
+from tests.unit.storage.plans import with_offsets
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
@@ -71,6 +74,27 @@ def test_a_marker_with_an_unknown_codec_is_damage() -> None:
     cut_records(part, memoryview(data), place="here", aborted=())
     assert isinstance(part.error, DamagedRecordsError)
     assert part.error.partition == T0
+
+
+def test_a_record_before_its_batch_is_damage_for_rows_and_columns() -> None:
+    """A broker that lies cannot send an offset again that the reader has passed."""
+    second = with_offsets(-1, 0)
+    stamp(memoryview(second), base_offset=2, leader_epoch=0)
+    records = memoryview(batch(b"one", b"two") + second)
+    rows, columns = (FetchedPart(T0, offset=0) for _ in range(2))
+    for part in (rows, columns):
+        cut_records(part, records, place="here", aborted=None)
+    values, told = read_all(rows)
+    assert values == [b"one", b"two"]
+    assert told is not None
+    assert told.next_offset == 4
+    assert "record 0 of 2: its offset delta is negative" in str(told)
+    collector = Collector(["offset"])
+    assert collector.append(columns, 0) == (2, -1)
+    with pytest.raises(DamagedRecordsError) as caught:
+        collector.append(columns, 2)
+    assert str(caught.value) == str(told)
+    assert collector.finish().to_pydict() == {"offset": [0, 1]}
 
 
 @pytest.mark.parametrize("found", [[T1], [T0, T0], [], [None]])
