@@ -13,6 +13,7 @@ from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.protocol.metadata_records.begin_transaction import BeginTransactionRecord
+from tailrace.records import layout
 from tailrace.records.batch import read_batches
 from tailrace.testing import MemoryFiles
 from tests.unit.cluster.metadata_logs import FOLDER, LEVEL, Node, setting, value_in
@@ -145,3 +146,22 @@ def test_a_transaction_that_is_open_behind_damage_is_gone() -> None:
     node.damage(node.names(".checkpoint")[-1])
     with pytest.raises(DirectoryError):
         node.open()
+
+
+def test_an_epoch_that_damage_made_negative_does_not_count() -> None:
+    """No checksum covers it: the batch counts, and the snapshot has the epoch of those before."""
+    node = Node()
+    log = node.open()
+    log.append([LEVEL])
+    image, end_offset, epoch = log.append([setting(1)]), log.end_offset, log.epoch
+    log.append([setting(2)])
+    log.close()
+    path = f"{FOLDER}/{0:020}.log"
+    data = bytearray(node.files.content(path))
+    *_, (position, _), _ = list(read_batches(memoryview(bytes(data))))
+    data[position + layout.LEADER_EPOCH_POSITION] ^= 0x80
+    node.files.overwrite(path, bytes(data[:-1]))
+    log = node.open()
+    assert log.image == image
+    assert node.names(".checkpoint") == [f"{end_offset:020}-{epoch:010}.checkpoint"]
+    assert log.epoch == epoch + 1

@@ -36,9 +36,9 @@ class MetadataReplay:
         self.next_offset = next_offset
         """The offset behind the last batch."""
         self.epoch = epoch
-        """Epoch of the quorum's leader that wrote it."""
+        """The largest epoch of a batch: that of the last one, unless damage has changed it."""
         self.timestamp = -1
-        """Its time, in milliseconds since 1970."""
+        """Time of the last batch, in milliseconds since 1970."""
         self.quorum: dict[str, Message] = {}
         """The last control record of each class, by its name: leader, voters, version of the
         protocol."""
@@ -108,7 +108,8 @@ class MetadataReplay:
             else:
                 held = _replayed(delta, records, held)
             self.next_offset = batch.next_offset
-            self.epoch = batch.leader_epoch
+            # The checksum does not cover it. Epochs only rise, so a smaller one is damaged.
+            self.epoch = max(self.epoch, batch.leader_epoch)
             self.timestamp = batch.max_timestamp
         self.image, self._open = delta.image(), held
         self.removed_topics += tuple(delta.removed_topics)
