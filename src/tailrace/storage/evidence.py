@@ -9,9 +9,10 @@
 
 Compaction leaves traces: offsets missing between two batches of one segment, batches with fewer
 records than offsets, delete horizons. A torn write leaves none of these, because a batch with a
-right checksum is whole. The first entry of `leader-epoch-checkpoint` moves up with the log start
-and is on the device before the checkpoint of log starts. So it is never below the checkpointed log
-start, unless the checkpoint belongs to an earlier log of the same name.
+right checksum is whole. But no checksum covers an offset: one that is too high for what is behind
+it is damaged, and no trace. The first entry of `leader-epoch-checkpoint` moves up with the log
+start and is on the device before the checkpoint of log starts. So it is never below the
+checkpointed log start, unless the checkpoint belongs to an earlier log of the same name.
 
 This module only reads. The reasons are in docs/decisions/0020-a-gap-is-no-damage.md.
 """
@@ -34,7 +35,11 @@ def was_compacted(files: Files, folder: str, bases: Sequence[int]) -> bool:
     Raises:
         OSError: a file cannot be read.
     """
-    return any(_has_trace(files, log_path(folder, base), base=base) for base in bases)
+    places = sorted(bases)
+    return any(
+        _has_trace(files, log_path(folder, base), base=base, limit=limit)
+        for base, limit in zip(places, [*places[1:], INT64_MAX], strict=True)
+    )
 
 
 def epochs_of_batches(files: Files, folder: str, bases: Sequence[int]) -> list[tuple[int, int]]:
@@ -137,34 +142,44 @@ def log_path(folder: str, base_offset: int) -> str:
     return f"{folder}/{names.segment_file_name(base_offset, names.LOG_SUFFIX)}"
 
 
-def _has_trace(files: Files, path: str, *, base: int) -> bool:
+def _has_trace(files: Files, path: str, *, base: int, limit: int) -> bool:
+    """Whether a segment, whose offsets are below `limit`, has a trace of compaction."""
     due = INT64_MAX
     for _, batch in _sound_batches(files, path):
         if batch.base_offset < base:
             return False  # The batches of another segment, whose file has a wrong name.
-        if batch.base_offset > due:
-            return True
         if batch.legacy is None and (
             batch.record_count <= batch.last_offset_delta
             or batch.delete_horizon_or_none is not None
         ):
+            return True
+        if batch.next_offset > limit:
+            return False  # No checksum covers the offset, so it is damaged and shows no gap.
+        if batch.base_offset > due:
             return True
         due = batch.next_offset
     return False
 
 
 def _sound_batches(files: Files, path: str) -> Iterator[tuple[int, Batch]]:
-    """Position and batch, up to the first one with a wrong checksum or an offset out of order."""
+    """Position and batch, up to the first one with a wrong checksum or an offset out of order.
+
+    Where the offsets of two batches contradict each other, one of them is damaged, and nothing
+    tells which: neither is given.
+    """
     log: RecordsFile = open_records_file(files, path, read_only=True)
+    before: tuple[int, Batch] | None = None
     try:
-        end = 0
         for position, batch in log.batches():
             batch.check()
-            if batch.base_offset < end:
-                return
-            yield position, batch
-            end = batch.next_offset
+            if before is not None:
+                if batch.base_offset < before[1].next_offset:
+                    return
+                yield before
+            before = position, batch
     except CorruptionError:
-        return
+        pass
     finally:
         log.close()
+    if before is not None:
+        yield before

@@ -139,6 +139,24 @@ def test_a_gap_in_a_log_that_is_known_and_has_no_trace_is_a_lost_tail() -> None:
     assert sum(cut.records for cut in cuts) == 20 - second
 
 
+@pytest.mark.parametrize("number", [1, -1])
+def test_a_damaged_offset_is_no_trace_of_compaction(number: int) -> None:
+    """No checksum covers it, and the batch or segment behind it says that it is wrong.
+
+    So it does not excuse that a segment is lost, at the first start or at the second.
+    """
+    files = MemoryFiles()
+    compacted(files, range(9), rolls=(2, 4, 7)).close()
+    files.remove(path(2, ".log"))
+    data = bytearray(files.content(path(4, ".log")))
+    struct.pack_into(">q", data, range(0, 3 * SIZE, SIZE)[number], 1 << 40)
+    files.overwrite(path(4, ".log"), bytes(data))
+    for _ in range(2):
+        log = open_at(files)
+        assert offsets_of(log) == [0, 1]
+        log.close()
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_every_byte_that_is_cut_is_kept(is_clean: bool) -> None:  # noqa: FBT001 - a parameter
     """Damage in the last segment: the sound batches behind it are in the kept file too."""
