@@ -22,7 +22,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tailrace.errors import CorruptionError, DirectoryError
-from tailrace.model import METADATA_TOPIC, Offset, TopicPartition
+from tailrace.model import METADATA_TOPIC, NO_LEADER_EPOCH, Offset, TopicPartition
 from tailrace.offline.exchanges import Exchange, plan_exchange
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.journal import read_journal
@@ -444,19 +444,22 @@ def plan_epochs(
 ) -> tuple[list[tuple[int, int]], frozenset[int]]:
     """Plan the entries of the epoch checkpoint, and find the segments whose batches contradict it.
 
-    Where the epochs of the batches rise, they are right. Otherwise the checkpoint is, if it covers
-    the log; without one, the rising runs with the most batches.
+    Where the epochs of the batches rise, and none is negative, they are right. Otherwise the
+    checkpoint is, if it covers the log; without one, the rising runs with the most batches, or
+    epoch 0 if all are negative.
     """
-    if all(before.epoch < after.epoch for before, after in pairwise(runs)):
+    epochs = [NO_LEADER_EPOCH, *(run.epoch for run in runs)]
+    if all(before < after for before, after in pairwise(epochs)):
         return [(run.epoch, run.start_offset) for run in runs], frozenset()
     if known and known[0][1] <= runs[0].start_offset and known[-1][1] < log_end:
         entries = list(known)
     else:
         entries = []
-        for run in _heaviest_rise(runs):
+        for run in _heaviest_rise([each for each in runs if each.epoch >= 0]):
             if not entries or run.epoch > entries[-1][0]:
                 start = run.start_offset if entries else runs[0].start_offset
                 entries.append((run.epoch, start))
+        entries = entries or [(0, runs[0].start_offset)]
     bad: set[int] = set()
     for run in runs:
         if {epoch_due(entries, run.start_offset), epoch_due(entries, run.last_offset)} != {
@@ -479,7 +482,7 @@ def _heaviest_rise(runs: Sequence[EpochRun]) -> list[EpochRun]:
         fitting = [(best[i][0], i) for i in range(number) if runs[i].epoch <= run.epoch]
         weight, before = max(fitting, default=(0, -1))
         best.append((weight + run.batches, before))
-    number = max(range(len(best)), key=lambda each: best[each][0])
+    number = max(range(len(best)), key=lambda each: best[each][0], default=-1)
     kept = []
     while number >= 0:
         kept.append(runs[number])

@@ -45,7 +45,7 @@ def was_compacted(files: Files, folder: str, bases: Sequence[int]) -> bool:
 def epochs_of_batches(files: Files, folder: str, bases: Sequence[int]) -> list[tuple[int, int]]:
     """Each leader epoch and its first offset, from the batch headers of these segments.
 
-    A damaged segment is read up to the damage.
+    A damaged segment is read up to the damage. A negative epoch is none.
 
     Raises:
         CorruptionError: an epoch is lower than one before it, so one of them is wrong.
@@ -56,7 +56,7 @@ def epochs_of_batches(files: Files, folder: str, bases: Sequence[int]) -> list[t
         path = log_path(folder, base)
         for position, batch in _sound_batches(files, path):
             epoch = batch.leader_epoch
-            if epoch == NO_LEADER_EPOCH or (entries and epoch == entries[-1][0]):
+            if epoch < 0 or (entries and epoch == entries[-1][0]):
                 continue
             if entries and epoch < entries[-1][0]:
                 raise CorruptionError(

@@ -14,6 +14,7 @@ from tailrace.offline.repair_plan import RepairPlan, plan_repair
 from tailrace.offline.verify import verify
 from tailrace.reading.damage import OnDamage
 from tailrace.reading.directory import find_partitions
+from tailrace.records import layout
 from tailrace.records.batch import stamp
 from tailrace.storage.checkpoints import read_epoch_checkpoint, read_offset_checkpoint
 from tailrace.storage.shrink import raise_log_start
@@ -281,6 +282,23 @@ def test_a_leader_epoch_that_falls_is_put_right_in_its_batch() -> None:
     files.overwrite(name, bytes(data))
     repair(files)
     assert files.content(name) == before
+
+
+@pytest.mark.parametrize("content", [b"0\n1\n0 0\n", b"malformed"])
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_negative_leader_epoch_is_put_right_in_its_batch(content: bytes, count: int) -> None:
+    """It comes from damage, also where no epoch is before it, or where no batch has another."""
+    files = a_log(5)
+    name = path(0, ".log")
+    before = files.content(name)
+    data = bytearray(before)
+    for position in range(0, len(data), SIZE)[:count]:
+        data[position + layout.LEADER_EPOCH_POSITION] ^= 0xFF
+    files.overwrite(name, bytes(data))
+    put(files, f"{FOLDER}/leader-epoch-checkpoint", content)
+    repair(files)
+    assert files.content(name) == before
+    assert files.content(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
 
 
 def test_partition_metadata_comes_back_from_a_sibling_or_not_at_all() -> None:

@@ -262,6 +262,20 @@ def test_malformed_leader_epochs_are_those_of_the_batches(
     assert any(line.startswith("epochs_rebuilt") for line in caplog.messages)
 
 
+def test_a_negative_epoch_of_a_batch_is_none() -> None:
+    """Damage has made it, and a checkpoint that had it would be malformed at each start."""
+    files = MemoryFiles()
+    log = filled(files, 3)
+    stop_cleanly(log)
+    data = bytearray(files.content(path(0, ".log")))
+    struct.pack_into(">i", data, 12, -5)
+    files.overwrite(path(0, ".log"), bytes(data))
+    files.overwrite(EPOCHS, b"malformed")
+    log = open_at(files, is_clean=True, checkpoints=(3, 0))
+    assert log.epochs.entries == (EpochEntry(LeaderEpoch(0), Offset(1)),)
+    assert offsets_of(log) == [0, 1, 2]
+
+
 def test_malformed_leader_epochs_are_an_error_if_the_batches_contradict_each_other() -> None:
     """It is not guessed at, and the log is not touched."""
     files = MemoryFiles()
