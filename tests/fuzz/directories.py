@@ -284,7 +284,9 @@ def _delete(chance: random.Random, files: MemoryFiles, path: str) -> None:  # no
 
 
 def _swap(chance: random.Random, files: MemoryFiles, path: str) -> None:
-    other = chance.choice(all_paths(files))
+    """A file and another of its folder have each other's content."""
+    folder = path.rpartition("/")[0]
+    other = chance.choice([each for each in all_paths(files) if each.rpartition("/")[0] == folder])
     mine, others = files.content(path), files.content(other)
     files.overwrite(path, others)
     files.overwrite(other, mine)

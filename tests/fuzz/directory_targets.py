@@ -7,7 +7,9 @@ nothing in the format tells:
   between two batches, or from its middle on a compacted topic;
 * the base offset of a batch that has missing offsets beside it, or that is the last one, as long as
   it stays above what is before it and below what is behind;
-* a leader epoch, where `leader-epoch-checkpoint` does not say otherwise.
+* a leader epoch, where `leader-epoch-checkpoint` does not say otherwise;
+* that a log file has the batches of another partition;
+* that a `.swap` file has the batches of a segment behind its own: those that it replaces go.
 """
 
 import json
@@ -139,7 +141,7 @@ def read(chance: random.Random) -> int:
 def _opened(directory: Directory, files: MemoryFiles, *, is_clean: bool) -> Log | None:
     """The log, if it can be opened; no byte of it has vanished from its folder either way."""
     end = directory.written[-1].last_offset + 1
-    is_exchange = any(path.endswith(names.SWAP_SUFFIX) for path in all_paths(files))
+    is_exchange = _is_exchange(files)
     before, sound = _log_bytes(files), _sound_contents(files)
     try:
         return open_at(
@@ -155,6 +157,11 @@ def _opened(directory: Directory, files: MemoryFiles, *, is_clean: bool) -> Log 
         # What a compaction replaces may go.
         assert is_exchange or _log_bytes(files) >= before
         _hold_contents(files, sound)
+
+
+def _is_exchange(files: MemoryFiles) -> bool:
+    """Whether there is a segment that compaction has made and not put in place yet."""
+    return any(path.endswith(names.SWAP_SUFFIX) for path in all_paths(files))
 
 
 def _log_bytes(files: MemoryFiles) -> int:
@@ -254,12 +261,14 @@ def recover(chance: random.Random) -> int:
     """Open after a crash: an unbroken run of what was written, which takes an append."""
     directory, files = _some(chance)
     done = damage(chance, files)
+    is_exchange = _is_exchange(files)
     log = _opened(directory, files, is_clean=False)
     if log is None:
         return 0
     places = hold(directory, list(log.batches(log.start_offset)))
     kinds = {kind for kind, _ in done}
-    if not directory.config.is_compacted and "take_out" not in kinds:
+    may_have_gaps = "take_out" in kinds or (is_exchange and "swap" in kinds)
+    if not directory.config.is_compacted and not may_have_gaps:
         assert not places or places == list(range(places[0], places[-1] + 1))
         if kinds <= _BYTES_IN_PLACE:
             assert not places or places[0] == 0
@@ -331,7 +340,7 @@ def mend(chance: random.Random) -> int:
     damage(chance, files, spared=(f"{ROOT}/tailrace-cluster.json",))
     on_damage = chance.choice(tuple(OnDamage))
     # What an exchange has to put in place comes first, and then what is wrong besides.
-    rounds = 1 + any(path.endswith(names.SWAP_SUFFIX) for path in all_paths(files))
+    rounds = 1 + _is_exchange(files)
     advised: set[tuple[str, Rule]] = set()
     for _ in range(rounds):
         before, sound = _contents(files), _sound_contents(files)
