@@ -1,4 +1,4 @@
-"""Fuzz targets of the pipeline: five kinds of JSON that others may have written or damaged."""
+"""Fuzz targets of the pipeline: six kinds of JSON that others may have written or damaged."""
 
 import json
 from typing import Any
@@ -17,6 +17,7 @@ from tailrace.testing import MemoryFiles
 from tests.fuzz.engine import FuzzTarget
 
 _FORM = "fuzzed/1"
+_FOLD = f"{MANIFEST}/{0:020}-{15:020}.json"
 _ENTRIES = [{"name": "part/f0.data", "first": 10, "limit": 20}]
 _KIND = pa.struct(
     [("n", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.float64())), ("d", pa.date32())]
@@ -35,6 +36,16 @@ def read_manifest(data: bytes) -> object:
     folder.replace(f"{MANIFEST}/{0:020}.json", data)
     found = Manifest.open(folder, form=_FORM)
     assert (found.entries, found.settings) == (_ENTRIES, {"to": "t"})
+    return found
+
+
+def read_fold(data: bytes) -> object:
+    """Open a directory with such a fold."""
+    folder = DiskFolder("/lake", MemoryFiles())
+    folder.replace(_FOLD, data)
+    found = Manifest.open(folder, form=_FORM)
+    assert (found.entries, found.settings) == (_ENTRIES, {"to": "t"})
+    assert found.entries_since(1) == []
     return found
 
 
@@ -83,6 +94,15 @@ def _manifest() -> bytes:
     return folder.read(f"{MANIFEST}/{0:020}.json")
 
 
+def _fold() -> bytes:
+    folder = DiskFolder("/lake", MemoryFiles())
+    manifest = Manifest.open(folder, form=_FORM)
+    manifest.add(_ENTRIES, settings={"to": "t"})
+    for _ in range(16):
+        manifest.add([])
+    return folder.read(_FOLD)
+
+
 def _offsets() -> bytes:
     start = {TopicPartition("a", 0): 3, TopicPartition("a", 1): 4}
     end = {TopicPartition("a", 0): 9, TopicPartition("a", 1): 4}
@@ -96,6 +116,12 @@ TARGETS = (
         name="manifest of a job",
         seeds=(_manifest(),),
         run=read_manifest,
+        refusals=(CorruptionError, FatalError),
+    ),
+    FuzzTarget(
+        name="fold of a manifest",
+        seeds=(_fold(),),
+        run=read_fold,
         refusals=(CorruptionError, FatalError),
     ),
     FuzzTarget(

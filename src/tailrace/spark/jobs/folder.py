@@ -30,8 +30,8 @@ class Folder(Protocol):
     path: str
     """The path or URI that was given; a local path is absolute."""
 
-    def names(self) -> list[str]:
-        """All files below, sorted; none if the directory is not there."""
+    def names(self, below: str = "") -> list[str]:
+        """All files below a directory of it, sorted; none if the directory is not there."""
         ...
 
     def size(self, name: str) -> int:
@@ -87,9 +87,10 @@ class DiskFolder:
         self._files = files or DiskFiles()
         self._lock: Any = None
 
-    def names(self) -> list[str]:
+    def names(self, below: str = "") -> list[str]:
         """The names of all files below, found by walking; links to directories are followed."""
-        return sorted(self._below("")) if self._files.is_directory(self.path) else []
+        is_there = self._files.is_directory(self._full(below))
+        return sorted(self._below(below)) if is_there else []
 
     def size(self, name: str) -> int:
         """The size of the file now."""
@@ -187,11 +188,11 @@ class ArrowFolder:
         with _told(uri):
             self._filesystem, self._root = fs.FileSystem.from_uri(uri)
 
-    def names(self) -> list[str]:
+    def names(self, below: str = "") -> list[str]:
         """The names of all files below, by one listing."""
         from pyarrow import fs
 
-        chosen = fs.FileSelector(self._root, recursive=True, allow_not_found=True)
+        chosen = fs.FileSelector(self._full(below), recursive=True, allow_not_found=True)
         found = self._filesystem.get_file_info(chosen)
         return sorted(posixpath.relpath(each.path, self._root) for each in found if each.is_file)
 
@@ -243,7 +244,7 @@ class ArrowFolder:
         """Do nothing: there is no lock."""
 
     def _full(self, name: str) -> str:
-        return posixpath.join(self._root, name)
+        return posixpath.join(self._root, name) if name else self._root
 
 
 def open_folder(target: str) -> Folder:
