@@ -25,9 +25,11 @@ from tailrace.spark.jobs.replay import ReplaySettings, replay
 from tailrace.spark.jobs.verify_archive import verify_archive
 
 
-def run_archive(spark: SparkSession, *, data: str, lake: str, file_bytes: int) -> None:
+def run_archive(
+    spark: SparkSession, *, data: str, lake: str, file_bytes: int, form: str = "parquet"
+) -> None:
     """All topics of a directory into an archive."""
-    settings = ArchiveSettings(target_file_bytes=file_bytes)
+    settings = ArchiveSettings(target_file_bytes=file_bytes, format=form)
     archive(spark, {"path": data, "subscribePattern": ".*"}, lake, settings=settings)
 
 

@@ -24,6 +24,8 @@ _FLAGS: Final = {
     "by": "--by",
     "codec": "--codec",
     "value_schema": "--schema",
+    "format": "--format",
+    "table_options": "--table-option",
     "offset_map": "--offset-map",
     "topics": "--rename",
     "keeps_partitions": "--keep-partitions",

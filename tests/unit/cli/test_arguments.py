@@ -88,6 +88,15 @@ def test_the_demo_says_which_extra_it_needs() -> None:
     assert (code, said) == (2, told)
 
 
+@pytest.mark.parametrize(("form", "package"), [("delta", "deltalake"), ("iceberg", "pyiceberg")])
+def test_a_table_says_which_extra_it_needs(form: str, package: str) -> None:
+    """Each format has its own, and nothing is read or written before."""
+    where = ("--data", "nowhere", "--topic", "t", "--to", "/nowhere/lake")
+    code, said = run_without(package, "pipeline", "archive", *where, "--format", form)
+    told = f"an archive with format {form} needs {package}: pip install 'tailrace[{form}]'"
+    assert (code, said) == (2, f"tailrace: {told}\n")
+
+
 def test_help_needs_no_extra() -> None:
     """The help of a job can be read before its extra is installed."""
     assert run_without("pyarrow,pyspark,pandas", "pipeline", "query", "--help") == (0, "")

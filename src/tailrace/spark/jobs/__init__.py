@@ -6,6 +6,7 @@
     archive.py          topics to Parquet: rounds of work items, each made to count by the manifest
     archive_plan.py     which offsets an archive takes next, cut and packed into work items
     archive_files.py    what one work item does: offsets in, Parquet files out
+    tables.py           the table over the files of an archive; *_table.py: Delta Lake's, Iceberg's
     json_values.py      JSON values to typed columns, and those that are not JSON
     value_schema.py     schemas of JSON values, from DDL or JSON to Arrow
     digests.py          a digest of columns that does not depend on how they are cut

@@ -1,23 +1,25 @@
 """Topics to Parquet: every record with every byte, exactly once, and runs that can be resumed.
 
     summary = archive(spark, {"path": "data", "subscribe": "flights"}, "lake")
+    archive(spark, {…}, "lake", settings=ArchiveSettings(format="delta"))
     for summary in follow_archive(spark, {…}, "lake"): …      # until the caller stops
 
 A run plans the offsets from the end of the archive to the end of the logs, has Spark tasks write
 them as Parquet (`archive_files`), and makes each round of tasks count by one file of the manifest.
-The layout, and what a reader may rely on, is in docs/formats/archive.md.
+With the format `delta` or `iceberg` the files are in a table too (`tables`). The layout, and what a
+reader may rely on, is in docs/formats/archive.md.
 
 Not here: transactions. With `kafka.isolation.level` `read_committed` the archive has what committed
 readers see; else it has aborted records too, which nothing tells from others.
 
 Invariant: a run that is killed at any point and run again comes to the same rows as one that was
-not, and each offset is in one range of the manifest.
+not, and each offset is in one range of the manifest. The same holds for each file of a table.
 """
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -28,15 +30,21 @@ from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import TopicPartition
 from tailrace.spark.corruption import write_report
 from tailrace.spark.jobs.archive_files import NAME, ArchiveTask, StagedRange, row_groups, write_item
-from tailrace.spark.jobs.archive_plan import (
-    DataFile,
-    RangeFiles,
-    archive_ranges,
-    plan_items,
-)
+from tailrace.spark.jobs.archive_plan import RangeFiles, archive_ranges, plan_items, range_of
 from tailrace.spark.jobs.folder import open_folder
 from tailrace.spark.jobs.json_values import infer_type
 from tailrace.spark.jobs.manifest import Entry, Manifest, open_manifest
+from tailrace.spark.jobs.tables import (
+    PARQUET,
+    Table,
+    changed_table_faults,
+    fill_table,
+    format_of,
+    open_table,
+    table_faults,
+    table_schema,
+    table_settings,
+)
 from tailrace.spark.jobs.value_schema import arrow_type, schema_json
 from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
 from tailrace.spark.offsets import choose_partitions
@@ -70,7 +78,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSettings:
-    """Settings of an archive; `by` and the schema stay what they were at the first run."""
+    """Settings of an archive; `by`, the schema and a table stay what they were at the first run."""
 
     by: str = "date"
     """Directories by `date` or by `hour`, of the record timestamps in UTC."""
@@ -80,6 +88,11 @@ class ArchiveSettings:
     """One of `CODECS`."""
     value_schema: str | None = None
     """Schema of JSON values: Spark's DDL or JSON, or `infer`; None: values are not parsed."""
+    format: str = PARQUET
+    """`parquet`, or `delta` or `iceberg` to have a table of the files; plain files may get one."""
+    table_options: Mapping[str, str] = field(default_factory=dict)
+    """For Delta Lake, options of the store; for Iceberg, properties of a catalog, and as `catalog`
+    and `table` the names of both. They are not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +122,7 @@ def check_arguments(
 
     Raises:
         ConfigError: what is wrong with them, all of it.
+        MissingExtraError: the packages of the format are not installed.
     """
     faults = []
     if settings.by not in {"date", "hour"}:
@@ -121,7 +135,8 @@ def check_arguments(
         faults.append("target: a directory or a URI")
     else:
         try:
-            open_folder(target)
+            path = open_folder(target).path
+            faults += table_faults(settings.format, path, settings.table_options)
         except ConfigError as error:
             faults += error.faults
     try:
@@ -139,8 +154,12 @@ def check_archive(options: SourceOptions, target: str, settings: ArchiveSettings
     Raises:
         ConfigError, CorruptionError, FatalError: as `archive`.
     """
-    manifest = Manifest.open(open_folder(target), form=FORMAT)
+    folder = open_folder(target)
+    manifest = Manifest.open(folder, form=FORMAT)
     _check_settings(manifest, settings, _schema_of(settings))
+    with open_table(settings.format, folder, settings.table_options) as table:
+        if table is not None:
+            table.last_round()
     plan_archive(options, archived_ends(ranges_of(manifest)))
 
 
@@ -190,7 +209,8 @@ def archive(
         ConfigError: faults of the arguments, all of them; the archive was begun with others; the
             logs do not reach back to the end of the archive.
         CorruptionError: a log or the manifest is damaged.
-        FatalError: the target cannot be used, an executor does not see what the driver sees.
+        FatalError: the target cannot be used, an executor does not see what the driver sees, the
+            table is of someone else.
     """
     with _opened(spark, source_options, target, settings=settings or ArchiveSettings()) as run:
         return run.once(progress)
@@ -231,11 +251,13 @@ class _Run:
         task: ArchiveTask,
         *,
         value_schema: str | None,
+        table: Table | None,
     ) -> None:
         self._spark = spark
         self._manifest = manifest
         self._task = task
         self._value_schema = value_schema
+        self._table = table
         self._ends = archived_ends(ranges_of(manifest))
         self._core_count = count_cores(spark)
         check_visible(
@@ -277,12 +299,14 @@ class _Run:
         return replace(summary, seconds=time.monotonic() - began)
 
     def _commit(self, staged: Sequence[StagedRange], lost: Sequence[RangeFiles]) -> None:
-        """First the names, then the manifest: a leftover can be told from what counts."""
+        """First names, then the manifest: so a leftover can be told from what counts."""
         entries = [*lost, *(each.entry for each in staged)]
         self._manifest.folder.publish(
             {written: final for each in staged for written, final in each.renamed.items()}
         )
         self._manifest.add([asdict(each) for each in entries])
+        if self._table is not None:
+            fill_table(self._table, self._manifest)
         self._ends |= archived_ends(entries)
 
     def _value_types(self, ranges: Sequence[OffsetRange]) -> "dict[str, pa.StructType]":
@@ -299,6 +323,8 @@ class _Run:
             else:
                 added[topic] = schema_json(self._value_schema)
         if added:
+            if self._table is not None:
+                table_schema(self._manifest.settings | {"value_schemas": known | added})
             self._manifest.add([], settings={"value_schemas": known | added})
         return {topic: arrow_type(text) for topic, text in (known | added).items()}
 
@@ -343,7 +369,10 @@ def _opened(
             file_bytes=settings.target_file_bytes,
             codec=settings.codec,
         )
-        yield _Run(spark, manifest, task, value_schema=schema)
+        with open_table(settings.format, folder, settings.table_options) as table:
+            if table is not None:
+                fill_table(table, manifest)
+            yield _Run(spark, manifest, task, value_schema=schema, table=table)
     except TailraceError:
         raise
     except OSError as error:
@@ -377,8 +406,13 @@ def _settle(manifest: Manifest, settings: ArchiveSettings, schema: str | None) -
                 "columns": LOSSLESS,
                 "has_json": schema is not None,
                 "value_schemas": {},
+                **table_settings(settings.format, settings.table_options),
             },
         )
+    elif format_of(manifest.settings) != settings.format:
+        table_schema(manifest.settings)
+        noted = table_settings(settings.format, settings.table_options)
+        manifest.add([], settings=noted)
 
 
 def _check_settings(manifest: Manifest, settings: ArchiveSettings, schema: str | None) -> None:
@@ -398,6 +432,7 @@ def _check_settings(manifest: Manifest, settings: ArchiveSettings, schema: str |
         faults.append(f"value_schema: the archive was begun with {there}, and stays so")
     elif schema not in {None, INFER, *known["value_schemas"].values()} and known["value_schemas"]:
         faults.append("value_schema: the archive was begun with another one, and keeps it")
+    faults += changed_table_faults(known, settings.format, settings.table_options)
     if faults:
         raise ConfigError(faults)
 
@@ -405,18 +440,6 @@ def _check_settings(manifest: Manifest, settings: ArchiveSettings, schema: str |
 def files_of(entry: Entry) -> tuple[str, ...]:
     """The files of an entry of the manifest."""
     return range_of(entry).names
-
-
-def range_of(entry: Entry) -> RangeFiles:
-    """An entry of the manifest as it was written."""
-    dead = entry["dead_letters"]
-    return RangeFiles(
-        **{
-            **entry,
-            "files": tuple(DataFile(**each) for each in entry["files"]),
-            "dead_letters": None if dead is None else DataFile(**dead),
-        }
-    )
 
 
 def ranges_of(manifest: Manifest) -> list[RangeFiles]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
+from tailrace.spark.jobs.manifest import Entry
 from tailrace.spark.jobs.remaining import cut_evenly, remaining_ranges
 from tailrace.spark.offsets import Extent, OffsetAt
 from tailrace.spark.options import SourceOptions
@@ -58,6 +59,18 @@ class DataFile:
     last: int
     digest: str
     """Digest of its lossless columns, by `tailrace.spark.jobs.digests`."""
+
+
+def range_of(entry: Entry) -> RangeFiles:
+    """An entry of the manifest as it was written."""
+    dead = entry["dead_letters"]
+    return RangeFiles(
+        **{
+            **entry,
+            "files": tuple(DataFile(**each) for each in entry["files"]),
+            "dead_letters": None if dead is None else DataFile(**dead),
+        }
+    )
 
 
 def archive_ranges(

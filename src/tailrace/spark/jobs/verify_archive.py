@@ -5,6 +5,7 @@
                  the manifest says, with offsets that rise within its range
     log          what the log still has of a range gives the same rows and digests; if it gives
                  others, row by row
+    table        an archive with one: it has the files of the rounds that it says it has
 
 A log may have fewer records than its archive: retention and compaction remove them. It may not
 have one that the archive does not have in the same form.
@@ -40,10 +41,11 @@ from tailrace.spark.jobs.archive_files import (
     row_groups,
     split_by_period,
 )
-from tailrace.spark.jobs.archive_plan import DataFile, RangeFiles
+from tailrace.spark.jobs.archive_plan import DataFile, RangeFiles, range_of
 from tailrace.spark.jobs.digests import Digest
 from tailrace.spark.jobs.folder import Folder, open_folder
 from tailrace.spark.jobs.manifest import Manifest, uncounted
+from tailrace.spark.jobs.tables import open_noted_table
 from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
 from tailrace.spark.offsets import Extent, choose_partitions
 from tailrace.spark.options import SourceOptions
@@ -63,7 +65,7 @@ class ArchiveFinding:
 
     rule: str
     """`gap`, `overlap`, `stray`, `missing`, `size`, `unreadable`, `rows`, `offsets`, `digest`,
-    `content`, `log`; may be added to, and is never changed."""
+    `content`, `log`, `table`; may be added to, and is never changed."""
     path: str
     """The file, or the partition."""
     offset: int | None = None
@@ -98,13 +100,19 @@ class _Check:
     in_log: tuple[int, int] | None
 
 
-def check_verification(options: SourceOptions | None, target: str) -> None:
+def check_verification(
+    options: SourceOptions | None, target: str, *, table_options: Mapping[str, str] | None = None
+) -> None:
     """Raise what would end a verification before its first file, without Spark.
 
     Raises:
         ConfigError, FatalError, CorruptionError: as `verify_archive`.
     """
-    require_archive(Manifest.open(open_folder(target), form=FORMAT))
+    manifest = Manifest.open(open_folder(target), form=FORMAT)
+    require_archive(manifest)
+    with open_noted_table(manifest, table_options or {}) as table:
+        if table is not None:
+            table.last_round()
     if options is not None:
         _extents(options)
 
@@ -114,13 +122,17 @@ def verify_archive(
     source_options: Mapping[str, str] | None,
     target: str,
     *,
+    table_options: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ArchiveReport:
     """Compare the archive at `target` with its manifest and, with options, with the logs.
 
+    The options of its table are those that it was written with.
+
     Raises:
         ConfigError: faults of the arguments.
         FatalError: there is no archive, or something cannot be reached.
+        MissingExtraError: the packages of its format are not installed.
         CorruptionError: the manifest is damaged, or a log.
     """
     began = time.monotonic()
@@ -131,7 +143,11 @@ def verify_archive(
     manifest = Manifest.open(folder, form=FORMAT)
     require_archive(manifest)
     ranges = ranges_of(manifest)
-    findings = [*range_findings(ranges), *_stray_findings(manifest)]
+    findings = [
+        *range_findings(ranges),
+        *_stray_findings(manifest),
+        *table_findings(folder, table_options or {}),
+    ]
     extents = {} if options is None else _extents(options)
     core_count = count_cores(spark)
     directories = () if options is None else options.directories
@@ -198,6 +214,26 @@ def _stray_findings(manifest: Manifest) -> Iterator[ArchiveFinding]:
             yield ArchiveFinding(
                 rule="stray", path=name, sentence="it is not in the manifest; readers see it"
             )
+
+
+def table_findings(folder: Folder, options: Mapping[str, str]) -> Iterator[ArchiveFinding]:
+    """Files that the table of an archive lacks, or has beside those of the archive."""
+    with open_noted_table(Manifest.open(folder, form=FORMAT), options) as table:
+        if table is None:
+            return
+        number = table.last_round()
+        there = table.names()
+    # Read anew: a run that goes on has each round in the manifest before it is in the table.
+    manifest = Manifest.open(folder, form=FORMAT)
+    later = manifest.entries_since(min(number + 1, manifest.rounds))
+    behind = {file.name for entry in later for file in range_of(entry).files}
+    counted = {file.name for each in ranges_of(manifest) for file in each.files}
+    for name in sorted(counted - behind - there):
+        sentence = f"the table has round {number}, and not this file"
+        yield ArchiveFinding(rule="table", path=name, sentence=sentence)
+    for name in sorted(there - counted):
+        sentence = "the table has it, the manifest does not"
+        yield ArchiveFinding(rule="table", path=name, sentence=sentence)
 
 
 def _extents(options: SourceOptions) -> dict[TopicPartition, Extent]:

@@ -1,0 +1,254 @@
+"""The table over the files of an archive, in Delta Lake's or Iceberg's format.
+
+    manifest   ── 0 ─┬─ 1 ─┬─ 2 ─┬─ 3 ─┬─ 4 ──▶      rounds
+    table            └─ ≤ 1      └─ ≤ 3              commits, with the number of their last round
+
+The files stay where the archive puts them, as plain Parquet with topic and period in their paths. A
+commit adds files to the table and notes the number of the last round that it has, at once: a
+transaction of an application in Delta Lake, a property of the table in Iceberg. First a round is in
+the manifest, then in the table. So whatever ends a run, the table has all files of the rounds up to
+its number, and `fill_table` adds what the manifest has behind it: all of it in one commit. A table
+that is gone is made anew.
+
+Not here: dead letters, which have other columns, and stay files; and what else changes a table. If
+someone compacts its files, theirs take the place of the archive's in the table, and the archive
+goes on behind them.
+
+Invariant: each file of a round up to the table's number was added to it once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from tailrace.errors import ConfigError, CorruptionError, StorageError, TailraceError
+from tailrace.runtime.extras import check_extra
+from tailrace.spark.jobs.archive_plan import DataFile, RangeFiles, range_of
+from tailrace.spark.jobs.folder import Folder
+from tailrace.spark.jobs.manifest import Manifest
+from tailrace.spark.jobs.value_schema import arrow_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PARQUET: Final = "parquet"
+DELTA: Final = "delta"
+ICEBERG: Final = "iceberg"
+FORMATS: Final = (PARQUET, DELTA, ICEBERG)
+
+CATALOG_OPTION: Final = "catalog"
+"""The name of a catalog of Iceberg, which may be one that PyIceberg's configuration file has."""
+
+TABLE_OPTION: Final = "table"
+"""The name of a table in it; all other options are properties of the catalog."""
+
+PERIODS: Final = {"date": ("date",), "hour": ("date", "hour")}
+"""Columns of a table that are in the paths of files, after `topic`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFile:
+    """A file to add to a table."""
+
+    file: DataFile
+    partition: int
+    """The number of its partition of the topic."""
+    path_values: Mapping[str, str | date | int | None]
+    """Values of the columns that are in its path."""
+
+
+class Table(Protocol):
+    """A table; what its library raises comes as a StorageError."""
+
+    def last_round(self) -> int:
+        """The last round of the manifest that is in it; -1 if none is, or there is no table.
+
+        Raises:
+            FatalError: there is a table that is not of this archive.
+        """
+        ...
+
+    def add(self, files: Sequence[TableFile], *, number: int, schema: "pa.Schema") -> None:
+        """Add files, and note the number of the last round; makes the table if there is none."""
+        ...
+
+    def names(self) -> set[str]:
+        """The files in it, below the directory of the archive; others as the table names them."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it has open."""
+        ...
+
+
+def table_faults(form: str, target: str, options: Mapping[str, str]) -> list[str]:
+    """Faults of the format of an archive and of the options of its table.
+
+    Raises:
+        MissingExtraError: the packages of the format are not installed.
+    """
+    if form not in FORMATS:
+        return [f"format: one of {', '.join(FORMATS)}, not {form!r}"]
+    if form == PARQUET:
+        return (
+            ["table_options: plain Parquet files have none; give the format, too"]
+            if options
+            else []
+        )
+    check_extra(form, f"an archive with format {form}")
+    if form == DELTA:
+        return []
+    if options.keys() == {TABLE_OPTION}:
+        return ["table_options: table is a name in a catalog; give catalog, or type and uri, too"]
+    if options and TABLE_OPTION not in options:
+        return ["table_options: table, as in table=lake.flights, is missing"]
+    if not options and "://" in target.removeprefix("file://"):
+        return [f"table_options: a table at {target} needs a catalog; give type, uri and table"]
+    return []
+
+
+def table_settings(form: str, options: Mapping[str, str]) -> dict[str, str | None]:
+    """Settings of an archive's manifest about its table."""
+    return {"format": form, "table": options.get(TABLE_OPTION)}
+
+
+def format_of(settings: Mapping[str, Any]) -> str:
+    """The format of an archive; those that are older than tables have none noted."""
+    return str(settings.get("format", PARQUET))
+
+
+def changed_table_faults(
+    settings: Mapping[str, Any], form: str, options: Mapping[str, str]
+) -> list[str]:
+    """Differences of a format and its options from those of the manifest; a table may be new."""
+    known = format_of(settings)
+    if known == PARQUET:
+        return []
+    if known != form:
+        return [f"format: the archive is {known}, and stays so"]
+    name = settings["table"]
+    if name == options.get(TABLE_OPTION):
+        return []
+    given = (
+        f"{name}; give it, and its catalog" if name else "in a catalog of its own; give no other"
+    )
+    return [f"table_options: the table of the archive is {given}"]
+
+
+@contextmanager
+def open_noted_table(manifest: Manifest, options: Mapping[str, str]) -> Iterator[Table | None]:
+    """The table that an archive has, as `open_table`.
+
+    Raises:
+        ConfigError: the options are of another table.
+    """
+    form = format_of(manifest.settings)
+    faults = changed_table_faults(manifest.settings, form, options)
+    if faults:
+        raise ConfigError(faults)
+    with open_table(form, manifest.folder, options) as table:
+        yield table
+
+
+@contextmanager
+def open_table(form: str, folder: Folder, options: Mapping[str, str]) -> Iterator[Table | None]:
+    """The table of an archive, None for plain Parquet; nothing is made yet."""
+    if form == PARQUET:
+        yield None
+        return
+    check_extra(form, f"an archive with format {form}")
+    if form == DELTA:
+        from tailrace.spark.jobs.delta_table import DeltaLakeTable
+
+        table: Table = DeltaLakeTable(folder.path, options)
+    else:
+        from tailrace.spark.jobs.iceberg_table import IcebergTable
+
+        table = IcebergTable(folder.path, options)
+    try:
+        yield table
+    finally:
+        table.close()
+
+
+def fill_table(table: Table, manifest: Manifest) -> None:
+    """Add what the manifest has and the table has not, in one commit.
+
+    Raises:
+        CorruptionError: the table has rounds that the manifest has not.
+        FatalError: the table is of someone else.
+        StorageError: it cannot be read or written.
+    """
+    number = table.last_round()
+    if number >= manifest.rounds:
+        raise CorruptionError(
+            f"the table has the files of round {number}, and the manifest ends before it; put the "
+            "missing files of the manifest back",
+            path=manifest.folder.path,
+        )
+    files = table_files([range_of(entry) for entry in manifest.entries_since(number + 1)])
+    if files:
+        table.add(files, number=manifest.rounds - 1, schema=table_schema(manifest.settings))
+
+
+def table_files(ranges: Sequence[RangeFiles]) -> list[TableFile]:
+    """The files of these ranges, without dead letters."""
+    return [
+        TableFile(file=file, partition=each.partition, path_values=_path_values(file.name))
+        for each in ranges
+        for file in each.files
+    ]
+
+
+def table_schema(settings: Mapping[str, Any]) -> "pa.Schema":
+    """The columns of a table, with those in the paths of files first.
+
+    Raises:
+        ConfigError: topics have different types of JSON values.
+    """
+    import pyarrow as pa
+
+    from tailrace.spark.jobs.archive_files import JSON, lossless_schema
+
+    kinds = {"topic": pa.string(), "date": pa.date32(), "hour": pa.int32()}
+    fields = [pa.field(name, kinds[name]) for name in ("topic", *PERIODS[settings["by"]])]
+    for field in lossless_schema(tuple(settings["columns"])):
+        # No format of tables has milliseconds; its readers take those of the files.
+        is_time = pa.types.is_timestamp(field.type)
+        fields.append(field.with_type(pa.timestamp("us", tz="UTC")) if is_time else field)
+    schemas: Mapping[str, str] = settings["value_schemas"]
+    if len(set(schemas.values())) > 1:
+        topics = ", ".join(sorted(schemas))
+        sentence = f"a table has one type of JSON values, and not one for each of {topics}"
+        raise ConfigError([f"value_schema: {sentence}; give a schema, or each topic a target"])
+    if schemas:
+        fields.append(pa.field(JSON, arrow_type(next(iter(schemas.values())))))
+    return pa.schema(fields)
+
+
+@contextmanager
+def told_as(what: str) -> Iterator[None]:
+    """Errors of a library as a StorageError that says what it was about."""
+    try:
+        yield
+    except TailraceError:
+        raise
+    except Exception as error:  # Iceberg's errors have no other class in common.
+        raise StorageError(f"{what}: {error}") from error
+
+
+def _path_values(name: str) -> dict[str, str | date | int | None]:
+    from tailrace.spark.jobs.archive_files import NULL_PERIOD
+
+    values: dict[str, str | date | int | None] = {}
+    for part in name.split("/")[:-1]:
+        column, value = part.split("=", 1)
+        if column == "topic":
+            values[column] = value
+        elif value == NULL_PERIOD:
+            values[column] = None
+        else:
+            values[column] = date.fromisoformat(value) if column == "date" else int(value)
+    return values
