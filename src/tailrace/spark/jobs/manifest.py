@@ -124,7 +124,8 @@ class Manifest:
         content = json.loads(json.dumps(content))  # as it is read: keys are text, tuples are lists
         self.folder.replace(file.name, sealed(content))
         self._take(file, content)
-        self.fold()
+        if self.rounds % FOLD_FILES == 1:
+            self.fold()
 
     def fold(self) -> None:
         """Write the folds that are due, and remove the files that are in them."""

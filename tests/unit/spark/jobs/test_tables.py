@@ -1,5 +1,6 @@
 """Tables over the files of an archive, without Spark: each file is in the table once."""
 
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -142,8 +143,10 @@ class Lake:
         return [str(each) for each in found]
 
     def remove_table(self) -> None:
-        """Remove all of the table but its files."""
-        shutil.rmtree(self.path / ("_delta_log" if self.form == DELTA else "_iceberg"))
+        """Remove all of the table but its files, if there is one."""
+        shutil.rmtree(
+            self.path / ("_delta_log" if self.form == DELTA else "_iceberg"), ignore_errors=True
+        )
 
 
 @pytest.mark.parametrize("by", ["date", "hour"])
@@ -187,6 +190,32 @@ def test_what_a_killed_run_did_not_bring_into_the_table_comes_at_the_next_start(
         assert lake.offsets() == list(range(10))
     lake.rounds(1)
     assert lake.offsets() == list(range(12))
+    assert lake.findings() == []
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_any_order_of_rounds_and_ends_of_runs_brings_each_file_once(
+    form: str, seed: int, tmp_path: Path
+) -> None:
+    """Runs that end before a commit or after it, folds, and tables that are removed."""
+    chance = random.Random(seed)
+    lake = Lake(tmp_path, form)
+    count = 0
+    for _ in range(25):
+        with lake.opened() as (manifest, table):
+            for _ in range(chance.randrange(3)):
+                lake.add(manifest, *range(chance.randint(1, 3)))
+                if chance.random() < 0.6:
+                    fill_table(table, manifest)
+            count = max((entry["limit"] for entry in manifest.entries), default=0)
+        if chance.random() < 0.15:
+            lake.remove_table()
+        if chance.random() < 0.3 and count:
+            lake.fill()
+            assert lake.offsets() == list(range(count))
+    assert list(lake.path.glob("_manifest/*-*.json"))
+    lake.fill()
+    assert lake.offsets() == list(range(count))
     assert lake.findings() == []
 
 
