@@ -7,15 +7,13 @@ import pytest
 
 from tailrace import Admin, Producer
 from tailrace.client import ClusterReader, RemoteFatalError, fetch_batches
-from tailrace.client.errors import RemoteRetriableError
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.producer.errors import (
     ProducerFencedError,
     TransactionAbortableError,
     TransactionStateError,
 )
-from tailrace.client.transaction_outcome import find_outcome
-from tailrace.errors import OffsetOutOfRangeError
+from tailrace.client.transaction_outcome import ForgottenTransactionError, find_outcome
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.builder import records_of
@@ -97,8 +95,10 @@ def test_the_log_tells_the_outcome_when_the_coordinator_has_forgotten_it(
         assert outcome(0, kept) is True
         assert outcome(1, dropped) is False
         admin.delete_records({F0: 1}).results()
-        with pytest.raises((OffsetOutOfRangeError, RemoteRetriableError)):
+        with pytest.raises(ForgottenTransactionError, match="does not have offset 0"):
             outcome(0, kept)
+        with pytest.raises(ForgottenTransactionError, match="another record at offset 1"):
+            outcome(1, kept)
 
 
 def test_nothing_is_prepared_of_nothing(broker: TestBroker) -> None:

@@ -4,13 +4,21 @@ Its coordinator only knows the last transaction of a transactional id; the log k
 each as long as its records.
 """
 
+from collections.abc import Sequence
+
 from tailrace.client.errors import raise_for
-from tailrace.client.fetcher import fetch_request, partition_data
+from tailrace.client.fetcher import checked_pieces, fetch_request, partition_data
 from tailrace.client.metadata import ClusterReader
-from tailrace.errors import OffsetOutOfRangeError
-from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.errors import FatalError
+from tailrace.model import IsolationLevel, Offset, TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import received_records
 from tailrace.protocol.messages.fetch import FetchResponse
+from tailrace.records.runs import Piece, batches_of
+
+
+class ForgottenTransactionError(FatalError, LookupError):
+    """A log does not have the record any more by which it could tell a transaction's outcome."""
 
 
 def find_outcome(
@@ -23,7 +31,9 @@ def find_outcome(
     batch at most. Retriable errors are retried, a bounded number of times in a row.
 
     Raises:
-        OffsetOutOfRangeError: the log does not have the record any more.
+        ForgottenTransactionError: retention, compaction or another topic of that name has taken
+            the record's place.
+        CorruptionError: the batch is damaged.
         UnreachableBrokerError, RemoteRetriableError: also after the last attempt.
         RemoteFatalError: the broker refuses.
     """
@@ -35,14 +45,33 @@ def find_outcome(
         leader = cluster.leader(partition)
         data = partition_data(leader.request(request, FetchResponse), partition)
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            start, end = cluster.log_range(partition)
-            raise OffsetOutOfRangeError(offset, log_start_offset=start, log_end_offset=end)
+            raise ForgottenTransactionError(f"{partition} does not have offset {offset} any more")
         raise_for(data.error_code, about=f"records of {partition} at {leader.address}")
         if data.last_stable_offset <= offset:
             return None
+        pieces = checked_pieces(
+            received_records(data.records),
+            offset=offset,
+            address=leader.address,
+            partition=partition,
+        )
+        if _producer_of(pieces, offset) != producer_id:
+            raise ForgottenTransactionError(
+                f"{partition} has another record at offset {offset} than that of producer "
+                f"{producer_id}: it was compacted, or the topic was made again"
+            )
         return not any(
             each.producer_id == producer_id and each.first_offset <= offset
             for each in data.aborted_transactions or ()
         )
 
     return cluster.retrying(ask)
+
+
+def _producer_of(pieces: Sequence[Piece], offset: int) -> int | None:
+    """The producer of the batch at an offset; None if there is no such batch."""
+    for piece in pieces:
+        for _, batch in batches_of(piece, Offset(offset), Offset(offset + 1)):
+            if batch.base_offset <= offset < batch.next_offset:
+                return int(batch.producer_id)
+    return None

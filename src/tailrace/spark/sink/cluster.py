@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from tailrace.client.admin.cluster import describe_cluster
 from tailrace.client.admin.transactions import (
     end_transactions,
     fence_producers,
@@ -18,9 +19,9 @@ from tailrace.client.metadata import ClusterReader
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.steps import Call
-from tailrace.client.transaction_outcome import find_outcome
+from tailrace.client.transaction_outcome import ForgottenTransactionError, find_outcome
 from tailrace.config.settings import INT32_MAX
-from tailrace.errors import FatalError, OffsetOutOfRangeError, TailraceError
+from tailrace.errors import FatalError, TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 
@@ -42,6 +43,17 @@ class ClusterTransactions:
     def __init__(self, settings: Mapping[str, str]) -> None:
         """`settings` are those of the producer; connects when it is first asked."""
         self._cluster = ClusterReader(parse_producer_config(settings))
+        self._cluster_id: str | None = None
+
+    def cluster_id(self) -> str:
+        """The id of the cluster; asked once.
+
+        Raises:
+            TailraceError: no broker answers for a minute.
+        """
+        if self._cluster_id is None:
+            self._cluster_id = self._cluster.run(describe_cluster(self._call())).cluster_id or ""
+        return self._cluster_id
 
     def commit(self, transactions: Collection[PreparedTransaction]) -> set[PreparedTransaction]:
         """Commit transactions; returns those that are not open any more.
@@ -72,11 +84,10 @@ class ClusterTransactions:
                 found = find_outcome(
                     self._cluster, partition, offset=offset, producer_id=producer_id
                 )
-            except OffsetOutOfRangeError as error:
+            except ForgottenTransactionError as error:
                 raise FatalError(
-                    f"{partition} no longer has offset {offset}, so it cannot be told whether the "
-                    f"batch there was committed: {error}. Remove the newest file of the "
-                    "checkpoint's tailrace-commits to write the batch again"
+                    f"it cannot be told whether a transaction was committed: {error}. Remove the "
+                    "newest file of the checkpoint's tailrace-commits to write its batch again"
                 ) from error
             if found is not None:
                 return found

@@ -41,6 +41,10 @@ PREFIX: Final = "tailrace-"
 class Transactions(Protocol):
     """The transactions of a cluster."""
 
+    def cluster_id(self) -> str:
+        """The id of the cluster."""
+        ...
+
     def commit(self, transactions: Collection[PreparedTransaction]) -> set[PreparedTransaction]:
         """Commit transactions; returns those that are not open any more."""
         ...
@@ -169,7 +173,12 @@ class BatchCommitter:
         """
         record = self._newest()
         if record is None or record.batch_id != batch_id or record.is_void:
-            record = BatchRecord(query_id=self._query_id, batch_id=batch_id, slots=slots)
+            record = BatchRecord(
+                query_id=self._query_id,
+                batch_id=batch_id,
+                cluster_id=self._transactions.cluster_id(),
+                slots=slots,
+            )
         elif not record.lost:
             return
         else:
@@ -197,6 +206,13 @@ class BatchCommitter:
 
     def _finish(self, record: BatchRecord) -> BatchRecord:
         """Commit what is promised; the record with what became of it."""
+        here = self._transactions.cluster_id()
+        if record.cluster_id != here:
+            raise FatalError(
+                f"batch {record.batch_id} was written to the cluster {record.cluster_id!r} and may "
+                f"not be committed there, and the brokers of this query are of {here!r}. Run the "
+                "query with the old ones once, or give it another checkpoint"
+            )
         promised = {
             slot.transaction: number
             for number, slot in record.slots.items()

@@ -71,6 +71,8 @@ class BatchRecord:
     """Id of the streaming query, as its checkpoint has it."""
     batch_id: int
     """Number of the micro-batch."""
+    cluster_id: str = ""
+    """Id of the cluster whose transactions these are."""
     slots: Mapping[int, Slot]
     """By the number of the DataFrame's partition."""
 
@@ -156,6 +158,7 @@ def _content(record: BatchRecord) -> dict[str, Any]:
         "format": FORMAT,
         "query": record.query_id,
         "batch": record.batch_id,
+        "cluster": record.cluster_id,
         "slots": {
             str(number): {
                 "state": slot.state.value,
@@ -173,6 +176,7 @@ def _record(content: Mapping[str, Any]) -> BatchRecord:
     return BatchRecord(
         query_id=content["query"],
         batch_id=content["batch"],
+        cluster_id=content["cluster"],
         slots={
             int(number): Slot(
                 row_count=each["rows"],

@@ -119,6 +119,10 @@ class Cluster:
             if producer not in self.ended and self._is_begun(producer)
         ]
 
+    def cluster_id(self) -> str:
+        """There is one."""
+        return "c"
+
     def commit(self, transactions: Sequence[PreparedTransaction]) -> set[PreparedTransaction]:
         """See `Transactions`; each has its own faults."""
         gone = set()

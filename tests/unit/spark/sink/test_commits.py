@@ -1,0 +1,226 @@
+"""Single decisions of the committer, and the work of a task by them, with a real broker."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tailrace import Admin, Broker
+from tailrace.client import ClusterReader
+from tailrace.client.admin import NewTopic
+from tailrace.errors import FatalError
+from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.spark.jobs.folder import DiskFolder
+from tailrace.spark.sink.cluster import ClusterTransactions
+from tailrace.spark.sink.commits import (
+    BatchCommitter,
+    JobCommitter,
+    OtherRowsError,
+    TransactionPlan,
+)
+from tailrace.spark.sink.ledger import BatchRecord, Ledger, Slot, SlotState
+from tailrace.spark.sink.options import SinkOptions
+from tailrace.spark.sink.rows import TaskAttempt, WrittenRows, write_in_transaction
+
+pytestmark = pytest.mark.wire
+
+QUERY = "q"
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker that makes topics of one partition when they are first written to."""
+    with Broker(
+        tmp_path_factory.mktemp("broker") / "data",
+        settings={"transaction.state.log.num.partitions": 2, "offsets.topic.num.partitions": 2},
+    ) as broker:
+        yield broker.bootstrap_servers
+
+
+class House:
+    """A query on a topic of its own."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        self.topic = folder.name[:60]
+        self.settings = {"bootstrap.servers": bootstrap, "transaction.timeout.ms": "60000"}
+        self.ledger = Ledger(DiskFolder(str(folder / "ledger")))
+        self.transactions = ClusterTransactions(self.settings)
+        self.done: set[int] = set()
+        self.bootstrap = bootstrap
+
+    def committer(self, query: str = QUERY) -> BatchCommitter:
+        """A committer, as each step of a driver has a new one."""
+        return BatchCommitter(
+            query,
+            ledger=self.ledger,
+            transactions=self.transactions,
+            is_done=self.done.__contains__,
+        )
+
+    def write(
+        self,
+        *values: bytes,
+        slot: int = 0,
+        record: BatchRecord | None = None,
+        batch: int = 7,
+        groups: dict[str, dict[TopicPartition, int]] | None = None,
+    ) -> WrittenRows:
+        """A task of the batch that writes these values."""
+        table = pa.table({"value": pa.array(values, pa.binary())})
+        return write_in_transaction(
+            table.to_batches(),
+            SinkOptions(topic=self.topic, producer=self.settings),
+            TransactionPlan(
+                work_id=QUERY, record=record, offsets_of=batch, group_offsets=groups or {}
+            ),
+            attempt=TaskAttempt(query_id=QUERY, batch_id=batch, partition_id=slot),
+        )
+
+    def visible(self) -> tuple[int, int]:
+        """The last stable offset, and the end of the log."""
+        place = TopicPartition(self.topic, 0)
+        with closing(ClusterReader(self.bootstrap)) as cluster:
+            stable = cluster.log_range(place, isolation=IsolationLevel.READ_COMMITTED)[1]
+            return stable, cluster.log_range(place)[1]
+
+
+@pytest.fixture
+def house(bootstrap: str, tmp_path: Path) -> Iterator[House]:
+    """A query that has written nothing."""
+    found = House(bootstrap, tmp_path)
+    with closing(found.transactions):
+        yield found
+
+
+def slots_of(*written: WrittenRows) -> dict[int, Slot]:
+    """The slots of a batch."""
+    return {each.attempt.partition_id: each.slot() for each in written}
+
+
+def test_rows_are_out_of_sight_until_the_batch_is_committed(house: House) -> None:
+    """An empty task has no transaction; a batch that is committed again changes nothing."""
+    first, second = house.write(b"a", b"b"), house.write(slot=1)
+    assert first.transaction is not None
+    assert second.transaction is None
+    assert house.visible()[0] == 0
+    house.committer().commit(7, slots_of(first, second))
+    stable, end = house.visible()
+    assert stable == end == 3
+    house.committer().commit(7, slots_of(first, second))
+    assert house.committer().recover() is not None
+    assert house.visible() == (3, 3)
+
+
+def test_a_promise_survives_an_abort_and_is_kept_at_the_next_start(house: House) -> None:
+    """Spark calls `abort` also after a commit that failed on its way."""
+    written = house.write(b"a")
+    cluster_id = house.transactions.cluster_id()
+    house.ledger.write(
+        BatchRecord(query_id=QUERY, batch_id=7, cluster_id=cluster_id, slots=slots_of(written))
+    )
+    house.committer().abort(7)
+    assert house.visible()[0] == 0
+    house.committer().recover()
+    assert house.visible() == (2, 2)
+
+
+def test_without_a_promise_an_abort_takes_all_back(house: House) -> None:
+    """No reader waits for the rows of a batch that has failed."""
+    house.write(b"a")
+    house.write(b"b", slot=1)
+    house.committer().abort(7)
+    stable, end = house.visible()
+    assert stable == end
+
+
+def test_a_promise_to_another_cluster_is_not_judged_by_this_one(house: House) -> None:
+    """Its transactions are not here; once Spark has noted the batch, that does not matter."""
+    written = house.write(b"a")
+    slots = slots_of(written)
+    house.ledger.write(BatchRecord(query_id=QUERY, batch_id=7, cluster_id="other", slots=slots))
+    with pytest.raises(FatalError, match="written to the cluster 'other'"):
+        house.committer().recover()
+    house.done.add(7)
+    assert house.committer().recover() is not None
+
+
+def test_a_ledger_belongs_to_one_query(house: House) -> None:
+    """Two queries on one checkpoint would commit each other's rows."""
+    house.committer().commit(7, slots_of(house.write(b"a")))
+    with pytest.raises(FatalError, match="give each query a checkpoint of its own"):
+        house.committer("other").recover()
+
+
+def test_lost_rows_are_written_again_and_committed_ones_are_not(house: House) -> None:
+    """Each only if the task has the same rows as before; other rows are taken back."""
+    kept, lost = house.write(b"kept"), house.write(b"lost", slot=1)
+    assert lost.transaction is not None
+    house.committer().commit(7, slots_of(kept))
+    with Admin(bootstrap_servers=house.bootstrap) as admin:
+        admin.fence_producers([lost.transaction.transactional_id]).results()
+    known = house.ledger.newest()
+    assert known is not None
+    record = replace(
+        known,
+        slots={
+            0: kept.slot().becomes(SlotState.COMMITTED),
+            1: lost.slot().becomes(SlotState.LOST),
+        },
+    )
+    house.ledger.write(record)
+    with pytest.raises(OtherRowsError, match="partition 0 of batch 7 has other rows"):
+        house.write(b"other", record=record)
+    with pytest.raises(OtherRowsError, match="partition 1 of batch 7 has other rows"):
+        house.write(b"other", slot=1, record=record)
+    with pytest.raises(OtherRowsError, match="partition 2 of batch 7"):
+        house.write(b"more", slot=2, record=record)
+    stable, end = house.visible()
+    assert stable == end
+    again = house.write(b"kept", record=record), house.write(b"lost", slot=1, record=record)
+    assert again[0].transaction is None
+    assert again[1].transaction is not None
+    house.committer().commit(7, slots_of(*again))
+    newest = house.ledger.newest()
+    assert newest is not None
+    assert newest.lost == []
+    assert newest.slots[0].transaction == kept.transaction
+
+
+def test_a_lost_slot_that_is_not_written_again_is_an_error(house: House) -> None:
+    """The second run of the batch has fewer tasks."""
+    lost = house.write(b"lost", slot=1).slot().becomes(SlotState.LOST)
+    kept = house.write(b"kept").slot().becomes(SlotState.COMMITTED)
+    house.ledger.write(BatchRecord(query_id=QUERY, batch_id=7, slots={0: kept, 1: lost}))
+    with pytest.raises(OtherRowsError, match="partition 1"):
+        house.committer().commit(7, {0: kept})
+
+
+def test_offsets_of_a_group_go_with_slot_0_of_their_batch(house: House) -> None:
+    """Also if the task has no rows; not with another batch, or another slot."""
+    place = TopicPartition("in", 0)
+    with Admin(bootstrap_servers=house.bootstrap) as admin:
+        admin.create_topics([NewTopic("in", 1)])
+        groups = {f"{house.topic}-group": {place: 41}}
+        assert house.write(slot=1, groups=groups).transaction is None
+        written = house.write(groups=groups)
+        assert written.transaction is not None
+        assert written.row_count == 0
+        house.committer().commit(7, slots_of(written))
+        found = admin.list_group_offsets(f"{house.topic}-group").results()
+        assert {each: value.offset for each, value in found.items()} == {place: 41}
+
+
+def test_a_batch_job_tells_what_was_not_committed(house: House) -> None:
+    """It has no second chance: the rows of other tasks are visible."""
+    written = [house.write(b"a"), house.write(b"b", slot=1)]
+    found = [each.transaction for each in written]
+    transactions = [each for each in found if each is not None]
+    with Admin(bootstrap_servers=house.bootstrap) as admin:
+        admin.fence_producers([transactions[1].transactional_id]).results()
+    with pytest.raises(FatalError, match="have aborted 1 of 2 transactions"):
+        JobCommitter(QUERY, house.transactions).commit(transactions)
+    stable, end = house.visible()
+    assert stable == end
