@@ -10,6 +10,7 @@ directory, and the two states are compared, without what has to differ: ids, epo
 
 import json
 import re
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -78,6 +79,11 @@ def check(report: Report, both: Kafka, alone: Kafka) -> None:
             with Admin(bootstrap_servers=servers) as admin:
                 listed = {each.name for each in admin.list_topics(include_internal=False)}
             differences += [f"turn {number}: {each}" for each in sorted(listed ^ expected)]
+        if number and not (both.logs / _unmade(number - 1)).is_dir():
+            differences.append(f"turn {number}: {_unmade(number - 1)} has no folder")
+        if turn.is_killed:
+            # As if it had been killed between the answer and the making of the log.
+            shutil.rmtree(both.logs / _unmade(number))
     report.check("each broker finds the topics that the other has left", differences)
     with both:
         read = clients.read_topics(both.bootstrap_servers, ["kept"])
@@ -162,6 +168,11 @@ def _existing(number: int) -> Iterator[str]:
     yield f"made-{number}"
     if number:
         yield f"made-{number - 1}"
+
+
+def _unmade(number: int) -> str:
+    """The folder of a turn that is removed if the turn ended with a kill; the next makes it."""
+    return f"made-{number}-1"
 
 
 def _take_turn(servers: str, number: int) -> list[str]:
