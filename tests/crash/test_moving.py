@@ -238,7 +238,7 @@ async def move_refused(outside: Outside, oracle: Oracle, refusal: Refusal, first
     """A partition moves and is written to while devices refuse; how many calls could have."""
     files = outside.files
     logs = Broker(files).logs
-    replicas = Replicas(logs)
+    replicas = Replicas(logs, outside.threads)
     logs.on_failure = replicas.directory_failed
     config = CleanerConfig(map_bytes_max=2**20, io_bytes_per_second=1e9)
     ids = iter(range(100, 200))

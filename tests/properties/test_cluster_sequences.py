@@ -3,7 +3,7 @@
 import contextlib
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
@@ -31,13 +31,14 @@ SMALL = {"segment_bytes": 3000, "snapshot_bytes": 300, "retention_bytes": 1500}
 """Settings with which a few changes lead to segments, snapshots and trims."""
 
 KINDS = st.sampled_from(["stop", "kill", "power loss", "torn"])
-NAMES = st.sampled_from(["a", "b", "c.d"])
+TOPICS = ("a", "b", "c.d")
+NAMES = st.sampled_from(TOPICS)
 SETTINGS = st.dictionaries(
     st.sampled_from(["retention.ms", "flush.ms", "segment.ms"]), st.sampled_from(["7", "8"])
 )
 CHANGE = st.one_of(
     st.tuples(st.just("create"), NAMES, st.tuples(st.integers(1, 3), SETTINGS)),
-    st.tuples(st.just("withdraw"), NAMES, st.integers(1, 3)),
+    st.tuples(st.just("create together"), st.none(), st.tuples(st.integers(1, 3), SETTINGS)),
     st.tuples(st.just("grow"), NAMES, st.integers(1, 3)),
     st.tuples(st.just("configure"), NAMES, SETTINGS),
     st.tuples(st.just("delete"), NAMES, st.none()),
@@ -97,8 +98,6 @@ class Model:
         """Every acknowledged change; it is on the device."""
         self.attempted: list[State] = []
         """States of changes that were refused since then: each may be on the device."""
-        self.hidden: set[str] = set()
-        """Topics that the log has and nobody sees, since they could not be withdrawn."""
         self.topic_ids: set[uuid.UUID] = set()
         self.removed_ids: set[uuid.UUID] = set()
         self.producer_ids: set[ProducerId] = set()
@@ -119,7 +118,6 @@ class Model:
         assert set(log.removed_topics) <= self.removed_ids
         self.state = found
         self.attempted.clear()
-        self.hidden.clear()
         beginning = Beginning(
             log, NODE, first=bootstrap.new_image, defaults={}, new_id=self.controller.new_id
         )
@@ -188,25 +186,15 @@ class Model:
         self.topic_ids.add(topic.topic_id)
         return topic
 
-    def create(self, name: str, count: int, configs: dict[str, str]) -> None:
-        """Create a topic."""
-        topic = self.plan(name, count, configs)
-        if topic is not None:
-            after = self.state.with_topic(topic)
-            if self.attempt(after, lambda: self.controller.prepare(topic)):
-                self.controller.publish(topic)
-
-    def withdraw(self, name: str, count: int) -> None:
-        """Create a topic whose logs cannot be made."""
-        topic = self.plan(name, count, {})
-        if topic is None:
-            return
-        self.removed_ids.add(topic.topic_id)
-        before = self.state
-        if self.attempt(before.with_topic(topic), lambda: self.controller.prepare(topic)):
-            self.hidden.add(name)
-            if self.attempt(before, lambda: self.controller.withdraw(topic)):
-                self.hidden.discard(name)
+    def create(self, names: Iterable[str], count: int, configs: dict[str, str]) -> None:
+        """Create topics together, those that there are not yet."""
+        planned = [self.plan(name, count, configs) for name in names]
+        topics = [topic for topic in planned if topic is not None]
+        after = self.state
+        for topic in topics:
+            after = after.with_topic(topic)
+        if topics and self.attempt(after, lambda: self.controller.prepare(topics)):
+            self.controller.publish(topics)
 
     def change(self, name: str, plan: Callable[[Topic], Topic]) -> None:
         """Change a topic that clients see."""
@@ -277,10 +265,9 @@ class Model:
             self.restart(self.chance.choice(["kill", "power loss", "torn"]))
 
     def check(self) -> None:
-        """Clients see the state of the oracle, without what is hidden."""
+        """Clients see the state of the oracle."""
         image = self.controller.image
-        shown = {key: of for key, of in self.state.topics.items() if key not in self.hidden}
-        assert image.topics == shown
+        assert image.topics == self.state.topics
         assert image.group_configs == self.state.groups
 
 
@@ -288,9 +275,9 @@ def work(model: Model, operation: tuple[object, object, object]) -> None:
     """Do one operation on the cluster and on the dictionaries."""
     match operation:
         case ("create", str(name), (int(count), dict(configs))):
-            model.create(name, count, configs)
-        case ("withdraw", str(name), int(count)):
-            model.withdraw(name, count)
+            model.create([name], count, configs)
+        case ("create together", _, (int(count), dict(configs))):
+            model.create(TOPICS, count, configs)
         case ("grow", str(name), int(count)):
             model.change(
                 name, lambda t: model.controller.plan_partitions(t, t.partition_count + count)

@@ -92,7 +92,8 @@ def test_statistics_are_those_of_the_running_broker(tmp_path: Path) -> None:
         broker.statistics()
     with broker:
         with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-            producer.send("flights", b"JFK").result()
+            for number in range(3):
+                producer.send("flights", b"JFK", partition=number).result()
             nodes = producer.statistics().nodes.nodes.values()
             found = broker.statistics()
         assert found.replicas.partition_count == found.logs.log_count == 3

@@ -263,6 +263,7 @@ class RunningBroker:
             if isinstance(result, Exception):
                 logger.error("task_failed reason=%r", result)
         await self._changes.finish()
+        await self.replicas.new_logs.finish()
         await self._coordinators.stop()
         await self.moves.stop()
         await asyncio.gather(*(schedule.stop() for schedule in self._schedules.values()))
@@ -324,6 +325,7 @@ class RunningBroker:
         the files closed.
         """
         self._server.close()
+        self.replicas.new_logs.abandon()
         self._runtime.threads.close()
         self.controller.log.abandon()
         self.logs.abandon()
@@ -461,7 +463,9 @@ async def start_broker(
     try:
         state = StartingState.open(config, runtime, logs)
         controller = state.controller
-        replicas = Replicas(logs, verifies_transactions=config.transactions.is_verifying)
+        replicas = Replicas(
+            logs, runtime.threads, verifies_transactions=config.transactions.is_verifying
+        )
         logs.on_failure = replicas.directory_failed
         topics = controller.image.topics
         moves = settle_futures(logs, {name: topic.topic_id for name, topic in topics.items()})

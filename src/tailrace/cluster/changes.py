@@ -1,19 +1,20 @@
 """Run changes of topics one at a time for each name, with device steps on worker threads.
 
-    CreateTopics a ----> on the loop | on a thread | on the loop ...      beside each other,
+    CreateTopics a, c -> on the loop | on a thread | on the loop ...      beside each other,
     DeleteTopics b ----> on the loop | on a thread ...                    since the names differ
     AlterConfigs a -------------------------------------------> its turn, behind the first one
 
-A change has several steps: folders on the device, the image on the device, partitions in service.
+A change has several steps: the image on the device, folders on the device, partitions in service.
 No other change of the same topic may come in between, and a client that disconnects must not leave
 a half change. A slow log directory delays only changes of its topics. Reads never wait, because the
 image is replaced whole.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, TypeVar
 
+from tailrace.cluster.topic_rules import folded_name
 from tailrace.runtime.threads import Threads
 
 T = TypeVar("T")
@@ -29,15 +30,23 @@ class TopicChanges:
 
     async def make(self, topic: str, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a change of a topic after the earlier ones; continues if the caller is cancelled."""
+        return await self.make_together([topic], change)
+
+    async def make_together(
+        self, topics: Iterable[str], change: Callable[[], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Run one change of several topics, behind the earlier ones of each of them, as `make`."""
         # Topics whose names differ only in "." and "_" cannot both exist, as in Kafka. So their
         # changes share one queue, and the second one sees the result of the first.
-        name = topic.replace(".", "_")
-        task = asyncio.ensure_future(self._behind(self._newest.get(name), change))
-        self._newest[name] = task
+        names = {folded_name(topic) for topic in topics}
+        before = {self._newest[name] for name in names if name in self._newest}
+        task = asyncio.ensure_future(self._behind(before, change))
+        self._newest |= dict.fromkeys(names, task)
 
         def forget(_: object) -> None:
-            if self._newest[name] is task:
-                del self._newest[name]
+            for name in names:
+                if self._newest.get(name) is task:
+                    del self._newest[name]
 
         task.add_done_callback(forget)
         return await asyncio.shield(task)
@@ -52,8 +61,8 @@ class TopicChanges:
             await asyncio.wait(tuple(self._newest.values()))
 
     async def _behind(
-        self, before: asyncio.Task[Any] | None, change: Callable[[], Coroutine[Any, Any, T]]
+        self, before: Collection[asyncio.Task[Any]], change: Callable[[], Coroutine[Any, Any, T]]
     ) -> T:
-        if before is not None:
-            await asyncio.wait((before,))
+        if before:
+            await asyncio.wait(before)
         return await change()

@@ -3,12 +3,11 @@
 Each change is planned, written to the log as records, and counts when they are on the device. It
 may run on any thread; a lock serializes changes.
 
-    prepare(topic)     the topic is in the log, and nobody sees it
-    its logs are made
-    publish(topic)     the topic is in the image
+    prepare(topics)    the topics are in the log, and nobody sees them
+    publish(topics)    they are in the image; their logs are made then
 
-So a crash in between leaves the whole topic: the next start makes the logs that are missing, as
-a broker of Kafka does with what the metadata log has.
+After a crash in between or behind it the next start makes the logs that are missing, as a broker
+of Kafka does with what the metadata log has.
 
 At a start `settle` saves what `beginning` has found, and `register` says where the broker listens.
 """
@@ -18,7 +17,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 
 from tailrace.cluster.config_changes import ConfigChange, plan_configs
@@ -58,6 +57,7 @@ from tailrace.cluster.topic_rules import (
     check_name_is_free,
     check_partition_limit,
     check_topic_name,
+    folded_name,
 )
 from tailrace.errors import StorageError
 from tailrace.model import METADATA_TOPIC, ProducerId, TopicPartition
@@ -87,6 +87,8 @@ class Controller:
         self._node = node
         self._chance = chance
         self._producer_ids = range(0)
+        self._folded: tuple[object, Mapping[str, str]] = None, {}
+        """The names of topics when they were last needed, and these names by `folded_name`."""
         self._changing = threading.Lock()
         self._showing = threading.Lock()
         """For the image; held for no device, since the event loop takes it too."""
@@ -132,7 +134,7 @@ class Controller:
         check_topic_name(name)
         if name == METADATA_TOPIC:
             raise ReservedTopicError(f"Creation of internal topic {name} is prohibited.")
-        check_name_is_free(name, self.log.image.topic_ids)
+        check_name_is_free(name, self.log.image.topic_ids, self._folded_names)
         count = self.defaults.partition_count if partition_count == -1 else partition_count
         if count < 1:
             raise InvalidPartitionsError(f"{count} partitions; a topic has at least 1")
@@ -182,40 +184,34 @@ class Controller:
 
     # -- changes ------------------------------------------------------------------------------
 
-    def prepare(self, topic: Topic) -> None:
-        """Save a planned topic, with others that are saved at this time; its logs can be made then.
+    def prepare(self, topics: Sequence[Topic]) -> None:
+        """Save planned topics in one batch, with others that are saved at this time.
+
+        After a crash all of them are there, or none.
 
         Raises:
             StorageError: the state could not be saved; nothing has changed.
         """
         self._topics.do(
-            lambda: topic_records(topic, self.log.image, self._node),
-            weight=len(topic.partitions),
+            lambda: chain.from_iterable(
+                topic_records(topic, self.log.image, self._node) for topic in topics
+            ),
+            weight=sum(len(topic.partitions) for topic in topics),
         )
 
-    def publish(self, topic: Topic) -> None:
-        """Put a prepared topic, whose logs are made, into the image."""
-        self._show(topic.name)
-
-    def withdraw(self, topic: Topic) -> None:
-        """Take a prepared topic back, since its logs could not be made; the caller removes them.
-
-        Raises:
-            StorageError: the state could not be saved; the next start has the topic, empty.
-        """
-        self._topics.do(lambda: [remove_topic_record(topic.topic_id)])
+    def publish(self, topics: Iterable[Topic]) -> None:
+        """Put prepared topics into the image."""
+        self._show(topic.name for topic in topics)
 
     def change(self, topic: Topic) -> None:
         """Replace a topic by its planned version; after a crash it is the old or the new one.
-
-        The logs of new partitions have to be there already.
 
         Raises:
             StorageError: the state could not be saved; the topic is unchanged.
         """
         assert self.image.topics[topic.name].topic_id == topic.topic_id
-        self.prepare(topic)
-        self._show(topic.name)
+        self.prepare([topic])
+        self.publish([topic])
 
     def configure_group(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Replace the settings of a group; after a crash it has the old ones or the new ones.
@@ -259,7 +255,7 @@ class Controller:
             StorageError: the state could not be saved; the topic still exists.
         """
         self._topics.do(lambda: [remove_topic_record(topic.topic_id)])
-        self._show(topic.name)
+        self._show([topic.name])
 
     def next_producer_id(self) -> ProducerId:
         """A producer id that was never assigned before, also not before a crash.
@@ -351,18 +347,25 @@ class Controller:
             except OSError as error:
                 raise _unsaved(error) from error
 
-    def _show(self, name: str) -> None:
-        """Make the image's topic what the log says."""
+    def _folded_names(self) -> Mapping[str, str]:
+        names = self.log.image.topic_ids
+        if self._folded[0] is not names:
+            self._folded = names, {folded_name(name): name for name in names}
+        return self._folded[1]
+
+    def _show(self, names: Iterable[str]) -> None:
+        """Make the image's topics of these names what the log says."""
         with self._showing:
             topics = dict(self.image.topics)
-            state = self.log.image.topic(name)
-            topic = None
-            if state is not None:
-                topic = topic_on_node(state, self.log.image, self._node.node_id)
-            if topic is None:
-                topics.pop(name, None)
-            else:
-                topics[name] = topic
+            for name in names:
+                state = self.log.image.topic(name)
+                topic = None
+                if state is not None:
+                    topic = topic_on_node(state, self.log.image, self._node.node_id)
+                if topic is None:
+                    topics.pop(name, None)
+                else:
+                    topics[name] = topic
             self.image = replace(self.image, topics=MappingProxyType(topics))
 
     def _append(self, records: Iterable[RecordToWrite]) -> None:

@@ -4,7 +4,7 @@ Pure; `controller` asks before it plans a change.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from tailrace.errors import FatalError
@@ -67,19 +67,27 @@ def check_topic_name(name: str) -> None:
         )
 
 
-def check_name_is_free(name: str, taken: Iterable[str]) -> None:
-    """Check a name against those of the topics that exist.
+def folded_name(name: str) -> str:
+    """The name of a topic with dots as underscores, as metrics have it: only one topic may."""
+    return name.replace(".", "_")
+
+
+def check_name_is_free(
+    name: str, taken: Collection[str], folded: Callable[[], Mapping[str, str]]
+) -> None:
+    """Check a name against those of the topics that exist, `taken`.
+
+    `folded` gives these by their `folded_name`; it is called only for a name that may collide.
 
     Raises:
         TopicExistsError: it is one of them.
         InvalidTopicNameError: it differs from one only in dots and underscores.
     """
-    # Metrics write dots as underscores, so Kafka allows only one of such names.
-    folded = name.replace(".", "_")
-    for other in taken:
-        if other == name:
-            raise TopicExistsError(f"topic {name} exists")
-        if other.replace(".", "_") == folded:
+    if name in taken:
+        raise TopicExistsError(f"topic {name} exists")
+    if "." in name or "_" in name:
+        other = folded().get(folded_name(name))
+        if other is not None:
             raise InvalidTopicNameError(f"topic {name} collides with {other}: only . and _ differ")
 
 

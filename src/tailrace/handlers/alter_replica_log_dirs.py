@@ -36,6 +36,7 @@ async def handle_alter_replica_log_dirs(
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
+            await services.replicas.new_logs.wait_for_each(topic.name, topic.partitions)
             alter = partial(_alter, services, topic.name, path=directory.path)
             altered = await each_in_slices(topic.partitions, alter, slices)
             results.setdefault(topic.name, []).extend(altered)

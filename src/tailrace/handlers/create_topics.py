@@ -6,25 +6,26 @@ Behaviour: each topic is created or refused on its own. -1 partitions and -1 rep
     null are INVALID_CONFIG with every fault in the message. A name given twice, too many settings,
     and the name __cluster_metadata are INVALID_REQUEST. A request for more than 10,000 partitions
     is POLICY_VIOLATION for each of its topics.
+    The answer comes when the topics are in the metadata log. Their logs are made then, and requests
+    for a partition wait for its log. (With Kafka they get an error meanwhile, and are sent again.)
 After a crash: a topic that was answered has all of its partitions and settings; else it has them,
     or does not exist.
 Version notes: from v5 the response has the effective settings.
 Not done: replica assignments other than this one broker (INVALID_REPLICA_ASSIGNMENT); policies.
 """
 
-import asyncio
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from tailrace.cluster.image import Topic
-from tailrace.cluster.topic_rules import PARTITIONS_MAX
+from tailrace.cluster.topic_rules import PARTITIONS_MAX, folded_name
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.handlers.assignments import assignment_fault
 from tailrace.handlers.configs import check_count, topic_entries
 from tailrace.handlers.services import Services, error_code, error_message
-from tailrace.handlers.topics import create_topic
+from tailrace.handlers.topics import create_topics
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.create_topics import (
@@ -36,8 +37,8 @@ from tailrace.protocol.messages.create_topics import (
 )
 from tailrace.runtime.slices import Slices
 
-TOPICS_AT_ONCE: Final = 16
-"""Most topics of a request that are created beside each other."""
+PARTITIONS_AT_ONCE: Final = 1000
+"""Most partitions of the topics that are saved together."""
 
 
 async def handle_create_topics(
@@ -45,64 +46,122 @@ async def handle_create_topics(
 ) -> CreateTopicsResponse:
     """Create the requested topics; refused ones get an error code."""
     counts: Counter[str] = Counter()
-    slices = Slices()
-    partition_count, default = 0, services.controller.defaults.partition_count
+    slices, partition_count = Slices(), 0
     for topic in request.topics:
         counts[topic.name] += 1
-        count = len(topic.assignments) or topic.num_partitions
-        partition_count += default if count == -1 else max(count, 0)
+        partition_count += _partition_count(services, topic)
         await slices.turn()
-
-    async def created(topic: CreatableTopic) -> CreatableTopicResult:
+    results: dict[str, CreatableTopicResult] = {}
+    wanted: list[CreatableTopic] = []
+    for topic in request.topics:
         if partition_count > PARTITIONS_MAX:
             message = f"the request has {partition_count} partitions, {PARTITIONS_MAX} are allowed"
-            return _refused(topic.name, ErrorCode.POLICY_VIOLATION, message)
-        if counts[topic.name] > 1:
+            results[topic.name] = _refused(topic.name, ErrorCode.POLICY_VIOLATION, message)
+        elif counts[topic.name] > 1:
             message = "the request names the topic twice"
-            return _refused(topic.name, ErrorCode.INVALID_REQUEST, message)
-        create = partial(_create, services, topic, is_dry_run=request.validate_only)
-        return await services.changes.make(topic.name, create)
-
-    rest, results = iter(request.topics), []
-    while part := list(islice(rest, TOPICS_AT_ONCE)):
-        # Beside each other, since their syncs are made together.
-        results += await asyncio.gather(*map(created, part))
+            results[topic.name] = _refused(topic.name, ErrorCode.INVALID_REQUEST, message)
+        else:
+            wanted.append(topic)
         await slices.turn()
-    return CreateTopicsResponse(topics=tuple(results))
+    for part in _parts(services, wanted):
+        create = partial(_create, services, part, is_dry_run=request.validate_only)
+        made = await services.changes.make_together([topic.name for topic in part], create)
+        results |= {result.name: result for result in made}
+        await slices.turn()
+    return CreateTopicsResponse(topics=tuple(results[topic.name] for topic in request.topics))
+
+
+def _partition_count(services: Services, wanted: CreatableTopic) -> int:
+    count = len(wanted.assignments) or wanted.num_partitions
+    return services.controller.defaults.partition_count if count == -1 else max(count, 0)
+
+
+def _parts(
+    services: Services, topics: Iterable[CreatableTopic]
+) -> Iterator[Sequence[CreatableTopic]]:
+    """The topics in parts that are saved together; names that collide are in different parts."""
+    part: dict[str, CreatableTopic] = {}
+    partition_count = 0
+    for topic in topics:
+        folded, count = folded_name(topic.name), _partition_count(services, topic)
+        if part and (folded in part or partition_count + count > PARTITIONS_AT_ONCE):
+            yield [*part.values()]
+            part, partition_count = {}, 0
+        part[folded] = topic
+        partition_count += count
+    if part:
+        yield [*part.values()]
 
 
 async def _create(
-    services: Services, wanted: CreatableTopic, *, is_dry_run: bool
-) -> CreatableTopicResult:
+    services: Services, part: Sequence[CreatableTopic], *, is_dry_run: bool
+) -> list[CreatableTopicResult]:
+    planned: list[Topic] = []
+    results: list[CreatableTopicResult] = []
+    slices = Slices()
+    for wanted in part:
+        try:
+            planned.append(_plan(services, wanted))
+        except _RefusedError as error:
+            results.append(_refused(wanted.name, error.code, str(error)))
+        except TailraceError as error:
+            results.append(_refused(wanted.name, error_code(error), error_message(error)))
+        await slices.turn()
+    try:
+        if planned and not is_dry_run:
+            await create_topics(
+                services.changes, services.controller, services.replicas, topics=planned
+            )
+    except TailraceError as error:
+        code, message = error_code(error), error_message(error)
+        return [*results, *(_refused(topic.name, code, message) for topic in planned)]
+    effective: dict[tuple[tuple[str, str], ...], tuple[CreatableTopicConfigs, ...]] = {}
+    for topic in planned:
+        own = tuple(topic.configs.items())
+        if own not in effective:
+            effective[own] = _effective(services, topic)
+        results.append(
+            CreatableTopicResult(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                error_code=ErrorCode.NONE,
+                error_message=None,
+                num_partitions=len(topic.partitions),
+                replication_factor=1,
+                configs=effective[own],
+            )
+        )
+        await slices.turn()
+    return results
+
+
+class _RefusedError(Exception):
+    """A topic that cannot be created, with Kafka's error."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+def _plan(services: Services, wanted: CreatableTopic) -> Topic:
+    """The topic that is wanted.
+
+    Raises:
+        _RefusedError: its assignments are not possible here.
+        TailraceError: as `Controller.plan_topic`.
+    """
     count, replication = wanted.num_partitions, wanted.replication_factor
     if wanted.assignments:
         fault = _assignment_fault(services, wanted)
         if fault is not None:
-            return _refused(wanted.name, *fault)
+            raise _RefusedError(*fault)
         count, replication = len(wanted.assignments), -1
-    try:
-        check_count(len(wanted.configs))
-        configs = _configs(wanted)
-        topic = services.controller.plan_topic(
-            wanted.name,
-            partition_count=count,
-            replication_factor=replication,
-            configs=configs,
-        )
-        if not is_dry_run:
-            await create_topic(
-                services.changes, services.controller, services.replicas, topic=topic
-            )
-    except TailraceError as error:
-        return _refused(wanted.name, error_code(error), error_message(error))
-    return CreatableTopicResult(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        num_partitions=len(topic.partitions),
-        replication_factor=1,
-        configs=_effective(services, topic),
+    check_count(len(wanted.configs))
+    return services.controller.plan_topic(
+        wanted.name,
+        partition_count=count,
+        replication_factor=replication,
+        configs=_configs(wanted),
     )
 
 

@@ -37,6 +37,8 @@ async def handle_delete_records(
     slices = Slices()
     topics = []
     for topic in request.topics:
+        numbers = (each.partition_index for each in topic.partitions)
+        await services.replicas.new_logs.wait_for_each(topic.name, numbers)
         delete = partial(_delete, services, topic.name)
         results = await each_in_slices(topic.partitions, delete, slices)
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(results)))

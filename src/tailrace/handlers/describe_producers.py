@@ -45,6 +45,7 @@ async def handle_describe_producers(
 async def _describe(
     services: Services, partition: TopicPartition, slices: Slices
 ) -> PartitionResponse:
+    await services.replicas.new_logs.wait_for(partition)
     try:
         check_topic_name(partition.topic)
         producers = services.replicas.find(partition).log.producers.items()

@@ -238,6 +238,8 @@ class _Reading:
 
     async def read_or_wait(self, part: _RequestedPartition) -> None:
         """Read a part as `read` does; if that needs the device, read on a worker thread."""
+        if self._services.replicas.held:
+            await self._wait_for_log(part)
         try:
             with without_waiting:
                 self.read(part)
@@ -258,6 +260,13 @@ class _Reading:
             self._put(part, _refused(part.read.wanted, partition, error))
         else:
             self._put(part, self._answer(part.read.wanted, found))
+
+    async def _wait_for_log(self, part: _RequestedPartition) -> None:
+        topic, topic_id, wanted = part.read
+        known = self._services.find_topic(topic, topic_id)
+        if known is not None:
+            name = TopicPartition(known.name, wanted.partition)
+            await self._services.replicas.new_logs.wait_for(name)
 
     def _room_for(self, part: _RequestedPartition) -> tuple[int, bool]:
         """The byte limit of a partition, and whether its first batch is returned whole."""

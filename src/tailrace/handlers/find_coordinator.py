@@ -13,7 +13,7 @@ from importlib import import_module
 from tailrace.cluster.topic_rules import TopicExistsError
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
-from tailrace.handlers.topics import create_topic
+from tailrace.handlers.topics import create_topics
 from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.errors import ErrorCode
@@ -103,6 +103,10 @@ async def _create_once(
             await services.changes.make(name, create)
         except TailraceError as error:
             return error_code(error)
+    # A coordinator whose log is not made yet would have to be looked for elsewhere.
+    topic = services.controller.image.topics.get(name)
+    if topic is not None:
+        await services.replicas.new_logs.wait_for_each(name, topic.partitions)
     return ErrorCode.NONE
 
 
@@ -117,4 +121,4 @@ async def _create(
         )
     except TopicExistsError:
         return  # Another request was first.
-    await create_topic(services.changes, services.controller, services.replicas, topic=topic)
+    await create_topics(services.changes, services.controller, services.replicas, topics=[topic])

@@ -98,8 +98,10 @@ def _refused(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartit
 async def _find(
     services: Services, topic: str, wanted: ListOffsetsPartition, *, limit: ReadLimit
 ) -> ListOffsetsPartitionResponse:
+    name = TopicPartition(topic, wanted.partition_index)
+    await services.replicas.new_logs.wait_for(name)
     try:
-        partition = services.replicas.find(TopicPartition(topic, wanted.partition_index))
+        partition = services.replicas.find(name)
         partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
         if wanted.timestamp in _KNOWN_WITHOUT_READING:
             answer = find_offset(partition.log, wanted.timestamp, limit=limit)

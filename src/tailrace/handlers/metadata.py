@@ -31,7 +31,7 @@ from tailrace.handlers.services import (
     Services,
     error_code,
 )
-from tailrace.handlers.topics import create_topic
+from tailrace.handlers.topics import create_topics
 from tailrace.model import TopicPartition
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
 from tailrace.protocol.errors import ErrorCode
@@ -171,7 +171,9 @@ async def _create(services: Services, name: str) -> Topic:
     topic = services.controller.image.topics.get(name)
     if topic is None:  # Another request may have created it meanwhile.
         topic = services.controller.plan_topic(name)
-        await create_topic(services.changes, services.controller, services.replicas, topic=topic)
+        await create_topics(
+            services.changes, services.controller, services.replicas, topics=[topic]
+        )
     return topic
 
 
@@ -199,14 +201,17 @@ async def _describe(
 def describe_partition(services: Services, topic: Topic, number: int) -> MetadataResponsePartition:
     """Leader and replicas of a partition, also of one that is not on this broker."""
     name = TopicPartition(topic.name, number)
-    partition, is_offline = services.replicas.get(name), services.replicas.is_offline(name)
-    is_led = partition is not None and not is_offline
+    replicas = services.replicas
+    partition, is_led = replicas.get(name), replicas.is_led(name)
+    leader_epoch = 0 if is_led else -1  # Where the log is not made yet.
+    if partition is not None:
+        leader_epoch = partition.leader_epoch
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=number,
         leader_id=services.node_id if is_led else -1,
-        leader_epoch=partition.leader_epoch if partition is not None else -1,
+        leader_epoch=leader_epoch,
         replica_nodes=(services.node_id,),
         isr_nodes=(services.node_id,),
-        offline_replicas=(services.node_id,) if is_offline else (),
+        offline_replicas=(services.node_id,) if replicas.is_offline(name) else (),
     )

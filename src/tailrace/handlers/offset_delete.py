@@ -26,7 +26,7 @@ async def handle_offset_delete(
         for topic in request.topics
         for each in topic.partitions
     ]
-    known = [each for each in asked if services.replicas.get(each) is not None]
+    known = [each for each in asked if services.has_partition(each)]
     answer: ErrorCode | list[ErrorCode] = await decide_in_turns(
         services,
         request.group_id,

@@ -33,6 +33,8 @@ async def handle_offset_for_leader_epoch(
     slices = Slices()
     topics = []
     for topic in request.topics:
+        numbers = (each.partition for each in topic.partitions)
+        await services.replicas.new_logs.wait_for_each(topic.topic, numbers)
         find = partial(_find, services, topic.topic)
         found = await each_in_slices(topic.partitions, find, slices)
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(found)))

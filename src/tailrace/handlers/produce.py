@@ -233,8 +233,7 @@ async def _find_free(services: Services, data: TopicProduceData, index: int) -> 
     while True:
         topic = services.find_topic(data.name, data.topic_id)
         name = TopicPartition("" if topic is None else topic.name, index)
-        partition = services.replicas.get(name)
-        if partition is None or partition.takes_appends.is_set():
+        if name not in services.replicas.held:
             return topic
         await services.replicas.wait_until_free(name)
 

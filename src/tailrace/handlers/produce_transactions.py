@@ -62,6 +62,7 @@ async def admit(services: Services, request: ProduceRequest, version: int) -> Ad
     guards: dict[TopicPartition, VerificationGuard] = {}
     begun: dict[TopicPartition, Callable[[], VerificationGuard | None]] = {}
     for name, records in _transactional(services, request):
+        await services.replicas.new_logs.wait_for(name)
         await slices.turn()
         producer_id, epoch, sequence = _PRODUCER.unpack_from(records, layout.PRODUCER_ID_POSITION)
         if producer not in {None, (producer_id, epoch)}:

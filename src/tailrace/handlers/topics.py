@@ -1,7 +1,8 @@
-"""Create, grow, configure and delete a topic: its entry in the cluster image, and its logs.
+"""Create, grow, configure and delete topics: their entries in the cluster image, and their logs.
 
 Each runs as a change of the cluster (`TopicChanges.make`): steps that wait for the device run on a
-worker thread, and the state that readers and writers see changes on the event loop.
+worker thread, and the state that readers and writers see changes on the event loop. A new partition
+is in that state before its log is made (`replication.new_logs`).
 
 CreateTopics, CreatePartitions, DeleteTopics, Metadata (auto-creation) and the APIs that alter
 settings use it.
@@ -9,8 +10,7 @@ settings use it.
 """
 
 import logging
-from collections.abc import Callable, Collection
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
@@ -23,28 +23,23 @@ from tailrace.storage.config import log_config
 logger = logging.getLogger(__name__)
 
 
-async def create_topic(
-    changes: TopicChanges, controller: Controller, replicas: Replicas, *, topic: Topic
+async def create_topics(
+    changes: TopicChanges, controller: Controller, replicas: Replicas, *, topics: Sequence[Topic]
 ) -> None:
-    """Save a planned topic, create its logs, then show it to clients.
+    """Save planned topics together, show them to clients, and have their logs made.
 
-    A crash in between leaves the topic or nothing of it: the next start creates the other logs.
+    After a crash all of them are there, or none.
 
     Raises:
-        StorageError: the device refused; the created logs are removed again.
+        StorageError: the device refused; there is none of them.
     """
-    await changes.on_device(lambda: controller.prepare(topic))
-    try:
-        await _create_logs(changes, controller, replicas, topic=topic, numbers=topic.partitions)
-    except BaseException:
-        # Withdrawn last: a crash in between leaves no folder without a topic.
-        try:
-            await _close(changes, controller, replicas, topic=topic, numbers=topic.partitions)
-        finally:
-            await changes.on_device(lambda: controller.withdraw(topic))
-        raise
-    controller.publish(topic)
-    logger.info("topic_created name=%s partitions=%d", topic.name, len(topic.partitions))
+    await changes.on_device(lambda: controller.prepare(topics))
+    slices = Slices()
+    for topic in topics:
+        _expect(controller, replicas, topic=topic, numbers=topic.partitions)
+        logger.info("topic_created name=%s partitions=%d", topic.name, len(topic.partitions))
+        await slices.turn()
+    controller.publish(topics)
 
 
 async def add_partitions(
@@ -55,32 +50,24 @@ async def add_partitions(
     topic: Topic,
     first_number: int,
 ) -> None:
-    """Create the logs of a topic's new partitions, then save the topic with them.
-
-    They are the partitions from `first_number` on. A log cannot be taken back from the cluster's
-    state, so it is made first: a crash in between leaves none of them, and the next start sets the
-    empty folders aside.
+    """Save a topic with its new partitions, those from `first_number` on; their logs are made then.
 
     Raises:
-        StorageError: the device refused; the created logs are removed again.
+        StorageError: the device refused; nothing has changed.
     """
     numbers = tuple(number for number in topic.partitions if number >= first_number)
-    try:
-        await _create_logs(changes, controller, replicas, topic=topic, numbers=numbers)
-        await changes.on_device(lambda: controller.change(topic))
-    except BaseException:
-        await _close(changes, controller, replicas, topic=topic, numbers=numbers)
-        raise
+    await changes.on_device(lambda: controller.prepare([topic]))
+    _expect(controller, replicas, topic=topic, numbers=numbers)
+    controller.publish([topic])
     logger.info("partitions_created name=%s partitions=%d", topic.name, topic.partition_count)
 
 
 async def configure_topic(
     changes: TopicChanges, controller: Controller, replicas: Replicas, *, topic: Topic
 ) -> None:
-    """Save the planned settings of a topic, and apply them to its open logs.
+    """Save the planned settings of a topic, and apply them to its logs.
 
-    After a crash the topic has either its old settings or its new ones. Logs that are opened later
-    take the new ones from the image.
+    After a crash the topic has either its old settings or its new ones.
 
     Raises:
         StorageError: the device refused; nothing has changed.
@@ -101,42 +88,29 @@ async def delete_topic(
         StorageError: the device refused.
     """
     await changes.on_device(lambda: controller.remove(topic))
-    await _close(changes, controller, replicas, topic=topic, numbers=topic.partitions)
-    logger.info("topic_deleted name=%s", topic.name)
-
-
-async def _create_logs(
-    changes: TopicChanges,
-    controller: Controller,
-    replicas: Replicas,
-    *,
-    topic: Topic,
-    numbers: Collection[int],
-) -> None:
-    config = log_config(topic.configs, controller.defaults.configs)
     slices = Slices()
-    for number in numbers:
+    names = [TopicPartition(topic.name, number) for number in topic.partitions]
+    for name in names:
+        await replicas.new_logs.forget(name)
         await slices.turn()
-        name = TopicPartition(topic.name, number)
-        make = partial(replicas.create, name, topic_id=topic.topic_id, config=config)
-        replicas.lead(await changes.on_device(make))
 
-
-async def _close(
-    changes: TopicChanges,
-    controller: Controller,
-    replicas: Replicas,
-    *,
-    topic: Topic,
-    numbers: Collection[int],
-) -> None:
-    def close(number: int) -> Callable[[], None]:
-        name = TopicPartition(topic.name, number)
+    def close(name: TopicPartition) -> Callable[[], None]:
         return replicas.close(name, unique_id=controller.new_id().hex)
 
     # A request in between finds no topic, because the image does not have it any more.
-    rests = await each_in_slices(numbers, close, Slices())
+    rests = await each_in_slices(names, close, slices)
     await changes.on_device(lambda: _do_all(rests))
+    logger.info("topic_deleted name=%s", topic.name)
+
+
+def _expect(
+    controller: Controller, replicas: Replicas, *, topic: Topic, numbers: Iterable[int]
+) -> None:
+    replicas.new_logs.expect(
+        [TopicPartition(topic.name, number) for number in numbers],
+        topic_id=topic.topic_id,
+        config=log_config(topic.configs, controller.defaults.configs),
+    )
 
 
 def _do_all(rests: list[Callable[[], None]]) -> None:

@@ -1,13 +1,14 @@
 """All partitions of this broker, by name."""
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tailrace.errors import StorageError
 from tailrace.model import LeaderEpoch, TopicPartition
+from tailrace.replication.new_logs import NewLogs
 from tailrace.replication.partition import Partition, UnknownPartitionError
+from tailrace.runtime.threads import Threads
 from tailrace.storage.config import LogConfig
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
@@ -30,15 +31,22 @@ class ReplicaStatistics:
 class Replicas:
     """The partitions that this broker leads, over the logs of its directories."""
 
-    def __init__(self, logs: LogManager, *, verifies_transactions: bool = False) -> None:
+    def __init__(
+        self, logs: LogManager, threads: Threads, *, verifies_transactions: bool = False
+    ) -> None:
         """`verifies_transactions`: a transaction begins in a log only with a guard."""
         self._logs = logs
         self._verifies_transactions = verifies_transactions
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, str] = {}
-        """Partitions that cannot be served, with the reason: their directory has failed."""
+        """Partitions that cannot be served, with the reason: their directory has failed, or none
+        takes their log."""
         self.held: set[TopicPartition] = set()
-        """Partitions whose appends wait for a short time; see `holding`."""
+        """Partitions whose appends wait for a short time; see `holding` and `new_logs`."""
+        self.new_logs = NewLogs(
+            logs, threads, held=self.held, lead=self.lead, refuse=self.set_offline
+        )
+        """Partitions whose logs are not made yet. They are led: requests for them wait."""
         self.on_compaction_end: CompactionEnd = lambda _: None
         self.on_led: Callable[[TopicPartition], None] = lambda _: None
         """Called with a partition that is served from now on."""
@@ -52,12 +60,13 @@ class Replicas:
         return self._partitions.get(name)
 
     def is_offline(self, name: TopicPartition) -> bool:
-        """Whether the partition is in a log directory of this broker that has failed."""
+        """Whether the partition cannot be served, for want of its log directory."""
         return name in self._offline
 
     def is_led(self, name: TopicPartition) -> bool:
-        """Whether this broker leads the partition, and can serve it."""
-        return name in self._partitions and name not in self._offline
+        """Whether this broker leads the partition, and can serve it, perhaps a little later."""
+        is_ours = name in self._partitions or name in self.new_logs
+        return is_ours and name not in self._offline
 
     def statistics(self) -> ReplicaStatistics:
         """Partitions right now."""
@@ -81,19 +90,11 @@ class Replicas:
             raise UnknownPartitionError(f"{name} is not on this broker")
         return partition
 
-    def create(self, name: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> Log:
-        """Create the empty log of a new partition, for `lead`; waits for the device.
-
-        May run on another thread.
-
-        Raises:
-            DirectoryError, StorageError: the log cannot be created.
-        """
-        return self._logs.create(name, topic_id=topic_id, config=config)
-
     def lead(self, log: Log) -> None:
         """Serve the partition of an open log."""
         home = self._logs.home_of(log)
+        if home.failure is None:
+            self._offline.pop(log.partition, None)  # No directory took the log before.
         log.on_rolled = self._tell_rolled
         log.producers.verifications.is_required = self._verifies_transactions
         self._partitions[log.partition] = Partition(
@@ -126,6 +127,7 @@ class Replicas:
 
     async def wait_until_free(self, name: TopicPartition) -> None:
         """Wait until a partition takes appends; returns at once if it is not held or unknown."""
+        await self.new_logs.wait_for(name)
         partition = self._partitions.get(name)
         if partition is not None:
             await partition.takes_appends.wait()
@@ -135,10 +137,11 @@ class Replicas:
         self.on_rolled(log)
 
     def configure(self, topic: str, config: LogConfig) -> None:
-        """Apply other settings to every open log of a topic, from its next call on.
+        """Apply other settings to every log of a topic, from its next call on.
 
         Index sizes and the jitter of `segment.ms` apply from the next segment on.
         """
+        self.new_logs.configure(topic, config)
         for name, partition in self._partitions.items():
             if name.topic != topic:
                 continue

@@ -330,6 +330,11 @@ BROKER_DEFAULTED = tuple(each for each in TOPIC_SETTINGS if not each.is_topic_on
 """The settings whose default is a broker setting."""
 
 
+KEPT_MAX: Final = 64
+"""Most combinations of settings that are kept: most topics have the same as many others."""
+KEPT_CHARACTERS_MAX: Final = 1000
+
+
 def topic_values(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, Value]:
     """Every topic setting: what the topic was given, else the broker's, else Kafka's default.
 
@@ -346,7 +351,20 @@ def log_config(given: Mapping[str, str], defaults: Mapping[str, str] | None = No
         ConfigError: unknown names and values out of range, all of them; or, if each is right by
             itself, two that contradict each other.
     """
-    config = LogConfig(**field_values(LogConfig, topic_values(given, defaults or {})))
+    parse = _log_config if _is_small(given) else _log_config.__wrapped__
+    return parse(tuple(given.items()), tuple((defaults or {}).items()))
+
+
+def _is_small(given: Mapping[str, str]) -> bool:
+    """Whether settings may be kept: a client may send some of many megabytes."""
+    return sum(map(len, given.values())) <= KEPT_CHARACTERS_MAX
+
+
+@lru_cache(maxsize=KEPT_MAX)
+def _log_config(
+    given: tuple[tuple[str, str], ...], defaults: tuple[tuple[str, str], ...]
+) -> LogConfig:
+    config = LogConfig(**field_values(LogConfig, topic_values(dict(given), dict(defaults))))
     low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms
     if high < low:
         raise ConfigError([f"max.compaction.lag.ms is {high}, below min.compaction.lag.ms, {low}"])

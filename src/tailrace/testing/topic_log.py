@@ -81,6 +81,8 @@ class TopicLog:
 
     def _log_starts(self) -> dict[int, int | None]:
         """The partitions, and where their logs start; None where only the files tell."""
+        if self._process.is_running:
+            self._process.run(self._process.running.replicas.new_logs.wait_for_all())
         there = [
             each.partition
             for each in list_partitions(self._process.directory)

@@ -160,7 +160,7 @@ def test_a_topic_that_grew_is_whole_after_a_crash() -> None:
     """Killed at any file operation, a topic has its old partitions or all."""
     counts: set[int] = set()
     answered: list[int] = []
-    operation = 0
+    operation = -1
     while not answered:
         operation += 1
         disks: list[MemoryFiles] = []

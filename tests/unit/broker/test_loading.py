@@ -266,7 +266,7 @@ class Start:
         node = Node(node_id=1, directories={"a": UUID(int=7)})
         self.controller = Controller(log, node, chance=outside.runtime.chance, defaults=defaults)
         self.controller.image = image_on_node(log.image, 1)
-        self.replicas = Replicas(self.logs)
+        self.replicas = Replicas(self.logs, outside.threads)
         self._changes = TopicChanges(InlineThreads())  # which take no time
         self.logs.find_partitions()
         self._loading = Loading(self.logs, self.replicas, outside.threads, thread_count=1)

@@ -27,6 +27,7 @@ from tailrace.protocol.messages.metadata import (
 from tailrace.replication.replicas import Replicas, ReplicaStatistics
 from tailrace.testing import DiskFault, MemoryFiles, Outside, Peer, virtual_runtime
 from tailrace.testing.files import move_content
+from tailrace.testing.outside import InlineThreads
 from tests.unit.broker.brokers import (
     batch,
     connect,
@@ -349,7 +350,7 @@ def test_a_directory_that_is_given_twice_is_a_fault() -> None:
 def test_statistics_count_the_partitions_of_a_failed_directory_as_offline() -> None:
     """The others are still served."""
     logs = manager(MemoryFiles(), "a", "b")
-    replicas = Replicas(logs)
+    replicas = Replicas(logs, InlineThreads())
     logs.on_failure = replicas.directory_failed
     for number in range(4):
         replicas.lead(create(logs, TopicPartition("t", number)))

@@ -61,8 +61,8 @@ def started(files: MemoryFiles) -> Controller:
 
 def add(controller: Controller, topic: Topic) -> None:
     """Add a planned topic; its logs are not of interest here."""
-    controller.prepare(topic)
-    controller.publish(topic)
+    controller.prepare([topic])
+    controller.publish([topic])
 
 
 def test_a_topic_outlasts_a_crash_from_the_moment_it_is_prepared() -> None:
@@ -72,10 +72,10 @@ def test_a_topic_outlasts_a_crash_from_the_moment_it_is_prepared() -> None:
     topic = controller.plan_topic("planes", configs={"cleanup.policy": "compact"})
     assert (topic.partitions, topic.topic_id.version) == ((0, 1, 2), 4)
     assert not controller.image.topics
-    controller.prepare(topic)
+    controller.prepare([topic])
     assert not controller.image.topics
     controller.next_producer_id()
-    controller.publish(topic)
+    controller.publish([topic])
     assert controller.image.topics == {"planes": topic}
     again = started(files.crash())
     assert again.image.topics == {"planes": topic}
@@ -128,24 +128,29 @@ def test_what_cannot_be_saved_did_not_happen() -> None:
     topic = controller.plan_topic("planes")
     files.faults.append(DiskFault(operation="write"))
     with pytest.raises(StorageError):
-        controller.prepare(topic)
+        controller.prepare([topic])
     files.faults.clear()
     controller.next_producer_id()
     assert controller.image.topics == {}
     assert started(files.crash(keep_unsynced=True)).image.topics == {}
 
 
-def test_a_topic_whose_logs_cannot_be_made_is_taken_back() -> None:
-    """It is gone after a crash, and its name is free."""
+def test_topics_that_are_prepared_together_are_one_batch() -> None:
+    """Their names are taken from then on, and a crash finds all of them."""
     files = MemoryFiles()
     controller = started(files)
-    topic = controller.plan_topic("planes")
-    controller.prepare(topic)
+    topics = [controller.plan_topic(name, configs={"flush.ms": "5"}) for name in ("a", "b.c")]
+    end_offset, writes = controller.log.end_offset, len(files.operations)
+    controller.prepare(topics)
+    assert [kind for kind, _ in files.operations[writes:]].count("sync") == 1
+    assert controller.log.end_offset == end_offset + 2 * (1 + 1 + 3)
     with pytest.raises(room.TopicExistsError):
-        controller.plan_topic("planes")
-    controller.withdraw(topic)
-    assert controller.image.topics == started(files.crash()).image.topics == {}
-    add(controller, controller.plan_topic("planes"))
+        controller.plan_topic("a")
+    with pytest.raises(room.InvalidTopicNameError):
+        controller.plan_topic("b_c")
+    controller.publish(topics)
+    expected = {topic.name: topic for topic in topics}
+    assert controller.image.topics == started(files.crash()).image.topics == expected
 
 
 def test_new_partitions_come_with_the_change() -> None:
@@ -228,7 +233,7 @@ def test_nothing_is_written_behind_a_batch_that_may_be_lost() -> None:
         controller.change(with_setting(controller, "2"))
     files.faults.clear()
     with pytest.raises(StorageError):
-        controller.prepare(controller.plan_topic("other"))
+        controller.prepare([controller.plan_topic("other")])
     controller = started(files.crash())
     add(controller, controller.plan_topic("other"))
 
