@@ -165,7 +165,7 @@ class TestBroker:
     def create_topic(
         self, name: str, *, partitions: int = 1, configs: Mapping[str, object] | None = None
     ) -> None:
-        """Create a topic; `configs` has Kafka's topic settings.
+        """Create a topic with its folders; `configs` has Kafka's topic settings.
 
         Raises:
             RefusedRequestError: it exists, or name, number or a setting is invalid.
@@ -185,6 +185,7 @@ class TestBroker:
             raise RefusedRequestError(
                 f"create topic {name}", result.error_code, result.error_message
             )
+        self._process.wait_for_logs()
 
     def produce(
         self,

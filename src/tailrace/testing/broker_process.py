@@ -173,6 +173,14 @@ class BrokerProcess:
         assert self._thread is not None
         return self._thread.call(lambda: function(running))
 
+    def wait_for_logs(self) -> None:
+        """Wait until each partition has its folder: a topic is answered before.
+
+        Raises:
+            RuntimeError: the broker is not running.
+        """
+        self.run(self.running.replicas.new_logs.wait_for_all())
+
     def partition_count(self, topic: str) -> int | None:
         """The number of partitions of a topic; None if it does not exist."""
         found = self.call(lambda running: running.controller.image.topics.get(topic))

@@ -82,7 +82,7 @@ class TopicLog:
     def _log_starts(self) -> dict[int, int | None]:
         """The partitions, and where their logs start; None where only the files tell."""
         if self._process.is_running:
-            self._process.run(self._process.running.replicas.new_logs.wait_for_all())
+            self._process.wait_for_logs()
         there = [
             each.partition
             for each in list_partitions(self._process.directory)
