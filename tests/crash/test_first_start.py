@@ -67,6 +67,7 @@ def directory(kind: str) -> MemoryFiles:
 async def start(outside: Outside, found: list[object]) -> None:
     """Start and stop; `found` gets the state, without what differs from start to start."""
     async with running(outside, SETTINGS) as broker:
+        await outside.pass_time(1)  # A new log gets its state with the broker's registration.
         image, log = broker.controller.image, broker.controller.log
         found.append(
             (

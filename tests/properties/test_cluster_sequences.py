@@ -194,7 +194,7 @@ class Model:
         for topic in topics:
             after = after.with_topic(topic)
         if topics and self.attempt(after, lambda: self.controller.prepare(topics)):
-            self.controller.publish(topics)
+            self.controller.publish(*(topic.name for topic in topics))
 
     def change(self, name: str, plan: Callable[[Topic], Topic]) -> None:
         """Change a topic that clients see."""

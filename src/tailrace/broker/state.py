@@ -133,6 +133,8 @@ class StartingState:
     def settle(self, replicas: Replicas) -> None:
         """Save what was found, and lead the partitions in their epochs; waits for the device.
 
+        A new log is saved by the first change: the registration, which is made beside serving.
+
         A full disk does not keep a broker from starting that has found nothing new: it can serve
         readers, and free some space.
 
@@ -140,6 +142,11 @@ class StartingState:
             DirectoryError: the device refuses.
         """
         logs, home = self._logs, self._logs.directories[0].path
+        if self._beginning.is_blank:
+            self.controller.begin_with(
+                lambda: self._beginning.records({}, was_clean=True, largest_producer_id=-1)
+            )
+            return
         found = {
             log.partition: FoundLog(
                 max(log.epochs.latest, 0), logs.home_of(log).directory.directory_id

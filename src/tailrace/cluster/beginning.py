@@ -90,6 +90,11 @@ class Beginning:
         """Whether there is something that the log has to have before it is served."""
         return self.is_new or bool(self._found)
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether the log has no state, and nothing was found that it has to have."""
+        return self.is_new and not self._found and self._old_producer_id is None
+
     def take_over(self, old: OldState) -> None:
         """Put what an earlier release has saved into the image.
 

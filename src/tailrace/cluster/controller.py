@@ -4,12 +4,14 @@ Each change is planned, written to the log as records, and counts when they are 
 may run on any thread; a lock serializes changes.
 
     prepare(topics)    the topics are in the log, and nobody sees them
-    publish(topics)    they are in the image; their logs are made then
+    publish(*names)    they are in the image; their logs are made then
 
 After a crash in between or behind it the next start makes the logs that are missing, as a broker
 of Kafka does with what the metadata log has.
 
 At a start `settle` saves what `beginning` has found, and `register` says where the broker listens.
+What a new log begins with is saved in front of the first change (`begin_with`): no start waits for
+the device, or imports the classes of records, without need.
 """
 
 import random
@@ -53,11 +55,10 @@ from tailrace.cluster.topic_rules import (
     InvalidPartitionsError,
     InvalidReplicationError,
     ReservedTopicError,
+    TakenNames,
     check_group_limit,
-    check_name_is_free,
     check_partition_limit,
     check_topic_name,
-    folded_name,
 )
 from tailrace.errors import StorageError
 from tailrace.model import METADATA_TOPIC, ProducerId, TopicPartition
@@ -87,8 +88,9 @@ class Controller:
         self._node = node
         self._chance = chance
         self._producer_ids = range(0)
-        self._folded: tuple[object, Mapping[str, str]] = None, {}
-        """The names of topics when they were last needed, and these names by `folded_name`."""
+        self._first: Callable[[], Iterable[RecordToWrite]] | None = None
+        """The records that a new log begins with, as long as it has none."""
+        self._names = TakenNames()
         self._changing = threading.Lock()
         self._showing = threading.Lock()
         """For the image; held for no device, since the event loop takes it too."""
@@ -106,7 +108,7 @@ class Controller:
     @property
     def features_epoch(self) -> int:
         """The offset of the metadata log up to which the image has the levels of features."""
-        return self.log.end_offset - 1
+        return max(self.log.end_offset - 1, 0)
 
     # -- plans --------------------------------------------------------------------------------
 
@@ -134,7 +136,7 @@ class Controller:
         check_topic_name(name)
         if name == METADATA_TOPIC:
             raise ReservedTopicError(f"Creation of internal topic {name} is prohibited.")
-        check_name_is_free(name, self.log.image.topic_ids, self._folded_names)
+        self._names.check_is_free(name, self.log.image.topic_ids)
         count = self.defaults.partition_count if partition_count == -1 else partition_count
         if count < 1:
             raise InvalidPartitionsError(f"{count} partitions; a topic has at least 1")
@@ -199,9 +201,20 @@ class Controller:
             weight=sum(len(topic.partitions) for topic in topics),
         )
 
-    def publish(self, topics: Iterable[Topic]) -> None:
-        """Put prepared topics into the image."""
-        self._show(topic.name for topic in topics)
+    def publish(self, *names: str) -> None:
+        """Make the topics of these names in the image what the log says of them."""
+        with self._showing:
+            topics = dict(self.image.topics)
+            for name in names:
+                state = self.log.image.topic(name)
+                topic = None
+                if state is not None:
+                    topic = topic_on_node(state, self.log.image, self._node.node_id)
+                if topic is None:
+                    topics.pop(name, None)
+                else:
+                    topics[name] = topic
+            self.image = replace(self.image, topics=MappingProxyType(topics))
 
     def change(self, topic: Topic) -> None:
         """Replace a topic by its planned version; after a crash it is the old or the new one.
@@ -211,7 +224,7 @@ class Controller:
         """
         assert self.image.topics[topic.name].topic_id == topic.topic_id
         self.prepare([topic])
-        self.publish([topic])
+        self.publish(topic.name)
 
     def configure_group(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Replace the settings of a group; after a crash it has the old ones or the new ones.
@@ -221,6 +234,7 @@ class Controller:
             StorageError: the state could not be saved; the settings are unchanged.
         """
         with self._changing:
+            self._begin()
             check_group_limit(group_id, self.image.group_configs)
             self._append(
                 config_records(self.log.image, ConfigResource(GROUP_RESOURCE, group_id), configs)
@@ -236,6 +250,7 @@ class Controller:
             StorageError: the state could not be saved; the levels are unchanged.
         """
         with self._changing:
+            self._begin()
             image = self.log.image
             levels = plan_levels(image, changes, node_id=self._node.node_id)
             if is_dry_run:
@@ -255,7 +270,7 @@ class Controller:
             StorageError: the state could not be saved; the topic still exists.
         """
         self._topics.do(lambda: [remove_topic_record(topic.topic_id)])
-        self._show([topic.name])
+        self.publish(topic.name)
 
     def next_producer_id(self) -> ProducerId:
         """A producer id that was never assigned before, also not before a crash.
@@ -265,6 +280,7 @@ class Controller:
         """
         with self._changing:
             if not self._producer_ids:
+                self._begin()
                 first = self.log.image.next_producer_id or 0
                 behind = first + PRODUCER_ID_BLOCK
                 self._append([producer_ids_record(self._node, self.broker_epoch, behind)])
@@ -288,6 +304,10 @@ class Controller:
             if self.log.end_offset > before:
                 self.image = image_on_node(self.log.image, self._node.node_id)
 
+    def begin_with(self, records: Callable[[], Iterable[RecordToWrite]]) -> None:
+        """Have the first change save what a new log begins with, which is served already."""
+        self._first = records
+
     def register(self, endpoint: Endpoint) -> None:
         """Say in the log where this broker listens, and that it serves.
 
@@ -295,6 +315,7 @@ class Controller:
             StorageError: the state could not be saved.
         """
         with self._changing:
+            self._begin()
             try:
                 self.log.lead_if_needed()
             except OSError as error:
@@ -318,6 +339,7 @@ class Controller:
             StorageError: the state could not be saved.
         """
         with self._changing:
+            self._begin()
             records = [*placement_records(self.log.image, self._node, directories)]
             if self.broker_epoch != NO_BROKER_EPOCH:
                 records.append(fence_record(self._node, self.broker_epoch))
@@ -330,6 +352,7 @@ class Controller:
             StorageError: the device refuses; the log is as usable as before.
         """
         with self._changing:
+            self._begin()
             try:
                 self.log.tidy()
             except OSError as error:
@@ -347,28 +370,18 @@ class Controller:
             except OSError as error:
                 raise _unsaved(error) from error
 
-    def _folded_names(self) -> Mapping[str, str]:
-        names = self.log.image.topic_ids
-        if self._folded[0] is not names:
-            self._folded = names, {folded_name(name): name for name in names}
-        return self._folded[1]
-
-    def _show(self, names: Iterable[str]) -> None:
-        """Make the image's topics of these names what the log says."""
-        with self._showing:
-            topics = dict(self.image.topics)
-            for name in names:
-                state = self.log.image.topic(name)
-                topic = None
-                if state is not None:
-                    topic = topic_on_node(state, self.log.image, self._node.node_id)
-                if topic is None:
-                    topics.pop(name, None)
-                else:
-                    topics[name] = topic
-            self.image = replace(self.image, topics=MappingProxyType(topics))
+    def _begin(self) -> None:
+        """Save what a new log begins with, in one batch, unless that is done."""
+        first, self._first = self._first, None
+        if first is not None:
+            try:
+                self._append(first())
+            except BaseException:
+                self._first = first
+                raise
 
     def _append(self, records: Iterable[RecordToWrite]) -> None:
+        self._begin()
         made: Sequence[RecordToWrite] = list(records)
         if not made:
             return

@@ -4,7 +4,7 @@ Pure; `controller` asks before it plans a change.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from tailrace.errors import FatalError
@@ -72,21 +72,28 @@ def folded_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-def check_name_is_free(
-    name: str, taken: Collection[str], folded: Callable[[], Mapping[str, str]]
-) -> None:
-    """Check a name against those of the topics that exist, `taken`.
+class TakenNames:
+    """The names of the topics that exist, against which new ones are checked."""
 
-    `folded` gives these by their `folded_name`; it is called only for a name that may collide.
+    def __init__(self) -> None:
+        self._names: Collection[str] = ()
+        self._folded: Mapping[str, str] = {}
+        """These names by their `folded_name`, made when a name is checked that may collide."""
 
-    Raises:
-        TopicExistsError: it is one of them.
-        InvalidTopicNameError: it differs from one only in dots and underscores.
-    """
-    if name in taken:
-        raise TopicExistsError(f"topic {name} exists")
-    if "." in name or "_" in name:
-        other = folded().get(folded_name(name))
+    def check_is_free(self, name: str, taken: Collection[str]) -> None:
+        """Check a name against those that exist; of many calls with the same ones the first looks.
+
+        Raises:
+            TopicExistsError: it is one of them.
+            InvalidTopicNameError: it differs from one only in dots and underscores.
+        """
+        if name in taken:
+            raise TopicExistsError(f"topic {name} exists")
+        if "." not in name and "_" not in name:
+            return
+        if self._names is not taken:
+            self._names, self._folded = taken, {folded_name(each): each for each in taken}
+        other = self._folded.get(folded_name(name))
         if other is not None:
             raise InvalidTopicNameError(f"topic {name} collides with {other}: only . and _ differ")
 

@@ -39,7 +39,7 @@ async def create_topics(
         _expect(controller, replicas, topic=topic, numbers=topic.partitions)
         logger.info("topic_created name=%s partitions=%d", topic.name, len(topic.partitions))
         await slices.turn()
-    controller.publish(topics)
+    controller.publish(*(topic.name for topic in topics))
 
 
 async def add_partitions(
@@ -58,7 +58,7 @@ async def add_partitions(
     numbers = tuple(number for number in topic.partitions if number >= first_number)
     await changes.on_device(lambda: controller.prepare([topic]))
     _expect(controller, replicas, topic=topic, numbers=numbers)
-    controller.publish([topic])
+    controller.publish(topic.name)
     logger.info("partitions_created name=%s partitions=%d", topic.name, topic.partition_count)
 
 

@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from tailrace.broker.broker import start_broker
+from tailrace.broker.config import broker_config
 from tailrace.cluster.image import TOPIC_RESOURCE
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.image import MetadataImage
@@ -248,6 +250,63 @@ def test_a_full_disk_does_not_keep_a_broker_from_starting() -> None:
     with virtual_runtime(files=files) as outside:
         outside.loop.run_until_complete(work(outside))
     assert "ours" in image_in(files).topic_ids
+
+
+async def test_a_new_directory_is_served_before_its_log_has_a_record(outside: Outside) -> None:
+    """Clients are told the features meanwhile, which the log gets with the registration."""
+    hanging = outside.hang(f"{METADATA_FOLDER}/quorum-state")
+    async with running(outside, {"log.dirs": ROOT}) as broker:
+        peer = connect(outside, broker)
+        assert await topics_of(peer) == {}
+        await outside.pass_time(1)
+        assert hanging.waiting
+        assert broker.controller.image.features["metadata.version"] > 0
+        assert not broker.controller.log.image.features
+        hanging.release()
+        await outside.pass_time(1)
+        assert broker.controller.log.image.features == broker.controller.image.features
+    assert image_in(outside.files).metadata_version > 0
+
+
+def test_a_new_directory_whose_log_had_no_record_is_new_again() -> None:
+    """Killed while the first record is written, and started again, it takes topics."""
+
+    async def kill(outside: Outside) -> None:
+        outside.hang(f"{METADATA_FOLDER}/quorum-state")
+        config = broker_config({"log.dirs": ROOT, "listeners": "memory:0"})
+        broker = await start_broker(config, outside.runtime)
+        await outside.pass_time(1)
+        broker.kill()
+        assert not broker.controller.log.end_offset
+
+    async def work(outside: Outside) -> None:
+        async with running(outside, {"log.dirs": ROOT}) as broker:
+            peer = connect(outside, broker)
+            assert (await create_topic(peer, "ours")).error_code == ErrorCode.NONE
+
+    with virtual_runtime() as outside:
+        outside.run(kill(outside))
+        files = outside.files
+    with virtual_runtime(files=files.crash()) as outside:
+        outside.run(work(outside))
+    image = image_in(outside.files)
+    assert image.metadata_version > 0
+    assert "ours" in image.topic_ids
+
+
+async def test_a_new_directory_on_a_full_disk_refuses_topics_until_there_is_room(
+    outside: Outside,
+) -> None:
+    """The broker serves, and the first change that is saved brings the state of a new cluster."""
+    fault = DiskFault(operation="write", path_part="quorum-state", error=errno.ENOSPC)
+    outside.files.faults.append(fault)
+    async with running(outside, {"log.dirs": ROOT}) as broker:
+        peer = connect(outside, broker)
+        await outside.pass_time(1)
+        assert (await create_topic(peer, "ours")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        outside.files.faults.remove(fault)
+        assert (await create_topic(peer, "ours")).error_code == ErrorCode.NONE
+        assert broker.controller.log.image.metadata_version > 0
 
 
 def image_in(files: MemoryFiles) -> MetadataImage:

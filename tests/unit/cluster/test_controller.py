@@ -62,7 +62,7 @@ def started(files: MemoryFiles) -> Controller:
 def add(controller: Controller, topic: Topic) -> None:
     """Add a planned topic; its logs are not of interest here."""
     controller.prepare([topic])
-    controller.publish([topic])
+    controller.publish(topic.name)
 
 
 def test_a_topic_outlasts_a_crash_from_the_moment_it_is_prepared() -> None:
@@ -75,7 +75,7 @@ def test_a_topic_outlasts_a_crash_from_the_moment_it_is_prepared() -> None:
     controller.prepare([topic])
     assert not controller.image.topics
     controller.next_producer_id()
-    controller.publish([topic])
+    controller.publish(topic.name)
     assert controller.image.topics == {"planes": topic}
     again = started(files.crash())
     assert again.image.topics == {"planes": topic}
@@ -148,7 +148,7 @@ def test_topics_that_are_prepared_together_are_one_batch() -> None:
         controller.plan_topic("a")
     with pytest.raises(room.InvalidTopicNameError):
         controller.plan_topic("b_c")
-    controller.publish(topics)
+    controller.publish("a", "b.c")
     expected = {topic.name: topic for topic in topics}
     assert controller.image.topics == started(files.crash()).image.topics == expected
 
