@@ -24,8 +24,9 @@ from tailrace.storage.manager import LogManager
 
 logger = logging.getLogger(__name__)
 
-WORKERS_MAX: Final = 4
-"""Most logs that are made at the same time, so that their syncs wait for the device together."""
+WORKERS_MAX: Final = 16
+"""Most logs that are made at the same time: their syncs wait for the device together, and the
+checkpoint of recovery points, which is as long as there are logs, is written once for all."""
 
 RETRY_S: Final = 5.0
 """Time in seconds after which refused logs are tried again."""
