@@ -179,6 +179,15 @@ def try_to_read(address: str, topic: str) -> None:
     consumer.close()
 
 
+def wait_for_logs(address: str, topic: str) -> None:
+    """Return when the four logs of a new topic are made, since ListOffsets waits for them."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "none"})
+    for number in range(4):
+        partition = confluent_kafka.TopicPartition(topic, number)
+        consumer.get_watermark_offsets(partition, timeout=WAIT_S)
+    consumer.close()
+
+
 def create(address: str, topic: str) -> None:
     """Make a topic with partitions in both directories, with whatever outcome."""
     admin = AdminClient({"bootstrap.servers": address})
@@ -219,6 +228,7 @@ def test_a_device_that_refuses_while_serving_takes_only_its_directory(
     with place.serving() as (process, address):
         writer = filled(address)
         create(address, "gone")
+        wait_for_logs(address, "gone")
         place.refuse(call, "b")
         create(address, "more")
         delete(address, "gone")

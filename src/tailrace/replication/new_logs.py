@@ -163,8 +163,11 @@ class NewLogs:
                 lambda: self._logs.create(name, topic_id=new.topic_id, config=config)
             )
         except (TailraceError, OSError) as error:
-            logger.warning("log_refused partition=%s retry_s=%g reason=%s", name, RETRY_S, error)
+            logger.warning("log_refused partition=%s reason=%s", name, error)
             self._refuse(name, str(error))
+            home = self._logs.directory_of(name)
+            if home is not None and home.failure is not None:
+                return  # It may have the folder, and is not used again before the next start.
             self._refused[name] = new
             if self._retry is None:
                 self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)

@@ -16,7 +16,9 @@ is closed while another thread writes to it.
 
 import errno
 import logging
+import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -70,6 +72,9 @@ class LogManager:
         """Directories that could not be used when the broker started: path and reason."""
         self._homes: dict[TopicPartition, DirectoryLogs] = {}
         """The directory of every partition that was found or opened, also if it has failed."""
+        self._placing = threading.Lock()
+        self._creating: Counter[DirectoryLogs] = Counter()
+        """Logs that are made in each directory now, which it does not count yet."""
         self._full: set[DirectoryLogs] = set()
         """Directories that were logged as full."""
         self.on_failure: Callable[[DirectoryLogs], None] = lambda _: None
@@ -169,21 +174,36 @@ class LogManager:
         """Create the log of a new partition in the directory with the fewest logs.
 
         If the device refuses, the next directory is tried. The folder and its topic id are on the
-        device when this returns.
+        device when this returns. May be called again after an error, and on several threads at once
+        for different partitions.
 
         Raises:
             StorageError: every directory refused.
             DirectoryError: there is a folder of this name that is of another topic.
         """
+        home = self._homes.get(partition)  # A call that was refused may have left a folder there.
+        if home is not None and home.failure is not None:
+            raise StorageError(home.failure)
+        rest = self.online if home is None else [home]
         failure = None
-        for directory in sorted(self.online, key=len):
+        while rest:
+            with self._placing:
+                directory = min(rest, key=lambda each: len(each) + self._creating[each])
+                self._creating[directory] += 1
+            rest.remove(directory)
             try:
                 log = directory.open(partition, topic_id=topic_id, config=config)
             except StorageError as error:
                 failure = failure or error
                 if directory.may_have_folder(partition):
-                    break  # One partition in two directories would stop the next start.
+                    # One partition in two directories would stop the next start.
+                    self._homes[partition] = directory
+                    break
+                self._homes.pop(partition, None)
                 continue
+            finally:
+                with self._placing:
+                    self._creating[directory] -= 1
             self._homes[partition] = directory
             return log
         raise failure or StorageError("every log directory has failed")

@@ -139,6 +139,46 @@ def test_a_half_made_partition_is_taken_back_before_the_next_directory_is_tried(
     assert not files.exists("b/planes-0")
 
 
+def test_partitions_that_are_made_at_the_same_time_are_spread() -> None:
+    """A directory counts those that it does not have yet."""
+    files = MemoryFiles()
+    logs = manager(files, "a", "b")
+
+    def between(operation: str, path: str) -> None:
+        if operation == "make_directory" and path == "a/flights-0":
+            files.on_call = lambda _operation, _path: None
+            create(logs, TWO)
+
+    files.on_call = between
+    create(logs)
+    assert files.exists("a/flights-0")
+    assert files.exists("b/planes-0")
+
+
+def test_a_partition_that_was_refused_may_be_made_later_in_one_directory_only() -> None:
+    """The one with the folder of the first attempt, also when that directory has failed since."""
+    files = MemoryFiles()
+    logs = manager(files, "a", "b")
+    files.faults.append(DiskFault(operation="write", path_part="/flights-0"))
+    files.faults.append(DiskFault(operation="remove_tree", path_part="a/flights-0"))
+    with pytest.raises(StorageError):
+        create(logs)
+    create(logs, TWO)
+    assert files.exists("a/planes-0")
+    files.faults.clear()
+    assert create(logs).folder.path == "a/flights-0"
+    files.faults.append(DiskFault(operation="write", path_part="b/t-0"))
+    files.faults.append(DiskFault(operation="remove_tree", path_part="b/t-0"))
+    partition = TopicPartition("t", 0)
+    with pytest.raises(StorageError):
+        create(logs, partition)
+    files.faults.clear()
+    logs.fail(logs.directories[1], OSError("gone"))
+    with pytest.raises(StorageError, match="gone"):
+        create(logs, partition)
+    assert not files.exists("a/t-0")
+
+
 def test_no_other_directory_is_tried_when_a_device_hides_its_folders() -> None:
     """The partition may be there, and in two places the next start would refuse it."""
     files = MemoryFiles()
