@@ -43,7 +43,8 @@ KEPT_BYTES_MAX: Final = 2 * BYTES_TARGET
 """Larger buffers are not kept."""
 
 MILLISECONDS_MAX: Final = (2**63 - 1) // 1000
-"""The largest timestamp that Arrow's microseconds can hold; it is in the year 294247."""
+"""The largest timestamp that Arrow's microseconds can hold; it is in the year 294247. Its negative
+is the smallest that is kept."""
 
 _HEADERS: Final = ARROW_TYPES[Column.HEADERS]
 

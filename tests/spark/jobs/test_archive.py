@@ -1,6 +1,7 @@
 """Archives of directories and brokers in a real session: what is there after runs, ended or not."""
 
 import json
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 
@@ -190,6 +191,41 @@ def test_json_becomes_columns_and_the_rest_dead_letters(
     assert verified(spark, tmp_path / "data", lake).findings == ()
     with pytest.raises(ConfigError, match="begun with another one"):
         run(spark, tmp_path / "data", lake, value_schema="a STRING")
+
+
+def test_times_in_json_are_the_same_instants_in_spark(
+    spark: SparkSession, tmp_path: Path, lake: Path
+) -> None:
+    """Times with a zone, times without, and dates, from DDL to Parquet."""
+    value = b'{"at": "2024-02-29T12:30:00+02:00", "local": "2024-02-29T12:30", "d": "2024-02-29"}'
+    late = b'{"at": "2024-02-29T12:30:00Z", "d": "2024-02-29T12:30:00Z"}'
+    records = [record_at(0, 0, b"k", value), record_at(1, 1, b"k", late)]
+    write_segment(tmp_path / "data", FLIGHTS, 0, batch_of(records))
+    schema = "at TIMESTAMP, local TIMESTAMP_NTZ, d DATE NOT NULL"
+    summary = run(spark, tmp_path / "data", lake, value_schema=schema)
+    assert (summary.rows, summary.dead_letters) == (2, 1)
+    table = spark.read.parquet(str(lake)).where("offset = 0")
+    assert dict(table.select("json.*").dtypes) == {
+        "at": "timestamp",
+        "local": "timestamp_ntz",
+        "d": "date",
+    }
+    [row] = table.selectExpr(
+        "unix_micros(json.at)", "string(json.local)", "string(json.d)"
+    ).collect()
+    instant = datetime(2024, 2, 29, 10, 30, tzinfo=UTC)
+    assert tuple(row) == (instant.timestamp() * 1_000_000, "2024-02-29 12:30:00", "2024-02-29")
+
+
+def test_a_type_that_json_lacks_ends_no_run_with_a_foreign_error(
+    spark: SparkSession, tmp_path: Path, lake: Path
+) -> None:
+    """The column, its type and what to use instead, also for what only the JVM refuses."""
+    write_numbered(tmp_path / "data", FLIGHTS, limit=1)
+    with pytest.raises(ConfigError, match=r"value_schema: a is char\(3\), .*; use string"):
+        run(spark, tmp_path / "data", lake, value_schema="a CHAR(3)")
+    with pytest.raises(ConfigError, match="value_schema: neither DDL nor JSON of Spark: "):
+        run(spark, tmp_path / "data", lake, value_schema="a TIMESTAMP_LTZ(99)")
 
 
 def test_a_schema_is_inferred_once(spark: SparkSession, tmp_path: Path, lake: Path) -> None:

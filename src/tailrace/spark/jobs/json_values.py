@@ -6,9 +6,11 @@ cut, around the row that Arrow names or else in the middle, until the values at 
 These get a null and a sentence, and the others their rows.
 
 Strict: a value is at fault if it is not one JSON object in UTF-8, or if a field has another type
-than its column, as a string where a number is due. Fields that no column has are passed over, and
-columns that have no field are null, as is the row of a tombstone. Other than a JSON parser, Arrow
-takes NaN for a number; and who writes `]` behind an object can have what follows passed over.
+than its column, as a string where a number is due, or does not fit it exactly, as a time in a
+column of dates. Fields that no column has are passed over, and columns that have no field are null,
+as is the row of a tombstone. As `from_json` of Spark, Arrow takes `NaN`, `Infinity` and
+`-Infinity` for floating-point numbers, which Python's `json` writes; it takes `Inf` too. Who writes
+`]` behind an object can have what follows passed over.
 
 Invariant: as many rows come out as values went in, in their order.
 """
@@ -47,8 +49,8 @@ def parse_values(
     """One row for each value, null where there is none, and the values that do not fit."""
     present = pc.indices_nonzero(pc.is_valid(values))
     bad: list[BadValue] = []
-    pieces = _parsed(values.drop_null(), _read_type(kind), bad=bad)
-    rows = pa.chunked_array(pieces, _read_type(kind)).combine_chunks().cast(kind)
+    pieces = _parsed(values.drop_null(), kind, bad=bad)
+    rows = pa.chunked_array(pieces, kind).combine_chunks()
     bad = [BadValue(present[each.row].as_py(), each.reason) for each in bad]
     if values.null_count:
         indexes = pc.if_else(
@@ -128,7 +130,7 @@ def _parsed_whole(values: pa.BinaryArray, kind: pa.StructType) -> pa.StructArray
         buffer,
         read_options=_options(buffer.size),
         parse_options=pj.ParseOptions(
-            explicit_schema=pa.schema([(_WRAPPER, pa.list_(kind))]),
+            explicit_schema=pa.schema([(_WRAPPER, pa.list_(_read_type(kind)))]),
             unexpected_field_behavior="ignore",
         ),
     )
@@ -136,7 +138,7 @@ def _parsed_whole(values: pa.BinaryArray, kind: pa.StructType) -> pa.StructArray
     # One line cannot swallow the next: a brace is never what may stand behind a value.
     if len(lists) != len(values) or not pc.all(pc.equal(pc.list_value_length(lists), 1)).as_py():
         raise pa.ArrowInvalid("not one JSON value")
-    return lists.flatten()
+    return lists.flatten().cast(kind)
 
 
 def _options(size: int) -> pj.ReadOptions:
@@ -145,12 +147,16 @@ def _options(size: int) -> pj.ReadOptions:
 
 
 def _read_type(kind: pa.DataType) -> pa.DataType:
-    """The type that Arrow parses for a column: it parses times but no dates."""
+    """The type that is parsed for a column: texts where Arrow's parser would take other times.
+
+    It has no dates, and as a time without a zone it takes one with a zone, which it drops.
+    """
     if pa.types.is_struct(kind):
         return pa.struct([each.with_type(_read_type(each.type)) for each in kind])
     if pa.types.is_list(kind):
-        return pa.list_(_read_type(kind.value_type))
-    return pa.timestamp("s") if pa.types.is_date32(kind) else kind
+        return pa.list_(kind.value_field.with_type(_read_type(kind.value_type)))
+    is_local = pa.types.is_timestamp(kind) and kind.tz is None
+    return pa.string() if pa.types.is_date32(kind) or is_local else kind
 
 
 def _settled(kind: pa.DataType) -> pa.DataType:

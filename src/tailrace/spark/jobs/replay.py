@@ -19,7 +19,7 @@ with Kafka's defaults would delete them within minutes; so the user makes the ta
 its retention.
 Nor transactions: logs are read with `read_committed` unless the options say otherwise, and what was
 in one transaction is not in one any more. Header names that are not UTF-8 get replacement
-characters, and timestamps after the year 294247 become its last millisecond.
+characters, and timestamps that int64 cannot hold in microseconds become the nearest that it can.
 
 Invariant: what the manifest says was sent, is in the target, and the offset map has its place.
 """
