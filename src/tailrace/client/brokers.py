@@ -16,7 +16,7 @@ a throttle time that a broker asks for is kept for five minutes at most.
 
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol, TypeVar
@@ -32,6 +32,7 @@ from tailrace.client.nodes import (
     RequestOutcome,
     UnsupportedVersionError,
 )
+from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.errors import TailraceError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Message
@@ -64,16 +65,19 @@ class Brokers:
         self,
         config: ClientConfig,
         *,
+        version_limits: Mapping[int, int] = VERSION_LIMITS,
         open_network: Callable[[], WaitingNetwork] = PollingNetwork.open,
         monotonic: Callable[[], float] = time.monotonic,
         chance: random.Random | None = None,
     ) -> None:
         """`open_network` is called when something is sent, at first and after each `close`.
 
+        `version_limits` are the highest versions that are sent, by API key.
+
         Raises:
             ConfigError: a TLS file cannot be read, or a name or password is not Unicode text.
         """
-        self._config = nodes_config(config)
+        self._config = nodes_config(config, version_limits=version_limits)
         self._timeout_ms = config.request_timeout_ms
         self._open_network = open_network
         self._monotonic = monotonic
@@ -246,8 +250,10 @@ class RemoteBroker:
         """The host and port where it listens."""
         return BrokerAddress(self.node.host, self.node.port)
 
-    def request(self, body: Message, response: type[M]) -> M:
+    def request(self, body: Message, response: type[M], *, version_max: int | None = None) -> M:
         """Send a request and return its answer; records in it are views of its bytes.
+
+        `version_max` is the highest version that can carry the request, if there are later ones.
 
         Raises:
             UnreachableBrokerError: it cannot be reached, or gives no answer within the time.
@@ -256,13 +262,15 @@ class RemoteBroker:
         """
         while True:
             self.brokers.connect(self.node)
-            pending = self.send_nowait(body)
+            pending = self.send_nowait(body, version_max=version_max)
             if pending is not None:
                 return pending.result(response)
 
-    def send_nowait(self, body: Message) -> PendingRequest | None:
+    def send_nowait(
+        self, body: Message, *, version_max: int | None = None
+    ) -> PendingRequest | None:
         """Send a request if it can be sent at once, else do nothing."""
-        return self.brokers.send_nowait(self.node, body)
+        return self.brokers.send_nowait(self.node, body, version_max=version_max)
 
 
 def explained(error: NodeError, node: Node) -> TailraceError:

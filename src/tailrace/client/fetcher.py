@@ -12,6 +12,8 @@ decoder skips them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+from uuid import UUID
 
 from tailrace.client.brokers import PendingRequest, RemoteBroker
 from tailrace.client.config import BrokerAddress
@@ -20,7 +22,7 @@ from tailrace.client.metadata import ClusterReader
 from tailrace.errors import CorruptionError, FatalError, OffsetOutOfRangeError
 from tailrace.model import IsolationLevel, Offset, TopicPartition
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.fields import received_records
+from tailrace.protocol.fields import NO_UUID, received_records
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.protocol.messages.fetch import (
     AbortedTransaction,
@@ -40,6 +42,9 @@ FETCH_BYTES = 4 * 1024 * 1024
 FETCH_WAIT_MS = 500
 """Longest time that the broker waits for the first byte (Kafka: fetch.max.wait.ms)."""
 
+BY_NAME: Final = 12
+"""The last version that names topics; later ones have their ids (KIP-516)."""
+
 
 def fetch_pieces(
     cluster: ClusterReader,
@@ -47,10 +52,14 @@ def fetch_pieces(
     *,
     start_offset: int,
     limit_offset: int,
+    topic_id: UUID | None = None,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator[Piece]:
     """Every batch that has an offset from `start_offset` up to below `limit_offset`, in runs.
+
+    With `topic_id` none comes from another topic of that name, if the cluster was made with
+    `has_topic_ids` and the broker takes ids (since Kafka 3.1).
 
     Each has passed `Batch.check`; the last run may reach beyond the limit. With READ_COMMITTED,
     batches of aborted transactions are left out, and so is everything from the last stable offset
@@ -60,11 +69,13 @@ def fetch_pieces(
         OffsetOutOfRangeError: the log does not have the offset any more, or not yet.
         CorruptionError: a batch is damaged; its path is the broker's address and the partition.
         UnreachableBrokerError: the leader does not answer, also after the last attempt.
-        RemoteRetriableError: no leader, or no records, also after the last attempt.
+        RemoteRetriableError: no leader, no records, or no such topic, also after the last attempt.
         RemoteFatalError: the broker refuses.
         FatalError: a batch is larger than a frame may be.
     """
-    fetches = _Fetches(cluster, partition, isolation=isolation, fetch_bytes=fetch_bytes)
+    fetches = _Fetches(
+        cluster, partition, topic_id=topic_id, isolation=isolation, fetch_bytes=fetch_bytes
+    )
     offset = start_offset
     while offset < limit_offset:
         pieces, offset = cluster.retrying(lambda: fetches.take(offset))  # noqa: B023 - called before `offset` changes
@@ -107,11 +118,14 @@ class _Fetches:
         cluster: ClusterReader,
         partition: TopicPartition,
         *,
+        topic_id: UUID | None,
         isolation: IsolationLevel,
         fetch_bytes: int,
     ) -> None:
         self._cluster = cluster
         self._partition = partition
+        self._topic_id = topic_id or NO_UUID
+        self._version_max = BY_NAME if topic_id is None else None
         self._isolation = isolation
         self._fetch_bytes = fetch_bytes
         self._leader: RemoteBroker | None = None
@@ -120,7 +134,9 @@ class _Fetches:
     def send_ahead(self, offset: int) -> None:
         """Send the fetch for the next `take`, if it can be sent without waiting."""
         assert self._leader is not None, "nothing was taken yet"
-        self._ahead = self._leader.send_nowait(self._request(offset, size=self._fetch_bytes))
+        self._ahead = self._leader.send_nowait(
+            self._request(offset, size=self._fetch_bytes), version_max=self._version_max
+        )
 
     def take(self, offset: int) -> tuple[list[Piece], int]:
         """The batches of an answer that reaches `offset`, and the offset after them."""
@@ -130,7 +146,9 @@ class _Fetches:
         leader, size = self._leader, self._fetch_bytes
         while True:
             if pending is None:
-                answer = leader.request(self._request(offset, size=size), FetchResponse)
+                answer = leader.request(
+                    self._request(offset, size=size), FetchResponse, version_max=self._version_max
+                )
             else:
                 answer = pending.result(FetchResponse)
             found = self._read(answer, leader, offset=offset)
@@ -145,8 +163,11 @@ class _Fetches:
             pending, size = None, min(size * 2, FRAME_BYTES_MAX)
 
     def _request(self, offset: int, *, size: int) -> FetchRequest:
-        return fetch_request(
-            self._partition, offset=offset, size_max=size, isolation=self._isolation
+        return fetch_request_for(
+            {self._partition: offset},
+            topic_id=self._topic_id,
+            size_max=size,
+            isolation=self._isolation,
         )
 
     def _read(
@@ -154,7 +175,7 @@ class _Fetches:
     ) -> tuple[list[Piece], int] | None:
         """The checked batches of an answer, and the offset after them; None if none is whole."""
         partition, address = self._partition, leader.address
-        data = partition_data(answer, partition)
+        data = partition_data(answer, partition, topic_id=self._topic_id)
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             start, end = self._cluster.log_range(partition, isolation=self._isolation)
             raise OffsetOutOfRangeError(offset, log_start_offset=start, log_end_offset=end)
@@ -178,19 +199,17 @@ class _Fetches:
         return pieces, next_offset
 
 
-def fetch_request(
-    partition: TopicPartition, *, offset: int, size_max: int, isolation: IsolationLevel
-) -> FetchRequest:
-    """A request for one partition's records from `offset` on, outside of any session."""
-    return fetch_request_for({partition: offset}, size_max=size_max, isolation=isolation)
-
-
 def fetch_request_for(
-    offsets: Mapping[TopicPartition, int], *, size_max: int, isolation: IsolationLevel
+    offsets: Mapping[TopicPartition, int],
+    *,
+    size_max: int,
+    isolation: IsolationLevel,
+    topic_id: UUID = NO_UUID,
 ) -> FetchRequest:
     """A request for records of several partitions of one leader, each from its offset on.
 
-    A broker fills its answer in the order of the partitions.
+    A broker fills its answer in the order of the partitions. Without `topic_id`, which is that of
+    all of them, no later version than `BY_NAME` can carry the request.
     """
     return FetchRequest(
         max_wait_ms=FETCH_WAIT_MS,
@@ -200,6 +219,7 @@ def fetch_request_for(
         topics=tuple(
             FetchTopic(
                 topic=topic,
+                topic_id=topic_id,
                 partitions=(
                     FetchPartition(
                         partition=number, fetch_offset=offset, partition_max_bytes=size_max
@@ -211,8 +231,10 @@ def fetch_request_for(
     )
 
 
-def partition_data(answer: FetchResponse, partition: TopicPartition) -> PartitionData:
-    """The part of an answer about one partition.
+def partition_data(
+    answer: FetchResponse, partition: TopicPartition, *, topic_id: UUID = NO_UUID
+) -> PartitionData:
+    """The part of an answer about one partition, whose topic it names or tells by its id.
 
     Raises:
         RemoteRetriableError: the answer lacks the partition, or has a temporary top-level error.
@@ -220,8 +242,9 @@ def partition_data(answer: FetchResponse, partition: TopicPartition) -> Partitio
     """
     raise_for(answer.error_code, about=f"records of {partition}")
     for topic in answer.responses:
+        is_meant = topic.topic == partition.topic or topic.topic_id == topic_id != NO_UUID
         for data in topic.partitions:
-            if (topic.topic, data.partition_index) == partition:
+            if is_meant and data.partition_index == partition.partition:
                 return data
     raise RemoteRetriableError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, about=str(partition))
 

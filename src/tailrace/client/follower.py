@@ -21,6 +21,7 @@ from typing import NamedTuple
 from tailrace.client.brokers import PendingRequest, RemoteBroker
 from tailrace.client.errors import RemoteRetriableError, raise_for
 from tailrace.client.fetcher import (
+    BY_NAME,
     FETCH_BYTES,
     checked_pieces,
     committed_pieces,
@@ -157,10 +158,10 @@ class Follower:
             if leader in self._under_way:
                 continue
             request = fetch_request_for(offsets, size_max=self._size, isolation=self._isolation)
-            pending = leader.send_nowait(request)
+            pending = leader.send_nowait(request, version_max=BY_NAME)
             while pending is None and not only_ready:
                 leader.brokers.connect(leader.node)
-                pending = leader.send_nowait(request)
+                pending = leader.send_nowait(request, version_max=BY_NAME)
             if pending is not None:
                 self._under_way[leader] = offsets, pending
 

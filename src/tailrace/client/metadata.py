@@ -22,13 +22,15 @@ from tailrace.client.errors import (
     raise_for,
 )
 from tailrace.client.nodes import Backoff, Node, NodesStatistics
+from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.client.retries import ATTEMPTS_MAX, retry
 from tailrace.client.routes import ANY, Routes, Target, leader
 from tailrace.client.steps import Ask, Call, Pause, Reply, Step, Steps, check_version
 from tailrace.errors import TailraceError
 from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
-from tailrace.protocol.apis import api_of
+from tailrace.protocol.apis import ApiKey, api_of
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -48,6 +50,9 @@ T = TypeVar("T")
 
 REQUEST_TIMEOUT_MS = 30_000
 """Longest time that a broker may take to answer (Kafka: request.timeout.ms)."""
+
+WITH_TOPIC_IDS: Mapping[int, int] = {**VERSION_LIMITS, ApiKey.FETCH: 17, ApiKey.METADATA: 13}
+"""Highest versions of a reader that tells topics of the same name apart by their ids (KIP-516)."""
 
 OPERATION_TIMEOUT_MS = 60_000
 """Longest time of an operation with all retries (Kafka: default.api.timeout.ms)."""
@@ -82,7 +87,7 @@ class TopicDescription:
     partitions: tuple[PartitionDescription, ...]
     """Ordered by number."""
     topic_id: UUID | None = None
-    """None from a broker that does not tell (before Kafka 3.8), or if nobody asked."""
+    """None from a broker that does not tell, or to a client that asks in an older version."""
     authorized_operations: frozenset[int] | None = None
     """Operations that the client may do, by the numbers of `AclOperation`; None if nobody asked."""
 
@@ -97,6 +102,7 @@ class ClusterReader:
         settings: Mapping[str, object] | None = None,
         client_id: str = "tailrace",
         timeout_ms: int = REQUEST_TIMEOUT_MS,
+        has_topic_ids: bool = False,
         open_network: Callable[[], WaitingNetwork] = PollingNetwork.open,
         monotonic: Callable[[], float] = time.monotonic,
         chance: random.Random | None = None,
@@ -104,7 +110,8 @@ class ClusterReader:
         """Connect on the first request, not here.
 
         `bootstrap` has all settings, or only the addresses. Then `settings` are Kafka's, those of
-        `ClientConfig`; a `client.id` or `request.timeout.ms` there overrides the argument.
+        `ClientConfig`; a `client.id` or `request.timeout.ms` there overrides the argument. With
+        `has_topic_ids` it asks for the ids of topics, and can fetch from a topic by its id.
 
         Raises:
             ConfigError: `bootstrap` is not a list like `host1:9092,host2:9092`, or a setting is
@@ -123,7 +130,11 @@ class ClusterReader:
         self.routes = Routes(bootstrap_nodes(config))
         self._monotonic = monotonic
         self._brokers = Brokers(
-            config, open_network=open_network, monotonic=monotonic, chance=chance
+            config,
+            version_limits=WITH_TOPIC_IDS if has_topic_ids else VERSION_LIMITS,
+            open_network=open_network,
+            monotonic=monotonic,
+            chance=chance,
         )
         self._pauses = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
 
@@ -415,6 +426,7 @@ def describe_topic(
             )
             for each in ordered
         ),
+        topic_id=None if topic.topic_id == NO_UUID else topic.topic_id,
         authorized_operations=operations,
     )
 

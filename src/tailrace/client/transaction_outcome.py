@@ -7,7 +7,12 @@ each as long as its records.
 from collections.abc import Sequence
 
 from tailrace.client.errors import raise_for
-from tailrace.client.fetcher import checked_pieces, fetch_request, partition_data
+from tailrace.client.fetcher import (
+    BY_NAME,
+    checked_pieces,
+    fetch_request_for,
+    partition_data,
+)
 from tailrace.client.metadata import ClusterReader
 from tailrace.errors import FatalError
 from tailrace.model import IsolationLevel, Offset, TopicPartition
@@ -37,13 +42,14 @@ def find_outcome(
         UnreachableBrokerError, RemoteRetriableError: also after the last attempt.
         RemoteFatalError: the broker refuses.
     """
-    request = fetch_request(
-        partition, offset=offset, size_max=1, isolation=IsolationLevel.READ_COMMITTED
+    request = fetch_request_for(
+        {partition: offset}, size_max=1, isolation=IsolationLevel.READ_COMMITTED
     )
 
     def ask() -> bool | None:
         leader = cluster.leader(partition)
-        data = partition_data(leader.request(request, FetchResponse), partition)
+        answer = leader.request(request, FetchResponse, version_max=BY_NAME)
+        data = partition_data(answer, partition)
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise ForgottenTransactionError(f"{partition} does not have offset {offset} any more")
         raise_for(data.error_code, about=f"records of {partition} at {leader.address}")

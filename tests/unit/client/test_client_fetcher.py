@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tailrace.client.config import BrokerAddress
 from tailrace.client.errors import RemoteFatalError, RemoteRetriableError
-from tailrace.client.fetcher import checked_pieces, fetch_request, partition_data
+from tailrace.client.fetcher import checked_pieces, fetch_request_for, partition_data
 from tailrace.client.metadata import list_offsets_request
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, TailraceError
@@ -112,7 +112,7 @@ def test_an_answer_without_the_partition_may_be_asked_for_again() -> None:
 def test_requests_say_what_they_should() -> None:
     """Fetch names offset and size; ListOffsets groups by topic; both name the isolation."""
     level = IsolationLevel.READ_COMMITTED
-    fetch = fetch_request(FLIGHTS, offset=7, size_max=100, isolation=level)
+    fetch = fetch_request_for({FLIGHTS: 7}, size_max=100, isolation=level)
     [topic] = fetch.topics
     assert (topic.topic, topic.partitions[0].partition) == FLIGHTS
     assert (topic.partitions[0].fetch_offset, fetch.max_bytes, fetch.min_bytes) == (7, 100, 1)
@@ -132,4 +132,4 @@ def test_a_client_asks_as_no_replica() -> None:
     """A replica is told the log end offset: a client has to say that it is none."""
     level = IsolationLevel.READ_UNCOMMITTED
     assert list_offsets_request({FLIGHTS: -1}, isolation=level).replica_id == -1
-    assert fetch_request(FLIGHTS, offset=0, size_max=1, isolation=level).replica_id == -1
+    assert fetch_request_for({FLIGHTS: 0}, size_max=1, isolation=level).replica_id == -1
