@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -12,7 +13,7 @@ from tailrace.spark.jobs.json_values import infer_type, parse_values
 from tailrace.spark.jobs.manifest import MANIFEST, Manifest
 from tailrace.spark.jobs.value_schema import arrow_type, schema_json
 from tailrace.spark.options import parse_options
-from tailrace.spark.progress import INITIAL, format_offset, parse_batch, parse_offset
+from tailrace.spark.progress import INITIAL, Progress, format_offset, parse_batch, parse_offset
 from tailrace.testing import MemoryFiles
 from tests.fuzz.engine import FuzzTarget
 
@@ -52,8 +53,8 @@ def read_fold(data: bytes) -> object:
 def read_offsets(data: bytes) -> object:
     """Take the two offsets of a batch, as Spark gives them from a checkpoint."""
     start, end = (_object(line) for line in (data + b"\n").split(b"\n", 2)[:2])
-    positions = parse_offset(end)
-    assert parse_offset(format_offset(positions)) == positions
+    progress = parse_offset(end)
+    assert parse_offset(format_offset(progress)) == progress
     return parse_batch(start, end)
 
 
@@ -105,7 +106,11 @@ def _fold() -> bytes:
 
 def _offsets() -> bytes:
     start = {TopicPartition("a", 0): 3, TopicPartition("a", 1): 4}
-    end = {TopicPartition("a", 0): 9, TopicPartition("a", 1): 4}
+    end = Progress(
+        positions={TopicPartition("a", 0): 9},
+        topic_ids={TopicPartition("a", 0): UUID(int=5), TopicPartition("a", 1): UUID(int=6)},
+        gone={TopicPartition("a", 1): 4},
+    )
     return b"\n".join(
         json.dumps(each).encode() for each in (INITIAL, format_offset(end, first=start))
     )

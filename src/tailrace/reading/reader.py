@@ -44,6 +44,10 @@ _FIRST: Final = Offset(0)
 logger = logging.getLogger(__name__)
 
 
+class FolderGoneError(DirectoryError):
+    """The folder of a partition was there when it was opened, and is not any more."""
+
+
 class StoredBatch(NamedTuple):
     """A batch and where it stands."""
 
@@ -137,7 +141,7 @@ class LogReader:
             OffsetOutOfRangeError: the range is not within the log.
             OffsetsDeletedError: the log start has moved into the range meanwhile.
             CorruptionError: a batch is damaged or not whole; with file and position.
-            DirectoryError: the folder is gone.
+            FolderGoneError: the folder is gone.
             OSError: a file cannot be read.
         """
         for offset in (start_offset, limit_offset):
@@ -196,13 +200,13 @@ class LogReader:
 
         Raises:
             OffsetsDeletedError: the log start has moved into the range meanwhile.
-            DirectoryError: the folder is gone.
+            FolderGoneError: the folder is gone.
             CorruptionError, OSError: the log cannot be read up to its end.
         """
         try:
             found, _ = list_segment_files(self.files, self.folder)
         except FileNotFoundError as error:
-            raise DirectoryError(
+            raise FolderGoneError(
                 f"{self.folder} is gone: its partition was deleted or moved while it was read"
             ) from error
         if not exchanged(

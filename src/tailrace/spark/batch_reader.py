@@ -3,15 +3,17 @@
 The stream (`streaming`) plans and reads each of its micro-batches in the same way.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tailrace import kernels
 from tailrace.kernels.loading import is_cached, records_worth_kernels
+from tailrace.model import TopicPartition
 from tailrace.runtime.threads import usable_core_count
 from tailrace.spark.corruption import write_report
+from tailrace.spark.losses import PartitionGoneError
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.planning import OffsetRange, ScanTask, plan_tasks
@@ -65,16 +67,33 @@ def plan_scan(options: SourceOptions, store: LogStore, *, core_count: int) -> li
 
     Raises:
         ConfigError: topics that do not exist, offsets that the logs do not have.
+        PartitionGoneError: a partition was deleted meanwhile.
     """
     try:
-        chosen = choose_partitions(options.selection, store.partitions(options.selection))
-        found = resolve_ranges(options, store.extents(chosen), offset_at=store.offset_at)
-        ranges = measure_ranges(store, found)
+        ranges = _planned_ranges(options, store)
     finally:
         store.close()
     if options.corruption_report is not None:
         write_report(options.corruption_report, "log-ends.jsonl", store.skipped or ())
     return plan_ranges(options, ranges, core_count=core_count)
+
+
+def _planned_ranges(options: SourceOptions, store: LogStore) -> list[OffsetRange]:
+    try:
+        found = _found_ranges(options, store)
+    except PartitionGoneError:
+        if options.fails_on_data_loss:
+            raise
+        store.close()
+        found = _found_ranges(options, store)  # It was deleted meanwhile, and is not listed now.
+    return measure_ranges(store, found, fails_on_data_loss=options.fails_on_data_loss)
+
+
+def _found_ranges(
+    options: SourceOptions, store: LogStore
+) -> Mapping[TopicPartition, tuple[int, int]]:
+    chosen = choose_partitions(options.selection, store.partitions(options.selection))
+    return resolve_ranges(options, store.extents(chosen), offset_at=store.offset_at)
 
 
 def plan_ranges(

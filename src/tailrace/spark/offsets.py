@@ -12,6 +12,7 @@ is cut to what the log has.
 import re
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, assert_never
+from uuid import UUID
 
 from tailrace.errors import ConfigError
 from tailrace.model import INTERNAL_TOPICS, TopicPartition
@@ -34,6 +35,8 @@ class Extent(NamedTuple):
     """The first one."""
     end: int
     """The one after the last."""
+    topic_id: UUID | None = None
+    """The topic that it belongs to; None: the log does not tell."""
 
 
 OffsetAt = Callable[[TopicPartition, int], int | None]

@@ -20,6 +20,7 @@ Invariant: every offset of every range is in exactly one task, and the order is 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError
@@ -56,6 +57,8 @@ class OffsetRange:
     """About how many bytes of log it has; 0: not known."""
     seals: tuple[SegmentSeal, ...] = ()
     """The segments that it was planned on; none: it is read from whatever is there."""
+    topic_id: UUID | None = None
+    """The topic that it was planned on; None: the log does not tell, or nobody has looked."""
 
     @property
     def length(self) -> int:

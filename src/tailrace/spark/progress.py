@@ -14,6 +14,16 @@ it asks for the beginning again and then for the same end; what `startingOffsets
 changed meanwhile. So the beginning is always `{}`, and the end of the first batch says under
 `@from`, which no topic can be called, where that batch starts. It stands in the checkpoint.
 
+What else a stream has to know stands beside the positions, each in the name of a topic that cannot
+be and that has no partitions, which releases that know nothing of it pass over:
+
+    "@id flights 4L6g3nShT-eMCtK--X86sw": {}     the topic that the positions belong to
+    "@id flights 1 4L6g3nShT-eMCtK--X86sw": {}   likewise of one partition, where they differ
+    "@gone flights 1 120": {}                    a partition that is gone, and was read up to 120
+
+A topic that was deleted and made again has another id, and its records were never read, whatever
+their offsets are. A partition that is gone may only be out of sight: it goes on where it was.
+
 Not here: asking for the state of the logs, and how much to read at a time (`limits`).
 
 Invariant: the ranges of a batch lie within the logs and between its two offsets. What cannot be
@@ -21,18 +31,26 @@ read is told as a loss, and is not read by a later batch.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
+from tailrace.spark.losses import TopicIds, is_other_topic
 from tailrace.spark.offsets import Extent
+from tailrace.storage.checkpoints import format_topic_id, parse_topic_id
 
-FROM = "@from"
+if TYPE_CHECKING:
+    from uuid import UUID
+
+FROM: Final = "@from"
 """The key with the positions at which the first batch starts."""
 
 GROUP = "@group"
 """The key with the consumer group that the offsets are committed to, if there is one."""
+
+_ID: Final = "@id"
+_GONE: Final = "@gone"
 
 INITIAL: Mapping[str, Any] = {}
 """The offset before the first batch."""
@@ -42,6 +60,18 @@ Positions: TypeAlias = Mapping[TopicPartition, int]
 
 Extents: TypeAlias = Mapping[TopicPartition, Extent]
 """The offsets that the logs have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """An offset of a stream."""
+
+    positions: Positions
+    """Positions of the partitions that are there."""
+    topic_ids: TopicIds = field(default_factory=dict)
+    """The topics of these partitions and of those that are gone, as far as the logs told."""
+    gone: Positions = field(default_factory=dict)
+    """Positions of partitions that are not there any more."""
 
 
 class DataLossError(FatalError):
@@ -67,14 +97,28 @@ class BatchPlan:
 
 
 def format_offset(
-    positions: Positions, *, first: Positions | None = None, group: str | None = None
+    progress: Progress, *, first: Positions | None = None, group: str | None = None
 ) -> dict[str, Any]:
     """The offset for Spark.
 
     `first` are the positions at which the first batch starts, `group` the consumer group that the
     positions are committed to.
     """
-    offset = _by_topic(positions)
+    offset = _by_topic(progress.positions)
+    by_topic: dict[str, dict[int, UUID | None]] = {}
+    for topic, number in sorted({*progress.positions, *progress.gone}):
+        found = progress.topic_ids.get(TopicPartition(topic, number))
+        by_topic.setdefault(topic, {})[number] = found
+    for topic, ids in by_topic.items():
+        [one, *others] = set(ids.values())
+        if not others:
+            offset |= {} if one is None else {f"{_ID} {topic} {format_topic_id(one)}": {}}
+            continue
+        for number, found in ids.items():
+            if found is not None:
+                offset[f"{_ID} {topic} {number} {format_topic_id(found)}"] = {}
+    for (topic, number), position in sorted(progress.gone.items()):
+        offset[f"{_GONE} {topic} {number} {position}"] = {}
     if first is not None:
         offset[FROM] = _by_topic(first)
     if group is not None:
@@ -82,8 +126,8 @@ def format_offset(
     return offset or {FROM: {}}
 
 
-def parse_offset(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """The positions in an offset that Spark has kept.
+def parse_offset(offset: Mapping[str, Any]) -> Progress:
+    """Parse an offset that Spark has kept.
 
     Raises:
         FatalError: it is not an offset of this source; the checkpoint is another query's.
@@ -95,14 +139,29 @@ def parse_offset(offset: Mapping[str, Any]) -> dict[TopicPartition, int]:
             if topic not in {FROM, GROUP}
             for number, position in numbers.items()
         }
+        notes = [
+            key.split(" ") for key in offset if key.startswith("@") and key not in {FROM, GROUP}
+        ]
+        gone = {
+            TopicPartition(topic, int(number)): int(position)
+            for kind, topic, number, position in (each for each in notes if each[0] == _GONE)
+        }
+        of_topic = {each[1]: parse_topic_id(each[2]) for each in notes if _is_id(each, 3)}
+        of_partition = {
+            TopicPartition(each[1], int(each[2])): parse_topic_id(each[3])
+            for each in notes
+            if _is_id(each, 4)
+        }
     except (AttributeError, ValueError):
         raise _foreign(offset) from None
-    if not all(type(each) is int and each >= 0 for each in positions.values()):
+    if not all(type(each) is int and each >= 0 for each in (*positions.values(), *gone.values())):
         raise _foreign(offset)
-    return positions
+    ids = {each: of_partition.get(each) or of_topic.get(each.topic) for each in (*positions, *gone)}
+    topic_ids = {each: found for each, found in ids.items() if found is not None}
+    return Progress(positions=positions, topic_ids=topic_ids, gone=gone)
 
 
-def committed_positions(offset: object) -> tuple[str | None, dict[TopicPartition, int]]:
+def committed_positions(offset: object) -> tuple[str | None, Positions]:
     """The consumer group that the positions of an offset are to be committed to, and these.
 
     The group is None if `offset` has none, or is that of another kind of source.
@@ -110,13 +169,11 @@ def committed_positions(offset: object) -> tuple[str | None, dict[TopicPartition
     group = offset.get(GROUP) if isinstance(offset, dict) else None
     if not isinstance(group, str) or not isinstance(offset, dict):
         return None, {}
-    return group, parse_offset(offset)
+    return group, parse_offset(offset).positions
 
 
-def parse_batch(
-    start: Mapping[str, Any], end: Mapping[str, Any]
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """The positions between which a batch lies.
+def parse_batch(start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[Progress, Progress]:
+    """The offsets between which a batch lies.
 
     Raises:
         FatalError: they are not offsets of this source.
@@ -125,27 +182,57 @@ def parse_batch(
         return parse_offset(start), parse_offset(end)
     if not isinstance(end.get(FROM), dict):
         raise _foreign(end)
-    return parse_offset(end[FROM]), parse_offset(end)
+    last = parse_offset(end)
+    return Progress(positions=parse_offset(end[FROM]).positions, topic_ids=last.topic_ids), last
 
 
-def plan_batch(start: Positions, end: Positions, extents: Extents) -> BatchPlan:
+def go_on(known: Progress, extents: Extents) -> Progress:
+    """The same progress as the logs stand now: which partitions are gone, and which are others.
+
+    A partition of another topic has no position, as one that is new.
+    """
+    before = {**known.positions, **known.gone}
+    found: dict[TopicPartition, UUID] = {}
+    positions: dict[TopicPartition, int] = {}
+    for partition, extent in extents.items():
+        old = known.topic_ids.get(partition)
+        now = extent.topic_id or old
+        if now is not None:
+            found[partition] = now
+        if partition in before and not is_other_topic(old, now):
+            positions[partition] = before[partition]
+    gone = {each: before[each] for each in before if each not in extents}
+    kept = {each: known.topic_ids[each] for each in gone if each in known.topic_ids}
+    return Progress(positions=positions, topic_ids=found | kept, gone=gone)
+
+
+def plan_batch(start: Progress, end: Progress, extents: Extents) -> BatchPlan:
     """Plan the ranges of a micro-batch that the logs still have.
 
     A partition that `start` does not have is new, and is read from its first offset on.
     """
     ranges = {}
     losses = [
-        f"PARTITIONS_DELETED] {each}, which was read up to offset {start[each]}, is gone: it was "
-        "deleted, or the options no longer select it"
-        for each in sorted(start.keys() - end.keys())
+        f"PARTITIONS_DELETED] {each}, which was read up to offset {start.positions[each]}, is "
+        "gone: it was deleted, or the options no longer select it"
+        for each in sorted(start.positions.keys() - end.positions.keys())
     ]
-    for partition, limit in sorted(end.items()):
-        extent = extents.get(partition)
-        loss = _loss_or_none(partition, (start.get(partition), limit), extent)
+    before = {**start.positions, **start.gone}
+    for partition, limit in sorted(end.positions.items()):
+        extent, begin = extents.get(partition), before.get(partition)
+        topic_id = end.topic_ids.get(partition)
+        if is_other_topic(start.topic_ids.get(partition), topic_id):
+            if partition in start.positions:
+                losses.append(_made_again(partition, f"it was read up to offset {begin}"))
+            begin = None
+        if extent is not None and is_other_topic(topic_id, extent.topic_id):
+            losses.append(_made_again(partition, f"offsets up to {limit} were planned"))
+            continue
+        loss = _loss_or_none(partition, (begin, limit), extent)
         if loss is not None:
             losses.append(loss)
         if extent is not None:
-            first = max(start.get(partition, extent.start), extent.start)
+            first = extent.start if begin is None else max(begin, extent.start)
             if first < min(limit, extent.end):
                 ranges[partition] = first, min(limit, extent.end)
     return BatchPlan(ranges=ranges, losses=losses)
@@ -181,6 +268,11 @@ def find_shrunk(end: Positions, target: Extents, extents: Extents) -> list[str]:
             sentences.append(
                 f"[LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW] {partition} was "
                 "there when the run began, and is gone"
+            )
+        elif is_other_topic(target[partition].topic_id, extents[partition].topic_id):
+            sentences.append(
+                f"[LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW] {partition} was "
+                "there when the run began, and its topic was deleted and made again"
             )
         elif extents[partition].end < limit:
             sentences.append(
@@ -220,6 +312,17 @@ def _loss_or_none(
             f"but the log begins at {extent.start}; retention was faster than the stream"
         )
     return None
+
+
+def _made_again(partition: TopicPartition, known: str) -> str:
+    return (
+        f"PARTITION_OFFSET_CHANGED] {partition}: {known}, and it belongs to another topic now: "
+        f"{partition.topic} was deleted and made again"
+    )
+
+
+def _is_id(note: list[str], words: int) -> bool:
+    return note[0] == _ID and len(note) == words
 
 
 def _by_topic(positions: Positions) -> dict[str, Any]:

@@ -6,15 +6,21 @@ What they cost differs: a directory knows its sizes, a broker is asked over the 
 Not here: decoding (`readers`), deciding (`offsets`, `planning`), and reading files (`directories`).
 """
 
+import logging
 from collections.abc import Collection, Iterator, Mapping
-from typing import Protocol, assert_never
+from contextlib import contextmanager
+from typing import Final, Protocol, assert_never
+from uuid import UUID
 
-from tailrace.client import ClusterReader, fetch_pieces
+from tailrace.client import ClusterReader, RemoteRetriableError, fetch_pieces
 from tailrace.client.admin.group_offsets import alter_group_offsets
+from tailrace.client.retries import ATTEMPTS_MAX
 from tailrace.errors import ConfigError, OffsetOutOfRangeError, RetriableError
 from tailrace.model import IsolationLevel, Offset, SpecialTimestamp, TopicPartition
+from tailrace.protocol.errors import ErrorCode
 from tailrace.reading.located import LocatedBatch, LocatedBatches, Skipped, split_batches
-from tailrace.spark.directories import DirectoryStore, lost
+from tailrace.spark.directories import DirectoryStore
+from tailrace.spark.losses import GONE, PartitionGoneError, gone, lost
 from tailrace.spark.offsets import Extent
 from tailrace.spark.options import Partitions, Pattern, Selection, SourceOptions, Topics
 from tailrace.spark.planning import OffsetRange
@@ -29,6 +35,17 @@ __all__ = [
     "single_batches",
 ]
 
+_GONE: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+"""Answers about a partition, or a topic of that id, that is not there."""
+
+logger = logging.getLogger(__name__)
+
 
 class LogStore(Protocol):
     """Directories or a broker."""
@@ -41,7 +58,15 @@ class LogStore(Protocol):
         ...
 
     def extents(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Extent]:
-        """The offsets that each log has now, as far as the isolation level lets them be read."""
+        """The offsets that each log has now, as far as the isolation level lets them be read.
+
+        Raises:
+            PartitionGoneError: one of them is not there, or not any more.
+        """
+        ...
+
+    def topic_id(self, partition: TopicPartition) -> UUID | None:
+        """The id that the partition's topic had before its extent was looked up, if it told."""
         ...
 
     def offset_at(self, partition: TopicPartition, timestamp: int) -> int | None:
@@ -59,9 +84,13 @@ class LogStore(Protocol):
     def pieces(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[LocatedBatches]:
         """The checked batches that hold an offset of the range; a run may reach beyond it.
 
+        With `fails_on_data_loss` these are the batches that were planned. Without it they are what
+        is left of them, and none of another topic that has the name by now.
+
         Raises:
-            FatalError: the log no longer has the whole range and `fails_on_data_loss` is true;
-                without it, what is left is read.
+            PartitionGoneError: the partition is gone and `fails_on_data_loss` is true.
+            FatalError: the log no longer has the whole range and `fails_on_data_loss` is true; or
+                it changes again and again while it is read.
             CorruptionError: a batch is damaged; it says where it stands.
         """
         ...
@@ -85,35 +114,45 @@ class BrokerStore:
     ) -> None:
         self._cluster = cluster
         self._isolation = isolation
+        self._topic_ids: dict[str, UUID | None] = {}
 
     def partitions(self, selection: Selection) -> set[TopicPartition]:
         """The partitions of the topics that are named, or all of the cluster's for a pattern."""
         match selection:
             case Topics(names):
-                found = self._cluster.partitions(set(names))
+                found = self._cluster.topics(set(names))
             case Partitions(partitions):
-                found = self._cluster.partitions({each.topic for each in partitions})
+                found = self._cluster.topics({each.topic for each in partitions})
             case Pattern():
-                found = self._cluster.partitions()
+                found = self._cluster.topics()
             case _:
                 assert_never(selection)
-        return {TopicPartition(topic, number) for topic, each in found.items() for number in each}
+        self._topic_ids = {name: topic.topic_id for name, topic in found.items()}
+        return {
+            TopicPartition(name, each.partition)
+            for name, topic in found.items()
+            for each in topic.partitions
+        }
 
     def extents(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Extent]:
         """First offset and high watermark, or last stable offset for read_committed."""
         list_offsets = self._cluster.list_offsets
-        starts = list_offsets(dict.fromkeys(partitions, SpecialTimestamp.EARLIEST))
-        ends = list_offsets(
-            dict.fromkeys(partitions, SpecialTimestamp.LATEST), isolation=self._isolation
-        )
-        return {each: Extent(starts[each], ends[each]) for each in partitions}
+        with _explaining_gone():
+            starts = list_offsets(dict.fromkeys(partitions, SpecialTimestamp.EARLIEST))
+            ends = list_offsets(
+                dict.fromkeys(partitions, SpecialTimestamp.LATEST), isolation=self._isolation
+            )
+        return {each: Extent(starts[each], ends[each], self.topic_id(each)) for each in partitions}
+
+    def topic_id(self, partition: TopicPartition) -> UUID | None:
+        """The id in the metadata that `partitions` has asked for last."""
+        return self._topic_ids.get(partition.topic)
 
     def offset_at(self, partition: TopicPartition, timestamp: int) -> int | None:
         """The offset that ListOffsets answers, or None."""
-        offset = self._cluster.list_offsets({partition: timestamp}, isolation=self._isolation)[
-            partition
-        ]
-        return None if offset < 0 else offset
+        with _explaining_gone():
+            found = self._cluster.list_offsets({partition: timestamp}, isolation=self._isolation)
+        return None if found[partition] < 0 else found[partition]
 
     def size_between(self, partition: TopicPartition, start: int, limit: int) -> int:
         """0: brokers are not asked for sizes."""
@@ -127,22 +166,74 @@ class BrokerStore:
 
     def pieces(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[LocatedBatches]:
         """The batches of a range, as views of the answers."""
-        start: int = wanted.start
-        limit: int = wanted.limit
-        if not fails_on_data_loss:
-            first, end = self._cluster.log_range(wanted.partition, isolation=self._isolation)
-            start, limit = max(start, first), min(limit, end)
+        try:
+            if fails_on_data_loss:
+                yield from self._planned(wanted)
+            else:
+                yield from self._remaining(wanted)
+        except RemoteRetriableError as error:
+            if error.code not in _GONE:
+                raise
+            if fails_on_data_loss:
+                raise gone(wanted.partition, str(error)) from error
+            logger.warning("Skipped: %s", gone(wanted.partition, str(error)))
+
+    def _planned(self, wanted: OffsetRange) -> Iterator[LocatedBatches]:
+        """The whole range, or an error."""
+        try:
+            yield from self._fetched(wanted, wanted.start, wanted.limit)
+        except OffsetOutOfRangeError as error:
+            raise lost(wanted, str(error), where=str(wanted.partition)) from error
+
+    def _remaining(self, wanted: OffsetRange) -> Iterator[LocatedBatches]:
+        """The rest of the range; goes on where the log begins by now."""
+        first, end = self._cluster.log_range(wanted.partition, isolation=self._isolation)
+        at, limit = max(wanted.start, first), min(wanted.limit, end)
+        tries = 0
+        while at < limit:
+            try:
+                for located in self._fetched(wanted, at, limit):
+                    yield located
+                    at, tries = located[0].next_offset, 0
+            except OffsetOutOfRangeError as error:
+                # The offset that was asked for, as batches of aborted transactions are not seen.
+                at = max(error.offset, error.log_start_offset)
+                limit = min(limit, error.log_end_offset)
+                tries += 1
+                if tries == ATTEMPTS_MAX:
+                    raise lost(
+                        wanted, str(error), where=str(wanted.partition), fails_on_data_loss=False
+                    ) from error
+            else:
+                return
+
+    def _fetched(self, wanted: OffsetRange, start: int, limit: int) -> Iterator[LocatedBatches]:
+        """Fetch a part of a range.
+
+        Raises:
+            OffsetOutOfRangeError: the log does not reach so far, or not back so far.
+        """
+        offset = start
         try:
             for piece in fetch_pieces(
                 self._cluster,
                 wanted.partition,
                 start_offset=start,
                 limit_offset=limit,
+                topic_id=wanted.topic_id,
                 isolation=self._isolation,
             ):
                 yield piece, None, None
-        except OffsetOutOfRangeError as error:
-            raise lost(wanted, str(error), where=str(wanted.partition)) from error
+                offset = piece.next_offset
+        except RemoteRetriableError as error:
+            if error.code != ErrorCode.OFFSET_NOT_AVAILABLE:
+                raise
+            first, end = self._cluster.log_range(wanted.partition, isolation=self._isolation)
+            if end >= limit:
+                raise
+            raise OffsetOutOfRangeError(
+                offset, log_start_offset=first, log_end_offset=end
+            ) from error
 
     def commit_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
         """Commit the next offsets to read to a consumer group.
@@ -158,6 +249,19 @@ class BrokerStore:
     def close(self) -> None:
         """Close the connections."""
         self._cluster.close()
+
+
+@contextmanager
+def _explaining_gone() -> Iterator[None]:
+    """Gives the answer that a partition is not there its name in Spark."""
+    try:
+        yield
+    except RemoteRetriableError as error:
+        if error.code not in _GONE:
+            raise
+        raise PartitionGoneError(
+            f"{GONE} {error}; failOnDataLoss=false goes on without it"
+        ) from error
 
 
 def single_batches(
@@ -184,22 +288,37 @@ def open_store(options: SourceOptions) -> LogStore:
     if options.bootstrap is None:
         raise ConfigError(["path, paths, kafka.bootstrap.servers: give exactly one"])
     return BrokerStore(
-        ClusterReader(options.bootstrap, settings=options.client_settings),
+        ClusterReader(options.bootstrap, settings=options.client_settings, has_topic_ids=True),
         isolation=options.isolation,
     )
 
 
 def measure_ranges(
-    store: LogStore, ranges: Mapping[TopicPartition, tuple[int, int]]
+    store: LogStore,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+    *,
+    fails_on_data_loss: bool = True,
 ) -> list[OffsetRange]:
-    """Ranges with their sizes and seals, as `plan_tasks` takes them."""
-    return [
-        OffsetRange(
-            partition=partition,
-            start=Offset(start),
-            limit=Offset(limit),
-            size=store.size_between(partition, start, limit),
-            seals=store.seals(partition, start, limit),
-        )
-        for partition, (start, limit) in ranges.items()
-    ]
+    """Ranges with their sizes, seals and topics, as `plan_tasks` takes them.
+
+    Raises:
+        PartitionGoneError: a partition is gone; without `fails_on_data_loss` it is left out.
+    """
+    measured = []
+    for partition, (start, limit) in ranges.items():
+        try:
+            measured.append(
+                OffsetRange(
+                    partition=partition,
+                    start=Offset(start),
+                    limit=Offset(limit),
+                    size=store.size_between(partition, start, limit),
+                    seals=store.seals(partition, start, limit),
+                    topic_id=store.topic_id(partition),
+                )
+            )
+        except PartitionGoneError as error:
+            if fails_on_data_loss:
+                raise
+            logger.warning("Skipped: %s", error)
+    return measured

@@ -21,7 +21,7 @@ batch, so what comes back, comes back for a restarted query too.
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -31,16 +31,19 @@ from tailrace.errors import FatalError, RetriableError
 from tailrace.runtime.threads import usable_core_count
 from tailrace.spark.batch_reader import TailraceReader, partitions_of, plan_ranges
 from tailrace.spark.limits import Backlog, cap_bytes, cap_offsets, is_worth_a_batch
+from tailrace.spark.losses import PartitionGoneError
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.progress import (
     INITIAL,
     DataLossError,
     Extents,
     Positions,
+    Progress,
     ends_of,
     find_backlog,
     find_shrunk,
     format_offset,
+    go_on,
     parse_batch,
     parse_offset,
     plan_batch,
@@ -148,7 +151,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._watch.wait_for_turn()
         try:
             return self._next_offset(start, limit)
-        except (RetriableError, OSError) as error:
+        except (RetriableError, OSError, PartitionGoneError) as error:
             if start == INITIAL or not self._is_outage_short():
                 raise
             logger.warning("The stream waits for its logs: %s", error)
@@ -157,7 +160,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the logs' end at the last look; Spark's progress shows it as latestOffset."""
         seen = self._watch.seen
-        return None if seen is None else format_offset(ends_of(seen))
+        return None if seen is None else format_offset(Progress(positions=ends_of(seen)))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a batch, each with explicit ranges of offsets.
@@ -170,9 +173,9 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         first, limit = parse_batch(start, end)
         if self._watch.seen is None or self._target is not None:
-            self._watch.look()
+            self._watch.look_for(lambda seen: self._has_batch(first, limit, seen))
         seen = self._watch.seen or {}
-        shrunk = find_shrunk(limit, self._target or {}, seen)
+        shrunk = find_shrunk(limit.positions, self._target or {}, seen)
         if shrunk:
             raise FatalError("; ".join(shrunk) + "; run the query again")
         plan = plan_batch(first, limit, seen)
@@ -180,13 +183,17 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLossError(plan.losses)
         for loss in plan.losses:
             logger.warning("Skipped: [KAFKA_DATA_LOSS.%s", loss)
-        self._planned = limit
+        self._planned = limit.positions
         self._batch_count += 1
         self._batch_offsets_total += sum(end - begin for begin, end in plan.ranges.values())
         self._loss_count += len(plan.losses)
         tasks = plan_ranges(
             self._options,
-            measure_ranges(self._watch.store, plan.ranges),
+            measure_ranges(
+                self._watch.store,
+                plan.ranges,
+                fails_on_data_loss=self._options.fails_on_data_loss,
+            ),
             core_count=usable_core_count(),
         )
         return partitions_of(tasks)
@@ -232,7 +239,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             store = self._watch.store
             assert isinstance(store, BrokerStore), "only brokers have groups"
             try:
-                store.commit_positions(group, parse_offset(end))
+                store.commit_positions(group, parse_offset(end).positions)
             except RetriableError as error:
                 logger.warning("The offsets were not committed to group %r: %s", group, error)
 
@@ -244,25 +251,36 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = None
         if start == INITIAL:
             seen = self._watch.look() if self._target is None else self._target
-            first = known = self._watch.resolve_start(seen)
+            first = self._watch.resolve_start(seen)
+            before = known = go_on(Progress(positions=first), seen)
         else:
-            known = parse_offset(start)
-            seen = self._watch.look_from(known) if self._target is None else self._target
+            before = parse_offset(start)
+            seen = self._look_from(before) if self._target is None else self._target
             if self._options.fails_on_data_loss:
-                self._watch.check_selected(known)
-        losses = plan_batch(known, ends_of(seen), seen).losses
-        if losses and self._options.fails_on_data_loss:
-            raise DataLossError(losses)
-        backlog: Backlog = find_backlog(known, seen)
+                self._watch.check_selected(before.positions)
+                losses = _losses(before, seen)
+                if losses:
+                    raise DataLossError(losses)
+            known = go_on(before, seen)
+        backlog: Backlog = find_backlog(known.positions, seen)
         if not isinstance(limit, ReadAllAvailable):
             if first is None and self._target is None and not self._is_worth_a_batch(backlog):
                 return start
             backlog = self._capped(backlog)
-        positions = {partition: end for partition, (_, end) in backlog.items()}
-        if first is None and positions == known:
+        after = replace(known, positions={each: end for each, (_, end) in backlog.items()})
+        # A topic that was made again may be as long as the old one: then it has no position yet.
+        if first is None and after.positions == known.positions == before.positions:
             return start
         self._batch_at = self._watch.clock()
-        return format_offset(positions, first=first, group=self._options.group_id)
+        return format_offset(after, first=first, group=self._options.group_id)
+
+    def _look_from(self, known: Progress) -> Extents:
+        return self._watch.look_for(lambda seen: not _losses(known, seen))
+
+    def _has_batch(self, first: Progress, limit: Progress, seen: Extents) -> bool:
+        """Whether the logs have all of a batch, and all that the run found in the beginning."""
+        shrunk = find_shrunk(limit.positions, self._target or {}, seen)
+        return not shrunk and not plan_batch(first, limit, seen).losses
 
     def _is_outage_short(self) -> bool:
         """Whether the logs were there in this run, and not long ago."""
@@ -286,3 +304,8 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partition: (start, min(each[partition][1] for each in capped))
             for partition, (start, _) in backlog.items()
         }
+
+
+def _losses(known: Progress, seen: Extents) -> list[str]:
+    """The records behind a position that are not there any more, as sentences."""
+    return plan_batch(known, replace(go_on(known, seen), positions=ends_of(seen)), seen).losses

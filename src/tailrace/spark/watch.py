@@ -25,7 +25,7 @@ from tailrace.spark.limits import Backlog, SizeBetween
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import Partitions, Selection, SourceOptions, Topics
 from tailrace.spark.planning import RECORD_BYTES_MIN, OffsetRange
-from tailrace.spark.progress import Extents, Positions, ends_of, plan_batch
+from tailrace.spark.progress import Extents, Positions
 from tailrace.spark.stores import LogStore, open_store, single_batches
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ class LogWatch:
 
         Raises:
             RetriableError: no broker answers.
+            PartitionGoneError: a partition was deleted during the look.
             FatalError, OSError: the broker refuses, or the directory cannot be read.
             CorruptionError: the end of a log is damaged.
         """
@@ -128,11 +129,11 @@ class LogWatch:
             self._next_at = max(began + LOOK_SECONDS, now + LOOK_REST * (now - began))
         return self.seen
 
-    def look_from(self, known: Positions) -> Extents:
-        """Do `look`; look again if records after `known` seem to be lost."""
+    def look_for(self, has_all: Callable[[Extents], bool]) -> Extents:
+        """Do `look`; look again if records seem to be lost, which `has_all` says of a look."""
         for _ in range(LOSS_LOOKS - 1):
             seen = self.look()
-            if not plan_batch(known, ends_of(seen), seen).losses:
+            if has_all(seen):
                 return seen
             self._pause(LOSS_PAUSE_SECONDS)
         return self.look()

@@ -10,7 +10,8 @@ from tailrace.reading.listing import list_segment_files
 from tailrace.reading.located import split_batches
 from tailrace.reading.opening import NamedDirectory
 from tailrace.records.builder import records_of
-from tailrace.spark.directories import LOST, DirectoryStore
+from tailrace.spark.directories import DirectoryStore
+from tailrace.spark.losses import LOST
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.stores import measure_ranges
 from tailrace.testing import ChangingFiles

@@ -1,6 +1,7 @@
 """Tests of a stream when records, partitions or the whole place are gone."""
 
 import shutil
+import uuid
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 
 from tailrace.errors import DirectoryError, FatalError
 from tailrace.model import TopicPartition
+from tailrace.runtime.files import DiskFiles
 from tailrace.spark.progress import DataLossError
 from tailrace.spark.streaming import OUTAGE_SECONDS
+from tailrace.storage.checkpoints import write_partition_metadata
+from tailrace.storage.names import PARTITION_METADATA
 from tests.examples import examples
 from tests.spark.directories import write_numbered
 from tests.unit.spark.stream_query import T0, T1, Query, span
@@ -130,6 +134,128 @@ def test_what_is_back_at_the_second_look_was_never_lost(tmp_path: Path) -> None:
     assert not query.poll()
     write_numbered(tmp_path, T0, limit=22)
     assert query.run() == span(20, 22)
+
+
+def test_what_is_missing_for_longer_goes_on_where_it_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A topic that a starting broker does not know yet is told once, and no record comes twice."""
+    write_numbered(tmp_path, T0, limit=20)
+    write_numbered(tmp_path, T1, limit=5)
+    options = {"failOnDataLoss": "false"}
+    query = Query(tmp_path, **options)
+    query.run()
+    (tmp_path / "t-0").rename(tmp_path / "hidden")
+    write_numbered(tmp_path, T1, limit=7)
+    assert query.run() == span(5, 7, partition=1)
+    write_numbered(tmp_path, T1, limit=9)
+    assert query.run() == span(7, 9, partition=1)
+    assert len([each for each in caplog.messages if "PARTITIONS_DELETED] t-0" in each]) == 1
+    assert query.reader.statistics().loss_count == 1
+    query.restart(**options)
+    (tmp_path / "hidden").rename(tmp_path / "t-0")
+    write_numbered(tmp_path, T0, limit=25)
+    assert query.run() == span(20, 25)
+    query.restart()
+    assert not query.poll()
+
+
+def test_a_batch_that_is_replayed_is_looked_for_three_times(tmp_path: Path) -> None:
+    """A broker that starts together with the query may not know all of its topics yet."""
+    write_numbered(tmp_path, T0, limit=20)
+    query = Query(tmp_path, failOnDataLoss="false")
+    query.poll()
+    query.restart(failOnDataLoss="false")
+    (tmp_path / "t-0").rename(tmp_path / "hidden")
+    query.clock.meanwhile = lambda: (tmp_path / "hidden").rename(tmp_path / "t-0")
+    assert query.read() == span(0, 20)
+    assert query.clock.pauses == [1]
+
+
+OLD, NEW = uuid.UUID(int=5), uuid.UUID(int=6)
+"""Ids of two topics of one name."""
+
+
+def name_topic(path: Path, topic_id: uuid.UUID, partition: TopicPartition = T0) -> None:
+    """Give the folder of a partition its topic id."""
+    folder = str(path / str(partition))
+    write_partition_metadata(DiskFiles(), folder, PARTITION_METADATA, topic_id=topic_id)
+
+
+def make_again(path: Path, limit: int) -> None:
+    """Delete the topic, and create it again with so many records."""
+    shutil.rmtree(path / "t-0")
+    write_numbered(path, T0, limit=limit)
+    name_topic(path, NEW)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+@pytest.mark.parametrize("limit", [3, 20, 40])
+def test_a_topic_that_was_made_again_is_read_from_its_beginning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, limit: int, *, is_stopped: bool
+) -> None:
+    """Its id tells, also where the new topic is longer than the old one; it is a loss."""
+    write_numbered(tmp_path, T0, limit=20)
+    name_topic(tmp_path, OLD)
+    query = Query(tmp_path)
+    query.run()
+    make_again(tmp_path, limit)
+    if is_stopped:
+        query.restart()
+    with pytest.raises(DataLossError, match=r"KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED\] t-0"):
+        query.poll()
+    query.restart(failOnDataLoss="false")
+    assert query.run() == span(0, limit)
+    assert "t was deleted and made again" in caplog.text
+    caplog.clear()
+    write_numbered(tmp_path, T0, limit=limit + 2)
+    assert query.run() == span(limit, limit + 2)
+    assert not caplog.records
+
+
+def test_a_topic_made_again_behind_the_plan_of_a_batch_is_read_once(tmp_path: Path) -> None:
+    """Nothing of it comes with the batch that was planned for the old one, replayed or not."""
+    options = {"failOnDataLoss": "false"}
+    for is_stopped in (False, True):
+        path = tmp_path / str(is_stopped)
+        write_numbered(path, T0, limit=20)
+        name_topic(path, OLD)
+        query = Query(path, **options)
+        query.poll()
+        make_again(path, 30)
+        if is_stopped:
+            query.restart()
+            with pytest.raises(DataLossError, match="PARTITION_OFFSET_CHANGED"):
+                query.read()
+            query.restart(**options)
+        assert query.read() == []
+        assert query.run() == span(0, 30)
+        assert not query.poll()
+
+
+def test_a_checkpoint_without_topic_ids_gets_them_with_its_next_batch(tmp_path: Path) -> None:
+    """Such a checkpoint goes on where it was; its topic is known from then on."""
+    write_numbered(tmp_path, T0, limit=20)
+    query = Query(tmp_path)
+    query.run()
+    assert query.written[-1] == {"t": {"0": 20}, "@from": {"t": {"0": 0}}}
+    name_topic(tmp_path, NEW)
+    assert not query.poll()
+    write_numbered(tmp_path, T0, limit=22)
+    assert query.run() == span(20, 22)
+    assert query.written[-1] == {"t": {"0": 22}, "@id t AAAAAAAAAAAAAAAAAAAABg": {}}
+
+
+def test_a_run_of_what_is_available_fails_if_its_topic_is_made_again(tmp_path: Path) -> None:
+    """Deleted offsets of the run are an error there, also where the new topic is longer."""
+    write_numbered(tmp_path, T0, limit=20)
+    name_topic(tmp_path, OLD)
+    query = Query(tmp_path, failOnDataLoss="false")
+    query.reader.prepareForTriggerAvailableNow()
+    query.poll()
+    make_again(tmp_path, 30)
+    with pytest.raises(FatalError, match="its topic was deleted and made again; run the query"):
+        query.read()
 
 
 def test_an_outage_is_waited_for_but_not_for_ever(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_when_all_topics_are_gone_new_ones_still_start_at_their_first_offset(
     query.run()
     shutil.rmtree(tmp_path / "t-0")
     assert query.run() == []
-    assert query.written[-1] == {"@from": {}}
+    assert query.written[-1] == {"@gone t 0 20": {}}
     write_numbered(tmp_path, U0, limit=3)
     assert query.run() == span(0, 3)
 
