@@ -203,9 +203,15 @@ class ClusterReader:
             UnreachableBrokerError: no broker can be reached.
             RemoteRetriableError: no broker leads it at the moment, or it does not exist.
         """
-        if self.routes.known(leader(partition)) is None:
-            self._ask_topics([partition.topic])
         node = self.routes.known(leader(partition))
+        if node is None:
+            found = self._ask_topics([partition.topic]).get(partition.topic)
+            there = [] if found is None else [each.partition for each in found.partitions]
+            if partition.partition not in there:
+                raise RemoteRetriableError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, about=str(partition)
+                )
+            node = self.routes.known(leader(partition))
         if node is None:
             raise RemoteRetriableError(ErrorCode.LEADER_NOT_AVAILABLE, about=str(partition))
         return RemoteBroker(self._brokers, node)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from tailrace.model import Offset, TopicPartition
 from tailrace.spark.corruption import write_report
 from tailrace.spark.limits import Backlog, SizeBetween
+from tailrace.spark.losses import PartitionGoneError
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import Partitions, Selection, SourceOptions, Topics
 from tailrace.spark.planning import RECORD_BYTES_MIN, OffsetRange
@@ -101,19 +102,16 @@ class LogWatch:
 
         Raises:
             RetriableError: no broker answers.
-            PartitionGoneError: a partition was deleted during the look.
+            PartitionGoneError: a partition is listed, and is not there.
             FatalError, OSError: the broker refuses, or the directory cannot be read.
             CorruptionError: the end of a log is damaged.
         """
         began, is_failure = self.clock(), True
         try:
-            if self._options.directories:
-                # A directory remembers its logs as they were; a broker keeps only connections.
-                self.store.close()
-            selection = self._options.selection
-            self._there = self.store.partitions(selection)
-            chosen = choose_partitions(_narrowed(selection, self._there), self._there)
-            self.seen = self.store.extents(chosen)
+            try:
+                self.seen = self._find_extents()
+            except PartitionGoneError:
+                self.seen = self._find_extents()  # It is not listed any more.
             self.seen_at = self.clock()
             self._report_damage()
             is_failure = False
@@ -128,6 +126,15 @@ class LogWatch:
             )
             self._next_at = max(began + LOOK_SECONDS, now + LOOK_REST * (now - began))
         return self.seen
+
+    def _find_extents(self) -> Extents:
+        if self._options.directories:
+            # A directory remembers its logs as they were; a broker keeps only connections.
+            self.store.close()
+        selection = self._options.selection
+        self._there = self.store.partitions(selection)
+        chosen = choose_partitions(_narrowed(selection, self._there), self._there)
+        return self.store.extents(chosen)
 
     def look_for(self, has_all: Callable[[Extents], bool]) -> Extents:
         """Do `look`; look again if records seem to be lost, which `has_all` says of a look."""

@@ -6,8 +6,10 @@
     disk.states.append(disk.copy())
     read(ChangingFiles(disk.states, at=7, to=3))
 
-A file that was opened before a change keeps its content, like an unlinked file. So a test runs the
-broker once, and the reader once for each point at which a change can come in between.
+A file that was opened before a change keeps its content, like an unlinked file. With `is_in_place`
+it has the content that stands under its name, as in an object store, or if somebody copies files
+over others. So a test runs the broker once, and the reader once for each point at which a change
+can come in between.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +43,13 @@ class ChangingFiles:
     """
 
     def __init__(
-        self, states: Sequence[MemoryFiles], *, at: int, to: int, is_stepwise: bool = False
+        self,
+        states: Sequence[MemoryFiles],
+        *,
+        at: int,
+        to: int,
+        is_stepwise: bool = False,
+        is_in_place: bool = False,
     ) -> None:
         self.calls = 0
         """Number of calls so far."""
@@ -49,6 +57,7 @@ class ChangingFiles:
         self._at = at
         self._to = to
         self._is_stepwise = is_stepwise
+        self._is_in_place = is_in_place
 
     @property
     def has_changed(self) -> bool:
@@ -58,7 +67,7 @@ class ChangingFiles:
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> Any:  # noqa: ANN401
         """Open a file of the disk as it is now; its calls count too."""
         file = self.count().open(path, create=create, read_only=read_only)
-        return _CountedFile(self, file)
+        return _RewrittenFile(self, path, file) if self._is_in_place else _CountedFile(self, file)
 
     def count(self) -> MemoryFiles:
         """Count a call; returns the disk for it."""
@@ -87,3 +96,35 @@ class _CountedFile:
             return getattr(self._file, name)(*given, **named)
 
         return call
+
+
+class _RewrittenFile:
+    """Has the length that it had when it was opened, and the content of now."""
+
+    def __init__(self, files: ChangingFiles, path: str, file: MemoryFile) -> None:
+        self._files = files
+        self._path = path
+        self._size = file.size()
+
+    def size(self) -> int:
+        """The length when it was opened."""
+        self._files.count()
+        return self._size
+
+    def read(self, position: int, size: int) -> bytes:
+        """Bytes of what stands under the name."""
+        return self._files.count().open(self._path, read_only=True).read(position, size)
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill `buffer`; returns how many bytes there were."""
+        data = self.read(position, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def share(self) -> "_RewrittenFile":
+        """This file."""
+        return self
+
+    def close(self) -> None:
+        """Do nothing but count."""
+        self._files.count()

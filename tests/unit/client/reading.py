@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import UUID
 
 import crc32c
 
 from tailrace.client import ClusterReader
 from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.fetch import (
@@ -27,6 +29,7 @@ from tailrace.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from tailrace.protocol.messages.metadata import MetadataResponse
 from tailrace.records import layout
 from tailrace.records.batch import stamp
 from tailrace.records.builder import BatchBuilder
@@ -163,6 +166,8 @@ class ReadableLog:
     """The first offset that can be read."""
     epoch: int = 0
     """Leader epoch of what is written from now on."""
+    prefix: bytes = b""
+    """Stands before the offset in each value."""
 
     @property
     def end(self) -> int:
@@ -185,7 +190,7 @@ class ReadableLog:
             )
         )
         for offset in range(first, first + count):
-            builder.append(None, b"%d" % offset, timestamp=offset)
+            builder.append(None, b"%s%d" % (self.prefix, offset), timestamp=offset)
         if producer_id >= 0:
             self.open.setdefault(producer_id, first)
         self.append(bytearray(builder.build()), count)
@@ -256,37 +261,70 @@ class ReadableCluster(ScriptedCluster):
         super().__init__(outside, nodes=nodes)
         self.create_topic("flights")
         self.flights = ReadableLog()
+        self.topic_id = UUID(int=1)
+        """The id of `flights`, for clients that ask in a version that has it."""
+        self.answer_bytes = 2**31
+        """An answer to Fetch ends with the batch that reaches this size."""
+        self.before_request: Callable[[], object] = lambda: None
+        """Called with each request of a client, before it is answered."""
+
+    def make_again(self, log: ReadableLog, topic_id: UUID) -> None:
+        """Delete `flights`, and create it again with another id and other records."""
+        self.flights, self.topic_id = log, topic_id
 
     def act(self, node: ScriptedNode, request: Request, fault: Fault | None) -> Message | None:
         """Answer as a broker does; only the partition's leader answers for the partition."""
         body = request.body
-        is_leader = self.partitions[FLIGHTS].leader == node.id
+        if request.api.key != ApiKey.API_VERSIONS:
+            self.before_request()
         if isinstance(body, FetchRequest):
             (wanted,) = body.topics[0].partitions
+            has_id = request.version > 12
+            error = self._error(node, body.topics[0].topic_id if has_id else self.topic_id)
             found = (
-                self.flights.data(
+                PartitionData(error_code=error)
+                if error
+                else self.flights.data(
                     wanted.fetch_offset,
-                    size_max=body.max_bytes,
+                    size_max=min(body.max_bytes, self.answer_bytes),
                     isolation=body.isolation_level,
                 )
-                if is_leader
-                else PartitionData(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
             )
             return FetchResponse(
-                responses=(FetchableTopicResponse(topic=FLIGHTS.topic, partitions=(found,)),)
+                responses=(
+                    FetchableTopicResponse(
+                        topic=FLIGHTS.topic,
+                        topic_id=body.topics[0].topic_id,
+                        partitions=(found,),
+                    ),
+                )
             )
         if isinstance(body, ListOffsetsRequest):
             (asked,) = body.topics[0].partitions
             return offsets_answer(
-                self._offset(asked, body.isolation_level),
-                ErrorCode.NONE if is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                self._offset(asked, body.isolation_level), self._error(node, self.topic_id)
             )
-        return super().act(node, request, fault)
+        answer = super().act(node, request, fault)
+        if isinstance(answer, MetadataResponse):
+            topics = tuple(
+                replace(each, topic_id=self.topic_id) if each.name == FLIGHTS.topic else each
+                for each in answer.topics
+            )
+            return replace(answer, topics=topics)
+        return answer
+
+    def _error(self, node: ScriptedNode, topic_id: UUID) -> ErrorCode:
+        led = self.partitions.get(FLIGHTS)
+        if led is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic_id != self.topic_id:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return ErrorCode.NONE if led.leader == node.id else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _offset(self, asked: ListOffsetsPartition, isolation: int) -> int:
         end = self.flights.end_for(isolation)
         if asked.timestamp == SpecialTimestamp.EARLIEST:
-            return 0
+            return self.flights.start
         return end if asked.timestamp == SpecialTimestamp.LATEST else min(asked.timestamp, end)
 
 

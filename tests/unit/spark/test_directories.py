@@ -427,6 +427,11 @@ class TestDamage:
             assert found | missing == set(range(30))
 
 
+def large(*offsets: int) -> bytes:
+    """A batch of three megabytes for each offset."""
+    return b"".join(batch_of([record_at(each, 0, None, bytes(3_000_000))]) for each in offsets)
+
+
 class TestFilesThatGoAway:
     """Retention, compaction and a topic made anew, between the plan and the task."""
 
@@ -511,6 +516,54 @@ class TestFilesThatGoAway:
         assert query.offsets() == [*range(50, 90)]
         shutil.rmtree(tmp_path / "t-0")
         assert query.offsets() == []
+
+    def changing(self, data: Path, **options: str) -> tuple[Iterator[int], Path]:
+        """The offsets of a task that has read the first of three large segments, and the second."""
+        paths = [
+            write_segment(data, T0, first, large(*range(first, first + 3))) for first in (0, 3, 6)
+        ]
+        skip = {"onCorruption": "skip", "corruptionReport": str(data / "report")}
+        query = Query(data, columns="offset,value", **skip, **options)
+        [task] = query.tasks
+        rows = (offset for batch in query.run(task) for offset in batch["offset"].to_pylist())
+        assert [next(rows) for _ in range(3)] == [0, 1, 2]
+        return rows, paths[1]
+
+    def test_a_segment_that_is_rewritten_under_a_task_is_not_damaged(self, tmp_path: Path) -> None:
+        """In the same file, as by who copies a directory: it is read anew from the next offset."""
+        for value, rest in (("true", None), ("false", [4, 5, 6, 7, 8])):
+            rows, second = self.changing(tmp_path / value, failOnDataLoss=value)
+            second.write_bytes(batch_of([record_at(4, 0, None, b"")]) + large(5))
+            if rest is None:
+                with pytest.raises(FatalError, match="COULD_NOT_READ_OFFSET_RANGE"):
+                    list(rows)
+            else:
+                assert list(rows) == rest
+            assert not (tmp_path / value / "report").exists()
+
+    def test_a_log_that_ends_earlier_is_read_to_its_end(self, tmp_path: Path) -> None:
+        """A log that was made again with fewer records is a loss, not a damaged one."""
+        for value, rest in (("true", None), ("false", [3])):
+            rows, second = self.changing(tmp_path / value, failOnDataLoss=value)
+            second.write_bytes(batch_of([record_at(3, 0, None, b"")]))
+            (second.parent / f"{6:020}.log").unlink()
+            if rest is None:
+                with pytest.raises(FatalError, match="COULD_NOT_READ_OFFSET_RANGE"):
+                    list(rows)
+            else:
+                assert list(rows) == rest
+            assert not (tmp_path / value / "report").exists()
+
+    def test_a_partition_that_goes_under_a_task_has_sparks_name(self, tmp_path: Path) -> None:
+        """The rows of before stay, or the task fails with the error class of Spark."""
+        for value in ("true", "false"):
+            rows, _ = self.changing(tmp_path / value, failOnDataLoss=value)
+            shutil.rmtree(tmp_path / value / "t-0")
+            if value == "true":
+                with pytest.raises(FatalError, match=r"KAFKA_DATA_LOSS.PARTITIONS_DELETED\]"):
+                    list(rows)
+            else:
+                assert list(rows) == []
 
     def test_retention_in_the_middle_of_a_task_is_a_loss_too(self, tmp_path: Path) -> None:
         """Rows read before stay; then the task fails, or continues with the remaining records."""

@@ -1,7 +1,8 @@
 """Changes of a broker to a log while somebody reads it: every state of the disk in between."""
 
+import uuid
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 from tailrace.errors import OffsetsDeletedError
@@ -10,7 +11,7 @@ from tailrace.storage import shrink
 from tailrace.storage.log import Log
 from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import ChangingFiles, MemoryFiles, RecordingFiles
-from tests.unit.storage.builders import append, bases, batch, settings
+from tests.unit.storage.builders import PARTITION, append, bases, batch, settings
 from tests.unit.storage.cleaner.houses import House, keyed
 from tests.unit.storage.transactional import TransactionalProducer
 
@@ -31,23 +32,34 @@ class Change(NamedTuple):
     """Offsets of records that belong to aborted transactions."""
 
 
-def _change(fill: Callable[[Log], frozenset[int]], act: Callable[[House, Log], object]) -> Change:
+_SMALL = {"segment_bytes": 500, "index_interval_bytes": 60}
+_LARGE = {"segment_bytes": 150_000, "index_interval_bytes": 4000}
+"""Segments that are read in several windows."""
+
+KEYS = "abcdefababcdabababab"
+
+
+def _change(
+    fill: Callable[[Log], frozenset[int]],
+    act: Callable[[House, Log], Log | None],
+    sizes: dict[str, int] = _SMALL,
+) -> Change:
+    """Record what `act` does to a log; it returns the log of the end, None if there is none."""
     disk = RecordingFiles()
     house = House(disk)
-    log = house.open(
-        config=settings(
-            cleanup_policy="compact,delete", segment_bytes=500, index_interval_bytes=60,
-            file_delete_delay_ms=0, delete_retention_ms=0,
-        )
-    )  # fmt: skip
+    config = settings(
+        cleanup_policy="compact,delete", file_delete_delay_ms=0, delete_retention_ms=0, **sizes
+    )
+    log = house.open(config=config)
     aborted = fill(log)
     log.advance_high_watermark(log.end_offset)
     house.home.checkpoint()
     before = _rows(log)
     disk.states.clear()
-    act(house, log)
+    last = act(house, log)
     states = (*disk.states, disk.copy())
-    return Change(states, before, _rows(log), log.start_offset, aborted)
+    after, start = ([], 0) if last is None else (_rows(last), last.start_offset)
+    return Change(states, before, after, start, aborted)
 
 
 def _rows(log: Log) -> Rows:
@@ -61,7 +73,16 @@ def _rows(log: Log) -> Rows:
 
 
 def _fill_keys(log: Log) -> frozenset[int]:
-    keyed(log, "abcdefababcdabababab")
+    keyed(log, KEYS)
+    return frozenset()
+
+
+def _fill_large(log: Log, keys: str = KEYS, *, name: bytes = b"old") -> frozenset[int]:
+    """A batch for each letter, as large as others in no order."""
+    for key in keys:
+        offset = log.end_offset
+        padding = bytes(20_000 + offset * offset * 37 % 11_003)
+        append(log, batch(b"%s %d" % (name, offset) + padding, key=key.encode()))
     return frozenset()
 
 
@@ -81,17 +102,36 @@ def _fill_transactions(log: Log) -> frozenset[int]:
     return frozenset(aborted)
 
 
-def _clean(house: House, log: Log) -> None:
+def _clean(house: House, log: Log) -> Log:
     assert house.clean() == log.folder.partition
     house.home.removals.remove_due(house.clock.now_ms())
+    return log
 
 
-def _delete(house: House, log: Log) -> None:
+def _delete(house: House, log: Log) -> Log:
     """DeleteRecords up to the middle of the log, then what retention does with it."""
     raise_log_start(log, sorted(bases(log))[len(log.segments) // 2])
     house.home.checkpoint()
     assert shrink.delete_old_segments(log, house.clock.now_ms())
     house.home.removals.remove_due(house.clock.now_ms())
+    return log
+
+
+def _remove(house: House, log: Log) -> None:
+    """Delete the topic, and at last its files."""
+    house.logs.take_out(log.folder.partition, "f" * 32)()
+    house.clock.pause(60)
+    house.home.removals.remove_due(house.clock.now_ms())
+
+
+def _make_again(house: House, log: Log, *, keys: str) -> Log:
+    """Delete the topic, and make one of the same name with other records."""
+    config = log.config
+    _remove(house, log)
+    made = house.logs.create(PARTITION, topic_id=uuid.UUID(int=9), config=config)
+    _fill_large(made, keys, name=b"new")
+    house.home.checkpoint()
+    return made
 
 
 @cache
@@ -110,6 +150,36 @@ def cleaning_transactions() -> Change:
 def deletion() -> Change:
     """Retention, which takes the first half of a log."""
     return _change(_fill_keys, _delete)
+
+
+@cache
+def cleaning_large() -> Change:
+    """A round of the cleaner over segments that are read in several windows."""
+    return _change(_fill_large, _clean, _LARGE)
+
+
+@cache
+def deletion_large() -> Change:
+    """Retention of such segments."""
+    return _change(_fill_large, _delete, _LARGE)
+
+
+@cache
+def removal() -> Change:
+    """A topic that is deleted."""
+    return _change(_fill_large, _remove, _LARGE)
+
+
+@cache
+def making_shorter() -> Change:
+    """A topic that is deleted and made again with fewer records."""
+    return _change(_fill_large, partial(_make_again, keys="xyzxyz"), _LARGE)
+
+
+@cache
+def making_longer() -> Change:
+    """A topic that is deleted and made again with more records."""
+    return _change(_fill_large, partial(_make_again, keys="xyz" * 10), _LARGE)
 
 
 def every_moment(change: Change, read: Callable[[ChangingFiles], object]) -> Iterator[str]:
