@@ -59,14 +59,14 @@ def run_follow(
         .start(f"{folder}/sink")
     )
     try:
-        while query.lastProgress is None or not _has_come_to(query.lastProgress, {topic: ends}):
+        while query.lastProgress is None or not _has_come_to(query.lastProgress, topic, ends):
             query.processAllAvailable()
     finally:
         query.stop()
 
 
-def _has_come_to(progress: StreamingQueryProgress, ends: dict[str, dict[str, int]]) -> bool:
-    return bool(json.loads(progress.sources[0].endOffset or "{}") == ends)
+def _has_come_to(progress: StreamingQueryProgress, topic: str, ends: dict[str, int]) -> bool:
+    return bool(json.loads(progress.sources[0].endOffset or "{}").get(topic) == ends)
 
 
 def run_copy(

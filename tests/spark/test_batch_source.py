@@ -151,17 +151,16 @@ def test_damage_fails_the_query_and_names_the_file(spark: SparkSession, tmp_path
 
 
 @pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    """A stand-in for a cluster, librdkafka's own, whose topic `t` has 1000 records."""
-    producer = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
-    for number in range(1000):
-        producer.produce(
-            "t", b"%d" % number, key=b"k", partition=0, headers=[("h", b"%d" % number)]
-        )
-    producer.flush(60)
-    [broker] = producer.list_topics("t", timeout=60).brokers.values()
-    yield f"{broker.host}:{broker.port}"
-    del producer
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker whose topic `t` has 1000 records."""
+    with Broker(tmp_path_factory.mktemp("broker")) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for number in range(1000):
+            producer.produce(
+                "t", b"%d" % number, key=b"k", partition=0, headers=[("h", b"%d" % number)]
+            )
+        producer.flush(60)
+        yield broker.bootstrap_servers
 
 
 @pytest.mark.wire

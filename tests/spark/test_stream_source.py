@@ -156,7 +156,8 @@ def test_a_running_stream_sees_records_partitions_and_topics_come_and_go(stream:
         assert stream.sink.take() == [span(12, 15)]
         [source] = query.lastProgress["sources"]
         if HAS_READ_LIMITS:
-            assert json.loads(source["endOffset"]) == json.loads(source["latestOffset"])
+            latest = json.loads(source["latestOffset"])
+            assert json.loads(source["endOffset"]) == latest | {"@gone u 0 4": {}}
         assert sum(each["numInputRows"] for each in query.recentProgress) >= 22
         assert query.exception() is None
     finally:
@@ -447,7 +448,9 @@ def test_a_broker_is_streamed_like_a_directory(
             assert stream.sink.take() == [span(first, first + 10, orders)]
         [source] = query.lastProgress["sources"]
         if HAS_READ_LIMITS:
-            assert source["latestOffset"] == '{"orders": {"0": 170, "1": 0}}'
+            latest = json.loads(source["latestOffset"])
+            assert latest["orders"] == {"0": 170, "1": 0}
+            assert json.loads(source["endOffset"]) == latest
     finally:
         query.stop()
 

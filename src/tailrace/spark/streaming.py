@@ -160,7 +160,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the logs' end at the last look; Spark's progress shows it as latestOffset."""
         seen = self._watch.seen
-        return None if seen is None else format_offset(Progress(positions=ends_of(seen)))
+        return None if seen is None else format_offset(_at_end(Progress(positions={}), seen))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a batch, each with explicit ranges of offsets.
@@ -308,4 +308,9 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _losses(known: Progress, seen: Extents) -> list[str]:
     """The records behind a position that are not there any more, as sentences."""
-    return plan_batch(known, replace(go_on(known, seen), positions=ends_of(seen)), seen).losses
+    return plan_batch(known, _at_end(known, seen), seen).losses
+
+
+def _at_end(known: Progress, seen: Extents) -> Progress:
+    """The progress of a stream that goes on from `known` and has read everything."""
+    return replace(go_on(known, seen), positions=ends_of(seen))

@@ -111,7 +111,7 @@ def test_a_query_beside_a_change_is_right_or_tells_the_loss(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize(("is_stream", "way_count"), [(False, len(WAYS)), (True, 3)])
+@pytest.mark.parametrize(("is_stream", "way_count"), [(False, len(WAYS)), (True, 2)])
 def test_a_query_beside_a_change_at_any_call_is_right_or_tells_the_loss(
     tmp_path: Path, change: Callable[[], Change], *, is_stream: bool, way_count: int
 ) -> None:

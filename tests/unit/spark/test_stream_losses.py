@@ -244,6 +244,7 @@ def test_a_checkpoint_without_topic_ids_gets_them_with_its_next_batch(tmp_path: 
     write_numbered(tmp_path, T0, limit=22)
     assert query.run() == span(20, 22)
     assert query.written[-1] == {"t": {"0": 22}, "@id t AAAAAAAAAAAAAAAAAAAABg": {}}
+    assert query.reader.reportLatestOffset() == query.written[-1]
 
 
 def test_a_run_of_what_is_available_fails_if_its_topic_is_made_again(tmp_path: Path) -> None:
