@@ -42,6 +42,7 @@ from tailrace.client.errors import (
     RemoteRetriableError,
     UnsupportedBrokerError,
 )
+from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import TailraceError
 from tailrace.model import SpecialTimestamp, TopicPartition
 from tailrace.protocol.config_resources import ResourceType
@@ -107,6 +108,20 @@ STEPS = (
     Step("describe_producers", ([_P0],)),
     Step("find_hanging_transactions", ([_P0],), {"now_ms": 1 << 40}),
     Step("abort_transaction", (_P0, 5)),
+    *(
+        Step(
+            "end_transactions",
+            (
+                [
+                    PreparedTransaction("x", 1 << 40, 0, level),
+                    PreparedTransaction("gone", 1, 0, level),
+                ],
+            ),
+            {"commit": is_commit},
+        )
+        for level in (0, 2)
+        for is_commit in (False, True)
+    ),
     Step("force_terminate_transaction", ("x",)),
     Step(
         "alter_user_scram_credentials",
