@@ -1,7 +1,7 @@
 """The exactly-once sink of Spark writes to Apache Kafka, and dies on the way.
 
 A stream from topic to topic whose driver is killed at requests that a proxy holds at that moment,
-and whose broker is killed twice. Readers of committed records then see each record once, in the
+whose driver, workers and executors are killed at random, and whose broker is killed twice. Readers of committed records then see each record once, in the
 order of its key, and no transaction is open.
 """
 
@@ -15,8 +15,8 @@ from compat.processes import free_ports
 from compat.report import Report
 from tailrace.protocol.apis import ApiKey
 from tailrace.testing.proxy import Direction, Proxy
-from tests.kills.copying import Point, kill_broker, kill_driver_at
-from tests.kills.drivers import Drivers
+from tests.kills.copying import Point, kill_at_random, kill_broker, kill_driver_at
+from tests.kills.drivers import Drivers, Victim
 from tests.spark.classes import JVM_OPTIONS, make_home
 
 POINTS = [
@@ -51,6 +51,15 @@ def check(report: Report, kafka: Kafka, *, version: str) -> None:
                         f"{version}, the driver dies {point}: each record is there once",
                         _faults(kill_driver_at, point, drivers, proxy, folder=place),
                     )
+                for victim in Victim:
+                    place = Path(folder) / victim.value
+                    place.mkdir()
+                    report.check(
+                        f"{version}, a {victim.value} dies at random: each record is there once",
+                        _faults(
+                            kill_at_random, drivers, proxy.address, victim, folder=place, seed=0
+                        ),
+                    )
                 place = Path(folder) / "broker"
                 place.mkdir()
                 report.check(
@@ -61,9 +70,9 @@ def check(report: Report, kafka: Kafka, *, version: str) -> None:
                 drivers.close()
 
 
-def _faults(kill: Callable[..., None], *arguments: object, folder: Path) -> list[str]:
+def _faults(kill: Callable[..., None], *arguments: object, **named: object) -> list[str]:
     try:
-        kill(*arguments, folder=folder)
+        kill(*arguments, **named)
     except AssertionError as error:
         return [str(error)]
     return []

@@ -17,13 +17,16 @@ from tailrace.records.builder import records_of
 from tailrace.testing.proxy import Action, Direction, Proxy
 from tests.chaos.brokers import Killable
 from tests.kills.changes import Changes
-from tests.kills.drivers import LOCAL, Driver, Drivers
+from tests.kills.drivers import LOCAL, Driver, Drivers, Job, Victim, survive
 
 PARTITIONS = 2
 RECORDS = 420
 BATCH = 70
 """Records of a micro-batch."""
 KEYS = 7
+
+CHANGES = 120
+"""Changes to the files of the checkpoint while a copy runs."""
 
 RESTARTS = 30
 """Starts of a query while its broker is away."""
@@ -137,6 +140,24 @@ def kill_broker(drivers: Drivers, broker: Killable, proxy: Proxy, *, folder: Pat
     driver.result()
     assert kills, "the copy was over before the broker could be killed"
     copy.check()
+
+
+def kill_at_random(
+    drivers: Drivers, bootstrap: str, victim: Victim, *, seed: int, folder: Path
+) -> None:
+    """Kill a process of a copy at a moment that the seed decides, and check the copy in the end.
+
+    A driver that goes on may be killed once more.
+    """
+    copies: dict[Path, Copy] = {}
+
+    def begin(driver: Driver, place: Path) -> Changes:
+        if place not in copies:
+            copies[place] = Copy(bootstrap, place)
+        return copies[place].begin(driver)
+
+    job = Job(begin=begin, moments=CHANGES)
+    copies[survive(drivers, job, victim=victim, seed=seed, folder=folder)].check()
 
 
 def finish(copy: Copy, drivers: Drivers) -> None:

@@ -9,14 +9,17 @@ from tailrace import Broker
 from tailrace.protocol.apis import ApiKey
 from tailrace.testing.proxy import Direction, Proxy
 from tests.chaos.brokers import Killable, behind_proxy
-from tests.kills.changes import Changes
-from tests.kills.copying import POINTS, SETTINGS, Copy, Point, kill_broker, kill_driver_at
-from tests.kills.drivers import Driver, Drivers, Job, Victim, survive
+from tests.kills.copying import (
+    POINTS,
+    SETTINGS,
+    Point,
+    kill_at_random,
+    kill_broker,
+    kill_driver_at,
+)
+from tests.kills.drivers import Drivers, Victim
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-CHANGES = 120
-"""Changes to the files of the checkpoint while a stream runs."""
 
 QUICK = {Point(ApiKey.PRODUCE, Direction.ANSWER), Point(ApiKey.END_TXN, Direction.ANSWER)}
 """The points of `make test`: rows without a note, and a note with half a commit."""
@@ -36,16 +39,7 @@ def test_a_killed_stream_writes_each_record_once(
     drivers: Drivers, victim: Victim, seed: int, broker: Broker, tmp_path: Path
 ) -> None:
     """At a random moment, and sometimes once more when it goes on."""
-    copies: dict[Path, Copy] = {}
-
-    def begin(driver: Driver, folder: Path) -> Changes:
-        if folder not in copies:
-            copies[folder] = Copy(broker.bootstrap_servers, folder)
-        return copies[folder].begin(driver)
-
-    job = Job(begin=begin, moments=CHANGES)
-    folder = survive(drivers, job, victim=victim, seed=seed, folder=tmp_path)
-    copies[folder].check()
+    kill_at_random(drivers, broker.bootstrap_servers, victim, seed=seed, folder=tmp_path)
 
 
 @pytest.mark.parametrize(

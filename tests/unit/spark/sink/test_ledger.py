@@ -52,6 +52,21 @@ def test_what_was_written_last_is_read_again(folder: Folder) -> None:
     assert len([name for name in folder.names() if name.endswith(".json")]) == KEPT
 
 
+def test_the_page_shows_what_is_written(tmp_path: Path) -> None:
+    """Its example has the fields of a file, and of a slot with and without a transaction."""
+    Ledger(DiskFolder(str(tmp_path))).write(record(42))
+    written = json.loads((tmp_path / f"{42:020}.json").read_text())
+    page = Path("docs/formats/commit-notes.md").read_text()
+    shown = json.loads(page.split("```json")[1].split("```")[0])
+    assert shown.keys() == written.keys()
+    assert shown["format"] == written["format"]
+    for number in ("0", "1"):
+        found, told = shown["slots"][number], written["slots"][number]
+        assert {name: type(each) for name, each in found.items()} == {
+            name: type(each) for name, each in told.items()
+        }
+
+
 def test_a_record_is_void_when_nothing_of_it_can_be_committed() -> None:
     """Slots without rows do not count."""
     lost = SLOT.becomes(SlotState.LOST)
