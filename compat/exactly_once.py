@@ -1,8 +1,8 @@
 """The exactly-once sink of Spark writes to Apache Kafka, and dies on the way.
 
 A stream from topic to topic whose driver is killed at requests that a proxy holds at that moment,
-whose driver, workers and executors are killed at random, and whose broker is killed twice. Readers of committed records then see each record once, in the
-order of its key, and no transaction is open.
+whose driver, workers and executors are killed at random, and whose broker is killed twice. Readers
+of committed records then see each record once, in the order of its key, and no transaction is open.
 """
 
 import os
