@@ -126,8 +126,8 @@ def test_a_broker_that_dies_in_the_middle_is_one_clear_error(tmp_path: Path) -> 
         wanted = options(
             broker.bootstrap_servers,
             "gone",
-            delivery_timeout_ms="600",
-            request_timeout_ms="500",
+            delivery_timeout_ms="3000",
+            request_timeout_ms="2900",
             linger_ms="0",
         )
         with pytest.raises(RowsNotWrittenError) as caught:
