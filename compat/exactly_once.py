@@ -55,7 +55,7 @@ def check(report: Report, kafka: Kafka, *, version: str) -> None:
                     place = Path(folder) / victim.value
                     place.mkdir()
                     report.check(
-                        f"{version}, a {victim.value} dies at random: each record is there once",
+                        f"{version}, one {victim.value} dies at random: each record is there once",
                         _faults(
                             kill_at_random, drivers, proxy.address, victim, folder=place, seed=0
                         ),

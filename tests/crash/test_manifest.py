@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tailrace.errors import CorruptionError
-from tailrace.spark.jobs.folder import UNFINISHED, DiskFolder, Folder
+from tailrace.spark.folder import UNFINISHED, DiskFolder, Folder
 from tailrace.spark.jobs.manifest import Entry, Manifest, open_manifest, sealed
 from tailrace.testing import MemoryFiles, ProcessKilledError
 from tailrace.testing.interleaving import ChangingFiles, RecordingFiles

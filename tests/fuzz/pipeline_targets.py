@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tailrace.errors import ConfigError, CorruptionError, FatalError
 from tailrace.model import TopicPartition
-from tailrace.spark.jobs.folder import DiskFolder
+from tailrace.spark.folder import DiskFolder
 from tailrace.spark.jobs.json_values import infer_type, parse_values
 from tailrace.spark.jobs.manifest import MANIFEST, Manifest
 from tailrace.spark.jobs.value_schema import arrow_type, schema_json

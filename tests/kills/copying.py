@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tailrace import Producer
-from tailrace.client import ClusterReader, fetch_batches
 from tailrace.client.admin import create_topic
-from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.apis import ApiKey
-from tailrace.records.builder import records_of
 from tailrace.testing.proxy import Action, Direction, Proxy
 from tests.chaos.brokers import Killable
 from tests.kills.changes import Changes
 from tests.kills.drivers import LOCAL, Driver, Drivers, Job, Victim, survive
+from tests.spark.topics import committed
 
 PARTITIONS = 2
 RECORDS = 420
@@ -94,19 +92,9 @@ class Copy:
 
     def check(self) -> None:
         """Each record is there once, those of a key in their order, and nobody waits for an end."""
-        isolation = IsolationLevel.READ_COMMITTED
         by_key: dict[bytes | None, list[int]] = defaultdict(list)
-        with closing(ClusterReader(self._bootstrap)) as cluster:
-            for number in range(PARTITIONS):
-                partition = TopicPartition(f"{self._name}-out", number)
-                start, end = cluster.log_range(partition, isolation=isolation)
-                assert end == cluster.log_range(partition)[1], f"{partition}: a transaction is open"
-                for batch in fetch_batches(
-                    cluster, partition, start_offset=start, limit_offset=end, isolation=isolation
-                ):
-                    if not batch.is_control:
-                        for each in records_of(batch):
-                            by_key[each.key].append(int(each.value or b""))
+        for each in committed(self._bootstrap, f"{self._name}-out"):
+            by_key[each.key].append(int(each.value or b""))
         assert by_key == {b"%d" % key: list(range(key, RECORDS, KEYS)) for key in range(KEYS)}
 
 

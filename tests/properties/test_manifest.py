@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.spark.jobs.folder import DiskFolder
+from tailrace.spark.folder import DiskFolder
 from tailrace.spark.jobs.manifest import Entry, Manifest, open_manifest, plan_folds
 from tailrace.testing import MemoryFiles, ProcessKilledError
 from tests.examples import examples

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tailrace import Admin, Broker, Producer
-from tailrace.client import ClusterReader, fetch_batches
 from tailrace.client.admin import create_topic
-from tailrace.model import IsolationLevel, TopicPartition
-from tailrace.records.builder import records_of
+from tailrace.model import TopicPartition
 from tailrace.spark.sink.checkpoint import Checkpoint
+from tests.spark.topics import committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.wire]
 
@@ -31,21 +29,9 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-def committed(bootstrap: str, topic: str) -> list[str]:
+def seen(bootstrap: str, topic: str) -> list[str]:
     """The values that readers of committed records see, partition after partition."""
-    isolation = IsolationLevel.READ_COMMITTED
-    found = []
-    with closing(ClusterReader(bootstrap)) as cluster:
-        for number in cluster.partitions([topic])[topic]:
-            partition = TopicPartition(topic, number)
-            start, end = cluster.log_range(partition, isolation=isolation)
-            assert end == cluster.log_range(partition)[1], "nothing is open"
-            for batch in fetch_batches(
-                cluster, partition, start_offset=start, limit_offset=end, isolation=isolation
-            ):
-                if not batch.is_control:
-                    found += [(each.value or b"").decode() for each in records_of(batch)]
-    return found
+    return [(each.value or b"").decode() for each in committed(bootstrap, topic)]
 
 
 class Copy:
@@ -107,8 +93,8 @@ class Copy:
 
     def check(self) -> None:
         """All records are there once, in the order of each key, and nothing is left open."""
-        seen = committed(self._bootstrap, f"{self._name}-out")
-        assert sorted(seen, key=int) == [str(number) for number in range(self._sent)]
+        found = seen(self._bootstrap, f"{self._name}-out")
+        assert sorted(found, key=int) == [str(number) for number in range(self._sent)]
 
     def forget_commits(self) -> str:
         """Make it look as if the driver had died before Spark noted the last batch."""
@@ -265,9 +251,9 @@ def test_a_batch_is_visible_as_a_whole_or_not_at_all(spark: SparkSession, bootst
     broken = "IF(id = 77, raise_error('planned'), CAST(id AS STRING))"
     with pytest.raises(PySparkException, match="planned"):
         write_numbers(spark, bootstrap, "whole", value=broken)
-    assert committed(bootstrap, "whole") == []
+    assert seen(bootstrap, "whole") == []
     write_numbers(spark, bootstrap, "whole")
-    assert sorted(map(int, committed(bootstrap, "whole"))) == list(range(100))
+    assert sorted(map(int, seen(bootstrap, "whole"))) == list(range(100))
 
 
 def test_what_a_delivery_needs_is_told_before_a_job_starts(

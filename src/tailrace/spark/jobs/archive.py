@@ -29,9 +29,9 @@ from tailrace.errors import ConfigError, FatalError, StorageError, TailraceError
 from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import TopicPartition
 from tailrace.spark.corruption import write_report
+from tailrace.spark.folder import open_folder
 from tailrace.spark.jobs.archive_files import NAME, ArchiveTask, StagedRange, row_groups, write_item
 from tailrace.spark.jobs.archive_plan import RangeFiles, archive_ranges, plan_items, range_of
-from tailrace.spark.jobs.folder import open_folder
 from tailrace.spark.jobs.json_values import infer_type
 from tailrace.spark.jobs.manifest import Entry, Manifest, open_manifest
 from tailrace.spark.jobs.tables import (

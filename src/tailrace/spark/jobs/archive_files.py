@@ -29,9 +29,9 @@ import pyarrow.parquet as pq
 
 from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.reading.columns import arrow_schema
+from tailrace.spark.digests import Digest
+from tailrace.spark.folder import Folder, open_folder
 from tailrace.spark.jobs.archive_plan import DataFile, RangeFiles
-from tailrace.spark.jobs.digests import Digest
-from tailrace.spark.jobs.folder import Folder, open_folder
 from tailrace.spark.jobs.json_values import BadValue, parse_values
 from tailrace.spark.jobs.manifest import attempt_name
 from tailrace.spark.options import SourceOptions

@@ -58,7 +58,7 @@ class DataFile:
     """The offset of its first row."""
     last: int
     digest: str
-    """Digest of its lossless columns, by `tailrace.spark.jobs.digests`."""
+    """Digest of its lossless columns, by `tailrace.spark.digests`."""
 
 
 def range_of(entry: Entry) -> RangeFiles:

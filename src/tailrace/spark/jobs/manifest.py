@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from tailrace.errors import UNEXPECTED_JSON, CorruptionError, FatalError
-from tailrace.spark.jobs.folder import Folder
+from tailrace.spark.folder import Folder
 
 MANIFEST: Final = "_manifest"
 STAGING: Final = "_staging"

@@ -24,10 +24,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tailrace.model import TopicPartition
+from tailrace.spark.folder import open_folder
 from tailrace.spark.jobs.archive import FORMAT, archived_ends, ranges_of, require_archive
 from tailrace.spark.jobs.archive_files import JSON
 from tailrace.spark.jobs.archive_plan import archive_ranges
-from tailrace.spark.jobs.folder import open_folder
 from tailrace.spark.jobs.json_values import parse_values
 from tailrace.spark.jobs.manifest import Manifest
 from tailrace.spark.jobs.value_schema import arrow_type

@@ -37,7 +37,7 @@ from tailrace.errors import ConfigError, StorageError, TailraceError
 from tailrace.kernels.encoding import ENCODING
 from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import TopicPartition
-from tailrace.spark.jobs.folder import open_folder
+from tailrace.spark.folder import open_folder
 from tailrace.spark.jobs.manifest import Manifest, open_manifest
 from tailrace.spark.jobs.replay_map import NAME
 from tailrace.spark.jobs.replay_plan import (

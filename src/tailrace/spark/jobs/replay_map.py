@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrace.kernels.arrays import Int64s
-from tailrace.spark.jobs.folder import Folder
+from tailrace.spark.folder import Folder
 from tailrace.spark.jobs.replay_plan import PlannedRange
 
 NAME: Final = re.compile(r"topic=[^/]+/\d+-\d{20}-\d{20}\.parquet")

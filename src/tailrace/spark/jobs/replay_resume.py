@@ -26,7 +26,7 @@ from tailrace.model import TimestampType, TopicPartition
 from tailrace.records.batch import Batch
 from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.schema import Column
-from tailrace.spark.jobs.digests import Digest
+from tailrace.spark.digests import Digest
 from tailrace.spark.jobs.replay_source import COLUMNS, in_milliseconds
 
 _SEQUENCE: Final = Column.SEQUENCE.value
@@ -52,7 +52,7 @@ class Arrived:
     sequences: Int64s
     """Numbers of those that are there."""
     digest: str
-    """Digest of the records that are there: `tailrace.spark.jobs.digests` over `COLUMNS`."""
+    """Digest of the records that are there: `tailrace.spark.digests` over `COLUMNS`."""
 
 
 NOTHING: Final = Arrived(

@@ -42,8 +42,8 @@ from tailrace.errors import FatalError, RetriableError
 from tailrace.kernels.arrays import Int64s
 from tailrace.kernels.encoding import choose_partitions
 from tailrace.model import NO_TIMESTAMP, TopicPartition
-from tailrace.spark.jobs.digests import Digest
-from tailrace.spark.jobs.folder import open_folder
+from tailrace.spark.digests import Digest
+from tailrace.spark.folder import open_folder
 from tailrace.spark.jobs.manifest import attempt_name
 from tailrace.spark.jobs.replay_map import Moved, write_map
 from tailrace.spark.jobs.replay_plan import PlannedRange, SentRange

@@ -24,8 +24,8 @@ from tailrace.errors import ConfigError, CorruptionError
 from tailrace.kernels.encoding import ENCODING
 from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import Offset, TopicPartition
+from tailrace.spark.folder import Folder, open_folder
 from tailrace.spark.jobs.archive import FORMAT, ranges_of
-from tailrace.spark.jobs.folder import Folder, open_folder
 from tailrace.spark.jobs.manifest import Manifest
 from tailrace.spark.offsets import Extent, choose_partitions
 from tailrace.spark.options import Selection, SourceOptions

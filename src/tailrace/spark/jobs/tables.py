@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tailrace.errors import ConfigError, CorruptionError, StorageError, TailraceError
 from tailrace.runtime.extras import check_extra
+from tailrace.spark.folder import Folder
 from tailrace.spark.jobs.archive_plan import DataFile, RangeFiles, range_of
-from tailrace.spark.jobs.folder import Folder
 from tailrace.spark.jobs.manifest import Manifest
 from tailrace.spark.jobs.value_schema import arrow_type
 

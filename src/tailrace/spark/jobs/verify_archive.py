@@ -27,6 +27,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tailrace.model import Offset, TopicPartition
+from tailrace.spark.digests import Digest
+from tailrace.spark.folder import Folder, open_folder
 from tailrace.spark.jobs.archive import (
     FORMAT,
     ArchiveSettings,
@@ -42,8 +44,6 @@ from tailrace.spark.jobs.archive_files import (
     split_by_period,
 )
 from tailrace.spark.jobs.archive_plan import DataFile, RangeFiles, range_of
-from tailrace.spark.jobs.digests import Digest
-from tailrace.spark.jobs.folder import Folder, open_folder
 from tailrace.spark.jobs.manifest import Manifest, uncounted
 from tailrace.spark.jobs.tables import open_noted_table
 from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from tailrace.errors import CorruptionError, FatalError, RetriableError, TailraceError
-from tailrace.spark.jobs.folder import open_folder
+from tailrace.spark.folder import open_folder
 from tailrace.spark.jobs.manifest import attempt_name
 
 if TYPE_CHECKING:

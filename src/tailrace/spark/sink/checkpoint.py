@@ -15,7 +15,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.errors import UNEXPECTED_JSON, FatalError
-from tailrace.spark.jobs.folder import Folder, open_folder
+from tailrace.spark.folder import Folder, open_folder
 from tailrace.spark.progress import committed_positions
 from tailrace.spark.sink.ledger import Ledger
 

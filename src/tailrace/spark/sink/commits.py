@@ -83,8 +83,8 @@ class OtherRowsError(FatalError):
             f"partitions are committed, so the lost ones ({', '.join(map(str, record.lost))}) "
             "cannot be written again without doubling or losing rows. The query's plan gives rows "
             "in another order or number each time: put sortWithinPartitions before the sink, and "
-            "read less in a batch so that it commits in time. To write the whole batch again, and have the "
-            "committed partitions twice, remove the newest file of the checkpoint's "
+            "read less in a batch so that it commits in time. To write the whole batch again, and "
+            "have the committed partitions twice, remove the newest file of the checkpoint's "
             "tailrace-commits"
         )
 

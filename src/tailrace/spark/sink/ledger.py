@@ -24,7 +24,7 @@ from typing import Any, Final
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import UNEXPECTED_JSON, CorruptionError
 from tailrace.model import TopicPartition
-from tailrace.spark.jobs.folder import Folder
+from tailrace.spark.folder import Folder
 
 FORMAT: Final = "tailrace-commits-1"
 KEPT: Final = 3

@@ -32,7 +32,7 @@ from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.producer import Producer
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
-from tailrace.spark.jobs.digests import Digest
+from tailrace.spark.digests import Digest
 from tailrace.spark.readers import settle_worker
 from tailrace.spark.sink.commits import OtherRowsError, TransactionPlan
 from tailrace.spark.sink.ledger import BatchRecord, Slot, SlotState

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.spark.jobs.digests import BLOCK_ROWS, Digest
+from tailrace.spark.digests import BLOCK_ROWS, Digest
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tailrace.errors import CorruptionError, FatalError
-from tailrace.spark.jobs.folder import DiskFolder
+from tailrace.spark.folder import DiskFolder
 from tailrace.spark.jobs.manifest import STAGING, Entry, Manifest, open_manifest
 from tailrace.testing.files import MemoryFiles, ProcessKilledError
 

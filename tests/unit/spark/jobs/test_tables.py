@@ -18,9 +18,9 @@ from pyspark.sql.types import ArrayType, DoubleType, LongType, StructType
 
 from tailrace.errors import ConfigError, CorruptionError, FatalError, StorageError
 from tailrace.model import Offset, TopicPartition
+from tailrace.spark.folder import open_folder
 from tailrace.spark.jobs.archive import FORMAT, LOSSLESS, files_of
 from tailrace.spark.jobs.archive_files import NAME, ArchiveTask, write_item
-from tailrace.spark.jobs.folder import open_folder
 from tailrace.spark.jobs.iceberg_table import SNAPSHOTS_MAX
 from tailrace.spark.jobs.manifest import Manifest, open_manifest
 from tailrace.spark.jobs.tables import (

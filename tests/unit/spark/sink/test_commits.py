@@ -13,7 +13,7 @@ from tailrace.client import ClusterReader
 from tailrace.client.admin import NewTopic
 from tailrace.errors import FatalError
 from tailrace.model import IsolationLevel, TopicPartition
-from tailrace.spark.jobs.folder import DiskFolder
+from tailrace.spark.folder import DiskFolder
 from tailrace.spark.sink.cluster import ClusterTransactions
 from tailrace.spark.sink.commits import (
     BatchCommitter,

@@ -9,7 +9,7 @@ import pytest
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import CorruptionError, FatalError
 from tailrace.model import TopicPartition
-from tailrace.spark.jobs.folder import ArrowFolder, DiskFolder, Folder
+from tailrace.spark.folder import ArrowFolder, DiskFolder, Folder
 from tailrace.spark.sink.checkpoint import Checkpoint, arrow_location
 from tailrace.spark.sink.ledger import KEPT, BatchRecord, Ledger, Slot, SlotState
 from tailrace.testing import MemoryFiles, ProcessKilledError
