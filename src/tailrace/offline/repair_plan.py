@@ -49,8 +49,9 @@ _OF_BATCHES = frozenset(
 _OF_INDEXES = frozenset({Rule.OFFSET_INDEX, Rule.TIME_INDEX, Rule.TRANSACTION_INDEX})
 
 _ADVICE_ON_METADATA = (
-    "only Kafka writes its metadata log, so no repair changes anything in it: restore the folder "
-    "from a backup; where the quorum has other controllers, Kafka can fetch the log from them"
+    "only a broker writes the metadata log, so no repair changes anything in it: a start of "
+    "Tailrace keeps what its checksums prove, and says what is missing; or restore the folder from "
+    "a backup; where the quorum has other controllers, Kafka can fetch the log from them"
 )
 
 CHECKPOINTS = (

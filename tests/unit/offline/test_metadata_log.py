@@ -30,7 +30,7 @@ from tests.kraft import (
 from tests.unit.cli.test_log import lines, run
 from tests.unit.storage.builders import SetClock
 
-SENTENCE = "only Kafka writes its metadata log, so no repair changes anything in it"
+SENTENCE = "only a broker writes the metadata log, so no repair changes anything in it"
 CHECKPOINTS = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS)
 UNIQUE = "0f" * 16
 
@@ -168,5 +168,5 @@ def test_the_compaction_on_spark_refuses_it() -> None:
     files, settings = kraft_directory(), {"cleanup.policy": "compact"}
     chosen = choose_configs(files, ROOT, topics=None, settings=settings)
     assert {each.topic for each in chosen} == {"__consumer_offsets", "events", "other"}
-    with pytest.raises(ConfigError, match="metadata log, which only Kafka writes"):
+    with pytest.raises(ConfigError, match="metadata log, which only a broker writes"):
         choose_configs(files, ROOT, topics=[METADATA_TOPIC], settings=settings)

@@ -277,7 +277,7 @@ def choose_configs(
         {each.topic for each, config in configs.items() if not config.is_compacted}
     )
     faults = [
-        f"topic {topic!r} is Kafka's metadata log, which only Kafka writes"
+        f"topic {topic!r} is the metadata log, which only a broker writes"
         if topic == METADATA_TOPIC
         else f"topic {topic!r} is not in {root}"
         for topic in missing
