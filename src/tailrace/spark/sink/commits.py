@@ -206,18 +206,18 @@ class BatchCommitter:
 
     def _finish(self, record: BatchRecord) -> BatchRecord:
         """Commit what is promised; the record with what became of it."""
-        here = self._transactions.cluster_id()
-        if record.cluster_id != here:
-            raise FatalError(
-                f"batch {record.batch_id} was written to the cluster {record.cluster_id!r} and may "
-                f"not be committed there, and the brokers of this query are of {here!r}. Run the "
-                "query with the old ones once, or give it another checkpoint"
-            )
         promised = {
             slot.transaction: number
             for number, slot in record.slots.items()
             if slot.state is SlotState.PROMISED and slot.transaction is not None
         }
+        here = self._transactions.cluster_id()
+        if promised and record.cluster_id != here:
+            raise FatalError(
+                f"batch {record.batch_id} was written to the cluster {record.cluster_id!r} and may "
+                f"not be committed there, and the brokers of this query are of {here!r}. Run the "
+                "query with the old ones once, or give it another checkpoint"
+            )
         gone = self._transactions.commit(list(promised))
         slots = {
             number: slot if slot.state is SlotState.LOST else slot.becomes(SlotState.COMMITTED)
