@@ -81,11 +81,10 @@ class OtherRowsError(FatalError):
             f"partition {slot} of batch {record.batch_id} has other rows than when it was first "
             f"written, and {len(record.slots) - len(record.lost)} of its {len(record.slots)} "
             f"partitions are committed, so the lost ones ({', '.join(map(str, record.lost))}) "
-            "cannot be written again without doubling or losing rows. The query's plan gives rows "
-            "in another order or number each time: put sortWithinPartitions before the sink, and "
-            "read less in a batch so that it commits in time. To write the whole batch again, and "
-            "have the committed partitions twice, remove the newest file of the checkpoint's "
-            "tailrace-commits"
+            "cannot be written again without doubling or losing rows: the query's plan gives rows "
+            "in another order or number each time, as behind a shuffle. To write the whole batch "
+            "again, and have the committed partitions twice, remove the newest file of the "
+            "checkpoint's tailrace-commits"
         )
 
 
