@@ -67,12 +67,13 @@ messages: setup ## Write the message tables from Apache Kafka's definitions; VER
 fuzz: setup ## A million mutated inputs over every decoder
 	$(BIN)/python -m pytest tests/fuzz --fuzz-inputs=20000 --timeout=7200
 
-slow: setup ## Clusters, every crash, 50 kills of each job, many more random cases: an hour
+slow: setup ## Clusters, every crash, hundreds of kills of jobs, many more random cases: some hours
 	$(BIN)/python -m pytest --ignore=tests/devices --ignore=tests/kerberos --ignore=tests/kills -m slow --timeout=1200
 	$(BIN)/python -m pytest tests/crash tests/unit/spark/jobs/test_compact.py --every --timeout=1200
 	$(BIN)/python -m pytest tests/unit tests/histories tests/simulation --hypothesis-profile=full --timeout=1200
 	$(BIN)/python -m pytest tests/properties tests/kernels tests/simulation/test_random.py tests/simulation/test_kinds_of_records.py --hypothesis-profile=slow --timeout=7200
-	$(BIN)/python -m pytest tests/kills --kills=50 -m "slow or not slow" --timeout=1200
+	$(BIN)/python -m pytest tests/kills --ignore=tests/kills/test_exactly_once.py --kills=50 -m "slow or not slow" --timeout=1200
+	$(BIN)/python -m pytest tests/kills/test_exactly_once.py --kills=300 -m "slow or not slow" --timeout=1200
 
 devices: setup ## A broker whose device refuses each kind of call; needs a C compiler
 	$(BIN)/python -m pytest tests/devices --timeout=600
