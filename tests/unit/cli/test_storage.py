@@ -45,8 +45,9 @@ def test_a_directory_of_kafka_is_described() -> None:
 
 
 def test_a_broker_may_be_at_work(tmp_path: Path) -> None:
-    """It is active then, or registers itself right now, and has no mark of an orderly stop."""
-    with TestBroker(tmp_path):
+    """It is active then, and has no mark of an orderly stop; a topic is behind its registration."""
+    with TestBroker(tmp_path) as broker:
+        broker.create_topic("flights", partitions=1)
         directory, metadata = objects("storage", "info", "--data", tmp_path)
     assert directory["clean_stop_epoch"] is None
     assert (metadata["leader_id"], metadata["epoch"]) == (1, metadata["quorum_epoch"])
