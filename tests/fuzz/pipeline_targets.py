@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import ConfigError, CorruptionError, FatalError
 from tailrace.model import TopicPartition
 from tailrace.spark.folder import DiskFolder
@@ -13,13 +14,35 @@ from tailrace.spark.jobs.json_values import infer_type, parse_values
 from tailrace.spark.jobs.manifest import MANIFEST, Manifest
 from tailrace.spark.jobs.value_schema import arrow_type, schema_json
 from tailrace.spark.options import parse_options
-from tailrace.spark.progress import INITIAL, Progress, format_offset, parse_batch, parse_offset
+from tailrace.spark.progress import (
+    INITIAL,
+    Progress,
+    committed_positions,
+    format_offset,
+    parse_batch,
+    parse_offset,
+)
+from tailrace.spark.sink.ledger import BatchRecord, Ledger, Slot, SlotState
 from tailrace.testing import MemoryFiles
 from tests.fuzz.engine import FuzzTarget
 
 _FORM = "fuzzed/1"
 _FOLD = f"{MANIFEST}/{0:020}-{15:020}.json"
 _ENTRIES = [{"name": "part/f0.data", "first": 10, "limit": 20}]
+_NOTE = BatchRecord(
+    query_id="q",
+    batch_id=7,
+    cluster_id="c",
+    slots={
+        0: Slot(
+            row_count=3,
+            digest="ab",
+            transaction=PreparedTransaction("tailrace-q-0-0", 7, 2, 2),
+            last_offsets={TopicPartition("t", 1): 41},
+        ),
+        1: Slot(row_count=0, digest="cd", transaction=None, state=SlotState.COMMITTED),
+    },
+)
 _KIND = pa.struct(
     [("n", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.float64())), ("d", pa.date32())]
 )
@@ -50,9 +73,19 @@ def read_fold(data: bytes) -> object:
     return found
 
 
+def read_note(data: bytes) -> object:
+    """Open the notes of an exactly-once sink: what is taken is what was written."""
+    folder = DiskFolder("/checkpoint", MemoryFiles())
+    folder.replace(f"{7:020}.json", data)
+    found = Ledger(folder).newest()
+    assert found == _NOTE
+    return found
+
+
 def read_offsets(data: bytes) -> object:
     """Take the two offsets of a batch, as Spark gives them from a checkpoint."""
     start, end = (_object(line) for line in (data + b"\n").split(b"\n", 2)[:2])
+    committed_positions(end)
     progress = parse_offset(end)
     assert parse_offset(format_offset(progress)) == progress
     return parse_batch(start, end)
@@ -104,6 +137,12 @@ def _fold() -> bytes:
     return folder.read(_FOLD)
 
 
+def _note() -> bytes:
+    folder = DiskFolder("/checkpoint", MemoryFiles())
+    Ledger(folder).write(_NOTE)
+    return folder.read(f"{7:020}.json")
+
+
 def _offsets() -> bytes:
     start = {TopicPartition("a", 0): 3, TopicPartition("a", 1): 4}
     end = Progress(
@@ -128,6 +167,12 @@ TARGETS = (
         seeds=(_fold(),),
         run=read_fold,
         refusals=(CorruptionError, FatalError),
+    ),
+    FuzzTarget(
+        name="note of an exactly-once sink",
+        seeds=(_note(),),
+        run=read_note,
+        refusals=(CorruptionError,),
     ),
     FuzzTarget(
         name="offsets of a stream",

@@ -79,14 +79,15 @@ class Checkpoint:
         Only sources with the option `groupId` have a group; batch -1 stands for none.
 
         Raises:
-            FatalError: a file of offsets is of a version that this does not read.
+            FatalError: a file of offsets is of a version that this does not read, or has offsets
+                that are not those of our source.
         """
         folder = self._folder("offsets")
         numbers = [int(name) for name in folder.names() if name.isdecimal()]
         if not numbers:
             return -1, {}
         batch_id = max(numbers)
-        version, _, *sources = folder.read(str(batch_id)).decode().splitlines()
+        version, *sources = folder.read(str(batch_id)).decode(errors="replace").split("\n")
         found: dict[str, dict[TopicPartition, int]] = {}
         for source in sources:
             group, positions = committed_positions(_json_or_none(source))
@@ -116,5 +117,5 @@ def arrow_location(location: str) -> str:
 def _json_or_none(line: str) -> Any:  # noqa: ANN401 - of another source, it may be anything
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

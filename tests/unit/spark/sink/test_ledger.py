@@ -171,6 +171,14 @@ def test_a_version_of_offsets_that_is_not_known_is_refused_only_for_groups(
         grouped.group_offsets()
 
 
+@pytest.mark.parametrize("content", [b"", b"v1", b"v1\n{}\n\xff\xfe", b"v1\n{}\n" + b"[" * 100_000])
+def test_a_torn_file_of_offsets_has_no_group(tmp_path: Path, content: bytes) -> None:
+    """Spark refuses such a file itself; the sink looks for groups in it, and finds none."""
+    found = checkpoint(tmp_path, offsets={3: []}, commits=[])
+    (tmp_path / "offsets" / "3").write_bytes(content)
+    assert found.group_offsets() == (3, {})
+
+
 def test_a_checkpoint_that_is_not_to_be_seen_is_an_error(tmp_path: Path) -> None:
     """The sentence says what to give."""
     with pytest.raises(FatalError, match=r"as seen from this process.*checkpointLocation"):
