@@ -19,6 +19,9 @@ T = TypeVar("T")
 ROUNDS = 5
 """Rounds of a full run: enough for a median that one disturbed round cannot move."""
 
+IDLE_SECONDS = 0.5
+"""Time over which a process is watched for being idle."""
+
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -109,6 +112,18 @@ def cpu_seconds(process_id: int) -> float:
     fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
     reaped = sum(map(int, fields[13:15])) / TICKS_PER_SECOND
     return own + reaped + sum(map(cpu_seconds, _children(process_id)))
+
+
+def wait_until_idle(process_id: int) -> None:
+    """Return when another process has used less than a tenth of a core for a while.
+
+    What a broker does behind its answers must not be part of what is measured next.
+    """
+    while True:
+        before = cpu_seconds(process_id)
+        time.sleep(IDLE_SECONDS)
+        if cpu_seconds(process_id) - before < IDLE_SECONDS / 10:
+            return
 
 
 def resident_bytes(process_id: int) -> int:

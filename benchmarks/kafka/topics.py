@@ -1,7 +1,9 @@
-"""Topics that come and go: the time until one is created, and that of a hundred in a request.
+"""New topics: the time until one is created, and that of a hundred in a request.
 
-Each has one partition and goes after its round. What is measured ends with the controller's answer:
-the topic is in the metadata log then, on the device with us and in the page cache with Kafka.
+Each has one partition. What is measured ends with the controller's answer: the topic is in the
+metadata log then, on the device with us and in the page cache with Kafka. Both make the files of
+its log afterwards; a part begins when the broker has done that. Topics stay, because file systems
+without a journal search through files that were deleted lately for each new one.
 """
 
 import statistics
@@ -14,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.kafka.brokers import Broker, both, compare, take_turns
 from benchmarks.kafka.peer import Peer
-from benchmarks.measure import Bench, Cost, Figure, cost_of
+from benchmarks.measure import Bench, Cost, Figure, cost_of, wait_until_idle
 
 ONE_BY_ONE = 100
 """Topics of a round that are created one after the other."""
@@ -62,11 +64,9 @@ def measure_topics(bench: Bench, peer: Peer) -> list[Figure]:
 
 def _run(bench: Bench, broker: Broker, *, names: "count[int]") -> Round:
     admin = AdminClient({"bootstrap.servers": str(broker.address), "log_level": 0})
-    made: list[str] = []
 
     def create(number: int) -> None:
         topics = [NewTopic(f"made-{next(names)}", 1, 1) for _ in range(number)]
-        made.extend(topic.topic for topic in topics)
         for future in admin.create_topics(topics, request_timeout=TIMEOUT_SECONDS).values():
             future.result()
 
@@ -80,7 +80,7 @@ def _run(bench: Bench, broker: Broker, *, names: "count[int]") -> Round:
         for _ in range(REQUESTS):
             create(bench.scaled(TOGETHER, quick=5))
 
+    wait_until_idle(broker.process_id)
     together = cost_of(broker.process_id, create_many)
-    for future in admin.delete_topics(made, request_timeout=TIMEOUT_SECONDS).values():
-        future.result()
+    wait_until_idle(broker.process_id)
     return Round(seconds, together)

@@ -37,9 +37,11 @@ async def create_topics(
     slices = Slices()
     for topic in topics:
         _expect(controller, replicas, topic=topic, numbers=topic.partitions)
-        logger.info("topic_created name=%s partitions=%d", topic.name, len(topic.partitions))
         await slices.turn()
-    controller.publish(*(topic.name for topic in topics))
+    names = [topic.name for topic in topics]
+    controller.publish(*names)
+    partition_count = sum(topic.partition_count for topic in topics)
+    logger.info("topics_created names=%s partitions=%d", ",".join(names), partition_count)
 
 
 async def add_partitions(

@@ -1,6 +1,7 @@
 """The checkpoints of a log directory: recovery points, log starts, cleaner offsets, watermarks.
 
     call       what it writes                                when it is called
+    announce   recovery point 0 of each of several logs      before `begin` of each
     begin      recovery point 0                              before a new folder gets its name
     expect     all offsets of a copy made by a move          before the copy's folder is renamed
     write      the offsets of every open log                 at intervals, and at a stop
@@ -45,6 +46,7 @@ class DirectoryOffsets:
         """The open logs; the event loop adds and removes them while a thread writes."""
         self._writing = threading.Lock()
         self._begun = Grouped(self._begin_all, self._writing, weight_max=BEGUN_AT_ONCE)
+        self._announced: set[TopicPartition] = set()
         self._forgotten: set[TopicPartition] = set()
         self._corrected: set[TopicPartition] = set()
         self._recovery_points = recovery_points
@@ -101,14 +103,33 @@ class DirectoryOffsets:
         Raises:
             OSError: the device refused; the old checkpoints stay.
         """
+        if partition in self._announced:
+            self._announced.discard(partition)
+            return
+        self._forget_older([partition])
+        self._begun.do(partition)
+
+    def announce(self, partitions: Sequence[TopicPartition]) -> None:
+        """Do what `begin` does for new logs that are begun soon, with one write for all.
+
+        Raises:
+            OSError: the device refused; the old checkpoints stay, and nothing is announced.
+        """
+        self._forget_older(partitions)
+        with self._writing:
+            self._begin_all(partitions)
+        self._announced.update(partitions)
+
+    def _forget_older(self, partitions: Sequence[TopicPartition]) -> None:
+        """Remove the entries of older logs of these names."""
         # Without the lock, which a write of others holds: these may be written together.
         known = (
             self._forgotten, self._log_starts, self._cleaner_offsets, self._high_watermarks
         )  # fmt: skip
-        if any(partition in each for each in known):
-            self._forgotten.add(partition)
+        older = [each for each in partitions if any(each in one for one in known)]
+        if older:
+            self._forgotten.update(older)
             self.write()
-        self._begun.do(partition)
 
     def _begin_all(self, partitions: Sequence[TopicPartition]) -> None:
         self._recovery_points.update(dict.fromkeys(partitions, 0))
@@ -134,6 +155,7 @@ class DirectoryOffsets:
 
     def forget(self, partition: TopicPartition) -> None:
         """Leave a partition out of the checkpoints from the next `write` on."""
+        self._announced.discard(partition)
         self._forgotten.add(partition)
 
     def write(self) -> None:

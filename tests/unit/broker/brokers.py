@@ -22,6 +22,12 @@ from tailrace.protocol.messages.fetch import (
     PartitionData,
 )
 from tailrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from tailrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from tailrace.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -100,6 +106,20 @@ def batch(*values: bytes, key: bytes | None = b"k", timestamp: int = 1_700_000_0
 
 
 async def create_topic(
+    peer: Peer, name: str, *, partitions: int = 1, configs: dict[str, str] | None = None
+) -> CreatableTopicResult:
+    """The broker's answer to a CreateTopics request for one topic, whose logs are there then."""
+    result = await request_topic(peer, name, partitions=partitions, configs=configs)
+    if result.error_code == ErrorCode.NONE:
+        latest = tuple(
+            ListOffsetsPartition(partition_index=each, timestamp=-1) for each in range(partitions)
+        )
+        request = ListOffsetsRequest(topics=(ListOffsetsTopic(name=name, partitions=latest),))
+        await peer.ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
+    return result
+
+
+async def request_topic(
     peer: Peer, name: str, *, partitions: int = 1, configs: dict[str, str] | None = None
 ) -> CreatableTopicResult:
     """The broker's answer to a CreateTopics request for one topic."""

@@ -56,21 +56,30 @@ from tailrace.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tailrace.replication.new_logs import RETRY_S, WORKERS_MAX
+from tailrace.replication.new_logs import (
+    DELAY_MAX_S,
+    QUIET_S,
+    RETRY_S,
+    TOGETHER_MAX,
+    WORKERS_MAX,
+)
 from tailrace.testing import DiskFault, Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import (
     batch,
     connect,
-    create_topic,
     fetch,
     fetch_request,
     produce,
+    request_topic,
     running,
 )
 from tests.unit.broker.test_configs import alter, set_to
 from tests.unit.broker.test_groups import find
 
 NAME = TopicPartition("t", 0)
+
+AHEAD = 2 * WORKERS_MAX * TOGETHER_MAX
+"""More partitions than are made at a time."""
 
 
 async def metadata(peer: Peer, topic: str) -> MetadataResponsePartition:
@@ -140,7 +149,7 @@ async def test_requests_for_a_new_partition_wait_for_its_log(
     async with running(outside) as broker:
         peer = connect(outside, broker)
         hanging = outside.hang("/t-0")
-        assert (await create_topic(peer, "t")).error_code == ErrorCode.NONE
+        assert (await request_topic(peer, "t")).error_code == ErrorCode.NONE
         told = await metadata(peer, "t")
         assert (told.error_code, told.leader_id, told.leader_epoch) == (ErrorCode.NONE, 1, 0)
         asked = asyncio.ensure_future(ask(peer))
@@ -156,7 +165,7 @@ async def test_new_partitions_of_a_topic_are_served_as_those_of_a_new_one(outsid
     """CreatePartitions is answered while the device hangs, and a Produce waits for the log."""
     async with running(outside) as broker:
         peer = connect(outside, broker)
-        await create_topic(peer, "t")
+        await request_topic(peer, "t")
         hanging = outside.hang("/t-1")
         wanted = CreatePartitionsTopic(name="t", count=2, assignments=None)
         grown = CreatePartitionsRequest(topics=(wanted,))
@@ -178,7 +187,7 @@ def test_a_start_makes_the_logs_that_a_kill_has_left() -> None:
         )
         outside.hang("data/recovery-point")
         peer = connect(outside, broker)
-        assert (await create_topic(peer, "t")).error_code == ErrorCode.NONE
+        assert (await request_topic(peer, "t")).error_code == ErrorCode.NONE
         broker.kill()
         await outside.pass_time(10)
         assert not outside.files.is_directory("data/t-0")
@@ -198,23 +207,56 @@ async def test_a_stop_makes_the_logs_that_are_left(outside: Outside) -> None:
     """A reader of the directory finds each partition afterwards."""
     async with running(outside) as broker:
         outside.threads.seconds_per_run = 0.1
-        await create_topic(connect(outside, broker), "t", partitions=3 * WORKERS_MAX)
+        await request_topic(connect(outside, broker), "t", partitions=AHEAD)
         assert not outside.files.is_directory("data/t-0")
-    assert {f"t-{number}" for number in range(3 * WORKERS_MAX)} <= set(outside.files.list("data"))
+    assert {f"t-{number}" for number in range(AHEAD)} <= set(outside.files.list("data"))
 
 
 async def test_a_log_that_is_waited_for_is_made_before_the_others(outside: Outside) -> None:
     """It needs not wait for all that were created before."""
     async with running(outside) as broker:
         peer = connect(outside, broker)
-        count = 10 * WORKERS_MAX
+        count = 5 * AHEAD
         outside.threads.seconds_per_run = 1
-        await create_topic(peer, "t", partitions=count)
+        await request_topic(peer, "t", partitions=count)
         began = outside.loop.time()
         assert (await produce(peer, "t", batch(b"v"), partition=count - 1)).base_offset == 0
         assert outside.loop.time() - began <= 2
         assert broker.replicas.get(TopicPartition("t", count - 2)) is None
         outside.threads.seconds_per_run = 0
+
+
+async def test_logs_wait_while_topics_are_created(outside: Outside) -> None:
+    """For a second at most, and a request for one of them has it made at once."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        made = []
+        for number in range(30):
+            await request_topic(peer, f"t{number}")
+            await outside.pass_time(QUIET_S * 0.9)
+            made.append(outside.files.is_directory("data/t0-0"))
+            if number == 3:
+                assert (await produce(peer, "t3", batch(b"v"))).error_code == ErrorCode.NONE
+        assert made.index(True) in range(10, int(DELAY_MAX_S / QUIET_S / 0.9) + 2)
+        await outside.pass_time(QUIET_S * 2)
+        assert all(outside.files.is_directory(f"data/t{number}-0") for number in range(30))
+
+
+async def test_logs_whose_checkpoint_is_refused_are_tried_again(outside: Outside) -> None:
+    """It is written once for several of them, and has an entry for each in the end."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        outside.files.faults.append(
+            DiskFault(operation="rename", path_part="recovery-point", error=errno.ENOSPC)
+        )
+        await request_topic(peer, "t", partitions=5)
+        assert await produce_code(peer) == ErrorCode.KAFKA_STORAGE_ERROR
+        outside.files.faults.clear()
+        await outside.pass_time(RETRY_S)
+        for number in range(5):
+            assert (await produce(peer, "t", batch(b"v"), partition=number)).base_offset == 0
+        written = outside.files.content("data/recovery-point-offset-checkpoint").decode()
+        assert [f"t {number} 0" in written for number in range(5)] == [True] * 5
 
 
 async def test_a_log_that_no_directory_takes_is_tried_again(outside: Outside) -> None:
@@ -224,7 +266,7 @@ async def test_a_log_that_no_directory_takes_is_tried_again(outside: Outside) ->
         outside.files.faults.append(
             DiskFault(operation="make_directory", path_part="t-0", error=errno.ENOSPC)
         )
-        assert (await create_topic(peer, "t")).error_code == ErrorCode.NONE
+        assert (await request_topic(peer, "t")).error_code == ErrorCode.NONE
         assert await produce_code(peer) == ErrorCode.KAFKA_STORAGE_ERROR
         told = await metadata(peer, "t")
         assert (told.error_code, told.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
@@ -236,13 +278,13 @@ async def test_a_log_that_no_directory_takes_is_tried_again(outside: Outside) ->
         assert (await metadata(peer, "t")).leader_id == 1
 
 
-@pytest.mark.parametrize("number", [0, 2 * WORKERS_MAX - 1])
+@pytest.mark.parametrize("number", [0, AHEAD - 1])
 async def test_a_topic_may_go_before_its_logs_are_there(outside: Outside, number: int) -> None:
     """No folder is left, a request that has waited is told, and the name is free."""
     async with running(outside, {"log.segment.delete.delay.ms": "0"}) as broker:
         peer, other = connect(outside, broker), connect(outside, broker)
         outside.threads.seconds_per_run = 1
-        await create_topic(peer, "t", partitions=2 * WORKERS_MAX)
+        await request_topic(peer, "t", partitions=AHEAD)
         asked = asyncio.ensure_future(produce(other, "t", batch(b"v"), partition=number))
         request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000)
         answer = await peer.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
@@ -251,7 +293,7 @@ async def test_a_topic_may_go_before_its_logs_are_there(outside: Outside, number
         outside.threads.seconds_per_run = 0
         left = [name for name in outside.files.list("data") if name.startswith("t-")]
         assert not [name for name in left if not name.endswith("-delete")]
-        assert (await create_topic(peer, "t")).error_code == ErrorCode.NONE
+        assert (await request_topic(peer, "t")).error_code == ErrorCode.NONE
         assert (await produce(peer, "t", batch(b"v"))).base_offset == 0
 
 
@@ -260,10 +302,10 @@ async def test_settings_that_change_while_a_log_is_made_hold_for_it(outside: Out
     async with running(outside) as broker:
         peer = connect(outside, broker)
         outside.threads.seconds_per_run = 1
-        await create_topic(peer, "t", partitions=2 * WORKERS_MAX)
+        await request_topic(peer, "t", partitions=AHEAD)
         await alter(peer, set_to("flush.ms", "7"))
         outside.threads.seconds_per_run = 0
-        for number in range(2 * WORKERS_MAX):
+        for number in range(AHEAD):
             await produce(peer, "t", batch(b"v"), partition=number)
             log = broker.replicas.find(TopicPartition("t", number)).log
             assert log.config.flush_ms == 7

@@ -94,6 +94,23 @@ def test_new_partitions_go_where_the_fewest_are() -> None:
         assert max(counts) - min(counts) <= 1
 
 
+def test_announced_partitions_are_created_with_one_checkpoint() -> None:
+    """It names all of them before there is a folder; what an older log of a name had is gone."""
+    files = MemoryFiles()
+    logs = manager(files)
+    create(logs, TWO)
+    logs.take_out(TWO, "0" * 32)()
+    names = [TWO, *(TopicPartition("t", number) for number in range(5))]
+    logs.online[0].offsets.announce(names)
+    expected = {f"{topic} {number}": 0 for topic, number in names}
+    assert offsets_in(files, f"data/{RECOVERY_POINTS}") == expected
+    files.faults.append(DiskFault(operation="write", path_part=RECOVERY_POINTS))
+    for each in names:
+        create(logs, each)
+    with pytest.raises(StorageError):
+        create(logs)
+
+
 def test_a_partition_is_opened_where_it_is() -> None:
     """The folder decides, whatever the counts are."""
     files = MemoryFiles()
