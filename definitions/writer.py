@@ -77,7 +77,7 @@ def _is_same(known: _Class, struct: Struct, names: Mapping[str, str]) -> bool:
 
 def _imports(classes: Sequence[_Class]) -> str:
     fields = [field for each in classes for field in each.struct.fields]
-    lines = ["from dataclasses import dataclass", "from typing import ClassVar"]
+    lines = ["from typing import ClassVar"]
     if any(field.type == "uuid" for field in fields):
         lines.append("from uuid import UUID")
     names = {"wire_array" if field.is_array else "wire" for field in fields}
@@ -87,13 +87,15 @@ def _imports(classes: Sequence[_Class]) -> str:
         for field in each.struct.fields
         if field.type == "records"
     }
+    lines.append("")
     if names:
-        lines += ["", f"from tailrace.protocol.fields import {', '.join(sorted(names))}"]
+        lines.append(f"from tailrace.protocol.fields import {', '.join(sorted(names))}")
+    lines.append("from tailrace.protocol.wire_dataclass import wire_dataclass")
     return "\n".join(lines)
 
 
 def _class_lines(source: ModuleSource, each: _Class, words: Words) -> Iterator[str]:
-    yield "@dataclass(frozen=True, slots=True, kw_only=True)"
+    yield "@wire_dataclass(frozen=True, slots=True, kw_only=True)"
     yield f"class {each.name}:"
     yield f'    """{words.of_struct(source.section, each.words_name)}"""'
     yield ""

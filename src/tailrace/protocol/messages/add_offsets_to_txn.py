@@ -7,13 +7,13 @@ v4 adds an error and changes no field (KIP-890).
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AddOffsetsToTxnRequest:
     """Add the offsets of this group to the transaction."""
 
@@ -31,7 +31,7 @@ class AddOffsetsToTxnRequest:
     """The consumer group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AddOffsetsToTxnResponse:
     """Whether the offsets were added."""
 

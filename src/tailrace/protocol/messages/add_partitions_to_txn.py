@@ -8,13 +8,13 @@ request (KIP-890).
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnTopic:
     """Partitions of one topic."""
 
@@ -24,7 +24,7 @@ class AddPartitionsToTxnTopic:
     """The partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnTransaction:
     """The partitions of one transaction, from v4."""
 
@@ -40,7 +40,7 @@ class AddPartitionsToTxnTransaction:
     """The partitions, by topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnRequest:
     """Add these partitions to the transaction."""
 
@@ -64,7 +64,7 @@ class AddPartitionsToTxnRequest:
     """The partitions, by topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnPartitionResult:
     """The result for one partition."""
 
@@ -74,7 +74,7 @@ class AddPartitionsToTxnPartitionResult:
     """0, or why it is not in the transaction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnTopicResult:
     """The results for the partitions of one topic."""
 
@@ -86,7 +86,7 @@ class AddPartitionsToTxnTopicResult:
     """Its partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnResult:
     """The results for one transaction, from v4."""
 
@@ -98,7 +98,7 @@ class AddPartitionsToTxnResult:
     """The results, by topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnResponse:
     """The result for each partition: all are added, or none is."""
 

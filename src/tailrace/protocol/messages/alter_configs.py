@@ -8,13 +8,13 @@ IncrementalAlterConfigs (44) instead.
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AlterableConfig:
     """A setting and its value."""
 
@@ -24,7 +24,7 @@ class AlterableConfig:
     """The value, as text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigsResource:
     """A topic or broker and its new settings."""
 
@@ -36,7 +36,7 @@ class AlterConfigsResource:
     """Its settings from now on; all others go back to their defaults."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigsRequest:
     """Replace the settings of these topics and brokers."""
 
@@ -50,7 +50,7 @@ class AlterConfigsRequest:
     """Whether to check the request and change nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigsResourceResponse:
     """The result for one resource."""
 
@@ -64,7 +64,7 @@ class AlterConfigsResourceResponse:
     """The name that the request gives."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigsResponse:
     """The results of the changes."""
 

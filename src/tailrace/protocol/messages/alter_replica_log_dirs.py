@@ -5,13 +5,13 @@ v2   flexible
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDirTopic:
     """Partitions of one topic."""
 
@@ -21,7 +21,7 @@ class AlterReplicaLogDirTopic:
     """The partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDir:
     """The partitions to move to one directory."""
 
@@ -31,7 +31,7 @@ class AlterReplicaLogDir:
     """The partitions to move there, by topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDirsRequest:
     """Move partitions to these directories."""
 
@@ -43,7 +43,7 @@ class AlterReplicaLogDirsRequest:
     """The partitions, by directory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDirPartitionResult:
     """The result for one partition."""
 
@@ -53,7 +53,7 @@ class AlterReplicaLogDirPartitionResult:
     """0 if the partition is in the directory or moves there; else the code of the error."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDirTopicResult:
     """The results for the partitions of one topic."""
 
@@ -65,7 +65,7 @@ class AlterReplicaLogDirTopicResult:
     """Its partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDirsResponse:
     """The result for each requested move."""
 

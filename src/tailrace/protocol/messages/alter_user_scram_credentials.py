@@ -2,13 +2,13 @@
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ScramCredentialDeletion:
     """A credential to remove."""
 
@@ -18,7 +18,7 @@ class ScramCredentialDeletion:
     """1: SCRAM-SHA-256, 2: SCRAM-SHA-512."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ScramCredentialUpsertion:
     """A credential to set."""
 
@@ -34,7 +34,7 @@ class ScramCredentialUpsertion:
     """The salted password; the broker never gets the password itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AlterUserScramCredentialsRequest:
     """Set and remove these credentials."""
 
@@ -48,7 +48,7 @@ class AlterUserScramCredentialsRequest:
     """The credentials to set."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AlterUserScramCredentialsResult:
     """The result for one user."""
 
@@ -60,7 +60,7 @@ class AlterUserScramCredentialsResult:
     """The error message, or None."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AlterUserScramCredentialsResponse:
     """The results, by user."""
 

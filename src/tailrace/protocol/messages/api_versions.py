@@ -10,13 +10,13 @@ UNSUPPORTED_VERSION and the list.
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ApiVersionsRequest:
     """Ask for the APIs and versions that the broker serves."""
 
@@ -30,7 +30,7 @@ class ApiVersionsRequest:
     """Its version."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ApiVersion:
     """The versions of one request."""
 
@@ -42,7 +42,7 @@ class ApiVersion:
     """The highest version, included."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class SupportedFeatureKey:
     """A feature that the broker could use."""
 
@@ -54,7 +54,7 @@ class SupportedFeatureKey:
     """The highest level."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class FinalizedFeatureKey:
     """A feature that the cluster uses."""
 
@@ -66,7 +66,7 @@ class FinalizedFeatureKey:
     """The lowest level in use."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ApiVersionsResponse:
     """The APIs and versions that the broker serves."""
 

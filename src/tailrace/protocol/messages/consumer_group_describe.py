@@ -5,14 +5,14 @@ v1   type of each member (KIP-1099)
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupDescribeRequest:
     """Describe these groups."""
 
@@ -26,7 +26,7 @@ class ConsumerGroupDescribeRequest:
     """Whether to say what the client may do with each group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartitions:
     """Partitions of one topic."""
 
@@ -38,7 +38,7 @@ class TopicPartitions:
     """Its partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """Partitions of a member."""
 
@@ -46,7 +46,7 @@ class Assignment:
     """The partitions, by topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A member of a group."""
 
@@ -74,7 +74,7 @@ class Member:
     """-1: not known, 0: of the classic protocol, 1: of the consumer protocol."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedGroup:
     """The state of one group."""
 
@@ -98,7 +98,7 @@ class DescribedGroup:
     """Operations that the client may perform on the group, as bits; -2147483648: not requested."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupDescribeResponse:
     """The states of the groups."""
 

@@ -6,13 +6,13 @@ of it, as int16.
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartition:
     """Partitions of one topic."""
 
@@ -22,7 +22,7 @@ class TopicPartition:
     """Its partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerProtocolAssignment:
     """The partitions that the leader assigns to a consumer."""
 

@@ -9,13 +9,13 @@ knows.
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartition:
     """Partitions of one topic."""
 
@@ -25,7 +25,7 @@ class TopicPartition:
     """Its partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerProtocolSubscription:
     """The topics that a consumer subscribes to, and the partitions that it owns."""
 

@@ -5,13 +5,13 @@ v1   kinds of patterns (KIP-290)        v2   flexible        v3   users as resou
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AclCreation:
     """A new entry."""
 
@@ -31,7 +31,7 @@ class AclCreation:
     """2: denied, 3: allowed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAclsRequest:
     """Add these entries."""
 
@@ -43,7 +43,7 @@ class CreateAclsRequest:
     """The entries."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AclCreationResult:
     """The result for one entry."""
 
@@ -53,7 +53,7 @@ class AclCreationResult:
     """The error message, or None."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAclsResponse:
     """The results, in the order of the request."""
 

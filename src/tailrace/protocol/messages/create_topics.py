@@ -8,14 +8,14 @@ v6 adds an error for quotas and changes no field (KIP-599).
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableReplicaAssignment:
     """The brokers for the replicas of one partition."""
 
@@ -25,7 +25,7 @@ class CreatableReplicaAssignment:
     """The brokers; the first is the preferred leader."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableTopicConfig:
     """A setting of a new topic."""
 
@@ -35,7 +35,7 @@ class CreatableTopicConfig:
     """Its value, as text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableTopic:
     """A topic to create."""
 
@@ -51,7 +51,7 @@ class CreatableTopic:
     """Settings other than the broker's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicsRequest:
     """Create these topics."""
 
@@ -67,7 +67,7 @@ class CreateTopicsRequest:
     """Whether to check the request and create nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableTopicConfigs:
     """A setting that a new topic has."""
 
@@ -83,7 +83,7 @@ class CreatableTopicConfigs:
     """Whether the value is secret."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableTopicResult:
     """The result for one topic."""
 
@@ -107,7 +107,7 @@ class CreatableTopicResult:
     """Its settings."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicsResponse:
     """The results for the topics."""
 

@@ -7,13 +7,13 @@ v1 changes when a throttled client gets its response, and no field (KIP-219).
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroupsRequest:
     """Delete these groups."""
 
@@ -25,7 +25,7 @@ class DeleteGroupsRequest:
     """The groups."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DeletableGroupResult:
     """The result for one group."""
 
@@ -35,7 +35,7 @@ class DeletableGroupResult:
     """0, or why the group was not deleted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroupsResponse:
     """The results for the groups."""
 

@@ -5,13 +5,13 @@ v1   kinds of patterns (KIP-290)        v2   flexible        v3   users as resou
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeAclsRequest:
     """Show the entries that match."""
 
@@ -35,7 +35,7 @@ class DescribeAclsRequest:
     """2: denied, 3: allowed, 1: any."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class AclDescription:
     """An entry for a resource."""
 
@@ -49,7 +49,7 @@ class AclDescription:
     """2: denied, 3: allowed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeAclsResource:
     """A resource and its entries."""
 
@@ -63,7 +63,7 @@ class DescribeAclsResource:
     """Its entries."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeAclsResponse:
     """The entries that match."""
 

@@ -5,13 +5,13 @@ v1   flexible
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentData:
     """A condition on one part of an entity."""
 
@@ -23,7 +23,7 @@ class ComponentData:
     """The name; None: match type 1 or 2."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeClientQuotasRequest:
     """Show the quotas of the entities that match."""
 
@@ -37,7 +37,7 @@ class DescribeClientQuotasRequest:
     """Whether entities with further parts are left out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class EntityData:
     """A part of an entity."""
 
@@ -47,7 +47,7 @@ class EntityData:
     """Its name; None: the default of all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ValueData:
     """One quota."""
 
@@ -57,7 +57,7 @@ class ValueData:
     """Its value."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class EntryData:
     """An entity and its quotas."""
 
@@ -67,7 +67,7 @@ class EntryData:
     """Its quotas."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeClientQuotasResponse:
     """The entities that match."""
 

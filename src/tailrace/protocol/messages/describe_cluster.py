@@ -5,13 +5,13 @@ v1   controllers (KIP-919)              v2   fenced brokers (KIP-1073)
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeClusterRequest:
     """Describe the cluster."""
 
@@ -27,7 +27,7 @@ class DescribeClusterRequest:
     """Whether to list fenced brokers too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeClusterBroker:
     """A broker or controller and its address."""
 
@@ -43,7 +43,7 @@ class DescribeClusterBroker:
     """Whether the controller has fenced it, so that it leads nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeClusterResponse:
     """The cluster and its brokers."""
 

@@ -7,13 +7,13 @@ v4   static members (KIP-345)
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroupsRequest:
     """Describe these groups."""
 
@@ -27,7 +27,7 @@ class DescribeGroupsRequest:
     """Whether to say what the client may do with each group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedGroupMember:
     """A member of a group."""
 
@@ -45,7 +45,7 @@ class DescribedGroupMember:
     """Its part of the assignment; empty unless the group is stable."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedGroup:
     """The state of one group."""
 
@@ -67,7 +67,7 @@ class DescribedGroup:
     """Operations that the client may perform on the group, as bits; -2147483648: not requested."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroupsResponse:
     """The states of the groups."""
 

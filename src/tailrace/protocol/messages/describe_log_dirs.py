@@ -7,13 +7,13 @@ v4   room of the volume
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribableLogDirTopic:
     """The requested partitions of one topic."""
 
@@ -23,7 +23,7 @@ class DescribableLogDirTopic:
     """The partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsRequest:
     """Ask for the contents of the log directories."""
 
@@ -37,7 +37,7 @@ class DescribeLogDirsRequest:
     """The requested partitions; None for all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsPartition:
     """A partition in a directory."""
 
@@ -51,7 +51,7 @@ class DescribeLogDirsPartition:
     """Whether it is a copy that will replace its log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsTopic:
     """The partitions of a topic in a directory."""
 
@@ -61,7 +61,7 @@ class DescribeLogDirsTopic:
     """Its partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsResult:
     """One directory."""
 
@@ -79,7 +79,7 @@ class DescribeLogDirsResult:
     """Whether it takes no new partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsResponse:
     """The contents of the log directories."""
 

@@ -2,13 +2,13 @@
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRequest:
     """Partitions of one topic."""
 
@@ -18,7 +18,7 @@ class TopicRequest:
     """Its partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeProducersRequest:
     """Ask for the producers of these partitions."""
 
@@ -30,7 +30,7 @@ class DescribeProducersRequest:
     """The partitions, by topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerState:
     """The state of one producer in one partition."""
 
@@ -48,7 +48,7 @@ class ProducerState:
     """First offset of its open transaction; -1: none is open."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionResponse:
     """The producers of one partition."""
 
@@ -62,7 +62,7 @@ class PartitionResponse:
     """Producers with state in this partition."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class TopicResponse:
     """The producers of one topic."""
 
@@ -72,7 +72,7 @@ class TopicResponse:
     """Its partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeProducersResponse:
     """The producers."""
 

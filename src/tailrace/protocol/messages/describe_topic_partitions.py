@@ -2,14 +2,14 @@
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRequest:
     """A topic by name."""
 
@@ -17,7 +17,7 @@ class TopicRequest:
     """The topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
     """The first partition of a page."""
 
@@ -27,7 +27,7 @@ class Cursor:
     """The first partition of the page."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTopicPartitionsRequest:
     """Describe these topics."""
 
@@ -43,7 +43,7 @@ class DescribeTopicPartitionsRequest:
     """Start of the page; None: the first topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTopicPartitionsResponsePartition:
     """A partition and its replicas."""
 
@@ -69,7 +69,7 @@ class DescribeTopicPartitionsResponsePartition:
     """The offline replicas."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTopicPartitionsResponseTopic:
     """A topic and its partitions."""
 
@@ -89,7 +89,7 @@ class DescribeTopicPartitionsResponseTopic:
     """Operations that the client may perform on the topic, as bits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTopicPartitionsResponse:
     """One page of topics."""
 

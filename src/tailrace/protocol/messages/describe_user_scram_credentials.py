@@ -2,13 +2,13 @@
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class UserName:
     """A user."""
 
@@ -16,7 +16,7 @@ class UserName:
     """The user's name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeUserScramCredentialsRequest:
     """Show the credentials of these users, without the passwords."""
 
@@ -28,7 +28,7 @@ class DescribeUserScramCredentialsRequest:
     """The users; None: all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialInfo:
     """One credential of a user."""
 
@@ -38,7 +38,7 @@ class CredentialInfo:
     """Iterations with which the password was salted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeUserScramCredentialsResult:
     """The result for one user."""
 
@@ -52,7 +52,7 @@ class DescribeUserScramCredentialsResult:
     """The user's credentials."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeUserScramCredentialsResponse:
     """The users."""
 

@@ -5,13 +5,13 @@ v1   unclean elections (KIP-460)        v2   flexible
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartitions:
     """Partitions of one topic."""
 
@@ -21,7 +21,7 @@ class TopicPartitions:
     """Its partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeadersRequest:
     """Elect leaders for these partitions."""
 
@@ -39,7 +39,7 @@ class ElectLeadersRequest:
     """Longest time to wait for the result, in milliseconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionResult:
     """The result for one partition."""
 
@@ -51,7 +51,7 @@ class PartitionResult:
     """The error message, or None."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaElectionResult:
     """The results for one topic."""
 
@@ -61,7 +61,7 @@ class ReplicaElectionResult:
     """Its partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeadersResponse:
     """The results for the partitions."""
 

@@ -8,13 +8,13 @@ epoch at the end of every transaction (KIP-890), and the producer must follow th
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class EndTxnRequest:
     """End the transaction."""
 
@@ -32,7 +32,7 @@ class EndTxnRequest:
     """Whether to commit; else it is aborted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class EndTxnResponse:
     """Whether the coordinator has ended the transaction."""
 

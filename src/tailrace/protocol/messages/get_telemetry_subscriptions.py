@@ -2,14 +2,14 @@
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class GetTelemetrySubscriptionsRequest:
     """Ask which metrics to push."""
 
@@ -21,7 +21,7 @@ class GetTelemetrySubscriptionsRequest:
     """The client; zeros: it has no id yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class GetTelemetrySubscriptionsResponse:
     """The metrics to push, and when."""
 

@@ -6,13 +6,13 @@ v3   static members (KIP-345)
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRequest:
     """Keep this member in its group."""
 
@@ -30,7 +30,7 @@ class HeartbeatRequest:
     """The member's instance id, if it is static (KIP-345)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatResponse:
     """Whether the member is still in its generation."""
 

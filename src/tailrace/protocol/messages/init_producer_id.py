@@ -8,13 +8,13 @@ does not advertise it.
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducerIdRequest:
     """Ask for a producer id."""
 
@@ -36,7 +36,7 @@ class InitProducerIdRequest:
     """Whether to leave a prepared transaction as it is, not to abort it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducerIdResponse:
     """The id and the epoch of the producer."""
 

@@ -7,13 +7,13 @@ In v0 it lists subscriptions of client metrics alone.
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ListConfigResourcesRequest:
     """Ask for the names of resources."""
 
@@ -25,7 +25,7 @@ class ListConfigResourcesRequest:
     """The types of resources; empty: all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigResource:
     """One resource."""
 
@@ -35,7 +35,7 @@ class ConfigResource:
     """2: a topic, 4: a broker, 8: a broker's loggers, 16: client metrics, 32: a group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ListConfigResourcesResponse:
     """The resources."""
 

@@ -6,13 +6,13 @@ v3   flexible                           v5   types (KIP-848)
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroupsRequest:
     """Ask for the groups of this broker."""
 
@@ -26,7 +26,7 @@ class ListGroupsRequest:
     """Only groups of these types; empty: all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ListedGroup:
     """A group."""
 
@@ -40,7 +40,7 @@ class ListedGroup:
     """`classic`, `consumer` or another type of Kafka's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroupsResponse:
     """The groups of the broker."""
 

@@ -5,13 +5,13 @@ v1   by duration (KIP-994)              v2   by a pattern of ids (KIP-1152)
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ListTransactionsRequest:
     """Ask for the transactions of this broker."""
 
@@ -29,7 +29,7 @@ class ListTransactionsRequest:
     """Only ids that match this regular expression; None: all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionState:
     """A transaction."""
 
@@ -41,7 +41,7 @@ class TransactionState:
     """State of the transaction, by Kafka's name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ListTransactionsResponse:
     """The transactions of the broker."""
 

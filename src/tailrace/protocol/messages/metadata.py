@@ -9,14 +9,14 @@ v8   authorized operations (KIP-430)    v13  an error for the whole answer (KIP-
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRequestTopic:
     """One topic, by name or by id."""
 
@@ -26,7 +26,7 @@ class MetadataRequestTopic:
     """The topic by name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRequest:
     """Ask for the brokers, and for the leaders of these topics."""
 
@@ -46,7 +46,7 @@ class MetadataRequest:
     """Whether to say what the client may do with each topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponseBroker:
     """A broker and its address."""
 
@@ -60,7 +60,7 @@ class MetadataResponseBroker:
     """The broker's rack, where it has one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponsePartition:
     """A partition and its replicas."""
 
@@ -80,7 +80,7 @@ class MetadataResponsePartition:
     """The offline replicas."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponseTopic:
     """A topic and its partitions."""
 
@@ -98,7 +98,7 @@ class MetadataResponseTopic:
     """Operations that the client may perform on the topic, as bits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponse:
     """The brokers and the requested topics."""
 

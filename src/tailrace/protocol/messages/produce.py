@@ -11,14 +11,14 @@ frame in memory.
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import Buffer, wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProduceData:
     """Records for one partition."""
 
@@ -28,7 +28,7 @@ class PartitionProduceData:
     """One batch in format v2."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class TopicProduceData:
     """Records for the partitions of one topic."""
 
@@ -40,7 +40,7 @@ class TopicProduceData:
     """Its partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceRequest:
     """Append these batches."""
 
@@ -58,7 +58,7 @@ class ProduceRequest:
     """The batches, by topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class BatchIndexAndErrorMessage:
     """A record for which its batch was refused."""
 
@@ -68,7 +68,7 @@ class BatchIndexAndErrorMessage:
     """Error message for the record."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderIdAndEpoch:
     """The leader of a partition, as far as the answering broker knows."""
 
@@ -78,7 +78,7 @@ class LeaderIdAndEpoch:
     """Its epoch; -1: not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProduceResponse:
     """The result for the records of one partition."""
 
@@ -102,7 +102,7 @@ class PartitionProduceResponse:
     """The leader, if it is not this broker."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class TopicProduceResponse:
     """The result for the records of one topic."""
 
@@ -114,7 +114,7 @@ class TopicProduceResponse:
     """Its partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEndpoint:
     """Address of a broker."""
 
@@ -128,7 +128,7 @@ class NodeEndpoint:
     """The broker's rack, where it has one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceResponse:
     """The results for the batches; not sent for acks 0."""
 

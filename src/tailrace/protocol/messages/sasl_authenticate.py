@@ -5,13 +5,13 @@ v1   lifetime of the session (KIP-368)  v2   flexible
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class SaslAuthenticateRequest:
     """The client's token."""
 
@@ -23,7 +23,7 @@ class SaslAuthenticateRequest:
     """The token, in the mechanism's own format."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class SaslAuthenticateResponse:
     """The broker's token."""
 

@@ -2,14 +2,14 @@
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class Voter:
     """A voter."""
 
@@ -19,7 +19,7 @@ class Voter:
     """The id of its metadata directory (KIP-853)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderChangeMessage:
     """The leader and the voters; Kafka 4.3 writes version 0."""
 

@@ -5,14 +5,14 @@ v1   log directories (KIP-858)    v2   eligible leader replicas (KIP-966)
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChangeRecord:
     """Changes of a partition; None: no change. The partition epoch grows by one."""
 

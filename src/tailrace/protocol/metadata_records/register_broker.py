@@ -6,14 +6,14 @@ v2   migration from ZooKeeper     v4   cordoned log directories (KIP-1066)
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEndpoint:
     """The address of a listener."""
 
@@ -27,7 +27,7 @@ class BrokerEndpoint:
     """0: PLAINTEXT, 1: SSL, 2: SASL_PLAINTEXT, 3: SASL_SSL."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFeature:
     """The levels of a feature that a broker supports."""
 
@@ -39,7 +39,7 @@ class BrokerFeature:
     """Highest level."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerRecord:
     """The whole registration of a broker; it replaces an earlier one."""
 

@@ -2,14 +2,14 @@
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """The address of a listener."""
 
@@ -21,7 +21,7 @@ class Endpoint:
     """Port to connect to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class KRaftVersionFeature:
     """A range of versions."""
 
@@ -31,7 +31,7 @@ class KRaftVersionFeature:
     """Highest version."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class Voter:
     """A voter."""
 
@@ -45,7 +45,7 @@ class Voter:
     """Versions of the quorum's protocol that it supports."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class VotersRecord:
     """The voters from here on."""
 

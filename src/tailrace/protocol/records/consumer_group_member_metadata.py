@@ -7,13 +7,13 @@ the tag is one of the classic protocol. For a member of the consumer protocol th
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataKey:
     """The key: the group and the member."""
 
@@ -29,7 +29,7 @@ class ConsumerGroupMemberMetadataKey:
     """The member."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicProtocol:
     """A protocol that the member supports."""
 
@@ -39,7 +39,7 @@ class ClassicProtocol:
     """Its subscription: a `ConsumerProtocolSubscription`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMemberMetadata:
     """Timeout and protocols of a member that uses the classic protocol."""
 
@@ -49,7 +49,7 @@ class ClassicMemberMetadata:
     """The protocols that it supports."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataValue:
     """The member and the topics that it subscribes to."""
 

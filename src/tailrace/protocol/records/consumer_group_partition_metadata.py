@@ -5,14 +5,14 @@ Since then the hash in type 3 stands for them (KIP-1101).
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupPartitionMetadataKey:
     """The key: the group."""
 
@@ -26,7 +26,7 @@ class ConsumerGroupPartitionMetadataKey:
     """The group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMetadata:
     """A partition and the racks of its replicas."""
 
@@ -36,7 +36,7 @@ class PartitionMetadata:
     """Racks of its replicas."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMetadata:
     """A topic, as the group knows it."""
 
@@ -50,7 +50,7 @@ class TopicMetadata:
     """Its partitions; empty: no racks are known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupPartitionMetadataValue:
     """The subscribed topics."""
 

@@ -8,13 +8,13 @@ Kafka 4.3 writes v3.
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataKey:
     """The key: the group."""
 
@@ -28,7 +28,7 @@ class GroupMetadataKey:
     """The group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadata:
     """A member of the group."""
 
@@ -50,7 +50,7 @@ class MemberMetadata:
     """Its part of the assignment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataValue:
     """A group as of its last rebalance."""
 

@@ -5,13 +5,13 @@ Kafka reads them as type 1, and writes none.
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyOffsetCommitKey:
     """The key: group, topic and partition of the offset."""
 
@@ -29,7 +29,7 @@ class LegacyOffsetCommitKey:
     """The partition."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyOffsetCommitValue:
     """A committed offset."""
 

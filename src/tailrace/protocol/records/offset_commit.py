@@ -8,14 +8,14 @@ Kafka 4.3 writes v4, and v1 for a request that asks for a retention time.
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitKey:
     """The key: group, topic and partition of the offset."""
 
@@ -33,7 +33,7 @@ class OffsetCommitKey:
     """The partition."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitValue:
     """A committed offset."""
 

@@ -5,13 +5,13 @@ v1   flexible; producer ids of other transactions in tags (KIP-890)
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.wire_dataclass import wire_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionLogKey:
     """The key: the transactional id."""
 
@@ -25,7 +25,7 @@ class TransactionLogKey:
     """The transactional id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsSchema:
     """Partitions of one topic."""
 
@@ -35,7 +35,7 @@ class PartitionsSchema:
     """Its partitions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@wire_dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionLogValue:
     """The state of a transaction."""
 
