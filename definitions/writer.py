@@ -90,12 +90,12 @@ def _imports(classes: Sequence[_Class]) -> str:
     lines.append("")
     if names:
         lines.append(f"from tailrace.protocol.fields import {', '.join(sorted(names))}")
-    lines.append("from tailrace.protocol.wire_dataclass import wire_dataclass")
+    lines.append("from tailrace.values import dataclass")
     return "\n".join(lines)
 
 
 def _class_lines(source: ModuleSource, each: _Class, words: Words) -> Iterator[str]:
-    yield "@wire_dataclass(frozen=True, slots=True, kw_only=True)"
+    yield "@dataclass(frozen=True, slots=True, kw_only=True)"
     yield f"class {each.name}:"
     yield f'    """{words.of_struct(source.section, each.words_name)}"""'
     yield ""

@@ -12,8 +12,9 @@ Invariant: errors carry fields, so that a caller never has to parse a message.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from tailrace.values import dataclass
 
 UNEXPECTED_JSON: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """Errors that mean that a file is not JSON of the expected shape."""

@@ -15,7 +15,6 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from tailrace import kernels
@@ -58,6 +57,7 @@ from tailrace.storage.directories import (
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.manager import LogManager, LogManagerStatistics
 from tailrace.storage.moving import settle_futures
+from tailrace.values import dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ settings, so that each default and each text is in one place only.
 import dataclasses
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from tailrace.broker.foreign import IGNORED, is_ignored
 from tailrace.broker.listeners import ListenerNames, plan_addresses
@@ -35,6 +34,7 @@ from tailrace.records.codecs import SETTING as DECOMPRESSED_SETTING
 from tailrace.server.quotas import ConnectionLimits
 from tailrace.storage.cleaner.worker import MAP_BYTES_MIN, CleanerConfig
 from tailrace.storage.config import BROKER_DEFAULTED, DAY_MS
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

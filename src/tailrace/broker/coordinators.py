@@ -8,7 +8,6 @@ another broker (NOT_COORDINATOR): librdkafka 2.16 does not repeat an OffsetFetch
 and its consumer reads nothing more (confluentinc/librdkafka#5586).
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -31,6 +30,7 @@ from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.system import Runtime
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.coordinator.groups.all_groups import AllGroupsMachine

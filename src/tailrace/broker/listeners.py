@@ -7,8 +7,9 @@ Invariant: a listener that Kafka would encrypt, or ask for a login, is refused.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from tailrace.values import dataclass
 
 Address = tuple[str, int]
 

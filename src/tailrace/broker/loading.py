@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic
@@ -24,6 +23,7 @@ from tailrace.runtime.threads import Threads
 from tailrace.storage.config import LogConfig, log_config
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.manager import LogManager
+from tailrace.values import dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ The cleaner is not one of these jobs, because it can run for hours.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from tailrace.broker.config import BrokerConfig
@@ -23,6 +22,7 @@ from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 from tailrace.storage.shrink import OldSegments, plan_deletion
+from tailrace.values import dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
@@ -18,6 +17,7 @@ import click
 from tailrace.cli.arguments import BOOTSTRAP
 from tailrace.config import parse_assignments, read_properties
 from tailrace.errors import ConfigError
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.client.metadata import ClusterReader

@@ -1,7 +1,6 @@
 """`Span`: the part of each partition that `tailrace consume` prints."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import click
 
@@ -16,6 +15,7 @@ from tailrace.client.admin.offsets import (
 from tailrace.client.metadata import ClusterReader
 from tailrace.errors import FatalError
 from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

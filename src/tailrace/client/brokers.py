@@ -17,7 +17,6 @@ a throttle time that a broker asks for is kept for five minutes at most.
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
@@ -38,6 +37,7 @@ from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Message
 from tailrace.runtime.network import Connector
 from tailrace.runtime.polling import Events, PollingNetwork
+from tailrace.values import dataclass
 
 M = TypeVar("M", bound=Message)
 

@@ -9,7 +9,6 @@ Not here: records; see `fetcher`. Connections; see `brokers`.
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -44,6 +43,7 @@ from tailrace.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from tailrace.runtime.polling import PollingNetwork
+from tailrace.values import dataclass
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -5,12 +5,13 @@ Not here: what the settings of a login mean together (`logins`), how a client en
 """
 
 from collections.abc import MutableMapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from tailrace.client.nodes.tls_context import TlsSettings
 from tailrace.config import Setting, setting, settings_of
 from tailrace.config.settings import INT64_MAX, settings_together
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.client.nodes.oauth import TokenFunction

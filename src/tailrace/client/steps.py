@@ -13,7 +13,6 @@ Not here: which broker gets a request (`routes`), and retries (`admin.items`).
 """
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tailrace.client.config import BrokerAddress
@@ -21,6 +20,7 @@ from tailrace.client.errors import UnsupportedBrokerError
 from tailrace.client.nodes import Backoff, Node
 from tailrace.errors import TailraceError
 from tailrace.protocol.fields import Message
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.client.routes import Routes

@@ -10,12 +10,12 @@ If the topic does not have the list, the broker's default is changed, as the sec
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from tailrace.config.settings import Setting
 from tailrace.errors import ConfigError
 from tailrace.protocol.config_resources import ConfigOperation
 from tailrace.storage.config import TOPIC_SETTINGS, log_config
+from tailrace.values import dataclass
 
 _DECLARED = {setting.name: setting for setting in TOPIC_SETTINGS}
 

@@ -13,7 +13,6 @@ name. Nothing writes it any more.
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from tailrace.runtime.files import Files
 from tailrace.storage.checkpoints import parse_topic_id, read_text
 from tailrace.storage.directories import unusable
 from tailrace.storage.names import parse_partition_directory_name
+from tailrace.values import dataclass
 
 FILE: Final = "tailrace-cluster.json"
 TAKEN_OVER: Final = f"{FILE}.taken-over"

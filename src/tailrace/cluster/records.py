@@ -11,7 +11,6 @@ Pure: the image that was before, and what is wanted, give the records.
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -29,6 +28,7 @@ from tailrace.cluster.metadata.image import (
 from tailrace.cluster.metadata.record_versions import partition_version, register_broker_version
 from tailrace.model import TopicPartition
 from tailrace.storage.config import stored_configs, usable_configs
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.protocol.metadata_records.partition import PartitionRecord

@@ -8,12 +8,13 @@ lose records that Kafka would have kept.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.protocol.config_resources import ConfigSource, ResourceType
 from tailrace.storage.config import BROKER_DEFAULTED, usable_configs
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,12 +18,12 @@ together.
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
 from tailrace.errors import ConfigError
+from tailrace.values import dataclass
 
 Value = int | float | bool | str | tuple[str, ...]
 Number = TypeVar("Number", int, float)

@@ -7,7 +7,8 @@ on when a partition goes elsewhere and comes back. States are looked at when the
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from tailrace.values import dataclass
 
 
 @dataclass(slots=True)

@@ -14,11 +14,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tailrace.errors import FatalError
+from tailrace.values import dataclass
 
 GROUP = "flights-board"
 MEMBER_COUNT = 2

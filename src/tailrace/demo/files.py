@@ -15,11 +15,11 @@ import fcntl
 import re
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import FatalError
 from tailrace.storage.names import LOCK
+from tailrace.values import dataclass
 
 MARKER = "made-by-tailrace-demo.txt"
 

@@ -23,13 +23,14 @@ which is what lets an interrupted run continue.
 
 import json
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
 
 from tailrace.errors import FatalError
+from tailrace.values import dataclass
 
 NEW_YEAR_MS = 1_357_016_400_000
 """2013-01-01T05:00Z, midnight in New York: the planes of the year, which have no time."""

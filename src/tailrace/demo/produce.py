@@ -14,7 +14,6 @@ offsets say so.
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 
 from tailrace.client import ClusterReader
 from tailrace.client.admin import create_topic
@@ -22,6 +21,7 @@ from tailrace.client.producer import Producer
 from tailrace.demo.flights import TopicRecords
 from tailrace.errors import FatalError
 from tailrace.model import SpecialTimestamp, TopicPartition
+from tailrace.values import dataclass
 
 WAIT_MS_MAX = 30_000
 """For any answer of a broker on this machine; it usually comes within a millisecond."""

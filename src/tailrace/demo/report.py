@@ -10,7 +10,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -18,6 +17,7 @@ import pandas as pd
 from tailrace.demo.consume import GROUP, Consumed
 from tailrace.demo.files import DemoFiles
 from tailrace.demo.produce import Produced
+from tailrace.values import dataclass
 
 DEFAULT_DIRECTORY = Path("demo-data")
 """Default directory of `tailrace demo`."""

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import click
@@ -25,6 +25,7 @@ from tailrace.demo.picture import draw_delays
 from tailrace.demo.produce import Produced, end_offsets, produce
 from tailrace.demo.report import Outcome, ReadFromTopic, summary
 from tailrace.spark import session
+from tailrace.values import dataclass
 
 BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": 500}
 """Both consumers join within half a second; a new group waits three by default."""

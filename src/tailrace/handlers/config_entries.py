@@ -1,10 +1,10 @@
 """Settings of a resource as clients are told of them: values and their sources."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailrace.config.settings import Setting
 from tailrace.protocol.config_resources import ConfigSource
+from tailrace.values import dataclass
 
 
 class ConfigValue(NamedTuple):

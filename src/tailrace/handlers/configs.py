@@ -5,7 +5,6 @@ CreateTopics uses it too. `cluster.config_changes` computes the new settings of 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -28,6 +27,7 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.replication.partition import UnknownPartitionError
 from tailrace.runtime.slices import Slices
 from tailrace.storage.config import TOPIC_SETTINGS
+from tailrace.values import dataclass
 
 R = TypeVar("R")
 

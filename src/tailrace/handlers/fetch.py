@@ -27,7 +27,6 @@ Not done: followers, a nearer replica (KIP-392).
 import asyncio
 import itertools
 from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -55,6 +54,7 @@ from tailrace.runtime.steps import now_or_later
 from tailrace.storage.epochs import EpochEnd
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
+from tailrace.values import dataclass
 
 PARTS_INLINE_MAX: Final = 100
 """Most partitions that are read in one callback: some 2 ms of work. More are read in slices."""

@@ -20,13 +20,13 @@ partitions are answered in slices, and another one of the session may come in be
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.protocol.errors import ErrorCode
 from tailrace.runtime.slices import Slices, each_in_slices
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.protocol.messages.fetch import (

@@ -28,7 +28,6 @@ Not done: quotas.
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tailrace.cluster.image import Topic
@@ -65,6 +64,7 @@ from tailrace.replication.validation import is_short
 from tailrace.runtime.slices import Slices
 from tailrace.storage.log import LogAppendInfo, is_flush_due
 from tailrace.storage.verification import VerificationGuard
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.handlers.produce_transactions import Admission

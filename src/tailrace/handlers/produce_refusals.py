@@ -1,11 +1,10 @@
 """Why a batch of a Produce request is refused, as far as its header shows it."""
 
-from dataclasses import dataclass
-
 from tailrace.errors import RecordError
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.layout import ATTRIBUTES_POSITION, HEADER_SIZE, TRANSACTIONAL_FLAG
 from tailrace.runtime.files import Buffer
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

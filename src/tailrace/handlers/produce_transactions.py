@@ -9,7 +9,7 @@ from v12 on         it is added to the transaction now (KIP-890)
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from struct import Struct
 
@@ -25,6 +25,7 @@ from tailrace.protocol.messages.produce import ProduceRequest
 from tailrace.records import layout
 from tailrace.runtime.slices import Slices
 from tailrace.storage.verification import VerificationGuard
+from tailrace.values import dataclass
 
 ABORTABLE_SINCE = 11
 ADDS_SINCE = 12

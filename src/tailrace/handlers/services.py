@@ -1,7 +1,6 @@
 """The parts of the broker that handlers use, and helpers for most handlers."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -59,6 +58,7 @@ from tailrace.storage.producers import (
     InvalidTransactionStateError,
     ProducerSequenceError,
 )
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.coordinator.groups.all_groups import AllGroupsMachine

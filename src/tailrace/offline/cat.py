@@ -5,7 +5,6 @@ Bounds of offset and time are looked up in the indexes, so that only what is wan
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +20,7 @@ from tailrace.reading.reader import StoredBatch
 from tailrace.reading.view import UNREADABLE, LogView, open_view
 from tailrace.runtime.files import Files
 from tailrace.storage.names import parse_partition_directory_name
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from array import array

@@ -13,13 +13,13 @@ Nothing is changed here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tailrace.reading.damage import OnDamage, find_damage
 from tailrace.reading.directory import unreadable
 from tailrace.reading.listing import SegmentFiles, open_segments
 from tailrace.runtime.files import Files
 from tailrace.storage import names
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

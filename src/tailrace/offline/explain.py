@@ -8,7 +8,6 @@ Nothing is changed and no lock is taken.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailrace.errors import CorruptionError, DirectoryError
@@ -24,6 +23,7 @@ from tailrace.storage.cleaner import plan as cleaning
 from tailrace.storage.config import LogConfig
 from tailrace.storage.retention import RetentionFacts, explain_retention
 from tailrace.storage.walk import walk_headers
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ Memory is bounded by the largest batch, and the file is whole or not there (`out
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +29,7 @@ from tailrace.offline.show import Page
 from tailrace.reading.located import TellDamage
 from tailrace.reading.view import UNREADABLE, open_view
 from tailrace.runtime.files import Files
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.schemas.formats import Decoding

@@ -6,11 +6,11 @@ they may be added to and are never changed.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from tailrace.errors import CorruptionError
 from tailrace.records.batch import Batch
+from tailrace.values import dataclass
 
 FINDINGS_MAX = 20
 """Most findings of one rule in one file: damage rarely comes alone, and a thousand say no more."""

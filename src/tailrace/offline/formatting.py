@@ -10,7 +10,6 @@ unformatted, and the next attempt writes its files again.
 import random
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tailrace.cluster.bootstrap import write_bootstrap_file
 from tailrace.cluster.metadata.features import (
@@ -34,6 +33,7 @@ from tailrace.storage.directories import (
     unusable,
     write_identity,
 )
+from tailrace.values import dataclass
 
 DEFAULT_NODE_ID = 1
 """The node that a directory is formatted for if none is given."""

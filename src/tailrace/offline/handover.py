@@ -10,7 +10,6 @@ Nothing is changed here, and nothing has to run. The settings that Kafka needs a
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -33,6 +32,7 @@ from tailrace.storage.checkpoints import parse_topic_id, read_partition_metadata
 from tailrace.storage.config import SEGMENT_BYTES_MIN, usable_configs
 from tailrace.storage.directories import MetaProperties, clean_stop_epoch, read_identity
 from tailrace.storage.directory_logs import STRAY_DIRECTORY_SUFFIX
+from tailrace.values import dataclass
 
 CLIENT_METRICS_RESOURCE: Final = 16
 _ANYWHERE: Final = frozenset({UUID(int=0), UUID(int=1)})

@@ -10,13 +10,13 @@ ignores the file.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tailrace.errors import UNEXPECTED_JSON, CorruptionError, DirectoryError
 from tailrace.model import TopicPartition
 from tailrace.runtime.files import Files
 from tailrace.storage.checkpoints import read_text, write_atomically
 from tailrace.storage.names import parse_partition_directory_name
+from tailrace.values import dataclass
 
 FILE = "tailrace-repair.json"
 VERSION = 1

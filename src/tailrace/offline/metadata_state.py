@@ -9,7 +9,6 @@ several voters the last records may not be committed yet, and are shown all the 
 
 import posixpath
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tailrace.cluster.metadata.delta import MetadataFaultError
@@ -26,6 +25,7 @@ from tailrace.reading.located import Skipped, TellDamage
 from tailrace.reading.view import open_view
 from tailrace.records.batch import UnsupportedMagicError
 from tailrace.runtime.files import Files
+from tailrace.values import dataclass
 
 PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
 FOLDER: Final = str(PARTITION)

@@ -15,7 +15,6 @@ Nothing is changed here. `tailrace.offline.repair` does what is planned.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tailrace.errors import CorruptionError
 from tailrace.model import NO_LEADER_EPOCH, Offset
@@ -27,6 +26,7 @@ from tailrace.reading.lookup import find_end
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.walk import walk_headers
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ stream gives no bytes that anybody has written, and an older entry is one record
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from tailrace.kernels.records import RecordFault, read_record
@@ -29,6 +28,7 @@ from tailrace.reading.directory import list_segments
 from tailrace.records import layout
 from tailrace.records.builder import Record, record_in
 from tailrace.runtime.files import File, Files, read_exactly
+from tailrace.values import dataclass
 
 FORMAT: Final = "tailrace.salvage/1"
 

@@ -5,7 +5,7 @@ Checksums are not computed and records not looked into; `tailrace.offline.verify
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import Codec, TimestampType, TopicPartition
@@ -15,6 +15,7 @@ from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage.walk import walk_headers
+from tailrace.values import dataclass
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,7 +4,6 @@ Reads only, and takes no lock, so a broker may be at work.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tailrace.cluster.bootstrap import FILE as BOOTSTRAP
 from tailrace.cluster.bootstrap import first_image
@@ -18,6 +17,7 @@ from tailrace.offline.metadata_state import END, NoMetadataError, damage_text, m
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.directories import MetaProperties, clean_stop_epoch, read_identity
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

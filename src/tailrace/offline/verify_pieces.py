@@ -11,7 +11,7 @@ Invariant: the findings are those of `verify_partition` on the same files, which
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tailrace.offline.findings import Finding, FindingLimit, Rule
 from tailrace.offline.segment_check import CheckedBatch, Progress, SegmentCheck
@@ -20,6 +20,7 @@ from tailrace.reading.listing import SegmentFiles
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import File, Files
 from tailrace.storage.walk import walk_batches, walk_headers
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,12 @@ Not here: how an answer is encoded and when it leaves (`server.dispatch`, `serve
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from tailrace.errors import FatalError
 from tailrace.protocol.fields import Message
 from tailrace.protocol.frames import RequestHeader
+from tailrace.values import dataclass
 
 PARTS_INLINE_MAX: Final = 500
 """Most parts of a request that is decoded and answered on the loop: some 2 ms of work."""

@@ -12,12 +12,12 @@ Not here: what a request means (`handlers`) and how a header is read (`frames`).
 Invariant: a version in `SPOKEN` can be decoded and encoded in both directions.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, cached_property
 from importlib import import_module
 
 from tailrace.protocol.fields import Message
+from tailrace.values import dataclass
 
 _MESSAGES = "tailrace.protocol.messages"
 

@@ -17,11 +17,11 @@ fields of that version alone.
 """
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, cast
 from uuid import UUID
 
 from tailrace.runtime.files import FileSlice
+from tailrace.values import dataclass
 
 Primitive = Literal[
     "bool", "int8", "int16", "uint16", "int32", "int64", "float64", "uuid", "string", "bytes",

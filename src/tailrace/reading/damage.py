@@ -20,7 +20,7 @@ Invariant: what is not named as damage is a row of sound batches whose offsets r
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -37,6 +37,7 @@ from tailrace.records.codecs import DecompressedTooLargeError
 from tailrace.records.control import end_transaction_marker_or_none
 from tailrace.runtime.files import File, Files
 from tailrace.storage.walk import WINDOW_BYTES, walk_batches
+from tailrace.values import dataclass
 
 _MAGIC = bytes([layout.MAGIC])
 _ALL_FORMATS = re.compile(

@@ -5,7 +5,6 @@ Nothing is opened for writing and no lock is taken, so a broker may be at work h
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import TopicPartition
@@ -17,6 +16,7 @@ from tailrace.runtime.files import Files
 from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.walk import walk_headers
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

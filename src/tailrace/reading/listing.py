@@ -17,7 +17,6 @@ This module only reads.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from tailrace.errors import CorruptionError, DirectoryError
@@ -25,6 +24,7 @@ from tailrace.model import Offset
 from tailrace.runtime.files import File, FileCutError, Files
 from tailrace.storage import names
 from tailrace.storage.records_file import RecordsFile
+from tailrace.values import dataclass
 
 ResultT = TypeVar("ResultT")
 

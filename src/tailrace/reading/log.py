@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, Protocol, Self, TypeAlias, TypeVar
 
@@ -38,6 +37,7 @@ from tailrace.reading.view import LogView, Span, open_view
 from tailrace.records.builder import Record, records_of
 from tailrace.runtime.extras import check_extra
 from tailrace.runtime.files import Files
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ behind the start of the log may have begun before it; behind a hole (compaction,
 and transactions may lack their beginning.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from tailrace.model import Offset, ProducerEpoch, ProducerId
@@ -21,6 +21,7 @@ from tailrace.records.control import ControlType, end_transaction_marker_or_none
 from tailrace.records.layout import SEQUENCE_MAX
 from tailrace.records.runs import Header
 from tailrace.storage.snapshots import NONE, KnownProducer
+from tailrace.values import dataclass
 
 _NO_OFFSET: Final = Offset(NONE)
 

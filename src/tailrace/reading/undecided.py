@@ -7,7 +7,6 @@ batches behind it, and from the transaction indexes.
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 
 from tailrace.errors import CorruptionError, UnsupportedCodecError
@@ -22,6 +21,7 @@ from tailrace.storage import names
 from tailrace.storage.index.transaction import AbortedTxn, TransactionIndex
 from tailrace.storage.snapshots import list_snapshots, read_snapshot, snapshot_path
 from tailrace.storage.walk import walk_batches
+from tailrace.values import dataclass
 
 
 class AbortedRecords:

@@ -5,13 +5,13 @@ that a wrong writer has made. A broker checks each batch before it appends it, a
 verify` checks a whole directory.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailrace import kernels
 from tailrace.kernels import REFUSED_WIDTH, RecordFault, Refusal, Total
 from tailrace.model import NO_TIMESTAMP, TimestampType
 from tailrace.records.batch import Batch, CorruptBatchError
+from tailrace.values import dataclass
 
 _TOTAL_COUNT = len(Total)
 

@@ -24,7 +24,6 @@ import os
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError  # noqa: N812 (the class has the name of a function)
 from typing import Final, NamedTuple, TypeAlias
@@ -34,6 +33,7 @@ from tailrace.errors import CorruptionError, RecordTooLargeError, UnsupportedCod
 from tailrace.model import Codec
 from tailrace.records import packages
 from tailrace.runtime.memory import LargeMemory
+from tailrace.values import dataclass
 
 Octets: TypeAlias = bytes | bytearray | memoryview
 

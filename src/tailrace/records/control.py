@@ -13,7 +13,6 @@ Invariant: a newer version of a key or a marker only adds fields after those dra
 version 0 (KIP-98). A type that is not defined yet is read as `UNKNOWN`, which readers skip.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 from typing import Final
@@ -21,6 +20,7 @@ from typing import Final
 from tailrace.records.batch import Batch
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.records.checks import CorruptRecordError
+from tailrace.values import dataclass
 
 _KEY: Final = Struct(">hh")
 _END_OF_TRANSACTION: Final = Struct(">hi")

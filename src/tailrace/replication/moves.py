@@ -14,7 +14,6 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from tailrace.errors import FatalError, RetriableError, StorageError, TailraceError
@@ -33,6 +32,7 @@ from tailrace.storage.moving import (
     begin_move,
     remove_futures,
 )
+from tailrace.values import dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from tailrace.errors import StorageError
 from tailrace.model import LeaderEpoch, TopicPartition
@@ -13,6 +12,7 @@ from tailrace.storage.config import LogConfig
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
+from tailrace.values import dataclass
 
 CompactionEnd = Callable[[TopicPartition], None]
 """Called with a partition whose settings no longer enable compaction."""

@@ -10,8 +10,9 @@ A device takes as long for the work of one call as for that of many.
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from tailrace.values import dataclass
 
 T = TypeVar("T")
 

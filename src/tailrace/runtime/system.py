@@ -1,12 +1,12 @@
 """`Runtime`: all seams in one value, and those of the real machine."""
 
 import random
-from dataclasses import dataclass
 
 from tailrace.runtime.clock import Clock, SystemClock
 from tailrace.runtime.files import DiskFiles, Files
 from tailrace.runtime.network import Network, SocketNetwork
 from tailrace.runtime.threads import Threads, WorkerThreads
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

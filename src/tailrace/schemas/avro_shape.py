@@ -7,10 +7,10 @@ that ends with an error and not with the process.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tailrace.schemas.errors import SchemaError
+from tailrace.values import dataclass
 
 DEPTH_MAX: Final = 200
 """Most types within each other, those behind names included."""

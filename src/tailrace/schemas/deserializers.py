@@ -11,7 +11,6 @@ Without a registry the schema has to be given. The header is expected all the sa
 passed over, unless values are plain.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tailrace.schemas.caching import BoundedCache
@@ -24,6 +23,7 @@ from tailrace.schemas.errors import (
 from tailrace.schemas.framing import HEADER_SIZE, read_header
 from tailrace.schemas.registry import SchemaRegistry
 from tailrace.schemas.schema import ResolvedSchema, Schema, SchemaType, as_schema
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

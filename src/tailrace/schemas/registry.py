@@ -11,7 +11,6 @@ Invariant: an id always has the same schema, so it is asked for once, as long as
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote
@@ -28,6 +27,7 @@ from tailrace.schemas.schema import (
     SchemaType,
     check_size,
 )
+from tailrace.values import dataclass
 
 MISSING_TTL_S: Final = 10.0
 """Pause before an id that the registry does not have is asked for again."""

@@ -7,12 +7,12 @@ Invariant: a text that passed `check_size` has at most `TEXT_BYTES_MAX` bytes, a
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
 from tailrace.schemas.errors import SchemaError
+from tailrace.values import dataclass
 
 TEXT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Largest schema; registries refuse far smaller ones (Confluent's 1 MB)."""

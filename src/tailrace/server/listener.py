@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections import Counter
-from dataclasses import dataclass
 from typing import Final
 
 from tailrace.runtime.network import AcceptedSocket, Listener, Network
@@ -12,6 +11,7 @@ from tailrace.server.dispatch import RequestAnswers
 from tailrace.server.memory import ReceiveTurns, RequestMemory
 from tailrace.server.quotas import ConnectionLimits, ConnectionQuotas
 from tailrace.server.sending import DeviceRead, ResponseSender
+from tailrace.values import dataclass
 
 logger = logging.getLogger(__name__)
 

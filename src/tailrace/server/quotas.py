@@ -7,7 +7,8 @@ kernel's queue until one ends.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,10 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import FatalError
+from tailrace.values import dataclass
 
 MAJOR_MIN = 17
 """Spark 4 refuses older Java."""

@@ -15,10 +15,10 @@ it was, so that a stream always comes to its end.
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from tailrace.model import TopicPartition
+from tailrace.values import dataclass
 
 DELAY_MS_DEFAULT = 900_000
 """`maxTriggerDelay` of Spark's Kafka source: fifteen minutes."""

@@ -19,7 +19,7 @@ Invariant: every offset of every range is in exactly one task, and the order is 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from uuid import UUID
 
 from tailrace.config.settings import INT64_MAX
@@ -27,6 +27,7 @@ from tailrace.errors import ConfigError
 from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import Offset, TopicPartition
 from tailrace.spark.seals import SegmentSeal
+from tailrace.values import dataclass
 
 TASK_BYTES = 64 * 1024 * 1024
 """Bytes that are worth a task: about half a second of work."""

@@ -31,7 +31,7 @@ read is told as a loss, and is not read by a later batch.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tailrace.errors import FatalError
@@ -39,6 +39,7 @@ from tailrace.model import TopicPartition
 from tailrace.spark.losses import TopicIds, is_other_topic
 from tailrace.spark.offsets import Extent
 from tailrace.storage.checkpoints import format_topic_id, parse_topic_id
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -13,11 +13,12 @@ Not here: that the version is a supported one at all (`environment`).
 Invariant: no other module uses a name of PySpark that one of these versions lacks.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamWriter
+
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

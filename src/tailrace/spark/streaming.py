@@ -21,7 +21,7 @@ batch, so what comes back, comes back for a restarted query too.
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -57,6 +57,7 @@ from tailrace.spark.pyspark_versions import (
 from tailrace.spark.stores import BrokerStore, measure_ranges
 from tailrace.spark.typed import TypedColumns
 from tailrace.spark.watch import LogWatch, WatchStatistics
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

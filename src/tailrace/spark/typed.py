@@ -6,7 +6,6 @@ that was written with another version is read as that schema has it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tailrace.errors import ConfigError, FatalError
@@ -14,6 +13,7 @@ from tailrace.schemas.errors import SchemaError
 from tailrace.schemas.formats import Decoding, plan_decoding, with_latest
 from tailrace.spark.options import Partitions, Selection, SourceOptions, Topics
 from tailrace.spark.options.names import ERRORS
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,6 @@ Invariant: the store stays open between looks, but nothing of the last look is t
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from tailrace.spark.options import Partitions, Selection, SourceOptions, Topics
 from tailrace.spark.planning import RECORD_BYTES_MIN, OffsetRange
 from tailrace.spark.progress import Extents, Positions
 from tailrace.spark.stores import LogStore, open_store, single_batches
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.reading.located import Skipped

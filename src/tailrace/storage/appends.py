@@ -17,7 +17,6 @@ timestamp, and then the CRC. A batch that is recompressed for the topic gets new
 codec and CRC of its header change, and the records stay the producer's.
 """
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tailrace.config.settings import INT32_MAX, INT64_MAX
@@ -57,6 +56,7 @@ from tailrace.records.checks import (
 from tailrace.records.codecs import compress
 from tailrace.records.legacy import read_all_batches
 from tailrace.storage.config import LogConfig
+from tailrace.values import dataclass
 
 _NOTHING_ALLOWED = (1, 0)
 """An empty range of timestamps: the first is above the last."""

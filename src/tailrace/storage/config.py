@@ -6,7 +6,6 @@ that have no effect on one node are marked in the reference (`is_stored_only`).
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -24,6 +23,7 @@ from tailrace.config.settings import (
 from tailrace.errors import ConfigError
 from tailrace.model import Codec, TimestampType
 from tailrace.records.codecs import LEVELS, Levels
+from tailrace.values import dataclass
 
 DAY_MS = 24 * 60 * 60 * 1000
 BATCH_HEADER_BYTES = 61

@@ -23,7 +23,7 @@ import os
 import random
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tailrace.config.sources import read_properties
 from tailrace.errors import CorruptionError, DirectoryError
@@ -38,6 +38,7 @@ from tailrace.storage.checkpoints import (
     write_atomically,
     write_offset_checkpoint,
 )
+from tailrace.values import dataclass
 
 logger = logging.getLogger(__name__)
 

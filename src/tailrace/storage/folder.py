@@ -2,13 +2,13 @@
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from tailrace.model import TopicPartition
 from tailrace.runtime.clock import Clock
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.removals import Removals
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

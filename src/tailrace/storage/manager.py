@@ -20,7 +20,6 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from tailrace.errors import DirectoryError, StorageError, TailraceError
@@ -31,6 +30,7 @@ from tailrace.storage.directories import UnusableDirectoryError, unusable
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.storage.retention import SegmentDeletion
+from tailrace.values import dataclass
 
 logger = logging.getLogger(__name__)
 

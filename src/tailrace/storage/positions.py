@@ -11,11 +11,12 @@ recovery point  everything below is known to be on the device
 """
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import assert_never
 
 from tailrace.model import Offset
+from tailrace.values import dataclass
 
 
 class ReadLimit(Enum):

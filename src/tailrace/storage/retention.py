@@ -23,12 +23,12 @@ so.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
 from typing import assert_never
 
 from tailrace.storage.config import DAY_MS, LogConfig
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ Invariant: everything runs on the cluster's own loop, without randomness.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from tailrace.model import TopicPartition
@@ -36,6 +36,7 @@ from tailrace.testing.coordinator import ScriptedCoordinator
 from tailrace.testing.outside import Outside
 from tailrace.testing.partition_log import ScriptedLog
 from tailrace.testing.script import Fault, FaultKind, Script
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.protocol.errors import ErrorCode

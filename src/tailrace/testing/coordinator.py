@@ -8,12 +8,13 @@ with the same transactional id fences the old one.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.partition_log import ScriptedLog
+from tailrace.values import dataclass
 
 EPOCH_MAX = 32_767
 

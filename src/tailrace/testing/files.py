@@ -16,11 +16,12 @@ import posixpath
 import random
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Union
 
 from tailrace.runtime.files import Buffer, VolumeSpace, may_wait
 from tailrace.testing.content import Content
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.testing.hanging import HangingDevice

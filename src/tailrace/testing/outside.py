@@ -5,7 +5,6 @@ import random
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tailrace.runtime.system import Runtime
@@ -13,6 +12,7 @@ from tailrace.testing.clock import JumpingLoop, VirtualClock
 from tailrace.testing.files import MemoryFiles
 from tailrace.testing.hanging import HangingDevice
 from tailrace.testing.network import MemoryNetwork
+from tailrace.values import dataclass
 
 T = TypeVar("T")
 

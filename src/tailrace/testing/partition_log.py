@@ -10,13 +10,14 @@ Invariant: a record is in `records` if and only if a leader appended it.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Buffer
 from tailrace.records.batch import Batch, CorruptBatchError, read_batches
 from tailrace.records.builder import records_of
+from tailrace.values import dataclass
 
 REMEMBERED = 5
 """Number of a producer's batches that a leader remembers, to detect duplicates."""

@@ -18,7 +18,6 @@ import math
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Self, cast
 
 from tailrace.errors import ConfigError
@@ -36,6 +35,7 @@ from tailrace.protocol.frames import (
 from tailrace.records.layout import HEADER_SIZE
 from tailrace.server.dispatch import ConnectionRepeats, Dispatch
 from tailrace.testing.error_responses import FROM_ANSWER, error_response, has_place, with_error
+from tailrace.values import dataclass
 
 _FRAME_HEAD: Final = 8
 """Bytes of the size and the correlation id, which stay right in corrupt responses."""

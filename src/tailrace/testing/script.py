@@ -7,13 +7,13 @@ Each fault applies to matching requests; if several match, the first one applies
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tailrace.values import dataclass
 
 
 class FaultKind(Enum):

@@ -9,7 +9,6 @@ A resource name is a topic, a group, a transactional id, a user, or `kafka-clust
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
 
@@ -31,6 +30,7 @@ from tailrace.protocol.messages.delete_acls import (
     DeleteAclsResponse,
 )
 from tailrace.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from tailrace.values import dataclass
 
 E = TypeVar("E", bound=IntEnum)
 

@@ -5,7 +5,6 @@ admin.update_features({"metadata.version": FeatureUpdate(25)}, validate_only=Tru
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from uuid import UUID
 
@@ -39,6 +38,7 @@ from tailrace.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from tailrace.values import dataclass
 
 _NO_ID = UUID(int=0)
 

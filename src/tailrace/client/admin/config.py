@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.client.config import ClientConfig, given_settings, typed_settings
@@ -10,6 +9,7 @@ from tailrace.client.foreign import Client
 from tailrace.config import setting, settings_of
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import ConfigError
+from tailrace.values import dataclass
 
 _numbers = itertools.count(1)
 

@@ -10,7 +10,6 @@ Not here: the client's own settings; see `client.config`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailrace.client.admin.items import Question, ask_one, for_each, many
@@ -43,6 +42,7 @@ from tailrace.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from tailrace.values import dataclass
 
 
 class ConfigResource(NamedTuple):

@@ -8,7 +8,6 @@ Not here: committed offsets; see `group_offsets`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from struct import Struct
 
 from tailrace.client.admin.acls import AclOperation, operations_in
@@ -34,6 +33,7 @@ from tailrace.protocol.messages.leave_group import (
     MemberIdentity,
 )
 from tailrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from tailrace.values import dataclass
 
 CLASSIC = "classic"
 """The type of a group in which the members assign the partitions."""

@@ -5,7 +5,6 @@ admin.alter_replica_log_dirs({Replica("flights", 0, 1): "/disks/b"})
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailrace.client.admin.cluster import brokers_of
@@ -29,6 +28,7 @@ from tailrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
 )
+from tailrace.values import dataclass
 
 _OFFLINE = frozenset({ErrorCode.KAFKA_STORAGE_ERROR})
 """Kafka's clients retry this error for leaders; a directory stays offline until a restart."""

@@ -7,7 +7,6 @@ Not here: offsets that groups have committed; see `group_offsets`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, assert_never
 
@@ -24,6 +23,7 @@ from tailrace.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from tailrace.values import dataclass
 
 _FIRST_VERSIONS = {
     SpecialTimestamp.MAX_TIMESTAMP: 7,

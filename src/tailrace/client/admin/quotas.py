@@ -9,7 +9,6 @@ have no quota of their own.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from tailrace.client.admin.items import Question, all_of, ask_one, check_kinds, for_each, values_in
@@ -30,6 +29,7 @@ from tailrace.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+from tailrace.values import dataclass
 
 
 class AnyName(Enum):

@@ -5,7 +5,6 @@ admin.alter_partition_reassignments({TopicPartition("flights", 0): [2, 3], other
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 from tailrace.client.admin.items import (
@@ -38,6 +37,7 @@ from tailrace.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
+from tailrace.values import dataclass
 
 
 class ElectionType(IntEnum):

@@ -7,7 +7,6 @@ Not here: settings of topics (`configs`), and where their replicas are (`replica
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 from tailrace.client.admin.acls import operations_in
@@ -70,6 +69,7 @@ from tailrace.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tailrace.values import dataclass
 
 PARTITIONS_MAX = 4_000_000
 """Most topics and partitions in one answer of several pages: twice what Kafka's largest clusters

@@ -10,7 +10,6 @@ Not here: the transactions of our own producer; see `client.producer.identity`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailrace.client.admin.cluster import brokers_of
@@ -57,6 +56,7 @@ from tailrace.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from tailrace.values import dataclass
 
 TRANSACTION_TIMEOUT_MAX_MS = 15 * 60 * 1000
 """Longest time that a broker lets a transaction last by default (transaction.max.timeout.ms)."""

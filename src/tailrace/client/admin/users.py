@@ -10,7 +10,7 @@ A password is salted here, and the broker gets only the salted one.
 import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
 from tailrace.client.admin.items import Question, ask_one, for_each, many, names
@@ -30,6 +30,7 @@ from tailrace.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     UserName,
 )
+from tailrace.values import dataclass
 
 ITERATIONS_DEFAULT = 4096
 """Kafka's lowest number, and that of its own tools."""

@@ -5,7 +5,6 @@ with underscores.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, ClassVar, Final
 
@@ -17,6 +16,7 @@ from tailrace.config import setting, settings_of
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import ConfigError
 from tailrace.model import IsolationLevel
+from tailrace.values import dataclass
 
 _numbers = count(1)
 

@@ -6,10 +6,10 @@ raised by the call, after the rebalance has been carried out.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tailrace.model import TopicPartition
+from tailrace.values import dataclass
 
 Hook = Callable[[list[TopicPartition]], Any]
 """Is called with the partitions, in order; for `AsyncConsumer` it may be a coroutine function."""

@@ -4,11 +4,11 @@ Not here: metrics of connections, which `Nodes.statistics` has.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tailrace.client.nodes import NodesStatistics
 from tailrace.model import TopicPartition
+from tailrace.values import dataclass
 
 METRICS: Final = {
     "records-consumed-total": ("records", "Returned to the program."),

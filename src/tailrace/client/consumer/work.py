@@ -5,13 +5,14 @@ Not here: the operations (`reading_calls`, `offset_calls`, `group_calls`).
 
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from tailrace.client.consumer.engine import ConsumerEngine
 from tailrace.client.consumer.hooks import RebalanceHooks
 from tailrace.client.interval_call import IntervalCall
 from tailrace.model import TopicPartition
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.client.consumer.records import ConsumerRecord

@@ -7,13 +7,13 @@ Not here: getting tickets at a terminal. `kinit` does, or a keytab from which th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final, Protocol
 
 from tailrace.client.nodes.errors import AuthenticationError, DisconnectedError
 from tailrace.client.nodes.sasl import Blocking, Tokens
 from tailrace.errors import ConfigError
+from tailrace.values import dataclass
 
 _NO_LAYER: Final = 1
 """The bit of a broker that needs no layer of protection."""

@@ -18,12 +18,12 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from tailrace.client.nodes.errors import AuthenticationError
 from tailrace.errors import ConfigError
 from tailrace.protocol.fields import Buffer
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

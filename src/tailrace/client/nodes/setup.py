@@ -11,7 +11,7 @@ Not here: TLS, which is below the requests; see `tls`.
 """
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib import metadata
 
@@ -30,6 +30,7 @@ from tailrace.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from tailrace.values import dataclass
 
 SESSION_SHARE = 0.85
 """Fraction of a SASL session after which the connection is replaced (KIP-368: 0.85 to 0.95)."""

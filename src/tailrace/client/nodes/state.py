@@ -5,7 +5,7 @@ Not here: when this state changes; see `nodes`.
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from tailrace.client.nodes.errors import NodeError
@@ -13,6 +13,7 @@ from tailrace.client.nodes.link import Link
 from tailrace.client.nodes.sasl import Login
 from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.runtime.network import Socket
+from tailrace.values import dataclass
 
 NEVER = float("inf")
 

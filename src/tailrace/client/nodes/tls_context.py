@@ -4,11 +4,12 @@ Not here: the connection (`tls`), and how certificates and keys are read (`keyst
 """
 
 import ssl
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from tailrace.client.nodes.ciphers import restrict
 from tailrace.client.nodes.keystores import Store, as_file, read_pem, read_store
 from tailrace.errors import ConfigError
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

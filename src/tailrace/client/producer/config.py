@@ -6,7 +6,6 @@ with underscores.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import count
 from math import ceil
 from typing import Any, ClassVar, Final
@@ -19,6 +18,7 @@ from tailrace.config.settings import INT32_MAX, INT64_MAX, Value, settings_by_ke
 from tailrace.errors import ConfigError
 from tailrace.model import Acks, Codec
 from tailrace.records.codecs import LEVELS
+from tailrace.values import dataclass
 
 log = logging.getLogger(__name__)
 

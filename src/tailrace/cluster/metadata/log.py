@@ -15,7 +15,6 @@ import errno
 import random
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tailrace.cluster.metadata.batches import BatchPlace, RecordToWrite, control_batch, data_batch
@@ -63,6 +62,7 @@ from tailrace.storage.shrink import (
     raise_log_start,
     truncate_fully_and_start_at,
 )
+from tailrace.values import dataclass
 
 TOPIC_ID: Final = parse_topic_id("AAAAAAAAAAAAAAAAAAAAAQ")
 """The id of the metadata log in every cluster."""

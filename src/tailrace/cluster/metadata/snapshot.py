@@ -10,7 +10,6 @@ Invariant: a snapshot that was read is whole: it begins with a header, ends with
 every batch between has passed its checksum.
 """
 
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +29,7 @@ from tailrace.protocol.metadata_records.snapshot_header import SnapshotHeaderRec
 from tailrace.protocol.metadata_records.voters import VotersRecord
 from tailrace.records.batch import read_batches
 from tailrace.records.control import ControlType
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.protocol.fields import Message

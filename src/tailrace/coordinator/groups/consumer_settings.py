@@ -1,10 +1,10 @@
 """The operator's settings for groups of the consumer protocol (KIP-848), under Kafka's names."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from tailrace.config.settings import INT32_MAX, setting, settings_of
+from tailrace.values import dataclass
 
 _PROTOCOLS: Final = {"classic", "consumer", "share", "streams"}
 

@@ -3,7 +3,6 @@
 import asyncio
 import random
 import uuid
-from dataclasses import dataclass
 from typing import Final
 
 from tailrace.coordinator.groups.classic_group import ClassicGroup, ClassicMember, ClassicState
@@ -13,6 +12,7 @@ from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.machine import Client, Decision
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from tailrace.values import dataclass
 
 KNOWN_ID_SINCE: Final = 4
 """From this version on a dynamic member gets its id first, and joins with it (KIP-394)."""

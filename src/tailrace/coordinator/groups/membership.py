@@ -1,6 +1,6 @@
 """Which member a heartbeat comes from: known, new, or a static one that has restarted (KIP-345)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tailrace.coordinator.groups.consumer_group import (
     LEAVE_STATIC_EPOCH,
@@ -20,6 +20,7 @@ from tailrace.coordinator.groups.refusal import RefusedError
 from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ keep their ids, and what they have; the generation of one group is the epoch of 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from uuid import UUID
 
 from tailrace.coordinator.groups.classic_group import (
@@ -50,6 +49,7 @@ from tailrace.protocol.records.consumer_group_member_metadata import (
     ClassicProtocol,
     ConsumerGroupMemberMetadataValue,
 )
+from tailrace.values import dataclass
 
 Records = tuple[CoordinatorRecord, ...]
 

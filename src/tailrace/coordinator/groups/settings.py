@@ -1,8 +1,7 @@
 """The operator's settings for groups, under Kafka's names."""
 
-from dataclasses import dataclass
-
 from tailrace.config.settings import INT32_MAX, setting, settings_of
+from tailrace.values import dataclass
 
 _MINUTE_MS = 60_000
 

@@ -6,11 +6,12 @@ and offsets that there are now are counted at the call, so that no request pays 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tailrace.coordinator.statistics import StoredCount
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.coordinator.groups.all_groups import AllGroupsMachine

@@ -5,7 +5,6 @@ Only targets that have changed are written, then the epoch that they are for.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -21,6 +20,7 @@ from tailrace.coordinator.groups.consumer_records import target_epoch_record, ta
 from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.coordinator.groups.topics import Topics
 from tailrace.coordinator.machine import CoordinatorRecord
+from tailrace.values import dataclass
 
 SIZE_MAX: Final = 150
 """Members and partitions, together, that are assigned in one turn of the loop: 30 us for each."""

@@ -13,7 +13,6 @@ readers. The operator is told once of each partition that takes no markers.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from tailrace.coordinator.errors import CoordinatorNotAvailableError, NotCoordinatorError
@@ -22,6 +21,7 @@ from tailrace.coordinator.transactions.state import Transaction
 from tailrace.coordinator.transactions.statistics import TransactionCounts
 from tailrace.errors import FatalError, RetriableError, TailraceError
 from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
+from tailrace.values import dataclass
 
 BACKOFF_S = 0.1
 """Time before a marker or a completion is tried again; it doubles each time."""

@@ -1,12 +1,12 @@
 """Requests to a machine, and its replies; `handlers` has the messages of the wire."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.coordinator.transactions.state import CLASSIC
 from tailrace.model import ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.values import dataclass
 
 NO_PRODUCER = TransactionalProducer(ProducerId(-1), ProducerEpoch(-1))
 

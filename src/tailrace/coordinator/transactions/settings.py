@@ -1,8 +1,7 @@
 """The operator's settings for transactions, under Kafka's names."""
 
-from dataclasses import dataclass
-
 from tailrace.config.settings import INT32_MAX, setting, settings_of
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

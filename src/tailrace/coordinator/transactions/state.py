@@ -1,11 +1,11 @@
 """A transaction as a value: what a record of `__transaction_state` says, and one field more."""
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.model import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
+from tailrace.values import dataclass
 
 NO_EPOCH: Final = ProducerEpoch(-1)
 """No producer epoch."""

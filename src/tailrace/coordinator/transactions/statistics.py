@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tailrace.coordinator.statistics import StoredCount
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.coordinator.transactions.machine import TransactionMachine

@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 
 from tailrace.coordinator.transactions.state import Transaction, TransactionStatus
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.describe_transactions import TopicData, TransactionState
 from tailrace.protocol.messages.list_transactions import TransactionState as Listed
+from tailrace.values import dataclass
 
 _STATUSES = {status.label: status for status in TransactionStatus}
 

@@ -10,10 +10,10 @@ v4 adds an error and changes no field (KIP-890).
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddOffsetsToTxnRequest:
     """Add the offsets of this group to the transaction."""
 
@@ -31,7 +31,7 @@ class AddOffsetsToTxnRequest:
     """The consumer group."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddOffsetsToTxnResponse:
     """Whether the offsets were added."""
 

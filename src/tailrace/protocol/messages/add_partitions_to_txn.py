@@ -11,10 +11,10 @@ request (KIP-890).
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnTopic:
     """Partitions of one topic."""
 
@@ -24,7 +24,7 @@ class AddPartitionsToTxnTopic:
     """The partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnTransaction:
     """The partitions of one transaction, from v4."""
 
@@ -40,7 +40,7 @@ class AddPartitionsToTxnTransaction:
     """The partitions, by topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnRequest:
     """Add these partitions to the transaction."""
 
@@ -64,7 +64,7 @@ class AddPartitionsToTxnRequest:
     """The partitions, by topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnPartitionResult:
     """The result for one partition."""
 
@@ -74,7 +74,7 @@ class AddPartitionsToTxnPartitionResult:
     """0, or why it is not in the transaction."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnTopicResult:
     """The results for the partitions of one topic."""
 
@@ -86,7 +86,7 @@ class AddPartitionsToTxnTopicResult:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnResult:
     """The results for one transaction, from v4."""
 
@@ -98,7 +98,7 @@ class AddPartitionsToTxnResult:
     """The results, by topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnResponse:
     """The result for each partition: all are added, or none is."""
 

@@ -8,10 +8,10 @@ v1   flexible
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntityData:
     """A part of an entity."""
 
@@ -21,7 +21,7 @@ class EntityData:
     """Its name; None: the default of all."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpData:
     """A change to one quota."""
 
@@ -33,7 +33,7 @@ class OpData:
     """Whether it is removed."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntryData:
     """An entity and the changes to its quotas."""
 
@@ -43,7 +43,7 @@ class EntryData:
     """The changes."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterClientQuotasRequest:
     """Change the quotas of these entities."""
 
@@ -57,7 +57,7 @@ class AlterClientQuotasRequest:
     """Whether to check the request and change nothing."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterClientQuotasResponseEntryData:
     """The result for one entity."""
 
@@ -69,7 +69,7 @@ class AlterClientQuotasResponseEntryData:
     """The parts of the entity."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterClientQuotasResponse:
     """The results."""
 

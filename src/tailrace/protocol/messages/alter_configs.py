@@ -11,10 +11,10 @@ IncrementalAlterConfigs (44) instead.
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterableConfig:
     """A setting and its value."""
 
@@ -24,7 +24,7 @@ class AlterableConfig:
     """The value, as text."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigsResource:
     """A topic or broker and its new settings."""
 
@@ -36,7 +36,7 @@ class AlterConfigsResource:
     """Its settings from now on; all others go back to their defaults."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigsRequest:
     """Replace the settings of these topics and brokers."""
 
@@ -50,7 +50,7 @@ class AlterConfigsRequest:
     """Whether to check the request and change nothing."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigsResourceResponse:
     """The result for one resource."""
 
@@ -64,7 +64,7 @@ class AlterConfigsResourceResponse:
     """The name that the request gives."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigsResponse:
     """The results of the changes."""
 

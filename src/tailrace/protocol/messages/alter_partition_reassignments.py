@@ -8,10 +8,10 @@ v1   whether the number of replicas may change
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignablePartition:
     """The new replicas of one partition."""
 
@@ -21,7 +21,7 @@ class ReassignablePartition:
     """The brokers; None: cancel the reassignment that is under way."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignableTopic:
     """The new replicas of one topic."""
 
@@ -31,7 +31,7 @@ class ReassignableTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartitionReassignmentsRequest:
     """Reassign these partitions."""
 
@@ -47,7 +47,7 @@ class AlterPartitionReassignmentsRequest:
     """The topics."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignablePartitionResponse:
     """The result for one partition."""
 
@@ -59,7 +59,7 @@ class ReassignablePartitionResponse:
     """The error message, or None."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignableTopicResponse:
     """The results for one topic."""
 
@@ -71,7 +71,7 @@ class ReassignableTopicResponse:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartitionReassignmentsResponse:
     """The results for the partitions."""
 

@@ -8,10 +8,10 @@ v2   flexible
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDirTopic:
     """Partitions of one topic."""
 
@@ -21,7 +21,7 @@ class AlterReplicaLogDirTopic:
     """The partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDir:
     """The partitions to move to one directory."""
 
@@ -31,7 +31,7 @@ class AlterReplicaLogDir:
     """The partitions to move there, by topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDirsRequest:
     """Move partitions to these directories."""
 
@@ -43,7 +43,7 @@ class AlterReplicaLogDirsRequest:
     """The partitions, by directory."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDirPartitionResult:
     """The result for one partition."""
 
@@ -53,7 +53,7 @@ class AlterReplicaLogDirPartitionResult:
     """0 if the partition is in the directory or moves there; else the code of the error."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDirTopicResult:
     """The results for the partitions of one topic."""
 
@@ -65,7 +65,7 @@ class AlterReplicaLogDirTopicResult:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDirsResponse:
     """The result for each requested move."""
 

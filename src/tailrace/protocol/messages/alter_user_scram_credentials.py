@@ -5,10 +5,10 @@
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScramCredentialDeletion:
     """A credential to remove."""
 
@@ -18,7 +18,7 @@ class ScramCredentialDeletion:
     """1: SCRAM-SHA-256, 2: SCRAM-SHA-512."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScramCredentialUpsertion:
     """A credential to set."""
 
@@ -34,7 +34,7 @@ class ScramCredentialUpsertion:
     """The salted password; the broker never gets the password itself."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterUserScramCredentialsRequest:
     """Set and remove these credentials."""
 
@@ -48,7 +48,7 @@ class AlterUserScramCredentialsRequest:
     """The credentials to set."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterUserScramCredentialsResult:
     """The result for one user."""
 
@@ -60,7 +60,7 @@ class AlterUserScramCredentialsResult:
     """The error message, or None."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterUserScramCredentialsResponse:
     """The results, by user."""
 

@@ -13,10 +13,10 @@ UNSUPPORTED_VERSION and the list.
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApiVersionsRequest:
     """Ask for the APIs and versions that the broker serves."""
 
@@ -30,7 +30,7 @@ class ApiVersionsRequest:
     """Its version."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApiVersion:
     """The versions of one request."""
 
@@ -42,7 +42,7 @@ class ApiVersion:
     """The highest version, included."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SupportedFeatureKey:
     """A feature that the broker could use."""
 
@@ -54,7 +54,7 @@ class SupportedFeatureKey:
     """The highest level."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinalizedFeatureKey:
     """A feature that the cluster uses."""
 
@@ -66,7 +66,7 @@ class FinalizedFeatureKey:
     """The lowest level in use."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApiVersionsResponse:
     """The APIs and versions that the broker serves."""
 

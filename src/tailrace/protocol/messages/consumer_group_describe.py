@@ -9,10 +9,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupDescribeRequest:
     """Describe these groups."""
 
@@ -26,7 +26,7 @@ class ConsumerGroupDescribeRequest:
     """Whether to say what the client may do with each group."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartitions:
     """Partitions of one topic."""
 
@@ -38,7 +38,7 @@ class TopicPartitions:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """Partitions of a member."""
 
@@ -46,7 +46,7 @@ class Assignment:
     """The partitions, by topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A member of a group."""
 
@@ -74,7 +74,7 @@ class Member:
     """-1: not known, 0: of the classic protocol, 1: of the consumer protocol."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedGroup:
     """The state of one group."""
 
@@ -98,7 +98,7 @@ class DescribedGroup:
     """Operations that the client may perform on the group, as bits; -2147483648: not requested."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupDescribeResponse:
     """The states of the groups."""
 

@@ -11,10 +11,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartitions:
     """Partitions of one topic."""
 
@@ -24,7 +24,7 @@ class TopicPartitions:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeatRequest:
     """Keep the member in its group; None and -1: not changed since the last request."""
 
@@ -58,7 +58,7 @@ class ConsumerGroupHeartbeatRequest:
     """The partitions that the member owns, by topic; None: they have not changed."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """The target assignment of the member."""
 
@@ -66,7 +66,7 @@ class Assignment:
     """The partitions, by topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeatResponse:
     """The member's epoch, and its assignment when that has changed."""
 

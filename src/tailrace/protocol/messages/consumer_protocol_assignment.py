@@ -9,10 +9,10 @@ of it, as int16.
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartition:
     """Partitions of one topic."""
 
@@ -22,7 +22,7 @@ class TopicPartition:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerProtocolAssignment:
     """The partitions that the leader assigns to a consumer."""
 

@@ -12,10 +12,10 @@ knows.
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartition:
     """Partitions of one topic."""
 
@@ -25,7 +25,7 @@ class TopicPartition:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerProtocolSubscription:
     """The topics that a consumer subscribes to, and the partitions that it owns."""
 

@@ -8,10 +8,10 @@ v1   kinds of patterns (KIP-290)        v2   flexible        v3   users as resou
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AclCreation:
     """A new entry."""
 
@@ -31,7 +31,7 @@ class AclCreation:
     """2: denied, 3: allowed."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAclsRequest:
     """Add these entries."""
 
@@ -43,7 +43,7 @@ class CreateAclsRequest:
     """The entries."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AclCreationResult:
     """The result for one entry."""
 
@@ -53,7 +53,7 @@ class AclCreationResult:
     """The error message, or None."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAclsResponse:
     """The results, in the order of the request."""
 

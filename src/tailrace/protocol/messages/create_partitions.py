@@ -10,10 +10,10 @@ v1 changes when a throttled client gets its response, v3 adds an error for quota
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitionsAssignment:
     """The brokers for the replicas of one new partition."""
 
@@ -21,7 +21,7 @@ class CreatePartitionsAssignment:
     """The brokers; the first is the preferred leader."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitionsTopic:
     """The new size of one topic."""
 
@@ -35,7 +35,7 @@ class CreatePartitionsTopic:
     """The brokers for each new partition; None: the broker chooses."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitionsRequest:
     """Add partitions to these topics."""
 
@@ -51,7 +51,7 @@ class CreatePartitionsRequest:
     """Whether to check the request and change nothing."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitionsTopicResult:
     """The result for one topic."""
 
@@ -63,7 +63,7 @@ class CreatePartitionsTopicResult:
     """The error message, or None."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitionsResponse:
     """The results for the topics."""
 

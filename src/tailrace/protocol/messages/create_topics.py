@@ -12,10 +12,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableReplicaAssignment:
     """The brokers for the replicas of one partition."""
 
@@ -25,7 +25,7 @@ class CreatableReplicaAssignment:
     """The brokers; the first is the preferred leader."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableTopicConfig:
     """A setting of a new topic."""
 
@@ -35,7 +35,7 @@ class CreatableTopicConfig:
     """Its value, as text."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableTopic:
     """A topic to create."""
 
@@ -51,7 +51,7 @@ class CreatableTopic:
     """Settings other than the broker's."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicsRequest:
     """Create these topics."""
 
@@ -67,7 +67,7 @@ class CreateTopicsRequest:
     """Whether to check the request and create nothing."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableTopicConfigs:
     """A setting that a new topic has."""
 
@@ -83,7 +83,7 @@ class CreatableTopicConfigs:
     """Whether the value is secret."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableTopicResult:
     """The result for one topic."""
 
@@ -107,7 +107,7 @@ class CreatableTopicResult:
     """Its settings."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicsResponse:
     """The results for the topics."""
 

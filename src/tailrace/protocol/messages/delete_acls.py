@@ -8,10 +8,10 @@ v1   kinds of patterns (KIP-290)        v2   flexible        v3   users as resou
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAclsFilter:
     """A filter."""
 
@@ -31,7 +31,7 @@ class DeleteAclsFilter:
     """2: denied, 3: allowed, 1: any."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAclsRequest:
     """Remove the entries that match."""
 
@@ -43,7 +43,7 @@ class DeleteAclsRequest:
     """The filters."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAclsMatchingAcl:
     """An entry that matched a filter."""
 
@@ -67,7 +67,7 @@ class DeleteAclsMatchingAcl:
     """2: denied, 3: allowed."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAclsFilterResult:
     """The result for one filter."""
 
@@ -79,7 +79,7 @@ class DeleteAclsFilterResult:
     """The entries that matched."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAclsResponse:
     """The results, in the order of the request."""
 

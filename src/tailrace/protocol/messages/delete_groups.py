@@ -10,10 +10,10 @@ v1 changes when a throttled client gets its response, and no field (KIP-219).
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroupsRequest:
     """Delete these groups."""
 
@@ -25,7 +25,7 @@ class DeleteGroupsRequest:
     """The groups."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeletableGroupResult:
     """The result for one group."""
 
@@ -35,7 +35,7 @@ class DeletableGroupResult:
     """0, or why the group was not deleted."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroupsResponse:
     """The results for the groups."""
 

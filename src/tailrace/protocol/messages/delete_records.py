@@ -8,10 +8,10 @@ v2   flexible
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRecordsPartition:
     """The new log start of one partition."""
 
@@ -21,7 +21,7 @@ class DeleteRecordsPartition:
     """The first offset that is kept; -1: the high watermark."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRecordsTopic:
     """The new log starts of one topic."""
 
@@ -31,7 +31,7 @@ class DeleteRecordsTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRecordsRequest:
     """Delete the records below these offsets."""
 
@@ -45,7 +45,7 @@ class DeleteRecordsRequest:
     """Longest time to wait until all replicas have deleted them, in milliseconds."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRecordsPartitionResult:
     """The result for one partition."""
 
@@ -57,7 +57,7 @@ class DeleteRecordsPartitionResult:
     """0, or why nothing was deleted."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRecordsTopicResult:
     """The result for one topic."""
 
@@ -67,7 +67,7 @@ class DeleteRecordsTopicResult:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRecordsResponse:
     """The log starts after the request."""
 

@@ -10,10 +10,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicState:
     """One topic, by name or by id."""
 
@@ -23,7 +23,7 @@ class DeleteTopicState:
     """The topic by id, where the name is null."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicsRequest:
     """Remove these topics."""
 
@@ -39,7 +39,7 @@ class DeleteTopicsRequest:
     """Longest time to wait until they are deleted, in milliseconds."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeletableTopicResult:
     """The result for one topic."""
 
@@ -53,7 +53,7 @@ class DeletableTopicResult:
     """The error message, or None."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicsResponse:
     """The results for the topics."""
 

@@ -8,10 +8,10 @@ v1   kinds of patterns (KIP-290)        v2   flexible        v3   users as resou
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeAclsRequest:
     """Show the entries that match."""
 
@@ -35,7 +35,7 @@ class DescribeAclsRequest:
     """2: denied, 3: allowed, 1: any."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AclDescription:
     """An entry for a resource."""
 
@@ -49,7 +49,7 @@ class AclDescription:
     """2: denied, 3: allowed."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeAclsResource:
     """A resource and its entries."""
 
@@ -63,7 +63,7 @@ class DescribeAclsResource:
     """Its entries."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeAclsResponse:
     """The entries that match."""
 

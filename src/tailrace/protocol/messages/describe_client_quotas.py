@@ -8,10 +8,10 @@ v1   flexible
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentData:
     """A condition on one part of an entity."""
 
@@ -23,7 +23,7 @@ class ComponentData:
     """The name; None: match type 1 or 2."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeClientQuotasRequest:
     """Show the quotas of the entities that match."""
 
@@ -37,7 +37,7 @@ class DescribeClientQuotasRequest:
     """Whether entities with further parts are left out."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntityData:
     """A part of an entity."""
 
@@ -47,7 +47,7 @@ class EntityData:
     """Its name; None: the default of all."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ValueData:
     """One quota."""
 
@@ -57,7 +57,7 @@ class ValueData:
     """Its value."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntryData:
     """An entity and its quotas."""
 
@@ -67,7 +67,7 @@ class EntryData:
     """Its quotas."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeClientQuotasResponse:
     """The entities that match."""
 

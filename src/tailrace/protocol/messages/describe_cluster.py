@@ -8,10 +8,10 @@ v1   controllers (KIP-919)              v2   fenced brokers (KIP-1073)
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeClusterRequest:
     """Describe the cluster."""
 
@@ -27,7 +27,7 @@ class DescribeClusterRequest:
     """Whether to list fenced brokers too."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeClusterBroker:
     """A broker or controller and its address."""
 
@@ -43,7 +43,7 @@ class DescribeClusterBroker:
     """Whether the controller has fenced it, so that it leads nothing."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeClusterResponse:
     """The cluster and its brokers."""
 

@@ -11,10 +11,10 @@ v2 changes when a throttled client gets its response, and no field (KIP-219).
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeConfigsResource:
     """A topic or broker and the names of the requested settings."""
 
@@ -26,7 +26,7 @@ class DescribeConfigsResource:
     """The requested settings; None: all."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeConfigsRequest:
     """Describe the settings of these topics and brokers."""
 
@@ -42,7 +42,7 @@ class DescribeConfigsRequest:
     """Whether to include the documentation of each setting."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeConfigsSynonym:
     """A value of a setting; values before it in the list take precedence."""
 
@@ -54,7 +54,7 @@ class DescribeConfigsSynonym:
     """Origin of the value, by Kafka's number."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeConfigsResourceResult:
     """One setting."""
 
@@ -76,7 +76,7 @@ class DescribeConfigsResourceResult:
     """Description of the setting."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeConfigsResult:
     """The settings of one resource."""
 
@@ -92,7 +92,7 @@ class DescribeConfigsResult:
     """Its settings."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeConfigsResponse:
     """The settings."""
 

@@ -10,10 +10,10 @@ v4   static members (KIP-345)
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroupsRequest:
     """Describe these groups."""
 
@@ -27,7 +27,7 @@ class DescribeGroupsRequest:
     """Whether to say what the client may do with each group."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedGroupMember:
     """A member of a group."""
 
@@ -45,7 +45,7 @@ class DescribedGroupMember:
     """Its part of the assignment; empty unless the group is stable."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedGroup:
     """The state of one group."""
 
@@ -67,7 +67,7 @@ class DescribedGroup:
     """Operations that the client may perform on the group, as bits; -2147483648: not requested."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroupsResponse:
     """The states of the groups."""
 

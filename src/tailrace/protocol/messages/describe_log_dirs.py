@@ -10,10 +10,10 @@ v4   room of the volume
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribableLogDirTopic:
     """The requested partitions of one topic."""
 
@@ -23,7 +23,7 @@ class DescribableLogDirTopic:
     """The partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsRequest:
     """Ask for the contents of the log directories."""
 
@@ -37,7 +37,7 @@ class DescribeLogDirsRequest:
     """The requested partitions; None for all."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsPartition:
     """A partition in a directory."""
 
@@ -51,7 +51,7 @@ class DescribeLogDirsPartition:
     """Whether it is a copy that will replace its log."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsTopic:
     """The partitions of a topic in a directory."""
 
@@ -61,7 +61,7 @@ class DescribeLogDirsTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsResult:
     """One directory."""
 
@@ -79,7 +79,7 @@ class DescribeLogDirsResult:
     """Whether it takes no new partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsResponse:
     """The contents of the log directories."""
 

@@ -5,10 +5,10 @@
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRequest:
     """Partitions of one topic."""
 
@@ -18,7 +18,7 @@ class TopicRequest:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeProducersRequest:
     """Ask for the producers of these partitions."""
 
@@ -30,7 +30,7 @@ class DescribeProducersRequest:
     """The partitions, by topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerState:
     """The state of one producer in one partition."""
 
@@ -48,7 +48,7 @@ class ProducerState:
     """First offset of its open transaction; -1: none is open."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionResponse:
     """The producers of one partition."""
 
@@ -62,7 +62,7 @@ class PartitionResponse:
     """Producers with state in this partition."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicResponse:
     """The producers of one topic."""
 
@@ -72,7 +72,7 @@ class TopicResponse:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeProducersResponse:
     """The producers."""
 

@@ -9,10 +9,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionData:
     """A partition to describe."""
 
@@ -20,7 +20,7 @@ class PartitionData:
     """The partition."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicData:
     """Partitions of one topic."""
 
@@ -30,7 +30,7 @@ class TopicData:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeQuorumRequest:
     """Show the replicas of these partitions; there is `__cluster_metadata-0` alone."""
 
@@ -42,7 +42,7 @@ class DescribeQuorumRequest:
     """The topics."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaState:
     """A replica, as the leader knows it."""
 
@@ -58,7 +58,7 @@ class ReplicaState:
     """When it last had all of the leader's log, in milliseconds since 1970; -1: not known."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeQuorumResponsePartitionData:
     """The replicas of one partition."""
 
@@ -80,7 +80,7 @@ class DescribeQuorumResponsePartitionData:
     """The replicas that only follow."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeQuorumResponseTopicData:
     """Partitions of one topic."""
 
@@ -92,7 +92,7 @@ class DescribeQuorumResponseTopicData:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     """An address of a node."""
 
@@ -104,7 +104,7 @@ class Listener:
     """Port to connect to."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A node and its addresses."""
 
@@ -114,7 +114,7 @@ class Node:
     """Its addresses."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeQuorumResponse:
     """The replicas."""
 

@@ -6,10 +6,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRequest:
     """A topic by name."""
 
@@ -17,7 +17,7 @@ class TopicRequest:
     """The topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
     """The first partition of a page."""
 
@@ -27,7 +27,7 @@ class Cursor:
     """The first partition of the page."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTopicPartitionsRequest:
     """Describe these topics."""
 
@@ -43,7 +43,7 @@ class DescribeTopicPartitionsRequest:
     """Start of the page; None: the first topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTopicPartitionsResponsePartition:
     """A partition and its replicas."""
 
@@ -69,7 +69,7 @@ class DescribeTopicPartitionsResponsePartition:
     """The offline replicas."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTopicPartitionsResponseTopic:
     """A topic and its partitions."""
 
@@ -89,7 +89,7 @@ class DescribeTopicPartitionsResponseTopic:
     """Operations that the client may perform on the topic, as bits."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTopicPartitionsResponse:
     """One page of topics."""
 

@@ -5,10 +5,10 @@
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTransactionsRequest:
     """Describe these transactions."""
 
@@ -20,7 +20,7 @@ class DescribeTransactionsRequest:
     """The transactional ids."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicData:
     """Partitions of one topic."""
 
@@ -30,7 +30,7 @@ class TopicData:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionState:
     """The state of one transaction."""
 
@@ -52,7 +52,7 @@ class TransactionState:
     """The partitions of the open transaction, by topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTransactionsResponse:
     """The transactions."""
 

@@ -5,10 +5,10 @@
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UserName:
     """A user."""
 
@@ -16,7 +16,7 @@ class UserName:
     """The user's name."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeUserScramCredentialsRequest:
     """Show the credentials of these users, without the passwords."""
 
@@ -28,7 +28,7 @@ class DescribeUserScramCredentialsRequest:
     """The users; None: all."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialInfo:
     """One credential of a user."""
 
@@ -38,7 +38,7 @@ class CredentialInfo:
     """Iterations with which the password was salted."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeUserScramCredentialsResult:
     """The result for one user."""
 
@@ -52,7 +52,7 @@ class DescribeUserScramCredentialsResult:
     """The user's credentials."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeUserScramCredentialsResponse:
     """The users."""
 

@@ -8,10 +8,10 @@ v1   unclean elections (KIP-460)        v2   flexible
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartitions:
     """Partitions of one topic."""
 
@@ -21,7 +21,7 @@ class TopicPartitions:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeadersRequest:
     """Elect leaders for these partitions."""
 
@@ -39,7 +39,7 @@ class ElectLeadersRequest:
     """Longest time to wait for the result, in milliseconds."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionResult:
     """The result for one partition."""
 
@@ -51,7 +51,7 @@ class PartitionResult:
     """The error message, or None."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaElectionResult:
     """The results for one topic."""
 
@@ -61,7 +61,7 @@ class ReplicaElectionResult:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeadersResponse:
     """The results for the partitions."""
 

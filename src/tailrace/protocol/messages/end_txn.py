@@ -11,10 +11,10 @@ epoch at the end of every transaction (KIP-890), and the producer must follow th
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndTxnRequest:
     """End the transaction."""
 
@@ -32,7 +32,7 @@ class EndTxnRequest:
     """Whether to commit; else it is aborted."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndTxnResponse:
     """Whether the coordinator has ended the transaction."""
 

@@ -17,10 +17,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import Records, wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaState:
     """The follower that sends the request."""
 
@@ -30,7 +30,7 @@ class ReplicaState:
     """Its broker epoch; -1: not known."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPartition:
     """The fetch offset and limits of one partition."""
 
@@ -52,7 +52,7 @@ class FetchPartition:
     """High watermark that the follower knows; -1: none, 2^63 - 1: it does not say."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FetchTopic:
     """Partitions of one topic to fetch."""
 
@@ -64,7 +64,7 @@ class FetchTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForgottenTopic:
     """Partitions that leave a fetch session."""
 
@@ -76,7 +76,7 @@ class ForgottenTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
     """Send records of these partitions, when enough are there."""
 
@@ -110,7 +110,7 @@ class FetchRequest:
     """The consumer's rack, to be sent to a near replica."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEndOffset:
     """End offset of a leader epoch."""
 
@@ -120,7 +120,7 @@ class EpochEndOffset:
     """The offset after its last record."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderIdAndEpoch:
     """The leader of a partition, as far as the answering broker knows."""
 
@@ -130,7 +130,7 @@ class LeaderIdAndEpoch:
     """Its epoch; -1: not known."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotId:
     """A snapshot of a metadata log; read and written, not used by a broker of ours."""
 
@@ -140,7 +140,7 @@ class SnapshotId:
     """The epoch of that record."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AbortedTransaction:
     """A transaction whose records a read_committed consumer drops."""
 
@@ -150,7 +150,7 @@ class AbortedTransaction:
     """The offset of its first record."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionData:
     """Records of one partition, and the offsets of its log."""
 
@@ -180,7 +180,7 @@ class PartitionData:
     """Batches as they stand in the log; the last one may be cut off."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FetchableTopicResponse:
     """Records of one topic."""
 
@@ -192,7 +192,7 @@ class FetchableTopicResponse:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEndpoint:
     """Address of a broker."""
 
@@ -206,7 +206,7 @@ class NodeEndpoint:
     """The broker's rack, where it has one."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResponse:
     """The records that were there, by topic and partition."""
 

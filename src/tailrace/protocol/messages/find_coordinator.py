@@ -11,10 +11,10 @@ v2 and v5 change no field.
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FindCoordinatorRequest:
     """Ask for the coordinators of these keys."""
 
@@ -30,7 +30,7 @@ class FindCoordinatorRequest:
     """The keys, from v4."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Coordinator:
     """The coordinator of one key."""
 
@@ -48,7 +48,7 @@ class Coordinator:
     """The error message, or None."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FindCoordinatorResponse:
     """The coordinators: one broker up to v3, one for each key from v4."""
 

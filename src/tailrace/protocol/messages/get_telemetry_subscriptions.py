@@ -6,10 +6,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GetTelemetrySubscriptionsRequest:
     """Ask which metrics to push."""
 
@@ -21,7 +21,7 @@ class GetTelemetrySubscriptionsRequest:
     """The client; zeros: it has no id yet."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GetTelemetrySubscriptionsResponse:
     """The metrics to push, and when."""
 

@@ -9,10 +9,10 @@ v3   static members (KIP-345)
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRequest:
     """Keep this member in its group."""
 
@@ -30,7 +30,7 @@ class HeartbeatRequest:
     """The member's instance id, if it is static (KIP-345)."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatResponse:
     """Whether the member is still in its generation."""
 

@@ -8,10 +8,10 @@ v1   flexible
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IncrementalAlterableConfig:
     """A change to one setting."""
 
@@ -23,7 +23,7 @@ class IncrementalAlterableConfig:
     """The value, as text; operation 1 ignores it."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IncrementalAlterConfigsResource:
     """A topic or broker and the changes to its settings."""
 
@@ -35,7 +35,7 @@ class IncrementalAlterConfigsResource:
     """The changes."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IncrementalAlterConfigsRequest:
     """Change settings of these topics and brokers."""
 
@@ -51,7 +51,7 @@ class IncrementalAlterConfigsRequest:
     """Whether to check the request and change nothing."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IncrementalAlterConfigsResourceResponse:
     """The result for one resource."""
 
@@ -65,7 +65,7 @@ class IncrementalAlterConfigsResourceResponse:
     """The name that the request gives."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IncrementalAlterConfigsResponse:
     """The results of the changes."""
 

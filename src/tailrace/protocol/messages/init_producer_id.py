@@ -11,10 +11,10 @@ does not advertise it.
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducerIdRequest:
     """Ask for a producer id."""
 
@@ -36,7 +36,7 @@ class InitProducerIdRequest:
     """Whether to leave a prepared transaction as it is, not to abort it."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducerIdResponse:
     """The id and the epoch of the producer."""
 

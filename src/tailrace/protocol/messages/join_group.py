@@ -11,10 +11,10 @@ v5   static members (KIP-345)           v9   a leader that assigns nothing (KIP-
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroupRequestProtocol:
     """A protocol that the member supports."""
 
@@ -24,7 +24,7 @@ class JoinGroupRequestProtocol:
     """Metadata for the leader; for consumers, a `ConsumerProtocolSubscription`."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroupRequest:
     """Join this group."""
 
@@ -50,7 +50,7 @@ class JoinGroupRequest:
     """The reason, for the broker's log (KIP-800)."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroupResponseMember:
     """A member and its metadata, for the leader."""
 
@@ -62,7 +62,7 @@ class JoinGroupResponseMember:
     """Metadata that the member has sent for the chosen protocol."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroupResponse:
     """The new generation of the group."""
 

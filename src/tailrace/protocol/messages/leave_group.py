@@ -9,10 +9,10 @@ v3   several members (KIP-345)          v5   reason (KIP-800)
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberIdentity:
     """A member that leaves."""
 
@@ -24,7 +24,7 @@ class MemberIdentity:
     """The reason, for the broker's log (KIP-800)."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroupRequest:
     """Remove these members."""
 
@@ -40,7 +40,7 @@ class LeaveGroupRequest:
     """The members, from v3."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberResponse:
     """The result for one member."""
 
@@ -52,7 +52,7 @@ class MemberResponse:
     """0, or why it was not removed."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroupResponse:
     """The results, by member."""
 

@@ -10,10 +10,10 @@ In v0 it lists subscriptions of client metrics alone.
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListConfigResourcesRequest:
     """Ask for the names of resources."""
 
@@ -25,7 +25,7 @@ class ListConfigResourcesRequest:
     """The types of resources; empty: all."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigResource:
     """One resource."""
 
@@ -35,7 +35,7 @@ class ConfigResource:
     """2: a topic, 4: a broker, 8: a broker's loggers, 16: client metrics, 32: a group."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListConfigResourcesResponse:
     """The resources."""
 

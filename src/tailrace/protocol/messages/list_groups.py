@@ -9,10 +9,10 @@ v3   flexible                           v5   types (KIP-848)
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroupsRequest:
     """Ask for the groups of this broker."""
 
@@ -26,7 +26,7 @@ class ListGroupsRequest:
     """Only groups of these types; empty: all."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListedGroup:
     """A group."""
 
@@ -40,7 +40,7 @@ class ListedGroup:
     """`classic`, `consumer` or another type of Kafka's."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroupsResponse:
     """The groups of the broker."""
 

@@ -13,10 +13,10 @@ v11 adds a timestamp to ask for and changes no field (KIP-1023).
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffsetsPartition:
     """The requested timestamp of one partition."""
 
@@ -28,7 +28,7 @@ class ListOffsetsPartition:
     """Milliseconds since 1970, or a `SpecialTimestamp`."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffsetsTopic:
     """The requested timestamps of one topic."""
 
@@ -38,7 +38,7 @@ class ListOffsetsTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffsetsRequest:
     """Ask for the offsets of these partitions at these times."""
 
@@ -56,7 +56,7 @@ class ListOffsetsRequest:
     """Longest time that a lookup in tiered storage may take, in milliseconds."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffsetsPartitionResponse:
     """The offset of one partition."""
 
@@ -72,7 +72,7 @@ class ListOffsetsPartitionResponse:
     """Its leader epoch; -1: none."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffsetsTopicResponse:
     """The offsets of one topic."""
 
@@ -82,7 +82,7 @@ class ListOffsetsTopicResponse:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffsetsResponse:
     """The requested offsets."""
 

@@ -5,10 +5,10 @@
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListPartitionReassignmentsTopics:
     """Partitions of one topic."""
 
@@ -18,7 +18,7 @@ class ListPartitionReassignmentsTopics:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListPartitionReassignmentsRequest:
     """Ask which of these partitions are being reassigned."""
 
@@ -34,7 +34,7 @@ class ListPartitionReassignmentsRequest:
     """The partitions, by topic; None: all."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OngoingPartitionReassignment:
     """A partition that is being reassigned."""
 
@@ -48,7 +48,7 @@ class OngoingPartitionReassignment:
     """The replicas that it loses."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OngoingTopicReassignment:
     """The partitions of one topic."""
 
@@ -58,7 +58,7 @@ class OngoingTopicReassignment:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListPartitionReassignmentsResponse:
     """The reassignments that are under way."""
 

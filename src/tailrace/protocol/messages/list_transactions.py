@@ -8,10 +8,10 @@ v1   by duration (KIP-994)              v2   by a pattern of ids (KIP-1152)
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListTransactionsRequest:
     """Ask for the transactions of this broker."""
 
@@ -29,7 +29,7 @@ class ListTransactionsRequest:
     """Only ids that match this regular expression; None: all."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionState:
     """A transaction."""
 
@@ -41,7 +41,7 @@ class TransactionState:
     """State of the transaction, by Kafka's name."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListTransactionsResponse:
     """The transactions of the broker."""
 

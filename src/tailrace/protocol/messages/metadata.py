@@ -13,10 +13,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRequestTopic:
     """One topic, by name or by id."""
 
@@ -26,7 +26,7 @@ class MetadataRequestTopic:
     """The topic by name."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRequest:
     """Ask for the brokers, and for the leaders of these topics."""
 
@@ -46,7 +46,7 @@ class MetadataRequest:
     """Whether to say what the client may do with each topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponseBroker:
     """A broker and its address."""
 
@@ -60,7 +60,7 @@ class MetadataResponseBroker:
     """The broker's rack, where it has one."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponsePartition:
     """A partition and its replicas."""
 
@@ -80,7 +80,7 @@ class MetadataResponsePartition:
     """The offline replicas."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponseTopic:
     """A topic and its partitions."""
 
@@ -98,7 +98,7 @@ class MetadataResponseTopic:
     """Operations that the client may perform on the topic, as bits."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponse:
     """The brokers and the requested topics."""
 

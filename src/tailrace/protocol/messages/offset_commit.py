@@ -13,10 +13,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitRequestPartition:
     """The offset to commit for one partition."""
 
@@ -30,7 +30,7 @@ class OffsetCommitRequestPartition:
     """Metadata that the client stores with the offset."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitRequestTopic:
     """The offsets to commit for the partitions of one topic."""
 
@@ -42,7 +42,7 @@ class OffsetCommitRequestTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitRequest:
     """Store these offsets for the group."""
 
@@ -64,7 +64,7 @@ class OffsetCommitRequest:
     """The offsets, by topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitResponsePartition:
     """The result for the offset of one partition."""
 
@@ -74,7 +74,7 @@ class OffsetCommitResponsePartition:
     """0, or why it was not stored."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitResponseTopic:
     """The results for the offsets of one topic."""
 
@@ -88,7 +88,7 @@ class OffsetCommitResponseTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitResponse:
     """The results for all offsets."""
 

@@ -5,10 +5,10 @@
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetDeleteRequestPartition:
     """One partition."""
 
@@ -16,7 +16,7 @@ class OffsetDeleteRequestPartition:
     """The partition."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetDeleteRequestTopic:
     """Partitions of one topic."""
 
@@ -26,7 +26,7 @@ class OffsetDeleteRequestTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetDeleteRequest:
     """Remove the offsets of these partitions."""
 
@@ -41,7 +41,7 @@ class OffsetDeleteRequest:
     """The partitions, by topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetDeleteResponsePartition:
     """The result for one partition."""
 
@@ -51,7 +51,7 @@ class OffsetDeleteResponsePartition:
     """0, or why the offset was not removed."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetDeleteResponseTopic:
     """The results for one topic."""
 
@@ -63,7 +63,7 @@ class OffsetDeleteResponseTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetDeleteResponse:
     """The results for the partitions."""
 

@@ -12,10 +12,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchRequestTopic:
     """Partitions of one topic, up to v7."""
 
@@ -25,7 +25,7 @@ class OffsetFetchRequestTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchRequestTopics:
     """Partitions of one topic, from v8."""
 
@@ -37,7 +37,7 @@ class OffsetFetchRequestTopics:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchRequestGroup:
     """The requested offsets of one group."""
 
@@ -53,7 +53,7 @@ class OffsetFetchRequestGroup:
     """The partitions, by topic; None: all that have an offset."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchRequest:
     """Ask what these groups have committed."""
 
@@ -73,7 +73,7 @@ class OffsetFetchRequest:
     """Whether to refuse offsets that an open transaction may still change."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchResponsePartition:
     """The offset of one partition, up to v7."""
 
@@ -89,7 +89,7 @@ class OffsetFetchResponsePartition:
     """0, or why there is no offset."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchResponseTopic:
     """The offsets of one topic, up to v7."""
 
@@ -101,7 +101,7 @@ class OffsetFetchResponseTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchResponsePartitions:
     """The offset of one partition, from v8."""
 
@@ -117,7 +117,7 @@ class OffsetFetchResponsePartitions:
     """0, or why there is no offset."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchResponseTopics:
     """The offsets of one topic, from v8."""
 
@@ -131,7 +131,7 @@ class OffsetFetchResponseTopics:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchResponseGroup:
     """The offsets of one group."""
 
@@ -143,7 +143,7 @@ class OffsetFetchResponseGroup:
     """0, or why the group has no answer."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchResponse:
     """The committed offsets."""
 

@@ -9,10 +9,10 @@ v3   follower's id (KIP-392)
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetForLeaderPartition:
     """The requested epoch of one partition."""
 
@@ -24,7 +24,7 @@ class OffsetForLeaderPartition:
     """The epoch whose end is asked for."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetForLeaderTopic:
     """The requested epochs of one topic."""
 
@@ -34,7 +34,7 @@ class OffsetForLeaderTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetForLeaderEpochRequest:
     """Ask where these epochs end."""
 
@@ -48,7 +48,7 @@ class OffsetForLeaderEpochRequest:
     """The epochs, by topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEndOffset:
     """The end of one epoch."""
 
@@ -62,7 +62,7 @@ class EpochEndOffset:
     """The offset after its last record; -1: none."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetForLeaderTopicResult:
     """The ends of the epochs of one topic."""
 
@@ -72,7 +72,7 @@ class OffsetForLeaderTopicResult:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetForLeaderEpochResponse:
     """The ends of the epochs."""
 

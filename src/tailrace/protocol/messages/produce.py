@@ -15,10 +15,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import Buffer, wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProduceData:
     """Records for one partition."""
 
@@ -28,7 +28,7 @@ class PartitionProduceData:
     """One batch in format v2."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicProduceData:
     """Records for the partitions of one topic."""
 
@@ -40,7 +40,7 @@ class TopicProduceData:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceRequest:
     """Append these batches."""
 
@@ -58,7 +58,7 @@ class ProduceRequest:
     """The batches, by topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchIndexAndErrorMessage:
     """A record for which its batch was refused."""
 
@@ -68,7 +68,7 @@ class BatchIndexAndErrorMessage:
     """Error message for the record."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderIdAndEpoch:
     """The leader of a partition, as far as the answering broker knows."""
 
@@ -78,7 +78,7 @@ class LeaderIdAndEpoch:
     """Its epoch; -1: not known."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProduceResponse:
     """The result for the records of one partition."""
 
@@ -102,7 +102,7 @@ class PartitionProduceResponse:
     """The leader, if it is not this broker."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicProduceResponse:
     """The result for the records of one topic."""
 
@@ -114,7 +114,7 @@ class TopicProduceResponse:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEndpoint:
     """Address of a broker."""
 
@@ -128,7 +128,7 @@ class NodeEndpoint:
     """The broker's rack, where it has one."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceResponse:
     """The results for the batches; not sent for acks 0."""
 

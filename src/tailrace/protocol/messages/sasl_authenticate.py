@@ -8,10 +8,10 @@ v1   lifetime of the session (KIP-368)  v2   flexible
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SaslAuthenticateRequest:
     """The client's token."""
 
@@ -23,7 +23,7 @@ class SaslAuthenticateRequest:
     """The token, in the mechanism's own format."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SaslAuthenticateResponse:
     """The broker's token."""
 

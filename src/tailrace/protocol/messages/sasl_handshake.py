@@ -9,10 +9,10 @@ v1 changes no field: after v0 the tokens are sent without a Kafka header, after 
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SaslHandshakeRequest:
     """Ask to authenticate with this mechanism."""
 
@@ -25,7 +25,7 @@ class SaslHandshakeRequest:
     """The mechanism, as IANA names it: SCRAM-SHA-256."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SaslHandshakeResponse:
     """Whether the mechanism is offered."""
 

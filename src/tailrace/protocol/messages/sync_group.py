@@ -9,10 +9,10 @@ v3   static members (KIP-345)           v5   protocol type and name (KIP-559)
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroupRequestAssignment:
     """The assignment of one member."""
 
@@ -22,7 +22,7 @@ class SyncGroupRequestAssignment:
     """Its part; for consumers, a `ConsumerProtocolAssignment`."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroupRequest:
     """Ask for the assignment of this member."""
 
@@ -46,7 +46,7 @@ class SyncGroupRequest:
     """The assignments of all members, from the leader; else empty."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroupResponse:
     """The assignment of the member."""
 

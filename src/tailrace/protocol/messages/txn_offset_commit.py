@@ -10,10 +10,10 @@ v4 adds an error and changes no field (KIP-890).
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitRequestPartition:
     """The offset to commit for one partition."""
 
@@ -27,7 +27,7 @@ class TxnOffsetCommitRequestPartition:
     """Metadata that the client stores with the offset."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitRequestTopic:
     """The offsets to commit for the partitions of one topic."""
 
@@ -39,7 +39,7 @@ class TxnOffsetCommitRequestTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitRequest:
     """Commit these offsets with the transaction."""
 
@@ -65,7 +65,7 @@ class TxnOffsetCommitRequest:
     """The offsets, by topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitResponsePartition:
     """The result for the offset of one partition."""
 
@@ -75,7 +75,7 @@ class TxnOffsetCommitResponsePartition:
     """0, or why it was not accepted."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitResponseTopic:
     """The results for the offsets of one topic."""
 
@@ -87,7 +87,7 @@ class TxnOffsetCommitResponseTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitResponse:
     """The results for all offsets."""
 

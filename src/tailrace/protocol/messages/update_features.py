@@ -8,10 +8,10 @@ v1   dry runs, kinds of changes (KIP-778)        v2   no results by feature
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureUpdateKey:
     """A change of one feature."""
 
@@ -25,7 +25,7 @@ class FeatureUpdateKey:
     """1: only higher, 2: lower if nothing is lost, 3: lower in any case."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateFeaturesRequest:
     """Change these features; all of them, or none."""
 
@@ -41,7 +41,7 @@ class UpdateFeaturesRequest:
     """Whether to check the request and change nothing."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdatableFeatureResult:
     """The result for one feature."""
 
@@ -53,7 +53,7 @@ class UpdatableFeatureResult:
     """The error message, or None."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateFeaturesResponse:
     """The result."""
 

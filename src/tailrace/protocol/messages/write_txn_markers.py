@@ -10,10 +10,10 @@ Only brokers send it.
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WritableTxnMarkerTopic:
     """Partitions of one topic."""
 
@@ -23,7 +23,7 @@ class WritableTxnMarkerTopic:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WritableTxnMarker:
     """The end of one transaction."""
 
@@ -41,7 +41,7 @@ class WritableTxnMarker:
     """0 or 1: before KIP-890; 2: each transaction has a new epoch."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTxnMarkersRequest:
     """Write markers for these transactions."""
 
@@ -53,7 +53,7 @@ class WriteTxnMarkersRequest:
     """The transactions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WritableTxnMarkerPartitionResult:
     """The result for one partition."""
 
@@ -63,7 +63,7 @@ class WritableTxnMarkerPartitionResult:
     """0, or why it has no marker."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WritableTxnMarkerTopicResult:
     """The results for one topic."""
 
@@ -75,7 +75,7 @@ class WritableTxnMarkerTopicResult:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WritableTxnMarkerResult:
     """The results for one transaction."""
 
@@ -85,7 +85,7 @@ class WritableTxnMarkerResult:
     """The results, by topic."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTxnMarkersResponse:
     """The results for all transactions."""
 

@@ -5,10 +5,10 @@
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AbortTransactionRecord:
     """The records since the begin do not count."""
 

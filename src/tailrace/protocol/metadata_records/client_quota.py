@@ -5,10 +5,10 @@
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntityData:
     """A part of an entity."""
 
@@ -18,7 +18,7 @@ class EntityData:
     """Its name; None: the default for all that have no quota of their own."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQuotaRecord:
     """One quota of one entity."""
 

@@ -6,10 +6,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Voter:
     """A voter."""
 
@@ -19,7 +19,7 @@ class Voter:
     """The id of its metadata directory (KIP-853)."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderChangeMessage:
     """The leader and the voters; Kafka 4.3 writes version 0."""
 

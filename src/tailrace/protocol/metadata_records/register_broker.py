@@ -10,10 +10,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEndpoint:
     """The address of a listener."""
 
@@ -27,7 +27,7 @@ class BrokerEndpoint:
     """0: PLAINTEXT, 1: SSL, 2: SASL_PLAINTEXT, 3: SASL_SSL."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFeature:
     """The levels of a feature that a broker supports."""
 
@@ -39,7 +39,7 @@ class BrokerFeature:
     """Highest level."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerRecord:
     """The whole registration of a broker; it replaces an earlier one."""
 

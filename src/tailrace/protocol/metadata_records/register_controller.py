@@ -6,10 +6,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerEndpoint:
     """The address of a listener."""
 
@@ -23,7 +23,7 @@ class ControllerEndpoint:
     """0: PLAINTEXT, 1: SSL, 2: SASL_PLAINTEXT, 3: SASL_SSL."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerFeature:
     """The levels of a feature that a controller supports."""
 
@@ -35,7 +35,7 @@ class ControllerFeature:
     """Highest level."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterControllerRecord:
     """The whole registration of a controller; it replaces an earlier one."""
 

@@ -6,10 +6,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """The address of a listener."""
 
@@ -21,7 +21,7 @@ class Endpoint:
     """Port to connect to."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KRaftVersionFeature:
     """A range of versions."""
 
@@ -31,7 +31,7 @@ class KRaftVersionFeature:
     """Highest version."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Voter:
     """A voter."""
 
@@ -45,7 +45,7 @@ class Voter:
     """Versions of the quorum's protocol that it supports."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VotersRecord:
     """The voters from here on."""
 

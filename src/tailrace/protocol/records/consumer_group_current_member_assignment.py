@@ -6,10 +6,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentKey:
     """The key: the group and the member."""
 
@@ -25,7 +25,7 @@ class ConsumerGroupCurrentMemberAssignmentKey:
     """The member."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartitions:
     """Partitions of one topic."""
 
@@ -37,7 +37,7 @@ class TopicPartitions:
     """For each partition, the member epoch in which it was assigned."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentValue:
     """The epoch and the partitions of the member."""
 

@@ -10,10 +10,10 @@ the tag is one of the classic protocol. For a member of the consumer protocol th
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataKey:
     """The key: the group and the member."""
 
@@ -29,7 +29,7 @@ class ConsumerGroupMemberMetadataKey:
     """The member."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicProtocol:
     """A protocol that the member supports."""
 
@@ -39,7 +39,7 @@ class ClassicProtocol:
     """Its subscription: a `ConsumerProtocolSubscription`."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMemberMetadata:
     """Timeout and protocols of a member that uses the classic protocol."""
 
@@ -49,7 +49,7 @@ class ClassicMemberMetadata:
     """The protocols that it supports."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataValue:
     """The member and the topics that it subscribes to."""
 

@@ -9,10 +9,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupPartitionMetadataKey:
     """The key: the group."""
 
@@ -26,7 +26,7 @@ class ConsumerGroupPartitionMetadataKey:
     """The group."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMetadata:
     """A partition and the racks of its replicas."""
 
@@ -36,7 +36,7 @@ class PartitionMetadata:
     """Racks of its replicas."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMetadata:
     """A topic, as the group knows it."""
 
@@ -50,7 +50,7 @@ class TopicMetadata:
     """Its partitions; empty: no racks are known."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupPartitionMetadataValue:
     """The subscribed topics."""
 

@@ -5,10 +5,10 @@
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupRegularExpressionKey:
     """The key: the group and the regular expression."""
 
@@ -24,7 +24,7 @@ class ConsumerGroupRegularExpressionKey:
     """The regular expression."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupRegularExpressionValue:
     """The topics that match it."""
 

@@ -11,10 +11,10 @@ Kafka 4.3 writes v3.
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataKey:
     """The key: the group."""
 
@@ -28,7 +28,7 @@ class GroupMetadataKey:
     """The group."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadata:
     """A member of the group."""
 
@@ -50,7 +50,7 @@ class MemberMetadata:
     """Its part of the assignment."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataValue:
     """A group as of its last rebalance."""
 

@@ -8,10 +8,10 @@ Kafka reads them as type 1, and writes none.
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyOffsetCommitKey:
     """The key: group, topic and partition of the offset."""
 
@@ -29,7 +29,7 @@ class LegacyOffsetCommitKey:
     """The partition."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyOffsetCommitValue:
     """A committed offset."""
 

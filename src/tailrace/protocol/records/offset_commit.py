@@ -12,10 +12,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitKey:
     """The key: group, topic and partition of the offset."""
 
@@ -33,7 +33,7 @@ class OffsetCommitKey:
     """The partition."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitValue:
     """A committed offset."""
 

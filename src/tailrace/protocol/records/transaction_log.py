@@ -8,10 +8,10 @@ v1   flexible; producer ids of other transactions in tags (KIP-890)
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionLogKey:
     """The key: the transactional id."""
 
@@ -25,7 +25,7 @@ class TransactionLogKey:
     """The transactional id."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsSchema:
     """Partitions of one topic."""
 
@@ -35,7 +35,7 @@ class PartitionsSchema:
     """Its partitions."""
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionLogValue:
     """The state of a transaction."""
 

@@ -19,7 +19,7 @@ not, and each offset is in one range of the manifest. The same holds for each fi
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -52,6 +52,7 @@ from tailrace.spark.options import SourceOptions, parse_job_options
 from tailrace.spark.options.names import COLUMNS, HEADERS, METADATA
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.stores import measure_ranges, open_store
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ with every byte. Nothing has its final name before the driver gives it.
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
@@ -38,6 +38,7 @@ from tailrace.spark.options import SourceOptions
 from tailrace.spark.planning import OffsetRange, ScanTask
 from tailrace.spark.readers import read_task
 from tailrace.spark.stores import open_store
+from tailrace.values import dataclass
 
 JSON: Final = "json"
 """The column with the typed fields of a JSON value, a struct."""

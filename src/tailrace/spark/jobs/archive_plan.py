@@ -10,7 +10,6 @@ Invariant: every offset from the end of the archive to the end of the plan is in
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
@@ -19,6 +18,7 @@ from tailrace.spark.jobs.remaining import cut_evenly, remaining_ranges
 from tailrace.spark.offsets import Extent, OffsetAt
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.planning import OffsetRange
+from tailrace.values import dataclass
 
 ARCHIVED = "archived so far"
 """Stands for the option `startingOffsets` in messages about partitions that were archived."""

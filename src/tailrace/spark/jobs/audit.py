@@ -17,7 +17,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
@@ -42,6 +41,7 @@ from tailrace.reading.directory import DataDirectory, find_partitions
 from tailrace.reading.listing import SegmentFiles
 from tailrace.runtime.files import DiskFiles, Files
 from tailrace.spark.jobs.work import ROUNDS, check_visible, count_cores, run_in_rounds
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -27,7 +27,7 @@ any log has changed.
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -54,6 +54,7 @@ from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
 from tailrace.storage.cleaner.group import producer_ends
 from tailrace.storage.directories import unusable
 from tailrace.storage.log import Log
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,7 +21,7 @@ import random
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from tailrace.config.settings import INT64_MAX
@@ -51,6 +51,7 @@ from tailrace.storage.log import Log
 from tailrace.storage.recovery import open_log
 from tailrace.storage.removals import Removals
 from tailrace.storage.segment import Segment, open_segment
+from tailrace.values import dataclass
 
 _SCRATCH: Final = TopicPartition("tailrace-compaction", 0)
 

@@ -15,7 +15,6 @@ Invariant: the log is only read.
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -47,6 +46,7 @@ from tailrace.storage.cleaner.transactions import (
 )
 from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.records_file import open_records_file
+from tailrace.values import dataclass
 
 LOAD_KERNELS_BYTES: Final = 8 * 1024 * 1024
 """A group from this size on is read faster with compiled kernels than they take to load."""

@@ -26,11 +26,11 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from tailrace.errors import UNEXPECTED_JSON, CorruptionError, FatalError
 from tailrace.spark.folder import Folder
+from tailrace.values import dataclass
 
 MANIFEST: Final = "_manifest"
 STAGING: Final = "_staging"

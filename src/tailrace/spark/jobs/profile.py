@@ -16,7 +16,7 @@ damaged stretches, two ranges may count the same one.
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -47,6 +47,7 @@ from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import SourceOptions, parse_job_options
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.stores import LogStore, measure_ranges, open_store, single_batches
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

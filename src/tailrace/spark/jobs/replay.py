@@ -26,7 +26,7 @@ Invariant: what the manifest says was sent, is in the target, and the offset map
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,6 +54,7 @@ from tailrace.spark.jobs.replay_target import BrokerTarget, TargetSettings
 from tailrace.spark.jobs.work import ROUNDS, check_visible, count_cores, run_items
 from tailrace.spark.options import SourceOptions, parse_job_options
 from tailrace.spark.planning import OffsetRange
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

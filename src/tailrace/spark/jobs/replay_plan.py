@@ -12,7 +12,7 @@ no offset is in two of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import zip_longest
 from typing import Final
 
@@ -23,6 +23,7 @@ from tailrace.spark.jobs.remaining import cut_evenly, remaining_ranges
 from tailrace.spark.offsets import Extent, OffsetAt
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.planning import OffsetRange
+from tailrace.values import dataclass
 
 REPLAYED: Final = "replayed so far"
 """Stands for the option `startingOffsets` in messages about partitions that were replayed."""

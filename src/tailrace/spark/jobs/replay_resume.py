@@ -14,7 +14,6 @@ Not here: what of the source that is; see `replay_send`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -28,6 +27,7 @@ from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.schema import Column
 from tailrace.spark.digests import Digest
 from tailrace.spark.jobs.replay_source import COLUMNS, in_milliseconds
+from tailrace.values import dataclass
 
 _SEQUENCE: Final = Column.SEQUENCE.value
 

@@ -29,7 +29,6 @@ partition are in the order of the source.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -50,6 +49,7 @@ from tailrace.spark.jobs.replay_plan import PlannedRange, SentRange
 from tailrace.spark.jobs.replay_resume import NOTHING, Arrived, Placed, find_arrived
 from tailrace.spark.jobs.replay_source import COLUMNS, ReplaySource, SourceRange, read_tables
 from tailrace.spark.jobs.replay_target import BrokerTarget, Target, TargetSettings
+from tailrace.values import dataclass
 
 _UNCHOSEN: Final = -1
 

@@ -11,7 +11,6 @@ it was written with.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -32,6 +31,7 @@ from tailrace.spark.options import Selection, SourceOptions
 from tailrace.spark.planning import OffsetRange, ScanTask
 from tailrace.spark.readers import read_task
 from tailrace.spark.stores import LogStore, measure_ranges, open_store
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.spark.jobs.archive_plan import RangeFiles

@@ -9,7 +9,7 @@ Not here: which batches; see `replay_send`.
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from tailrace.client import ClusterReader, fetch_batches
@@ -29,6 +29,7 @@ from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdResponse,
 )
 from tailrace.records.batch import Batch
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.client.producer.intake.slices import ColumnSlice

@@ -19,7 +19,6 @@ Invariant: each file of a round up to the table's number was added to it once.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -29,6 +28,7 @@ from tailrace.spark.folder import Folder
 from tailrace.spark.jobs.archive_plan import DataFile, RangeFiles, range_of
 from tailrace.spark.jobs.manifest import Manifest
 from tailrace.spark.jobs.value_schema import arrow_type
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

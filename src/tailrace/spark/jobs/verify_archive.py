@@ -16,7 +16,7 @@ finding has the records that the log had when they were archived.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -51,6 +51,7 @@ from tailrace.spark.offsets import Extent, choose_partitions
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.stores import open_store
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

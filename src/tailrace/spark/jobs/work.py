@@ -19,7 +19,6 @@ import re
 import socket
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
@@ -29,6 +28,7 @@ import pyarrow as pa
 from tailrace.errors import CorruptionError, FatalError, RetriableError, TailraceError
 from tailrace.spark.folder import open_folder
 from tailrace.spark.jobs.manifest import attempt_name
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException

@@ -4,7 +4,6 @@ Invariant: all faults of one call are reported together, before Spark starts a j
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
@@ -14,6 +13,7 @@ from tailrace.config.settings import settings_together
 from tailrace.errors import ConfigError
 from tailrace.offline.metadata_state import END, Moment, parse_moment
 from tailrace.spark.options.given import GivenOptions, name_faults
+from tailrace.values import dataclass
 
 
 class View(Enum):

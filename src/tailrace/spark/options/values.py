@@ -1,7 +1,7 @@
 """The options of the source, declared by the fields of the frozen value that has them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
@@ -12,6 +12,7 @@ from tailrace.schemas.deserializers import ValueFormat
 from tailrace.schemas.formats import FORMATS
 from tailrace.spark.limits import RateLimits
 from tailrace.spark.planning import TASKS_MAX
+from tailrace.values import dataclass
 
 
 class PointKind(Enum):

@@ -26,13 +26,14 @@ with rows, and a slot is written again only when its transaction is known to be 
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, Protocol
 
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
 from tailrace.spark.sink.ledger import BatchRecord, Ledger, Slot, SlotState
+from tailrace.values import dataclass
 
 PREFIX: Final = "tailrace-"
 """Transactional ids of tasks begin so; a user needs WRITE and DESCRIBE on this prefix."""

@@ -17,7 +17,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import UNEXPECTED_JSON, CorruptionError
 from tailrace.model import TopicPartition
 from tailrace.spark.folder import Folder
+from tailrace.values import dataclass
 
 FORMAT: Final = "tailrace-commits-1"
 KEPT: Final = 3

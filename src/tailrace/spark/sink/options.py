@@ -23,7 +23,6 @@ Invariant: all faults of one write are reported together, before Spark starts a 
 import difflib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -32,6 +31,7 @@ from pyspark.sql.types import StructType
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.errors import ConfigError
 from tailrace.records.schema import names_added_by
+from tailrace.values import dataclass
 
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
 CLIENT_ID: Final = "tailrace-spark"

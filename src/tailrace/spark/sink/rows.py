@@ -18,7 +18,7 @@ besides the producer's `buffer.memory`.
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
@@ -37,6 +37,7 @@ from tailrace.spark.readers import settle_worker
 from tailrace.spark.sink.commits import OtherRowsError, TransactionPlan
 from tailrace.spark.sink.ledger import BatchRecord, Slot, SlotState
 from tailrace.spark.sink.options import COLUMNS, SinkOptions
+from tailrace.values import dataclass
 
 WINDOW_SIZE: Final = 8 * 1024 * 1024
 """Bytes of rows that are sent before their outcomes are waited for: many full batches, so that

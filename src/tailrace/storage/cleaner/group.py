@@ -23,7 +23,6 @@ batch is checked before it is used. Memory: one run of batches and its output.
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from tailrace.model import Position
@@ -49,6 +48,7 @@ from tailrace.storage.config import LogConfig
 from tailrace.storage.producers import ProducerStates
 from tailrace.storage.records_file import RecordsFile
 from tailrace.storage.segment import Segment
+from tailrace.values import dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ Invariant: no batch is used before its checksum and its offsets were checked.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from tailrace.errors import CorruptionError
 from tailrace.records.batch import Batch
@@ -15,6 +14,7 @@ from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.reads import aborted_between
 from tailrace.storage.records_file import RecordsFile
 from tailrace.storage.segment import Segment
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,11 @@ offset is rewritten.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.model import TopicPartition
 from tailrace.storage.config import LogConfig
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

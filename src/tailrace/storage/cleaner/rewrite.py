@@ -9,7 +9,7 @@ Invariant: the old segments are only read. Memory: the map, one run of batches a
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from tailrace.model import Offset
 from tailrace.records.batch import Batch
@@ -32,6 +32,7 @@ from tailrace.storage.config import LogConfig
 from tailrace.storage.reads import aborted_between
 from tailrace.storage.segment import Segment
 from tailrace.storage.segments import Segments
+from tailrace.values import dataclass
 
 __all__ = [
     "CleaningAbortedError",

@@ -1,11 +1,11 @@
 """`Call`: a commit or an OffsetFetch that has no outcome yet, with its deadline and its pauses."""
 
-from dataclasses import dataclass
 from random import Random
 
 from tailrace.client.consumer.membership.errors import GroupTimeoutError
 from tailrace.client.consumer.membership.interface import NEVER, MembershipSettings
 from tailrace.client.nodes import Backoff
+from tailrace.values import dataclass
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -18,7 +18,6 @@ consumer really reads.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -26,6 +25,7 @@ from uuid import UUID
 from tailrace.client.nodes import Node, NodeError
 from tailrace.model import TopicPartition
 from tailrace.protocol.fields import Message
+from tailrace.values import dataclass
 
 NEVER = float("inf")
 """A time that does not come."""

@@ -9,7 +9,6 @@ came back since, another member may have committed more, and the commit fails.
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
@@ -42,6 +41,7 @@ from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.offset_commit import OffsetCommitResponse
+from tailrace.values import dataclass
 
 CommitDone = Callable[[Exception | None], None]
 """Gets None for a commit that is stored, or the error."""

@@ -1,7 +1,6 @@
 """`OffsetFetches`: the OffsetFetch requests of one consumer."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from random import Random
 
 from tailrace.client.consumer.membership.calls import Call, Retries
@@ -31,6 +30,7 @@ from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.offset_fetch import OffsetFetchResponse
+from tailrace.values import dataclass
 
 FetchDone = Callable[[FetchedOffsets | Exception], None]
 """Gets the offset of each partition that was asked for, None for those without, or the error."""

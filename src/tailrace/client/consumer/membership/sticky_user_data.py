@@ -18,7 +18,7 @@ from tailrace.protocol.errors import MalformedMessageError
 from tailrace.protocol.fields import wire, wire_array
 from tailrace.protocol.java_strings import hash_map_order, java_hash
 from tailrace.protocol.messages import consumer_protocol_assignment
-from tailrace.protocol.wire_dataclass import wire_dataclass
+from tailrace.values import dataclass
 
 NO_GENERATION: Final = -1
 """Generation of a member that knows of none."""
@@ -26,7 +26,7 @@ NO_GENERATION: Final = -1
 _GENERATION: Final = Struct(">i")
 
 
-@wire_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StickyUserData:
     """The previous assignment of a member, which `sticky` gives to the leader."""
 

@@ -12,7 +12,6 @@ Invariant: any bytes end in a value or in a `MalformedGroupDataError`, in bounde
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import groupby
 from struct import Struct
 from typing import Final, TypeVar
@@ -26,6 +25,7 @@ from tailrace.protocol.java_strings import java_order
 from tailrace.protocol.messages import consumer_protocol_assignment, consumer_protocol_subscription
 from tailrace.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from tailrace.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from tailrace.values import dataclass
 
 M = TypeVar("M", bound=Message)
 

@@ -10,10 +10,10 @@ Invariant: `record-send-total` + `record-error-total` + records without an outco
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tailrace.client.nodes import NodesStatistics
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

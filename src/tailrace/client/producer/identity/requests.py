@@ -14,7 +14,6 @@ Not here: when each is sent (`flow`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby
 from typing import Any, Final
@@ -45,6 +44,7 @@ from tailrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tailrace.values import dataclass
 
 GROUP_MEMBER_SINCE: Final = 3
 """First version of TxnOffsetCommit that has the member of the group (KIP-447)."""

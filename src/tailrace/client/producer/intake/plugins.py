@@ -1,13 +1,13 @@
 """`Plugins`: the user code of a producer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tailrace.client.producer.hooks import BatchHook
 from tailrace.client.producer.intake.interceptors import ProducerInterceptor
 from tailrace.client.producer.intake.serializers import Serializer
 from tailrace.client.producer.partitioners import Partitioner
 from tailrace.client.producer.user_code import call_user_code
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

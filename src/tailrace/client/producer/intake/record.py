@@ -1,7 +1,8 @@
 """`ProducerRecord` and `Prepared`: a record before and after it is serialized."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from tailrace.values import dataclass
 
 Header = tuple[str, bytes | None]
 

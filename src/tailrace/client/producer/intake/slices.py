@@ -10,7 +10,6 @@ Not here: how columns are read (`columns`), and which partition a slice without 
 Invariant: every row of a chunk is in exactly one slice or refused.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -32,6 +31,7 @@ from tailrace.kernels.arrays import Bools, Int64s
 from tailrace.kernels.encoding import choose_partitions, cut_rows, encode_records
 from tailrace.model import NO_TIMESTAMP
 from tailrace.records.builder import RECORD_OVERHEAD_MAX
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,6 @@ rows of columns (`ColumnSlice`).
 Not here: what is known of it once it is being sent (`in_flight_batch`).
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +24,7 @@ from tailrace.kernels.encoding import KEY_NULL, VALUE_NULL
 from tailrace.kernels.records import read_record
 from tailrace.model import TopicPartition
 from tailrace.records.builder import RECORD_OVERHEAD_MAX
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from array import array

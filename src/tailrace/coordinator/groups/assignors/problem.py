@@ -1,10 +1,10 @@
 """The input of an assignor, and its result."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from uuid import UUID
 
 from tailrace.coordinator.groups.consumer_group import Partitions
+from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
