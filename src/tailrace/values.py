@@ -8,7 +8,7 @@
 For type checkers it is Python's own, and its classes behave as if it were. But Python's compiles
 six or seven functions for each class with `frozen` and `slots`, at each start of a process; there
 are 600 such classes, and most of their functions are never called. Here `__init__`, `__eq__` and
-`__hash__` are compiled when one of them is looked up first, and all classes share the other methods.
+`__hash__` are compiled when one of them is looked up first, and all classes share the others.
 Classes that are not frozen, or have no slots, are made by Python's.
 
 Invariant: an object with `frozen` never changes once it is made, but by `object.__setattr__`.

@@ -203,8 +203,8 @@ class DecoderSource:
     def _build(self, message: type, values: dict[str, str]) -> str:
         """Generate the code that creates a struct from expressions; returns its variable.
 
-        It sets the slots directly: a call of `__init__` by keywords takes half as long again (1.2 and
-        0.8 us for a partition of Fetch), which is most of a decode.
+        It sets the slots directly: a call of `__init__` by keywords takes half as long again (1.2
+        and 0.8 us for a partition of Fetch), which is most of a decode.
         """
         target = self._new("struct")
         self._line(f"{target} = new({self._constant(message.__name__, message)})")
