@@ -1,6 +1,7 @@
 """A kill or a power loss at every file operation of the start that makes the metadata log.
 
-The directory is new, or has the state of an earlier release, or bare folders of partitions.
+The directory is new, or has the state of an earlier release, or bare folders of partitions; or it
+has a metadata log that is damaged, which is cut, so that topics are made of their folders.
 """
 
 import json
@@ -21,6 +22,7 @@ from tests.unit.broker.brokers import batch, connect, create_topic, produce, run
 ROOTS = ("data", "more")
 SETTINGS = {"log.dirs": ",".join(ROOTS), "log.index.size.max.bytes": "1000"}
 CONFIGS = {"retention.ms": "5000"}
+DAMAGED = "damaged log"
 COPIED = "copied folders"
 """Partition folders in directories without `meta.properties`."""
 GROUPS = [{"name": "g", "configs": {"consumer.session.timeout.ms": "50000"}}]
@@ -51,6 +53,12 @@ def directory(kind: str) -> MemoryFiles:
 
     with virtual_runtime(files=files) as outside:
         outside.run(work(outside))
+    if kind == DAMAGED:
+        path = f"data/{METADATA_FOLDER}/{0:020}.log"
+        damaged = bytearray(files.content(path))
+        damaged[damaged.index(b"planes")] ^= 1
+        files.overwrite(path, bytes(damaged))
+        return files.crash(keep_unsynced=True)
     files.remove_tree(f"data/{METADATA_FOLDER}")
     for root in ROOTS:
         files.remove(f"{root}/bootstrap.checkpoint")
@@ -108,7 +116,7 @@ def crashes(kind: str, stop_at: Collection[int]) -> tuple[range, list[MemoryFile
         return range(begin, len(files.operations)), [*found.values()]
 
 
-@pytest.mark.parametrize("kind", ["new", "earlier release", "bare folders", COPIED])
+@pytest.mark.parametrize("kind", ["new", "earlier release", "bare folders", COPIED, DAMAGED])
 def test_a_crash_at_any_operation_of_the_first_start_is_made_good(kind: str, steps: Steps) -> None:
     """The next start ends as an undisturbed one: with all topics, their ids and settings."""
     wanted = state_after(directory(kind))

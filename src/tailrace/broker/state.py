@@ -162,6 +162,7 @@ class StartingState:
         try:
             self.controller.settle(records)
             old_state.retire_old_state(self._runtime.files, home)
+            self.controller.log.forget_loss()
         except OSError as error:
             if self._beginning.has_news or not is_shortage(error):
                 raise unusable(home, error) from error

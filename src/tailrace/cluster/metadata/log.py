@@ -46,6 +46,7 @@ from tailrace.storage.checkpoints import (
     parse_topic_id,
     read_partition_metadata,
     write_partition_metadata,
+    write_whole,
 )
 from tailrace.storage.config import log_config
 from tailrace.storage.folder import PartitionFolder
@@ -67,6 +68,9 @@ from tailrace.values import dataclass
 TOPIC_ID: Final = parse_topic_id("AAAAAAAAAAAAAAAAAAAAAQ")
 """The id of the metadata log in every cluster."""
 _DAMAGED_SUFFIX: Final = ".damaged"
+_LOST: Final = "records-lost"
+"""File that is in the folder from the time before a damaged log is cut until a start has saved what
+it found instead. Kafka passes it over."""
 DELETE_DELAY_MS: Final = 60_000
 """Time from taking a snapshot out of service to its deletion, as in Kafka."""
 
@@ -165,8 +169,9 @@ class MetadataLog:
         self._snapshot_at = self._tidied_at = folder.clock.now_ms()
         self._epoch = proof.replay.epoch
         self._has_led = False
-        self.has_lost_records = proof.has_lost_records
-        """Whether changes that were acknowledged are missing, since the log was damaged."""
+        self.has_lost_records = folder.files.exists(f"{folder.path}/{_LOST}")
+        """Whether changes that were acknowledged are missing, since the log was damaged: at this
+        start, or at one that has not come to `forget_loss`."""
         self.removed_topics = proof.replay.removed_topics
         """Ids of topics that were removed since the newest snapshot, when the log was opened."""
 
@@ -227,6 +232,16 @@ class MetadataLog:
         self.lead_if_needed()
         self._write(data_batch(records, self._place()))
         return self.image
+
+    def forget_loss(self) -> None:
+        """Take what is here for all that there is, from the next start on.
+
+        Raises:
+            OSError: the device refuses.
+        """
+        if self.has_lost_records:
+            self._folder.files.remove(f"{self._folder.path}/{_LOST}")
+            self._folder.files.sync_directory(self._folder.path)
 
     def is_tidying_due(self) -> bool:
         """Whether `tidy` may have something to do; asks no device."""
@@ -362,6 +377,10 @@ def open_metadata_log(
     if not has_id:
         write_partition_metadata(files, path, PARTITION_METADATA, topic_id=TOPIC_ID)
     remove_snapshot_leftovers(files, path)
+    if proof.has_lost_records:
+        # Before the log is cut: nothing tells of the loss then.
+        write_whole(files, f"{path}/{_LOST}", b"", is_synced=True)
+        files.sync_directory(path)
     replay = proof.replay
     has_state = bool(replay.image.features)
     must_restart = False
