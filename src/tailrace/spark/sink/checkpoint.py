@@ -1,4 +1,4 @@
-"""`Checkpoint`: the parts of a streaming query's checkpoint that an exactly-once sink looks at.
+"""`Checkpoint`: the parts of a checkpoint that an exactly-once sink looks at.
 
     CHECKPOINT/metadata            {"id": "0f3c…"}: the query, the same after each restart
     CHECKPOINT/offsets/42          what batch 42 reads, written before its tasks start
@@ -7,6 +7,8 @@
 
 Spark reads and writes the checkpoint through Hadoop, and this through PyArrow: both reach local
 disks, HDFS, S3, Google's and Azure's stores by the same URI, up to `s3a://`, which is `s3://` here.
+
+A job that writes batches has a location of its own with the last of these only.
 
 Not here: other parts of a checkpoint. Nothing of Spark's is ever written.
 """

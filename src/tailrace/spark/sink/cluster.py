@@ -24,6 +24,7 @@ from tailrace.config.settings import INT32_MAX
 from tailrace.errors import FatalError, TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.spark.sink.ledger import PLACE
 
 LIMIT_MS: Final = 60_000
 """Longest time of one step, with all retries (Kafka: default.api.timeout.ms)."""
@@ -87,14 +88,14 @@ class ClusterTransactions:
             except ForgottenTransactionError as error:
                 raise FatalError(
                     f"it cannot be told whether a transaction was committed: {error}. Remove the "
-                    "newest file of the checkpoint's tailrace-commits to write its batch again"
+                    f"newest file of {PLACE} to write its rows again"
                 ) from error
             if found is not None:
                 return found
         raise FatalError(
             f"{partition}: a transaction that is open before offset {offset} hides whether the "
-            "batch there is committed; start the query again when it has ended (`tailrace "
-            "transactions` lists it)"
+            "batch there is committed; run it again when it has ended (`tailrace transactions` "
+            "lists it)"
         )
 
     def abort_open(self, prefix: str) -> None:

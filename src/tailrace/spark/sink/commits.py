@@ -1,23 +1,30 @@
-"""`BatchCommitter`: the commit of micro-batches, each exactly once; the part of the driver.
+"""`BatchCommitter`: the commit of batches, each exactly once; the part of the driver.
 
     driver      | recover | WAL                                | promise | commit ... | sweep
     task        |               begin | rows | flush, prepare  |
     coordinator |               open ......................... |         | committed  |
 
-Each attempt at a task writes into a transaction of its own, whose id is made of the query, the
-partition of the DataFrame (its slot) and the number of the attempt, and leaves it open. When Spark
-has an attempt for each slot, the driver writes down which transactions make up the batch: from then
-on the batch is promised. Then it commits them, and aborts what other attempts have left open.
+A batch is a micro-batch of a stream, or one version of a job: a batch write with a `txnAppId` and a
+`txnVersion`, which the user raises from write to write.
+
+Each attempt at a task writes into a transaction of its own, whose id is made of the query or job,
+the partition of the DataFrame (its slot) and the number of the attempt, and leaves it open. When
+Spark has an attempt for each slot, the driver writes down which transactions make up the batch:
+from then on the batch is promised. Then it commits them, and aborts what other attempts have left
+open.
 
 A driver that starts again finds the newest promise. If Spark has not noted that batch as done, it
 commits what was promised, as often as needed: the same end of the same transaction changes nothing.
 When Spark then runs the batch again, its tasks write nothing. A batch without a promise never was:
-its transactions are aborted, and it is written anew.
+its transactions are aborted, and it is written anew. Spark notes nothing about a job, so there the
+promise is written down once more when it is kept: nobody has to look for its transactions later,
+when their ids are used again and retention may have taken their records.
 
 A broker aborts a transaction that is open for longer than `transaction.timeout.ms`, promised or
 not. Then the commit is refused, the log tells that the transaction was aborted, and its slot is
 lost: the query fails, and the next run of the batch writes the lost slots again, and no others, if
-each slot has the same rows as before, which digests tell.
+each slot has the same rows as before, which digests tell. A job cannot go on with a later version
+until that has happened.
 
 Not here: files (`ledger`), requests (`cluster`), the work of tasks (`rows`).
 
@@ -32,8 +39,7 @@ from typing import Final, Protocol
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
-from tailrace.spark.sink.ledger import BatchRecord, Ledger, Slot, SlotState
-from tailrace.values import dataclass
+from tailrace.spark.sink.ledger import PLACE, BatchRecord, Ledger, Slot, SlotState
 
 PREFIX: Final = "tailrace-"
 """Transactional ids of tasks begin so; a user needs WRITE and DESCRIBE on this prefix."""
@@ -66,11 +72,11 @@ class TransactionsLostError(FatalError):
         self.lost = record.lost
         """The slots that are to be written again."""
         super().__init__(
-            f"batch {record.batch_id}: the brokers have aborted the transactions of "
-            f"{len(self.lost)} of {len(record.slots)} partitions before they could be committed, "
-            "and readers of committed records do not see these rows. Start the query again: it "
-            "writes them again, and nothing twice. If a commit takes longer than the transactions "
-            "last, raise kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms"
+            f"{record.label}: the brokers have aborted the transactions of {len(self.lost)} of "
+            f"{len(record.slots)} partitions before they could be committed, and readers of "
+            "committed records do not see these rows. Run it again: that writes them again, and "
+            "nothing twice. If a commit takes longer than the transactions last, raise "
+            "kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms"
         )
 
 
@@ -79,13 +85,24 @@ class OtherRowsError(FatalError):
 
     def __init__(self, slot: int, record: BatchRecord) -> None:
         super().__init__(
-            f"partition {slot} of batch {record.batch_id} has other rows than when it was first "
-            f"written, and {len(record.slots) - len(record.lost)} of its {len(record.slots)} "
-            f"partitions are committed, so the lost ones ({', '.join(map(str, record.lost))}) "
-            "cannot be written again without doubling or losing rows: the query's plan gives rows "
-            "in another order or number each time, as behind a shuffle. To write the whole batch "
-            "again, and have the committed partitions twice, remove the newest file of the "
-            "checkpoint's tailrace-commits"
+            f"partition {slot} of {record.label} has other rows than when it was first written, "
+            f"and {len(record.slots) - len(record.lost)} of its {len(record.slots)} partitions are "
+            f"committed, so the lost ones ({', '.join(map(str, record.lost))}) cannot be written "
+            "again without doubling or losing rows: the query's plan gives rows in another order "
+            "or number each time, as behind a shuffle. To write all of it again, and have the "
+            f"committed partitions twice, remove the newest file of {PLACE}"
+        )
+
+
+class PartlyCommittedError(FatalError):
+    """A later batch is to be written, and the last one has lost transactions."""
+
+    def __init__(self, record: BatchRecord) -> None:
+        super().__init__(
+            f"{record.label} is committed in part: brokers have aborted the transactions of "
+            f"{len(record.lost)} of {len(record.slots)} partitions. Run it again first: that "
+            "writes the missing rows. To go on without them, remove the newest file of "
+            f"{PLACE}"
         )
 
 
@@ -94,7 +111,7 @@ class TransactionPlan:
     """A task's part of the protocol; Spark sends it to the tasks."""
 
     work_id: str
-    """Id of the streaming query, or of the batch job."""
+    """Id of the streaming query or job; no id is the beginning of another one."""
     record: BatchRecord | None = None
     """The newest promise, as it was recovered."""
     offsets_of: int = -1
@@ -116,22 +133,35 @@ class TransactionPlan:
         """Find the promise of this batch in an earlier run; None if it is to be written whole.
 
         Raises:
+            PartlyCommittedError: an earlier batch has lost slots.
             FatalError: a later batch was promised already.
         """
         record = self.record
-        if record is None or batch_id is None or batch_id > record.batch_id:
+        if record is None or batch_id is None:
             return None
         if batch_id < record.batch_id:
+            if record.app_id is not None:
+                raise FatalError(
+                    f"txnVersion {batch_id} is lower than {record.batch_id}, the newest that "
+                    f"{record.app_id!r} has written, and versions of a txnAppId have to rise. To "
+                    f"write lower ones, whatever of them is there already, remove {PLACE}"
+                )
             raise FatalError(
                 f"batch {batch_id} is to be written, and batch {record.batch_id} is committed "
                 "already: the checkpoint was put back to an earlier state. Remove its "
                 "tailrace-commits to write the batches since then once more"
             )
-        return None if record.is_void else record
+        if record.is_void:
+            return None
+        if batch_id == record.batch_id:
+            return record
+        if record.lost:
+            raise PartlyCommittedError(record)
+        return None
 
 
 class BatchCommitter:
-    """Commits the micro-batches of one query."""
+    """Commits the batches of one query or job."""
 
     def __init__(
         self,
@@ -139,10 +169,15 @@ class BatchCommitter:
         *,
         ledger: Ledger,
         transactions: Transactions,
-        is_done: Callable[[int], bool],
+        is_done: Callable[[int], bool] | None = None,
+        app_id: str | None = None,
     ) -> None:
-        """`is_done` tells whether Spark has noted a batch as done."""
+        """A stream has `is_done`, which tells whether Spark has noted a batch as done.
+
+        A job has an `app_id`, and its notes tell that themselves.
+        """
         self._query_id = query_id
+        self._app_id = app_id
         self._ledger = ledger
         self._transactions = transactions
         self._is_done = is_done
@@ -158,7 +193,7 @@ class BatchCommitter:
             TailraceError, OSError: brokers or checkpoint do not answer; nothing is decided by it.
         """
         record = self._newest()
-        if record is not None and not self._is_done(record.batch_id):
+        if record is not None and not (self._is_done and self._is_done(record.batch_id)):
             record = self._finish(record)
         self._sweep()
         return record
@@ -175,6 +210,7 @@ class BatchCommitter:
         if record is None or record.batch_id != batch_id or record.is_void:
             record = BatchRecord(
                 query_id=self._query_id,
+                app_id=self._app_id,
                 batch_id=batch_id,
                 cluster_id=self._transactions.cluster_id(),
                 slots=slots,
@@ -199,8 +235,9 @@ class BatchCommitter:
         record = self._ledger.newest()
         if record is not None and record.query_id != self._query_id:
             raise FatalError(
-                f"the checkpoint's tailrace-commits is that of the query {record.query_id}, and "
-                f"this is {self._query_id}: give each query a checkpoint of its own"
+                f"{PLACE} is that of {record.app_id or record.query_id!r}, and this is "
+                f"{self._app_id or self._query_id!r}: give each query, and each txnAppId, a "
+                "location of its own"
             )
         return record
 
@@ -214,9 +251,9 @@ class BatchCommitter:
         here = self._transactions.cluster_id()
         if promised and record.cluster_id != here:
             raise FatalError(
-                f"batch {record.batch_id} was written to the cluster {record.cluster_id!r} and may "
-                f"not be committed there, and the brokers of this query are of {here!r}. Run the "
-                "query with the old ones once, or give it another checkpoint"
+                f"{record.label} was written to the cluster {record.cluster_id!r} and may not be "
+                f"committed there, and the brokers are of {here!r} now. Run it with the old ones "
+                "once, or give it another checkpointLocation"
             )
         gone = self._transactions.commit(list(promised))
         slots = {
@@ -228,7 +265,7 @@ class BatchCommitter:
             if not self._was_committed(slots[number], transaction):
                 slots[number] = slots[number].becomes(SlotState.LOST)
         finished = replace(record, slots=slots)
-        if gone:
+        if gone or (promised and self._is_done is None):
             self._ledger.write(finished)
         return finished
 
@@ -246,7 +283,7 @@ class BatchCommitter:
 
 
 class JobCommitter:
-    """Commits what the tasks of a batch job have written; nothing is written down about it."""
+    """Commits what the tasks of a batch write without a version have written; notes nothing."""
 
     def __init__(self, job_id: str, transactions: Transactions) -> None:
         self._prefix = f"{PREFIX}{job_id}-"

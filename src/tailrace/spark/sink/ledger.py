@@ -1,11 +1,12 @@
-"""`Ledger`: which transactions make up each micro-batch, written down before any is committed.
+"""`Ledger`: which transactions make up each batch, written down before any is committed.
 
     CHECKPOINT/tailrace-commits/00000000000000000041.json
     CHECKPOINT/tailrace-commits/00000000000000000042.json    the newest: what was promised last
 
-A file has the slots of one batch: the DataFrame's partitions by number, each with the transaction
-of the attempt that counts. From the moment it is there, the batch is decided: a driver that finds
-it commits these transactions and no others. Each file has the SHA-256 of the rest of it.
+A batch is a micro-batch of a stream, or one version of what a job writes. A file has the slots of
+one batch: the DataFrame's partitions by number, each with the transaction of the attempt that
+counts. From the moment it is there, the batch is decided: a driver that finds it commits these
+transactions and no others. Each file has the SHA-256 of the rest of it.
 
 Not here: when it is written, and what is done about what it says (`commits`).
 
@@ -30,6 +31,9 @@ from tailrace.values import dataclass
 FORMAT: Final = "tailrace-commits-1"
 KEPT: Final = 3
 """Files that stay; only the newest is ever needed, the others are for people who look."""
+
+PLACE: Final = "tailrace-commits in the checkpointLocation"
+"""Name of the folder in messages."""
 
 _NAME: Final = re.compile(r"(\d{20})\.json")
 
@@ -66,16 +70,25 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRecord:
-    """The note about one micro-batch."""
+    """The note about one batch."""
 
     query_id: str
-    """Id of the streaming query, as its checkpoint has it."""
+    """Id of the streaming query, as its checkpoint has it, or the work id of a job."""
+    app_id: str | None = None
+    """The `txnAppId` of a job; None for a stream."""
     batch_id: int
-    """Number of the micro-batch."""
+    """Number of the micro-batch, or the `txnVersion` of a job."""
     cluster_id: str = ""
     """Id of the cluster whose transactions these are."""
     slots: Mapping[int, Slot]
     """By the number of the DataFrame's partition."""
+
+    @property
+    def label(self) -> str:
+        """The batch by the name that its user knows."""
+        if self.app_id is None:
+            return f"batch {self.batch_id}"
+        return f"txnVersion {self.batch_id} of {self.app_id!r}"
 
     @property
     def is_void(self) -> bool:
@@ -90,7 +103,7 @@ class BatchRecord:
 
 
 class Ledger:
-    """The files of one streaming query; one driver at a time may write them."""
+    """The files of one streaming query or job; one driver at a time may write them."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -115,9 +128,8 @@ class Ledger:
         self._folder.replace(
             _name(record.batch_id), json.dumps(content | {"digest": _digest(content)}).encode()
         )
-        for number in self._numbers():
-            if number <= record.batch_id - KEPT:
-                self._folder.remove(_name(number))
+        for number in self._numbers()[:-KEPT]:
+            self._folder.remove(_name(number))
 
     def _numbers(self) -> list[int]:
         found = map(_NAME.fullmatch, self._folder.names())
@@ -158,6 +170,7 @@ def _content(record: BatchRecord) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "query": record.query_id,
+        **({} if record.app_id is None else {"app": record.app_id}),
         "batch": record.batch_id,
         "cluster": record.cluster_id,
         "slots": {
@@ -176,6 +189,7 @@ def _content(record: BatchRecord) -> dict[str, Any]:
 def _record(content: Mapping[str, Any]) -> BatchRecord:
     return BatchRecord(
         query_id=content["query"],
+        app_id=content.get("app"),
         batch_id=content["batch"],
         cluster_id=content["cluster"],
         slots={

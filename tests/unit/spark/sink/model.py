@@ -27,12 +27,13 @@ from tailrace.spark.sink.commits import (
     TransactionPlan,
     TransactionsLostError,
 )
-from tailrace.spark.sink.ledger import Ledger
+from tailrace.spark.sink.ledger import BatchRecord, Ledger
 from tailrace.spark.sink.options import SinkOptions
 from tailrace.spark.sink.rows import TaskAttempt, WrittenRows, write_in_transaction
 
 QUERY = "q"
 PLACE = TopicPartition("out", 0)
+APP = "app"
 RUNS_MAX = 12
 """Runs of a query that has at most a few faults, before it counts as stuck."""
 
@@ -100,6 +101,7 @@ class Cluster:
     def __init__(self, world: "World") -> None:
         self._world = world
         self.log: list[Entry] = []
+        self._log_start = 0
         self.ended: dict[tuple[int, int], bool] = {}
         """Whether each producer's transaction was committed; those that are missing are open."""
         self.groups: dict[str, int] = {}
@@ -140,6 +142,7 @@ class Cluster:
     def is_committed(self, partition: TopicPartition, *, offset: int, producer_id: int) -> bool:
         """See `Transactions`."""
         assert partition == PLACE
+        assert offset >= self._log_start, "it cannot be told: the record is deleted"
         entry = self.log[offset]
         assert entry.producer[0] == producer_id
         return self.ended[entry.producer]
@@ -150,6 +153,10 @@ class Cluster:
             if name.startswith(prefix):
                 with self._world.step(f"abort {name}", has_answer=True):
                     self.begin(name)
+
+    def delete_records(self) -> None:
+        """Delete all that is in the log; `visible` has it all the same."""
+        self._log_start = len(self.log)
 
     def begin(self, name: str) -> tuple[int, int]:
         """A new epoch for a transactional id; what is open under it is aborted."""
@@ -271,18 +278,29 @@ class ModelFolder:
 
 
 class World:
-    """A query over batches of rows, run again after each failure until all batches are done."""
+    """A query over batches of rows, run again after each failure until all batches are done.
+
+    Or a job with versions, which is the same except that Spark notes nothing: only the scheduler of
+    the job knows that a version has succeeded. After a failure it may go on with the next one.
+    """
 
     def __init__(
-        self, choices: Choices, batches: Sequence[Callable[[int], Sequence[Sequence[bytes]]]]
+        self,
+        choices: Choices,
+        batches: Sequence[Callable[[int], Sequence[Sequence[bytes]]]],
+        *,
+        is_job: bool = False,
     ) -> None:
         """Each of `batches` gives, for the number of the run, the rows of each slot."""
         self._choices = choices
         self._batches = batches
+        self._is_job = is_job
         self.cluster = Cluster(self)
         self._folder = ModelFolder(self)
         self.done: set[int] = set()
-        """Batches that Spark has noted."""
+        """Batches that Spark, or the scheduler of the job, has noted."""
+        self.given_up: set[int] = set()
+        """Versions of a job that failed, and were not tried again."""
         self.is_dead = False
         self.run_count = 0
         self._zombies: dict[str, Callable[[], object]] = {}
@@ -322,20 +340,27 @@ class World:
         """Run the query, again after each failure, until all batches are done.
 
         Raises:
-            OtherRowsError: the query refuses to go on.
+            OtherRowsError, PartlyCommittedError: the query or job refuses to go on.
             AssertionError: a row was seen twice, or the query is stuck.
         """
         while len(self.done) < len(self._batches):
             self.run_count += 1
             assert self.run_count <= RUNS_MAX, "the query does not come to its end"
             self.is_dead = False
-            with suppress(CrashError, LostAnswerError, TransactionsLostError):
+            try:
                 self._run()
+            except (CrashError, LostAnswerError, TransactionsLostError):
+                left = sorted(set(range(len(self._batches))) - self.done)
+                if not self._is_job or not left:
+                    continue
+                if self._choices.take("the scheduler", ["runs it again", "gives up"]) == "gives up":
+                    self.given_up.add(left[0])
+                    self.done.add(left[0])
 
-    def restart(self) -> None:
-        """Start the query once more, undisturbed; it has nothing to do."""
+    def restart(self) -> BatchRecord | None:
+        """Start the query once more, undisturbed; it has at most a promise to keep."""
         self._is_quiet = True
-        self._committer().recover()
+        return self._committer().recover()
 
     def check(self) -> None:
         """No row is visible twice."""
@@ -347,7 +372,8 @@ class World:
             QUERY,
             ledger=Ledger(self._folder),  # type: ignore[arg-type]
             transactions=self.cluster,  # type: ignore[arg-type]
-            is_done=self.done.__contains__,
+            is_done=None if self._is_job else self.done.__contains__,
+            app_id=APP if self._is_job else None,
         )
 
     def _run(self) -> None:
@@ -357,7 +383,7 @@ class World:
             plan = TransactionPlan(
                 work_id=QUERY,
                 record=self._committer().recover(),
-                offsets_of=batch_id,
+                offsets_of=-1 if self._is_job else batch_id,
                 group_offsets={"g": {TopicPartition("in", 0): batch_id + 1}},
             )
             slots = rows_of(self.run_count)
@@ -376,6 +402,8 @@ class World:
                 self.check()
             with self.step(f"note {batch_id}", has_answer=False):
                 self.done.add(batch_id)
+                # Nobody may depend on the log of a batch that is done.
+                self.cluster.delete_records()
 
     def _task(
         self, plan: TransactionPlan, *, batch_id: int, slot: int, rows: Sequence[bytes]

@@ -19,6 +19,7 @@ from tailrace.spark.sink.commits import (
     BatchCommitter,
     JobCommitter,
     OtherRowsError,
+    PartlyCommittedError,
     TransactionPlan,
 )
 from tailrace.spark.sink.ledger import BatchRecord, Ledger, Slot, SlotState
@@ -50,6 +51,12 @@ class House:
         self.transactions = ClusterTransactions(self.settings)
         self.done: set[int] = set()
         self.bootstrap = bootstrap
+
+    def job(self) -> BatchCommitter:
+        """The committer of a job with versions."""
+        return BatchCommitter(
+            QUERY, ledger=self.ledger, transactions=self.transactions, app_id="nightly"
+        )
 
     def committer(self, query: str = QUERY) -> BatchCommitter:
         """A committer, as each step of a driver has a new one."""
@@ -150,7 +157,7 @@ def test_a_promise_to_another_cluster_is_not_judged_by_this_one(house: House) ->
 def test_a_ledger_belongs_to_one_query(house: House) -> None:
     """Two queries on one checkpoint would commit each other's rows."""
     house.committer().commit(7, slots_of(house.write(b"a")))
-    with pytest.raises(FatalError, match="give each query a checkpoint of its own"):
+    with pytest.raises(FatalError, match="'q', and this is 'other': give each query"):
         house.committer("other").recover()
 
 
@@ -211,6 +218,38 @@ def test_offsets_of_a_group_go_with_slot_0_of_their_batch(house: House) -> None:
         house.committer().commit(7, slots_of(written))
         found = admin.list_group_offsets(f"{house.topic}-group").results()
         assert {each: value.offset for each, value in found.items()} == {place: 41}
+
+
+def test_a_version_that_is_committed_is_not_looked_at_again(house: House) -> None:
+    """The note says so: its transactional ids may be used again, and its records be deleted."""
+    written = house.write(b"a")
+    house.job().commit(7, slots_of(written))
+    with Admin(bootstrap_servers=house.bootstrap) as admin:
+        assert written.transaction is not None
+        admin.fence_producers([written.transaction.transactional_id]).results()
+        admin.delete_records({TopicPartition(house.topic, 0): -1}).results()
+    record = house.job().recover()
+    assert record is not None
+    assert record.slots[0].state is SlotState.COMMITTED
+    assert house.write(b"b", record=record).transaction is None
+
+
+def test_versions_of_a_job_rise(house: House) -> None:
+    """A lower one is refused by its name; one that is committed in part has to be finished first.
+
+    One of which nothing is committed does not count.
+    """
+    kept = house.write(b"kept").slot().becomes(SlotState.COMMITTED)
+    lost = house.write(b"lost", slot=1).slot().becomes(SlotState.LOST)
+    record = BatchRecord(query_id=QUERY, app_id="nightly", batch_id=7, slots={0: kept, 1: lost})
+    with pytest.raises(FatalError, match="txnVersion 6 is lower than 7, the newest that 'nightly'"):
+        house.write(b"early", batch=6, record=record)
+    plan = TransactionPlan(work_id=QUERY, record=record)
+    assert plan.promised(7) == record
+    with pytest.raises(PartlyCommittedError, match="txnVersion 7 of 'nightly' is committed in par"):
+        plan.promised(8)
+    void = replace(plan, record=replace(record, slots={1: lost}))
+    assert (void.promised(7), void.promised(8)) == (None, None)
 
 
 def test_a_batch_job_tells_what_was_not_committed(house: House) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,21 @@ def test_the_page_shows_what_is_written(tmp_path: Path) -> None:
         assert {name: type(each) for name, each in found.items()} == {
             name: type(each) for name, each in told.items()
         }
+
+
+def test_a_note_of_a_job_names_it(tmp_path: Path) -> None:
+    """Versions need not follow each other; as many notes as else are kept."""
+    ledger = Ledger(DiskFolder(str(tmp_path)))
+    notes = [
+        replace(record(version), app_id="nightly")
+        for version in (20261127, 20261130, 20261201, 20270104)
+    ]
+    for note in notes:
+        ledger.write(note)
+        assert ledger.newest() == note
+    assert notes[-1].label == "txnVersion 20270104 of 'nightly'"
+    assert len(list(tmp_path.iterdir())) == KEPT
+    assert json.loads((tmp_path / f"{20270104:020}.json").read_text())["app"] == "nightly"
 
 
 def test_a_record_is_void_when_nothing_of_it_can_be_committed() -> None:

@@ -1,15 +1,16 @@
-"""Every way in which the commit of micro-batches can be disturbed, within bounds.
+"""Every way in which the commit of batches can be disturbed, within bounds.
 
 Two batches of two tasks, of which each may be tried twice. At every step to the outside the driver
 may die before or after it, the step may fail, its answer may be lost, what is open may expire, and
-a task of a dead driver may run. See `model`.
+a task of a dead driver may run; the scheduler of a job may give up a version that has failed. See
+`model`.
 """
 
 from collections.abc import Callable, Sequence
 
 import pytest
 
-from tailrace.spark.sink.commits import OtherRowsError
+from tailrace.spark.sink.commits import OtherRowsError, PartlyCommittedError
 from tests.unit.spark.sink.model import Choices, World, explore, rows_in, slots
 
 Batch = Callable[[int], Sequence[Sequence[bytes]]]
@@ -82,6 +83,38 @@ def test_other_rows_in_a_second_run_are_refused_or_harmless(batch: Batch, faults
             assert any("expiry" in each or "zombie" in each for each in choices.names)
 
     assert explore(scenario, faults=faults) > 500
+    assert refused, "some way of failing leads to it"
+
+
+@pytest.mark.parametrize("faults", FAULTS)
+def test_a_version_of_a_job_is_visible_once_or_not_at_all(faults: int) -> None:
+    """Not at all only if it was given up; and a version in part keeps later ones away.
+
+    In the end nothing is open, and a version that its scheduler has heard of is there, although the
+    log is deleted whenever that happens.
+    """
+    refused = 0
+
+    def scenario(choices: Choices) -> None:
+        nonlocal refused
+        world = World(choices, SAME, is_job=True)
+        try:
+            world.run_to_the_end()
+        except PartlyCommittedError:
+            refused += 1
+        record = world.restart()
+        assert world.cluster.open_ids() == []
+        seen = world.cluster.visible()
+        for number, batch in enumerate(SAME):
+            whole = list(rows_in([batch]))
+            found = [row in seen for row in whole]
+            is_in_part = record is not None and record.batch_id == number and record.lost
+            if number in world.given_up:
+                assert is_in_part or len(set(found)) == 1
+            else:
+                assert all(found) or number not in world.done
+
+    assert explore(scenario, faults=faults) > 1000
     assert refused, "some way of failing leads to it"
 
 
