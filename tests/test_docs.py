@@ -10,7 +10,7 @@ from tailrace.client.consumer.metrics import METRICS as CONSUMER_METRICS
 from tailrace.client.producer.delivery.metrics import METRICS
 from tailrace.spark.environment import PYSPARK_NEWEST, PYSPARK_OLDEST, PYSPARK_RANGE
 from tailrace.spark.options import names
-from tailrace.spark.sink.options import COLUMNS as SINK_COLUMNS
+from tailrace.spark.sink import options as sink
 from tailrace.testing import virtual_runtime
 from tests.references import DOCS, REFERENCES, ROOT, figures_of_statistics
 
@@ -46,7 +46,8 @@ def test_every_figure_of_statistics_is_explained() -> None:
 def test_every_option_of_spark_is_explained() -> None:
     """The options and columns of source and sink are those that docs/spark.md explains."""
     text = (DOCS / "spark.md").read_text()
-    for name in (*names.KNOWN, *names.COLUMNS, *names.HEADERS, *names.METADATA, *SINK_COLUMNS):
+    of_source = (*names.KNOWN, *names.COLUMNS, *names.HEADERS, *names.METADATA)
+    for name in (*of_source, *sink.OWN.values(), *sink.COLUMNS):
         assert f"`{name}`" in text, name
 
 

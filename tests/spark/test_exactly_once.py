@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tailrace import Admin, Broker, Producer
@@ -230,7 +230,12 @@ def test_a_checkpoint_that_was_put_back_is_refused(copy: Copy, tmp_path: Path) -
 
 
 def write_numbers(
-    spark: SparkSession, bootstrap: str, topic: str, *, value: str = "CAST(id AS STRING)"
+    spark: SparkSession,
+    bootstrap: str,
+    topic: str,
+    *,
+    value: str = "CAST(id AS STRING)",
+    **options: str,
 ) -> None:
     """A batch of two tasks into a topic."""
     (
@@ -239,7 +244,7 @@ def write_numbers(
         .write.format("tailrace")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("topic", topic)
-        .option("delivery", "exactly-once")
+        .options(delivery="exactly-once", **options)
         .mode("append")
         .save()
     )
@@ -254,6 +259,78 @@ def test_a_batch_is_visible_as_a_whole_or_not_at_all(spark: SparkSession, bootst
     assert seen(bootstrap, "whole") == []
     write_numbers(spark, bootstrap, "whole")
     assert sorted(map(int, seen(bootstrap, "whole"))) == list(range(100))
+
+
+def test_a_version_of_a_job_is_written_once(
+    spark: SparkSession, bootstrap: str, tmp_path: Path
+) -> None:
+    """Again: nothing, whatever its rows; a later one is added, a lower one refused."""
+    create_topic(bootstrap, "versions", partition_count=3)
+    options = {"txnAppId": "nightly", "checkpointLocation": tmp_path.as_uri()}
+
+    def write(version: int, value: str) -> None:
+        write_numbers(spark, bootstrap, "versions", value=value, txnVersion=f"{version}", **options)
+
+    write(20261127, "CAST(id AS STRING)")
+    write(20261127, "CAST(id + 300 AS STRING)")
+    write(20261201, "CAST(id + 100 AS STRING)")
+    with pytest.raises(PySparkException, match="txnVersion 20261130 is lower than 20261201"):
+        write(20261130, "CAST(id + 200 AS STRING)")
+    assert sorted(map(int, seen(bootstrap, "versions"))) == list(range(200))
+
+
+def test_a_version_that_fails_is_written_by_its_next_run(
+    spark: SparkSession, bootstrap: str, tmp_path: Path
+) -> None:
+    """Nothing of the first run is visible, and what a task of it has left open is aborted."""
+    create_topic(bootstrap, "failing", partition_count=3)
+    options = {"txnAppId": "failing", "checkpointLocation": str(tmp_path), "txnVersion": "1"}
+    broken = "IF(id = 77, raise_error('planned'), CAST(id AS STRING))"
+    with pytest.raises(PySparkException, match="planned"):
+        write_numbers(spark, bootstrap, "failing", value=broken, **options)
+    write_numbers(spark, bootstrap, "failing", **options)
+    assert sorted(map(int, seen(bootstrap, "failing"))) == list(range(100))
+
+
+def test_foreach_batch_writes_each_micro_batch_once(
+    spark: SparkSession, bootstrap: str, tmp_path: Path
+) -> None:
+    """The batch id is the version, so a micro-batch that Spark runs again is not written again."""
+    create_topic(bootstrap, "each", partition_count=2)
+    (tmp_path / "input").mkdir()
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "topic": "each",
+        "delivery": "exactly-once",
+        "txnAppId": "each",
+        "checkpointLocation": f"{tmp_path}/checkpoint/each",
+    }
+    told = []
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        told.append(batch_id)
+        writer = rows.write.format("tailrace").options(**options)
+        writer.option("txnVersion", batch_id).mode("append").save()
+
+    def run() -> None:
+        (
+            spark.readStream.text(f"{tmp_path}/input")
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", f"{tmp_path}/checkpoint")
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination()
+        )
+
+    for number in range(2):
+        (tmp_path / "input" / f"{number}.txt").write_text(f"{number}\n")
+        run()
+    commits = tmp_path / "checkpoint" / "commits"
+    for name in ("1", ".1.crc"):
+        (commits / name).unlink()
+    run()
+    assert told == [0, 1, 1]
+    assert sorted(seen(bootstrap, "each")) == ["0", "1"]
 
 
 def test_what_a_delivery_needs_is_told_before_a_job_starts(

@@ -40,7 +40,12 @@ from tailrace.spark.options import parse_options
 from tailrace.spark.typed import plan_typed
 
 if TYPE_CHECKING:
-    from tailrace.spark.sink.writers import ExactlyOnceWriter, TailraceStreamWriter, TailraceWriter
+    from tailrace.spark.sink.writers import (
+        ExactlyOnceWriter,
+        JobVersionWriter,
+        TailraceStreamWriter,
+        TailraceWriter,
+    )
     from tailrace.spark.streaming import TailraceStreamReader
     from tailrace.spark.streaming_4_0 import StreamReaderWithoutStart
 
@@ -137,12 +142,12 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
         refuse_limits(self.options)
         return StreamReaderWithoutStart(reader)
 
-    def writer(self, schema: StructType, overwrite: bool) -> "TailraceWriter":  # noqa: FBT001 - Spark's
-        """The writer of a DataFrame with this schema.
-
-        Raises:
-            ConfigError: the options or the columns have faults, or the mode is not append.
-        """
+    def writer(
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001 - Spark's
+    ) -> "TailraceWriter | JobVersionWriter":
+        """The writer of a DataFrame with this schema; raises as `open_writer`."""
         from tailrace.spark.sink.writers import open_writer
 
         return open_writer(self.options, schema, overwrite=overwrite)

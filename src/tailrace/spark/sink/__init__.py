@@ -9,5 +9,6 @@ complete, when the whole result is added to the topic each time, as Spark's sink
 no Python sink in the mode update.
 
 Each row is written at least once, as by Spark's sink, or with `option("delivery", "exactly-once")`
-exactly once, which is the work of `commits`.
+exactly once, which is the work of `commits`. A batch job that may be run again needs a `txnVersion`
+for that.
 """

@@ -13,7 +13,9 @@ too: it is a column that was misspelt, or one that gets lost.
 
 Options are `topic`, `delivery`, `kafka.` before every setting of the producer
 (docs/configuration.md), and `includeHeaders`, which changes nothing since a column `headers` is
-always written.
+always written. `txnAppId`, `txnVersion` and `checkpointLocation` together make a batch write one
+version of a job, which is there once however often the job is run; the first two are those of
+Delta Lake.
 
 Not here: anything that has to look at a row or at a topic; see `rows`.
 
@@ -21,6 +23,7 @@ Invariant: all faults of one write are reported together, before Spark starts a 
 """
 
 import difflib
+import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
@@ -29,6 +32,7 @@ from typing import Final
 from pyspark.sql.types import StructType
 
 from tailrace.client.producer.config import parse_producer_config
+from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError
 from tailrace.records.schema import names_added_by
 from tailrace.values import dataclass
@@ -49,10 +53,18 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 PASSED_OVER: Final = frozenset(names_added_by(None)) - COLUMNS.keys()
 """Columns of the source that a record gets from the broker."""
 
-_OWN: Final = {
-    name.lower(): name for name in ("topic", "delivery", "includeHeaders", "checkpointLocation")
+_CHECKPOINT: Final = "checkpointLocation"
+"""Option that Spark passes on to a stream's sink."""
+
+_TXN: Final = ("txnAppId", "txnVersion")
+
+_DIGITS_MAX: Final = 100
+"""Digits of a number that is looked at; Python refuses to read thousands."""
+
+OWN: Final = {
+    name.lower(): name for name in ("topic", "delivery", "includeHeaders", *_TXN, _CHECKPOINT)
 }
-"""Options besides the producer's; the last is for Spark, which passes it on."""
+"""Options besides the producer's."""
 
 _TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 
@@ -76,6 +88,23 @@ _REFUSED: Final = {
 """Options that would change something, and what to do instead; all in lower case."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobVersion:
+    """One write of a job, which is there once however often the job is run for it."""
+
+    app_id: str
+    """The job's name."""
+    number: int
+    """Number of the write; it rises from write to write."""
+    location: str
+    """The directory in which it is noted."""
+
+    @property
+    def work_id(self) -> str:
+        """The job's id in transactional ids: of one length, so that none begins with another."""
+        return hashlib.sha256(self.app_id.encode()).hexdigest()[:32]
+
+
 class Delivery(StrEnum):
     """Promise about the number of times that each row is written."""
 
@@ -97,9 +126,13 @@ class SinkOptions:
     """Promise about rows that are written again."""
     checkpoint: str | None = None
     """The location of the stream's checkpoint, if Spark has passed it on."""
+    job: JobVersion | None = None
+    """A batch write that is one version of a job."""
 
 
-def parse_sink(given: Mapping[str, str], schema: StructType) -> SinkOptions:
+def parse_sink(
+    given: Mapping[str, str], schema: StructType, *, is_stream: bool = False
+) -> SinkOptions:
     """The options of one write of rows with this schema; names of options in any case.
 
     Raises:
@@ -112,6 +145,7 @@ def parse_sink(given: Mapping[str, str], schema: StructType) -> SinkOptions:
     is_once = asked.lower() == Delivery.EXACTLY_ONCE
     settings, faults = _producer_settings(options, is_once=is_once)
     faults += _option_faults(options)
+    faults += (_stream_faults if is_stream else _job_faults)(options, is_once=is_once)
     faults += column_faults(schema, has_topic_option=topic is not None)
     if faults:
         raise ConfigError(faults)
@@ -119,7 +153,8 @@ def parse_sink(given: Mapping[str, str], schema: StructType) -> SinkOptions:
         topic=topic,
         producer=settings,
         delivery=Delivery(asked.lower()),
-        checkpoint=options.get("checkpointlocation"),
+        checkpoint=options.get(_CHECKPOINT.lower()) if is_stream else None,
+        job=None if is_stream else _job_version(options),
     )
 
 
@@ -158,9 +193,9 @@ def _option_faults(options: Mapping[str, str]) -> list[str]:
     for name in options:
         if name in _REFUSED:
             faults.append(f"{name}: {_REFUSED[name]}")
-        elif name not in _OWN and not name.startswith("kafka."):
-            near = difflib.get_close_matches(name, [*_OWN, BOOTSTRAP], n=1)
-            meant = f"; did you mean {_OWN.get(near[0], near[0])}?" if near else ""
+        elif name not in OWN and not name.startswith("kafka."):
+            near = difflib.get_close_matches(name, [*OWN, BOOTSTRAP], n=1)
+            meant = f"; did you mean {OWN.get(near[0], near[0])}?" if near else ""
             faults.append(f"{name}: no such option{meant}")
     if options.get("topic") == "":
         faults.append("topic: the name is empty")
@@ -169,6 +204,62 @@ def _option_faults(options: Mapping[str, str]) -> list[str]:
         if asked.lower() not in allowed:
             faults.append(f"{name}: {asked!r} is not one of {', '.join(allowed)}")
     return faults
+
+
+def _stream_faults(options: Mapping[str, str], *, is_once: bool) -> list[str]:
+    """Tell what a stream has no use for, or lacks."""
+    faults = [
+        f"{name}: it is for batch writes; a stream has an id, and its batches have numbers"
+        for name in _TXN
+        if name.lower() in options
+    ]
+    if is_once and _CHECKPOINT.lower() not in options:
+        faults.append(
+            "delivery: exactly-once keeps its record beside the checkpoint; give "
+            "option('checkpointLocation', …) to the writer, also if a setting of Spark has it"
+        )
+    return faults
+
+
+def _job_faults(options: Mapping[str, str], *, is_once: bool) -> list[str]:
+    """Tell what is wrong with the options that make a batch write one version of a job."""
+    wanted = (*_TXN, _CHECKPOINT)
+    given = [name for name in wanted if name.lower() in options]
+    if not given:
+        return []
+    about = ", ".join(given)
+    faults = []
+    if missing := [name for name in wanted if name not in given]:
+        faults.append(
+            f"{about}: a batch write is there once, however often its job runs, with "
+            f"{', '.join(wanted)} together; give {', '.join(missing)} too, or none of them"
+        )
+    if not is_once:
+        faults.append(f"{about}: only with option('delivery', 'exactly-once')")
+    version = options.get("txnversion", "0")
+    is_number = version.isascii() and version.isdecimal() and len(version) <= _DIGITS_MAX
+    if not is_number or int(version) > INT64_MAX:
+        faults.append(f"txnVersion: {version!r} is not a whole number from 0 to {INT64_MAX}")
+    if options.get("txnappid") == "":
+        faults.append("txnAppId: the name is empty")
+    location = options.get(_CHECKPOINT.lower(), "/")
+    if "://" not in location and not location.removeprefix("file:").startswith("/"):
+        faults.append(
+            f"{_CHECKPOINT}: {location!r} would be another place for a driver that is started "
+            "elsewhere; give a whole path or a URI"
+        )
+    return faults
+
+
+def _job_version(options: Mapping[str, str]) -> JobVersion | None:
+    """The version that a batch write without faults is."""
+    if "txnappid" not in options:
+        return None
+    return JobVersion(
+        app_id=options["txnappid"],
+        number=int(options["txnversion"]),
+        location=options[_CHECKPOINT.lower()],
+    )
 
 
 def _producer_settings(

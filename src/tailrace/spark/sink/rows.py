@@ -82,9 +82,10 @@ class TaskAttempt:
     """Identity of a task's work."""
 
     query_id: str | None = None
-    """Id of the streaming query, the same after a restart from its checkpoint; None in a batch."""
+    """Id of the streaming query, the same after a restart from its checkpoint, or of a job with
+    versions; None in another batch."""
     batch_id: int | None = None
-    """Number of the micro-batch, the same when it is replayed; None in a batch."""
+    """Number of the micro-batch or version, the same when it is replayed; None likewise."""
     partition_id: int = 0
     """Number of the DataFrame's partition."""
     attempt_number: int = 0

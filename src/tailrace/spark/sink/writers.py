@@ -5,14 +5,16 @@
     driver, when all tasks have written      commit; or abort, if one failed for good
 
 Spark runs each of these steps in a Python process that may be another one each time, and makes a
-new writer for the commit of a stream. So a writer has no state: a batch job has an id from the
-beginning, and what a stream's driver knows is in the checkpoint.
+new writer for the commit of a stream. So a writer has no state: a batch write has an id from the
+beginning, and what the driver of a stream or of a job with versions knows is in its checkpoint.
 
 Not here: the work of a task (`rows`), the protocol of exactly-once delivery (`commits`).
 """
 
+import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter
@@ -23,13 +25,16 @@ from tailrace.spark.pyspark_versions import DataSourceStreamArrowWriter
 from tailrace.spark.sink.checkpoint import Checkpoint
 from tailrace.spark.sink.cluster import transactions_of
 from tailrace.spark.sink.commits import BatchCommitter, JobCommitter, TransactionPlan
-from tailrace.spark.sink.options import Delivery, SinkOptions, parse_sink
+from tailrace.spark.sink.ledger import Slot
+from tailrace.spark.sink.options import Delivery, JobVersion, SinkOptions, parse_sink
 from tailrace.spark.sink.rows import (
     WrittenRows,
     task_attempt,
     write_in_transaction,
     write_rows,
 )
+
+log = logging.getLogger(__name__)
 
 
 class TailraceWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark is untyped here
@@ -78,6 +83,37 @@ class TailraceWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark is
         return JobCommitter(job_id, transactions_of(self._options.producer))
 
 
+class JobVersionWriter(DataSourceArrowWriter):  # type: ignore[misc]  # likewise
+    """Writes a DataFrame as one version of a job, exactly once however often the job runs.
+
+    The job was recovered before, when the writer was opened; `plan` is what that has found.
+    """
+
+    def __init__(self, options: SinkOptions, version: JobVersion, *, plan: TransactionPlan) -> None:
+        self._options = options
+        self._version = version
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
+        """Write the rows of one task; raises as `write_in_transaction`."""
+        attempt = replace(
+            task_attempt(), query_id=self._version.work_id, batch_id=self._version.number
+        )
+        return write_in_transaction(iterator, self._options, self._plan, attempt=attempt)
+
+    def commit(self, messages: Sequence[WrittenRows | None]) -> None:
+        """Promise the version and make its rows visible; raises as `BatchCommitter.commit`."""
+        self._committer().commit(self._version.number, _slots(messages))
+
+    def abort(self, messages: Sequence[WrittenRows | None]) -> None:
+        """Abort what the tasks have left open, unless the version was promised."""
+        del messages
+        self._committer().abort(self._version.number)
+
+    def _committer(self) -> BatchCommitter:
+        return _job_committer(self._options, self._version)
+
+
 class TailraceStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # likewise
     """Writes micro-batches, at least once."""
 
@@ -112,8 +148,7 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # l
 
     def commit(self, messages: Sequence[WrittenRows | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Promise the batch and make its rows visible; raises as `BatchCommitter.commit`."""
-        slots = {each.attempt.partition_id: each.slot() for each in messages if each is not None}
-        self._committer().commit(batchId, slots)
+        self._committer().commit(batchId, _slots(messages))
 
     def abort(self, messages: Sequence[WrittenRows | None], batchId: int) -> None:  # noqa: N803
         """Abort what the tasks have left open, unless the batch was promised."""
@@ -151,12 +186,17 @@ def _planned(options: SinkOptions, plan: TransactionPlan) -> ExactlyOnceWriter:
 
 def open_writer(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool
-) -> TailraceWriter:
+) -> TailraceWriter | JobVersionWriter:
     """The writer of a DataFrame; asks brokers only for exactly-once delivery.
+
+    A job with versions is recovered: an earlier write is finished, or nothing is left of it.
 
     Raises:
         ConfigError: the options or the columns have faults, or the mode is overwrite; all faults.
-        FatalError: the delivery is exactly-once, and the brokers have no transactions.
+        FatalError: the delivery is exactly-once, and the brokers have no transactions; or the job
+            has written a later version.
+        PartlyCommittedError: an earlier version of the job has to be run again first.
+        TailraceError, OSError: as `BatchCommitter.recover`.
     """
     faults = []
     if overwrite:
@@ -169,6 +209,8 @@ def open_writer(
         raise ConfigError(faults)
     if parsed.delivery is Delivery.AT_LEAST_ONCE:
         return TailraceWriter(parsed)
+    if parsed.job is not None:
+        return _recovered_job(parsed, parsed.job)
     writer = TailraceWriter(parsed, job_id=uuid.uuid4().hex)
     writer.check_brokers()
     return writer
@@ -184,13 +226,30 @@ def open_stream_writer(
             the location of the checkpoint is not known; all faults.
     """
     del overwrite
-    parsed = parse_sink(options, schema)
+    parsed = parse_sink(options, schema, is_stream=True)
     if parsed.delivery is Delivery.AT_LEAST_ONCE:
         return TailraceStreamWriter(parsed)
-    if parsed.checkpoint is None:
-        fault = (
-            "delivery: exactly-once keeps its record beside the checkpoint; give "
-            "option('checkpointLocation', …) to the writer, also if a setting of Spark has it"
-        )
-        raise ConfigError([fault])
     return ExactlyOnceWriter(parsed)
+
+
+def _recovered_job(options: SinkOptions, version: JobVersion) -> JobVersionWriter:
+    record = _job_committer(options, version).recover()
+    plan = TransactionPlan(work_id=version.work_id, record=record)
+    promised = plan.promised(version.number)
+    if promised is not None and not promised.lost:
+        log.warning("%s was written by an earlier run: nothing is written", promised.label)
+    return JobVersionWriter(options, version, plan=plan)
+
+
+def _job_committer(options: SinkOptions, version: JobVersion) -> BatchCommitter:
+    return BatchCommitter(
+        version.work_id,
+        ledger=Checkpoint(version.location).ledger(),
+        transactions=transactions_of(options.producer),
+        app_id=version.app_id,
+    )
+
+
+def _slots(messages: Sequence[WrittenRows | None]) -> dict[int, Slot]:
+    """The slots of a batch, by the number of the DataFrame's partition."""
+    return {each.attempt.partition_id: each.slot() for each in messages if each is not None}

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 )
 
 from tailrace.errors import ConfigError
-from tailrace.spark.sink.options import parse_sink
+from tailrace.spark.sink.options import JobVersion, parse_sink
 from tailrace.spark.sink.writers import TailraceStreamWriter, open_stream_writer, open_writer
 
 BOOTSTRAP = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -55,11 +55,21 @@ def schema(text: str) -> StructType:
     )
 
 
-def faults(columns: str, options: dict[str, str]) -> list[str]:
+def faults(columns: str, options: dict[str, str], *, is_stream: bool = False) -> list[str]:
     """Return the faults of a write."""
     with pytest.raises(ConfigError) as caught:
-        parse_sink(options, schema(columns))
+        parse_sink(options, schema(columns), is_stream=is_stream)
     return caught.value.faults
+
+
+VERSION = BOOTSTRAP | {
+    "topic": "t",
+    "delivery": "exactly-once",
+    "txnAppId": "nightly",
+    "txnVersion": "20261127",
+    "checkpointLocation": "s3a://bucket/nightly",
+}
+"""Options of a batch write that is one version of a job."""
 
 
 @pytest.mark.parametrize(
@@ -140,6 +150,7 @@ def test_options_come_in_any_case_and_reach_the_producer() -> None:
             "checkpointLocation": "somewhere",
         },
         schema("value STRING"),
+        is_stream=True,
     )
     assert parsed.topic == "t"
     assert parsed.producer == {
@@ -214,3 +225,62 @@ def test_a_stream_in_the_mode_complete_is_taken() -> None:
     columns, options = schema("value STRING"), BOOTSTRAP | {"topic": "t"}
     writer = open_stream_writer(options, columns, overwrite=True)
     assert isinstance(writer, TailraceStreamWriter)
+
+
+def test_three_options_make_a_batch_write_a_version_of_a_job() -> None:
+    """The version may have leading zeros; a stream has its checkpoint in another field."""
+    parsed = parse_sink(VERSION, schema("value STRING"))
+    assert parsed.job == JobVersion(
+        app_id="nightly", number=20261127, location="s3a://bucket/nightly"
+    )
+    assert parsed.checkpoint is None
+    padded = parse_sink(VERSION | {"txnVersion": "007"}, schema("value STRING"))
+    assert padded.job is not None
+    assert padded.job.number == 7
+
+
+@pytest.mark.parametrize("left_out", ["txnAppId", "txnVersion", "checkpointLocation"])
+def test_options_of_a_version_go_together(left_out: str) -> None:
+    """One that is missing is named, and so are the ones that are there."""
+    given = {name: value for name, value in VERSION.items() if name != left_out}
+    [fault] = faults("value STRING", given)
+    about, _, rest = fault.partition(": ")
+    assert set(about.split(", ")) == {"txnAppId", "txnVersion", "checkpointLocation"} - {left_out}
+    assert f"give {left_out} too, or none of them" in rest
+
+
+def test_a_version_needs_exactly_once_delivery() -> None:
+    """With another delivery the options would promise what is not kept."""
+    [fault] = faults("value STRING", VERSION | {"delivery": "at-least-once"})
+    assert fault.endswith("only with option('delivery', 'exactly-once')")
+
+
+@pytest.mark.parametrize("version", ["", "-1", "1.5", "2026-11-27", "\u0661", "9" * 19, "9" * 5000])
+def test_a_version_is_a_whole_number(version: str) -> None:
+    """It has to fit into 63 bits, and its order has to be clear."""
+    [fault] = faults("value STRING", VERSION | {"txnVersion": version})
+    assert fault.startswith(f"txnVersion: {version!r} is not a whole number")
+
+
+def test_a_version_has_a_name_and_a_place_that_stays() -> None:
+    """A relative path would be another directory for the next driver."""
+    told = faults("value STRING", VERSION | {"txnAppId": "", "checkpointLocation": "notes"})
+    assert [fault.split(":")[0] for fault in told] == ["txnAppId", "checkpointLocation"]
+
+
+def test_a_stream_refuses_the_options_of_a_version() -> None:
+    """Its id and its batches are Spark's; exactly once needs the checkpoint to be given."""
+    told = faults("value STRING", VERSION, is_stream=True)
+    assert [fault.split(":")[0] for fault in told] == ["txnAppId", "txnVersion"]
+    options = BOOTSTRAP | {"topic": "t", "delivery": "exactly-once"}
+    [fault] = faults("value STRING", options, is_stream=True)
+    assert "option('checkpointLocation', …)" in fault
+
+
+def test_no_job_finds_the_transactions_of_another_one() -> None:
+    """Ids have one length and no hyphen, so that none begins another one and a hyphen."""
+    names = ["a", "a-", "a-0", "", "ü", "a" * 500]
+    ids = [JobVersion(app_id=name, number=1, location="/").work_id for name in names]
+    assert len(set(ids)) == len(names)
+    assert {len(each) for each in ids} == {32}
+    assert not any("-" in each for each in ids)
