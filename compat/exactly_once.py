@@ -1,8 +1,9 @@
 """The exactly-once sink of Spark writes to Apache Kafka, and dies on the way.
 
 A stream from topic to topic whose driver is killed at requests that a proxy holds at that moment,
-whose driver, workers and executors are killed at random, and whose broker is killed twice. Readers
-of committed records then see each record once, in the order of its key, and no transaction is open.
+whose driver, workers and executors are killed at random, and whose broker is killed twice; and a
+job whose driver is killed, and that is run again. Readers of committed records then see each record
+once, in the order of its key, and no transaction is open.
 """
 
 import os
@@ -17,6 +18,7 @@ from tailrace.protocol.apis import ApiKey
 from tailrace.testing.proxy import Direction, Proxy
 from tests.kills.copying import Point, kill_at_random, kill_broker, kill_driver_at
 from tests.kills.drivers import Drivers, Victim
+from tests.kills.versions import kill_job_at
 from tests.spark.classes import JVM_OPTIONS, make_home
 
 POINTS = [
@@ -27,6 +29,9 @@ POINTS = [
     Point(ApiKey.LIST_TRANSACTIONS, Direction.ANSWER),
 ]
 """Rows and offsets that nobody has noted, a note without a commit, and one with."""
+
+JOB_POINTS = [Point(ApiKey.END_TXN, direction) for direction in Direction]
+"""A note, without a commit and with one."""
 
 
 def check(report: Report, kafka: Kafka, *, version: str) -> None:
@@ -50,6 +55,14 @@ def check(report: Report, kafka: Kafka, *, version: str) -> None:
                     report.check(
                         f"{version}, the driver dies {point}: each record is there once",
                         _faults(kill_driver_at, point, drivers, proxy, folder=place),
+                    )
+                for point in JOB_POINTS:
+                    place = Path(folder) / f"job-{point}".replace(" ", "-").lower()
+                    place.mkdir()
+                    report.check(
+                        f"{version}, the driver of a job dies {point}, and the job is run again: "
+                        "each record is there once",
+                        _faults(kill_job_at, point, drivers, proxy, folder=place),
                     )
                 for victim in Victim:
                     place = Path(folder) / victim.value

@@ -4,6 +4,7 @@
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -105,13 +106,21 @@ def kill_driver_at(point: Point, drivers: Drivers, proxy: Proxy, *, folder: Path
     with closing(copy.begin(driver)) as changes:
         while not copy.has_begun():
             assert driver.wait(changes), "the copy is over before it can be killed"
-        count = proxy.disturbed_count
-        proxy.disturb(point.direction, Action.HOLD, {point.api})
-        assert proxy.wait_for_disturbed(count + 1, timeout_s=120), point
-        driver.kill()
-        proxy.cut()
-        proxy.heal()
+        kill_at(point, driver, proxy)
     finish(copy, drivers)
+
+
+def kill_at(
+    point: Point, driver: Driver, proxy: Proxy, *, begin: Callable[[], None] = lambda: None
+) -> None:
+    """Kill a driver at the next request of a kind; `begin` is what leads to it."""
+    count = proxy.disturbed_count
+    proxy.disturb(point.direction, Action.HOLD, {point.api})
+    begin()
+    assert proxy.wait_for_disturbed(count + 1, timeout_s=120), point
+    driver.kill()
+    proxy.cut()
+    proxy.heal()
 
 
 def kill_broker(drivers: Drivers, broker: Killable, proxy: Proxy, *, folder: Path) -> None:

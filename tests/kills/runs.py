@@ -109,6 +109,22 @@ def run_copy(
             return
 
 
+def run_version(
+    spark: SparkSession, *, bootstrap: str, target: str, folder: str, number: int, rows: int
+) -> None:
+    """One version of a job, whose rows are numbers that no other version has, in two tasks."""
+    (
+        spark.range(number * rows, (number + 1) * rows, 1, 2)
+        .selectExpr("CAST(id AS STRING) AS value")
+        .write.format("tailrace")
+        .options(topic=target, delivery="exactly-once", txnAppId=target, txnVersion=number)
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("checkpointLocation", folder)
+        .mode("append")
+        .save()
+    )
+
+
 def run_rows(spark: SparkSession, *, folder: str) -> list[tuple[int, int, str]]:
     """Return the rows that Spark finds in `sink`."""
     rows = spark.read.parquet(f"{folder}/sink").orderBy("partition", "offset").collect()
@@ -149,6 +165,7 @@ JOBS: dict[str, Callable[..., Any]] = {
     "verify": run_verify,
     "follow": run_follow,
     "copy": run_copy,
+    "version": run_version,
     "rows": run_rows,
     "show": run_show,
     "replay": run_replay,

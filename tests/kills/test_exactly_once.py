@@ -1,4 +1,4 @@
-"""Streams into a topic, exactly once, whose driver, workers, executors or broker are killed."""
+"""Streams and jobs into a topic, exactly once, whose processes or broker are killed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +18,7 @@ from tests.kills.copying import (
     kill_driver_at,
 )
 from tests.kills.drivers import Drivers, Victim
+from tests.kills.versions import kill_job_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -52,6 +53,28 @@ def test_a_driver_that_dies_at_a_request_has_each_record_written_once(
 ) -> None:
     """The broker never gets the request, or nobody hears its answer."""
     kill_driver_at(point, drivers, reached[1], folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        Point(ApiKey.END_TXN, Direction.ANSWER),
+        *(
+            pytest.param(Point(api, direction), marks=pytest.mark.slow)
+            for api, direction in (
+                (ApiKey.PRODUCE, Direction.REQUEST),
+                (ApiKey.PRODUCE, Direction.ANSWER),
+                (ApiKey.END_TXN, Direction.REQUEST),
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_a_job_that_is_run_again_for_a_version_has_each_record_written_once(
+    point: Point, drivers: Drivers, reached: tuple[Killable, Proxy], tmp_path: Path
+) -> None:
+    """Its driver died at a request, or its success was not heard of; the next version follows."""
+    kill_job_at(point, drivers, reached[1], folder=tmp_path)
 
 
 @pytest.mark.slow
