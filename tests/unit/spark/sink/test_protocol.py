@@ -18,6 +18,9 @@ Batch = Callable[[int], Sequence[Sequence[bytes]]]
 SAME: list[Batch] = [slots([b"a", b"b"], [b"c"]), slots([b"d"], [b"e"])]
 """A plan that gives each task the same rows each time."""
 
+VERSIONS: list[Batch] = [slots([b"a", b"b"], [b"c"]), slots([b"d"])]
+"""Versions of a job: one that may be committed in part, and a later one."""
+
 EMPTY: list[Batch] = [slots([], [b"a"]), slots([], [])]
 """Tasks without rows; slot 0 still has offsets of a group to commit."""
 
@@ -97,7 +100,7 @@ def test_a_version_of_a_job_is_visible_once_or_not_at_all(faults: int) -> None:
 
     def scenario(choices: Choices) -> None:
         nonlocal refused
-        world = World(choices, SAME, is_job=True)
+        world = World(choices, VERSIONS, is_job=True)
         try:
             world.run_to_the_end()
         except PartlyCommittedError:
@@ -105,7 +108,7 @@ def test_a_version_of_a_job_is_visible_once_or_not_at_all(faults: int) -> None:
         record = world.restart()
         assert world.cluster.open_ids() == []
         seen = world.cluster.visible()
-        for number, batch in enumerate(SAME):
+        for number, batch in enumerate(VERSIONS):
             whole = list(rows_in([batch]))
             found = [row in seen for row in whole]
             is_in_part = record is not None and record.batch_id == number and record.lost
