@@ -40,6 +40,7 @@ from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
 from tailrace.spark.sink.ledger import PLACE, BatchRecord, Ledger, Slot, SlotState
+from tailrace.values import dataclass
 
 PREFIX: Final = "tailrace-"
 """Transactional ids of tasks begin so; a user needs WRITE and DESCRIBE on this prefix."""
