@@ -1,5 +1,6 @@
 """`df.write` and `df.writeStream` to a broker: the scenarios of Spark's own suite of its sink."""
 
+import gc
 import json
 from collections.abc import Iterator
 from contextlib import closing
@@ -279,6 +280,31 @@ def test_bad_columns_and_options_end_a_stream(feed: Feed) -> None:
     assert "Kafka option 'key.serializer' is not supported" in refusal(
         lambda: feed.run(topic="t", **{"kafka.key.serializer": "S"})
     )
+
+
+def test_processes_of_the_driver_look_at_their_modules_once(
+    spark: SparkSession, feed: Feed, tmp_path: Path
+) -> None:
+    """Both that make the writer of a micro-batch have frozen what is loaded, behind the first."""
+    path = str(tmp_path / "frozen")
+
+    class Counting(TailraceDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "counting"
+
+        def streamWriter(self, schema, overwrite):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, N802
+            with open(path, "a", encoding="utf-8") as file:
+                print(gc.get_freeze_count(), file=file)
+            return super().streamWriter(schema, overwrite)
+
+    spark.dataSource.register(Counting)
+    for _ in range(2):
+        feed.run(topic="counted", name="counting")
+        feed.add(6)
+    counts = [int(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    assert len(counts) == 4
+    assert min(counts[2:]) > 10_000
 
 
 def test_messages_tell_which_work_was_done(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:

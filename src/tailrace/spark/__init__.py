@@ -5,8 +5,8 @@ the module `pyspark_tailrace`, and that of a cluster's metadata log, `tailrace-m
 `pyspark_tailrace_metadata`. What people import from here is `session`, for one machine, and
 `install`, for a cluster whose executors do not have this package.
 
-In a Python worker the import also keeps PySpark from printing tracebacks of sockets that Spark has
-closed (`closed_sockets`): each worker that runs code of ours imports this package.
+In a Python worker the import also changes two calls of PySpark's daemon (`daemon`): each worker
+that runs code of ours imports this package.
 
 Invariant: importing the package is light. PySpark and PyArrow load when they are first used,
 because Spark imports this package again in each of its Python workers.
@@ -14,10 +14,10 @@ because Spark imports this package again in each of its Python workers.
 
 import sys
 
-from tailrace.spark.closed_sockets import hide_closed_sockets
+from tailrace.spark.daemon import adapt_daemon
 from tailrace.spark.install import install
 from tailrace.spark.session import session
 
-hide_closed_sockets(sys.modules["__main__"])
+adapt_daemon(sys.modules["__main__"])
 
 __all__ = ["install", "session"]

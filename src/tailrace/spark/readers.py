@@ -6,10 +6,7 @@ batch has exactly the declared schema.
 Invariant: rows leave in the order of their offsets within a partition.
 """
 
-import gc
-import sys
 from collections.abc import Iterator, Sequence
-from functools import cache
 
 import pyarrow as pa
 
@@ -38,7 +35,7 @@ def read_task(
         FatalError: the log no longer has a range, or cannot be read.
         OSError: the report cannot be written.
     """
-    settle_worker()
+    keep_large_buffers()
     if task.is_compiled:
         kernels.load(*kernels.DECODING)
     tell = None if store.skipped is None else store.skipped.append
@@ -50,19 +47,3 @@ def read_task(
         store.close()
         if corruption_report is not None and store.skipped:
             write_report(corruption_report, report_name(task.ranges[0]), store.skipped)
-
-
-def settle_worker() -> None:
-    """Keep large buffers, and take what is loaded out of the garbage collector's sight.
-
-    Spark's worker runs a full collection after every task. It would look at each object of all
-    modules again, which takes 25 to 35 ms of CPU and never finds anything.
-    """
-    _settle(len(sys.modules))
-
-
-@cache
-def _settle(_module_count: int) -> None:
-    keep_large_buffers()
-    gc.collect()
-    gc.freeze()

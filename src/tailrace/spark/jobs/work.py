@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from tailrace.errors import CorruptionError, FatalError, RetriableError, TailraceError
+from tailrace.runtime.memory import keep_large_buffers
 from tailrace.spark.folder import open_folder
 from tailrace.spark.jobs.manifest import attempt_name
 from tailrace.values import dataclass
@@ -175,9 +176,7 @@ def _task_of(
     """The function for `mapInArrow`; Spark sends it to the executors with all items."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from tailrace.spark.readers import settle_worker
-
-        settle_worker()
+        keep_large_buffers()
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 item: Item = pickle.loads(pickled[index])  # noqa: S301 - our driver's

@@ -32,8 +32,8 @@ from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.producer import Producer
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
+from tailrace.runtime.memory import keep_large_buffers
 from tailrace.spark.digests import Digest
-from tailrace.spark.readers import settle_worker
 from tailrace.spark.sink.commits import OtherRowsError, TransactionPlan
 from tailrace.spark.sink.ledger import BatchRecord, Slot, SlotState
 from tailrace.spark.sink.options import COLUMNS, SinkOptions
@@ -128,7 +128,7 @@ def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Writt
         FatalError: a row has no topic.
         MetadataTimeoutError, BufferExhaustedError, ...: as for `Producer.send_many`.
     """
-    settle_worker()
+    keep_large_buffers()
     counts = _Counts()
     with _producer(options.producer) as producer:
         for window in _windows(batches):
@@ -154,7 +154,7 @@ def write_in_transaction(
         FatalError: as `write_rows`; or a later batch was committed already.
         RowsNotWrittenError, TransactionAbortableError, ...: the rows were not written.
     """
-    settle_worker()
+    keep_large_buffers()
     counts, digest = _Counts(), Digest()
     promised = plan.promised(attempt.batch_id)
     if promised is not None and not promised.lost:

@@ -1,12 +1,15 @@
-"""Tests of the messages that PySpark's daemon prints in a worker with this package."""
+"""Tests of the calls of PySpark's daemon that change in a worker with this package."""
 
+import gc
 import sys
 import traceback
+from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 from pyspark import daemon
 
-from tailrace.spark.closed_sockets import hide_closed_sockets
+from tailrace.spark.daemon import _freeze, adapt_daemon
 
 
 def print_in_daemon(error: Exception) -> None:
@@ -18,13 +21,17 @@ def print_in_daemon(error: Exception) -> None:
 
 
 @pytest.fixture
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+def adapted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The daemon as it is in a worker that has imported this package; itself again afterwards."""
-    monkeypatch.setattr(daemon, "traceback", traceback)
-    hide_closed_sockets(daemon)
+    for module in (gc, traceback):
+        monkeypatch.setattr(daemon, module.__name__, module)
+    adapt_daemon(daemon)
+    _freeze.cache_clear()
+    yield
+    gc.unfreeze()
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("adapted")
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "x"), ConnectionResetError(104, "x")])
 def test_a_socket_that_spark_has_closed_is_not_reported(
     error: OSError, capsys: pytest.CaptureFixture[str]
@@ -34,7 +41,7 @@ def test_a_socket_that_spark_has_closed_is_not_reported(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("adapted")
 @pytest.mark.parametrize(
     "error", [OSError(28, "no space"), ValueError("no space"), EOFError("no space")]
 )
@@ -48,7 +55,7 @@ def test_other_errors_of_a_worker_keep_their_traceback(
     assert "no space" in printed
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("adapted")
 def test_tracebacks_of_other_code_in_a_worker_are_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -60,8 +67,33 @@ def test_tracebacks_of_other_code_in_a_worker_are_printed(
     assert "BrokenPipeError" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("adapted")
+def test_modules_are_left_out_of_later_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Live objects are frozen when modules were added, and stay collectable otherwise."""
+    daemon.gc.collect()
+    frozen = gc.get_freeze_count()
+    assert frozen > 10_000
+    alive = [[number] for number in range(1000)]
+    daemon.gc.collect()
+    assert gc.get_freeze_count() <= frozen
+    monkeypatch.setitem(sys.modules, "added", ModuleType("added"))
+    daemon.gc.collect()
+    assert gc.get_freeze_count() >= frozen + len(alive) // 2
+
+
+@pytest.mark.usefixtures("adapted")
+def test_the_cycles_of_a_call_are_collected() -> None:
+    """A worker keeps no memory of the calls that it has made."""
+    daemon.gc.collect()
+    cycle: list[object] = []
+    cycle.append(cycle)
+    del cycle
+    assert daemon.gc.collect() >= 1
+
+
 def test_programs_other_than_the_daemon_stay_as_they_are() -> None:
-    """The module of a program keeps what it imported as `traceback`."""
+    """The module of a program keeps what it imported as `gc` and as `traceback`."""
     this = sys.modules[__name__]
-    hide_closed_sockets(this)
+    adapt_daemon(this)
+    assert this.gc is gc
     assert this.traceback is traceback
