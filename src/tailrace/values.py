@@ -17,7 +17,7 @@ Invariant: an object with `frozen` never changes once it is made, but by `object
 import dataclasses
 from typing import TYPE_CHECKING
 
-__all__ = ["dataclass"]
+__all__ = ["compile_methods", "dataclass"]
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -142,3 +142,8 @@ else:
         "__getstate__": _state,
         "__setstate__": _set_state,
     }
+
+
+def compile_methods(made: type) -> None:
+    """Compile the methods of a class now, so that its first use does not wait for it."""
+    getattr(made, "__init__")  # noqa: B009 - looking it up is what compiles it

@@ -118,7 +118,7 @@ class Client:
     _sequences: dict[tuple[int, int], int] = field(default_factory=dict)
 
     async def create(self, topic: int) -> None:
-        """Make a topic with small segments and frequent index entries."""
+        """Make a topic with small segments and frequent index entries, and its log."""
         configs = {"segment.index.bytes": "120", "index.interval.bytes": "400"}
         configs["segment.bytes"] = "4000"
         wanted = CreatableTopic(
@@ -132,6 +132,7 @@ class Client:
         asked = CreateTopicsRequest(topics=(wanted,))
         answer = await self._operator().ask(ApiKey.CREATE_TOPICS, asked, CreateTopicsResponse)
         self._ids[topic] = answer.topics[0].topic_id
+        await self.broker.replicas.new_logs.wait_for_all()
 
     def _operator(self) -> Peer:
         return connect(self.outside, self.broker)

@@ -17,8 +17,9 @@ from struct import error as struct_error
 from typing import TypeVar, cast
 
 from tailrace.protocol.errors import UnencodableMessageError
-from tailrace.protocol.fields import Buffer, Message, Records
+from tailrace.protocol.fields import Buffer, Message, Records, wire_fields
 from tailrace.protocol.primitives import UNLIMITED_PARTS, MessageDecoder
+from tailrace.values import compile_methods
 
 M = TypeVar("M", bound=Message)
 
@@ -77,6 +78,14 @@ def prepare(message: type[Message], version: int) -> None:
     """Make the decoder and the encoder of a version now, on the caller's thread: a few ms."""
     _decoder(message, version)
     _encoder(message, version)
+    _compile_classes(message)
+
+
+def _compile_classes(message: type) -> None:
+    compile_methods(message)
+    for field in wire_fields(message):
+        if isinstance(field.type, type):
+            _compile_classes(field.type)
 
 
 @cache

@@ -40,7 +40,9 @@ def test_every_listed_command_is_there() -> None:
 def test_help_imports_no_command() -> None:
     """The list of commands does not wait for what they need."""
     code = ", tailrace.cli; tailrace.cli.commands(['--help'], standalone_mode=False)"
-    assert loaded(code).endswith("['tailrace', 'tailrace.cli', 'tailrace.errors']\n")
+    assert loaded(code).endswith(
+        "['tailrace', 'tailrace.cli', 'tailrace.errors', 'tailrace.values']\n"
+    )
 
 
 def test_the_package_shows_its_public_names() -> None:
