@@ -249,6 +249,9 @@ async def _consume_with_aiokafka(life: Life) -> None:
         request_timeout_ms=timeout_ms,
         session_timeout_ms=SESSION_TIMEOUTS * timeout_ms,
         heartbeat_interval_ms=timeout_ms // 4,
+        # When its first look at the topics fails, as while the broker is away, it takes no other
+        # before this, and assigns nothing if it leads the group.
+        metadata_max_age_ms=timeout_ms,
         partition_assignment_strategy=[RangePartitionAssignor],
     )
 
