@@ -94,8 +94,8 @@ class ClusterTransactions:
                 return found
         raise FatalError(
             f"{partition}: a transaction that is open before offset {offset} hides whether the "
-            "batch there is committed; run it again when it has ended (`tailrace transactions` "
-            "lists it)"
+            "batch there is committed; run it again when it has ended (`tailrace "
+            "transaction list` shows it)"
         )
 
     def abort_open(self, prefix: str) -> None:
