@@ -35,11 +35,9 @@ from pyspark.sql.types import (
 
 from tailrace.errors import ConfigError
 from tailrace.records.schema import Column, ColumnType, DeclaredColumn
-from tailrace.spark.batch_reader import TailraceReader
-from tailrace.spark.options import parse_options
-from tailrace.spark.typed import plan_typed
 
 if TYPE_CHECKING:
+    from tailrace.spark.batch_reader import TailraceReader
     from tailrace.spark.sink.writers import (
         ExactlyOnceWriter,
         JobVersionWriter,
@@ -90,6 +88,9 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
             ConfigError: the options have faults, or a schema cannot be used.
             RegistryUnavailableError, RegistryRefusedError: the registry cannot be asked.
         """
+        from tailrace.spark.options import parse_options
+        from tailrace.spark.typed import plan_typed
+
         # Spark does not tell whether a batch or a stream is wanted; the reader finds out.
         try:
             options = parse_options(self.options)
@@ -101,13 +102,17 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
         types = COLUMNS | plan_typed(options).spark_types()
         return StructType([StructField(name, types[name]) for name in options.columns])
 
-    def reader(self, schema: StructType) -> TailraceReader:
+    def reader(self, schema: StructType) -> "TailraceReader":
         """The reader of these columns.
 
         Raises:
             ConfigError: the options have faults, or the schema has columns that the source does
                 not have, or has as another type.
         """
+        from tailrace.spark.batch_reader import TailraceReader
+        from tailrace.spark.options import parse_options
+        from tailrace.spark.typed import plan_typed
+
         options = parse_options(self.options)
         typed = plan_typed(options)
         faults = schema_faults(schema, COLUMNS | typed.spark_types())
@@ -126,8 +131,10 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
             ConfigError: as for `reader`; or a limit per trigger is given, and PySpark is older
                 than 4.2.
         """
+        from tailrace.spark.options import parse_options
         from tailrace.spark.pyspark_versions import HAS_READ_LIMITS
         from tailrace.spark.streaming import TailraceStreamReader
+        from tailrace.spark.typed import plan_typed
 
         options = parse_options(self.options, is_stream=True)
         typed = plan_typed(options)

@@ -25,8 +25,6 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
-from pyspark.sql.datasource import WriterCommitMessage
 
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.producer import Producer
@@ -37,6 +35,7 @@ from tailrace.spark.digests import Digest
 from tailrace.spark.sink.commits import OtherRowsError, TransactionPlan
 from tailrace.spark.sink.ledger import BatchRecord, Slot, SlotState
 from tailrace.spark.sink.options import COLUMNS, SinkOptions
+from tailrace.spark.sink.written import TaskAttempt, WrittenRows, task_attempt
 from tailrace.values import dataclass
 
 WINDOW_SIZE: Final = 8 * 1024 * 1024
@@ -75,49 +74,6 @@ class RowError(NamedTuple):
 
     topic: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskAttempt:
-    """Identity of a task's work."""
-
-    query_id: str | None = None
-    """Id of the streaming query, the same after a restart from its checkpoint, or of a job with
-    versions; None in another batch."""
-    batch_id: int | None = None
-    """Number of the micro-batch or version, the same when it is replayed; None likewise."""
-    partition_id: int = 0
-    """Number of the DataFrame's partition."""
-    attempt_number: int = 0
-    """Number of the attempt, from 0; failed attempts may have written rows too."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenRows(WriterCommitMessage):  # type: ignore[misc]  # PySpark is untyped here
-    """Counts of the rows that a task has written."""
-
-    attempt: TaskAttempt
-    row_count: int
-    size: int
-    """Bytes of the rows in Arrow's form, before they were made into records."""
-    last_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Last offset in each partition that rows went to; none with acks=0."""
-    digest: str = ""
-    """Digest of the rows; only of those that were written in a transaction, or would be."""
-    transaction: PreparedTransaction | None = None
-    """The open transaction of the rows; None outside of transactions, and if there is nothing to
-    commit."""
-
-    def slot(self) -> Slot:
-        """The slot of the batch that these rows are."""
-        is_committed = self.transaction is None
-        return Slot(
-            row_count=self.row_count,
-            digest=self.digest,
-            transaction=self.transaction,
-            last_offsets=self.last_offsets,
-            state=SlotState.COMMITTED if is_committed else SlotState.PROMISED,
-        )
 
 
 def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> WrittenRows:
@@ -335,17 +291,3 @@ def _producer(settings: Mapping[str, str]) -> Iterator[Producer]:
         producer.close(0)
         raise
     _kept[key] = producer
-
-
-def task_attempt() -> TaskAttempt:
-    """The identity of the present task; that of no task outside of Spark."""
-    context = TaskContext.get()
-    if context is None:
-        return TaskAttempt()
-    batch_id = context.getLocalProperty("streaming.sql.batchId")
-    return TaskAttempt(
-        query_id=context.getLocalProperty("sql.streaming.queryId"),
-        batch_id=None if batch_id is None else int(batch_id),
-        partition_id=context.partitionId(),
-        attempt_number=context.attemptNumber(),
-    )

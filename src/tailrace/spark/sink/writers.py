@@ -9,30 +9,32 @@ new writer for the commit of a stream. So a writer has no state: a batch write h
 beginning, and what the driver of a stream or of a job with versions knows is in its checkpoint.
 
 Not here: the work of a task (`rows`), the protocol of exactly-once delivery (`commits`).
+
+Invariant: a process loads only its own step. The driver has two for each stream, and neither needs
+PyArrow's functions, a codec or the producer; without transactions it needs no client at all.
 """
 
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import StructType
 
 from tailrace.errors import ConfigError
 from tailrace.spark.pyspark_versions import DataSourceStreamArrowWriter
-from tailrace.spark.sink.checkpoint import Checkpoint
-from tailrace.spark.sink.cluster import transactions_of
 from tailrace.spark.sink.commits import BatchCommitter, JobCommitter, TransactionPlan
 from tailrace.spark.sink.ledger import Slot
 from tailrace.spark.sink.options import Delivery, JobVersion, SinkOptions, parse_sink
-from tailrace.spark.sink.rows import (
-    WrittenRows,
-    task_attempt,
-    write_in_transaction,
-    write_rows,
-)
+from tailrace.spark.sink.written import WrittenRows, task_attempt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tailrace.spark.sink.checkpoint import Checkpoint
+    from tailrace.spark.sink.cluster import ClusterTransactions
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +47,10 @@ class TailraceWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark is
         self._options = options
         self._job_id = job_id
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WrittenRows:
         """Write the rows of one task; raises as `write_rows` or `write_in_transaction`."""
+        from tailrace.spark.sink.rows import write_in_transaction, write_rows
+
         if self._job_id is None:
             return write_rows(iterator, self._options)
         plan = TransactionPlan(work_id=self._job_id)
@@ -80,7 +84,7 @@ class TailraceWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark is
             self._committer(self._job_id).abort()
 
     def _committer(self, job_id: str) -> JobCommitter:
-        return JobCommitter(job_id, transactions_of(self._options.producer))
+        return JobCommitter(job_id, _transactions(self._options))
 
 
 class JobVersionWriter(DataSourceArrowWriter):  # type: ignore[misc]  # likewise
@@ -94,8 +98,10 @@ class JobVersionWriter(DataSourceArrowWriter):  # type: ignore[misc]  # likewise
         self._version = version
         self._plan = plan
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WrittenRows:
         """Write the rows of one task; raises as `write_in_transaction`."""
+        from tailrace.spark.sink.rows import write_in_transaction
+
         attempt = replace(
             task_attempt(), query_id=self._version.work_id, batch_id=self._version.number
         )
@@ -120,8 +126,10 @@ class TailraceStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WrittenRows:
         """Write the rows of one task of a micro-batch; raises as `write_rows`."""
+        from tailrace.spark.sink.rows import write_rows
+
         return write_rows(iterator, self._options)
 
 
@@ -141,8 +149,10 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # l
             self._plan = self._recovered()
         return _planned, (self._options, self._plan)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WrittenRows:
         """Write the rows of one task of a micro-batch; raises as `write_in_transaction`."""
+        from tailrace.spark.sink.rows import write_in_transaction
+
         assert self._plan is not None, "a task has the writer that was pickled"
         return write_in_transaction(iterator, self._options, self._plan, attempt=task_attempt())
 
@@ -171,11 +181,13 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # l
         return BatchCommitter(
             checkpoint.query_id(),
             ledger=checkpoint.ledger(),
-            transactions=transactions_of(self._options.producer),
+            transactions=_transactions(self._options),
             is_done=checkpoint.is_committed,
         )
 
-    def _checkpoint(self) -> Checkpoint:
+    def _checkpoint(self) -> "Checkpoint":
+        from tailrace.spark.sink.checkpoint import Checkpoint
+
         assert self._options.checkpoint is not None, "it was asked for when the writer was opened"
         return Checkpoint(self._options.checkpoint)
 
@@ -242,12 +254,20 @@ def _recovered_job(options: SinkOptions, version: JobVersion) -> JobVersionWrite
 
 
 def _job_committer(options: SinkOptions, version: JobVersion) -> BatchCommitter:
+    from tailrace.spark.sink.checkpoint import Checkpoint
+
     return BatchCommitter(
         version.work_id,
         ledger=Checkpoint(version.location).ledger(),
-        transactions=transactions_of(options.producer),
+        transactions=_transactions(options),
         app_id=version.app_id,
     )
+
+
+def _transactions(options: SinkOptions) -> "ClusterTransactions":
+    from tailrace.spark.sink.cluster import transactions_of
+
+    return transactions_of(options.producer)
 
 
 def _slots(messages: Sequence[WrittenRows | None]) -> dict[int, Slot]:

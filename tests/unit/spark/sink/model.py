@@ -29,7 +29,8 @@ from tailrace.spark.sink.commits import (
 )
 from tailrace.spark.sink.ledger import BatchRecord, Ledger
 from tailrace.spark.sink.options import SinkOptions
-from tailrace.spark.sink.rows import TaskAttempt, WrittenRows, write_in_transaction
+from tailrace.spark.sink.rows import write_in_transaction
+from tailrace.spark.sink.written import TaskAttempt, WrittenRows
 
 QUERY = "q"
 PLACE = TopicPartition("out", 0)

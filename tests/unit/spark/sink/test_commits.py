@@ -24,7 +24,8 @@ from tailrace.spark.sink.commits import (
 )
 from tailrace.spark.sink.ledger import BatchRecord, Ledger, Slot, SlotState
 from tailrace.spark.sink.options import SinkOptions
-from tailrace.spark.sink.rows import TaskAttempt, WrittenRows, write_in_transaction
+from tailrace.spark.sink.rows import write_in_transaction
+from tailrace.spark.sink.written import TaskAttempt, WrittenRows
 
 pytestmark = pytest.mark.wire
 
