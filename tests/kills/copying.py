@@ -50,14 +50,16 @@ POINTS = [
     for api in (
         ApiKey.LIST_TRANSACTIONS,
         ApiKey.INIT_PRODUCER_ID,
+        ApiKey.DESCRIBE_TRANSACTIONS,
         ApiKey.PRODUCE,
         ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.END_TXN,
     )
     for direction in Direction
 ]
-"""Around every request that changes something or decides: the recovery and the sweep, the beginning
-of a transaction, its rows, its offsets, and its end, before which the batch was noted."""
+"""Around every request that changes something or decides: the recovery and the sweep, the tokens
+and the beginning of a transaction, its rows, its offsets, and its end, before which the batch was
+noted."""
 
 
 class Copy:

@@ -61,7 +61,7 @@ from tailrace.values import dataclass
 TRANSACTION_TIMEOUT_MAX_MS = 15 * 60 * 1000
 """Longest time that a broker lets a transaction last by default (transaction.max.timeout.ms)."""
 
-_FENCING_TIMEOUT_MS = 1
+FENCING_TIMEOUT_MS = 1
 """The transaction timeout that fencing declares, as Kafka's client does: no transaction follows."""
 
 
@@ -408,7 +408,7 @@ def fence_producers(
         what="transactional id",
         target=transaction_coordinator,
         request=lambda batch: InitProducerIdRequest(
-            transactional_id=batch[0], transaction_timeout_ms=_FENCING_TIMEOUT_MS
+            transactional_id=batch[0], transaction_timeout_ms=FENCING_TIMEOUT_MS
         ),
         response=InitProducerIdResponse,
         read=read,

@@ -10,6 +10,8 @@ from typing import Final
 
 from tailrace.client.admin.cluster import describe_cluster
 from tailrace.client.admin.transactions import (
+    FENCING_TIMEOUT_MS,
+    describe_transactions,
     end_transactions,
     fence_producers,
     list_transactions,
@@ -24,6 +26,7 @@ from tailrace.config.settings import INT32_MAX
 from tailrace.errors import FatalError, TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.spark.sink.commits import FencingToken
 from tailrace.spark.sink.ledger import PLACE
 
 LIMIT_MS: Final = 60_000
@@ -36,6 +39,8 @@ _GONE: Final = frozenset({
 """A transaction is not open any more: it was ended, or it has expired."""
 
 _OPEN: Final = "Ongoing"
+_EMPTY: Final = "Empty"
+"""An id whose producer has opened no transaction yet."""
 
 
 class ClusterTransactions:
@@ -98,24 +103,51 @@ class ClusterTransactions:
             "transaction list` shows it)"
         )
 
-    def abort_open(self, prefix: str) -> None:
-        """Abort every open transaction whose transactional id begins so, and fence its producer.
+    def raise_token(self, name: str) -> FencingToken:
+        """Replace the newest token of this name by a newer one.
 
         Raises:
-            FatalError: the brokers have no transactions.
+            TailraceError: its coordinator does not answer for a minute, or refuses.
+        """
+        fenced = self._cluster.run(fence_producers(self._call(), [name])).result(name)
+        return FencingToken(fenced.producer_id, fenced.producer_epoch)
+
+    def is_newest(self, name: str, token: FencingToken) -> bool:
+        """Whether a token was not replaced.
+
+        Raises:
+            TailraceError: its coordinator does not answer for a minute, or refuses.
+        """
+        found = self._cluster.run(describe_transactions(self._call(), [name])).result(name)
+        return (found.producer_id, found.producer_epoch) == token
+
+    def fence(self, prefix: str) -> None:
+        """Fence the producers whose transactional ids begin so, and abort what they have open.
+
+        Those that have ended their transactions are left alone.
+
+        Raises:
+            FatalError: the brokers have no transactions that can be listed.
             TailraceError: a broker does not answer for a minute, or refuses.
         """
         try:
-            listed = self._cluster.run(list_transactions(self._call(), states=[_OPEN]))
+            listed = self._cluster.run(list_transactions(self._call(), states=[_OPEN, _EMPTY]))
         except UnsupportedBrokerError as error:
             raise FatalError(
                 "delivery: exactly-once needs brokers with transactions that can be listed (Kafka "
                 f"3.0 and later): {error}"
             ) from error
-        ids = [each.transactional_id for each in listed]
-        found = [each for each in ids if each.startswith(prefix)]
-        if found:
-            self._cluster.run(fence_producers(self._call(), found)).results()
+        found = [each for each in listed if each.transactional_id.startswith(prefix)]
+        empty = [each.transactional_id for each in found if each.state == _EMPTY]
+        to_fence = [each.transactional_id for each in found if each.state != _EMPTY]
+        if empty:
+            described = self._cluster.run(describe_transactions(self._call(), empty)).results()
+            # Those that were fenced before are empty as well, until they are used again.
+            to_fence += [
+                name for name, each in described.items() if each.timeout_ms != FENCING_TIMEOUT_MS
+            ]
+        if to_fence:
+            self._cluster.run(fence_producers(self._call(), to_fence)).results()
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,8 +1,8 @@
 """`BatchCommitter`: the commit of batches, each exactly once; the part of the driver.
 
-    driver      | recover | WAL                                | promise | commit ... | sweep
-    task        |               begin | rows | flush, prepare  |
-    coordinator |               open ......................... |         | committed  |
+    driver      | recover, token | WAL                       | promise | commit | token, sweep
+    task        |                  begin, token? | rows ... |
+    coordinator |                                  open ....|         | committed |
 
 A batch is a micro-batch of a stream, or one version of a job: a batch write with a `txnAppId` and a
 `txnVersion`, which the user raises from write to write.
@@ -20,6 +20,13 @@ its transactions are aborted, and it is written anew. Spark notes nothing about 
 promise is written down once more when it is kept: nobody has to look for its transactions later,
 when their ids are used again and retention may have taken their records.
 
+An attempt may outlive its batch: a speculative twin, or a task that Spark has given up and not yet
+killed. So a batch has a fencing token, the epoch of a transactional id that drivers alone use,
+which is raised when the batch begins and when it ends. A task gets an identity, and then asks
+whether its token is the newest before it sends its first row; a driver raises the token, and then
+fences all identities that have no transaction or an open one. The second of the two sees what the
+first has done, so nothing is opened behind a sweep.
+
 A broker aborts a transaction that is open for longer than `transaction.timeout.ms`, promised or
 not. Then the commit is refused, the log tells that the transaction was aborted, and its slot is
 lost: the query fails, and the next run of the batch writes the lost slots again, and no others, if
@@ -29,12 +36,13 @@ until that has happened.
 Not here: files (`ledger`), requests (`cluster`), the work of tasks (`rows`).
 
 Invariant: a transaction is committed only if a promise names it, a promise names one for each slot
-with rows, and a slot is written again only when its transaction is known to be aborted.
+with rows, and a slot is written again only when its transaction is known to be aborted. After a
+sweep no attempt with an older token opens a transaction.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import FatalError
@@ -44,6 +52,13 @@ from tailrace.values import dataclass
 
 PREFIX: Final = "tailrace-"
 """Transactional ids of tasks begin so; a user needs WRITE and DESCRIBE on this prefix."""
+
+
+class FencingToken(NamedTuple):
+    """The identity of a transactional id that drivers alone use; it has no transactions."""
+
+    producer_id: int
+    producer_epoch: int
 
 
 class Transactions(Protocol):
@@ -61,8 +76,19 @@ class Transactions(Protocol):
         """Whether the log has the transaction of a record as a committed one."""
         ...
 
-    def abort_open(self, prefix: str) -> None:
-        """Abort every open transaction whose transactional id begins so."""
+    def raise_token(self, name: str) -> FencingToken:
+        """Replace the newest token of this name by a newer one."""
+        ...
+
+    def is_newest(self, name: str, token: FencingToken) -> bool:
+        """Whether a token was not replaced."""
+        ...
+
+    def fence(self, prefix: str) -> None:
+        """Abort every open transaction whose transactional id begins so.
+
+        A producer with such an id that has opened none cannot do so any more.
+        """
         ...
 
 
@@ -95,6 +121,16 @@ class OtherRowsError(FatalError):
         )
 
 
+class AttemptFencedError(FatalError):
+    """A task writes for a batch that has ended, or that another driver has begun again."""
+
+    def __init__(self, work_id: str) -> None:
+        super().__init__(
+            f"this task of {work_id!r} comes too late and writes nothing: its batch has ended, or "
+            "another driver writes for the same query or job. Run one driver at a time"
+        )
+
+
 class PartlyCommittedError(FatalError):
     """A later batch is to be written, and the last one has lost transactions."""
 
@@ -113,6 +149,8 @@ class TransactionPlan:
 
     work_id: str
     """Id of the streaming query or job; no id is the beginning of another one."""
+    token: FencingToken
+    """A task writes only while this is the newest."""
     record: BatchRecord | None = None
     """The newest promise, as it was recovered."""
     offsets_of: int = -1
@@ -120,9 +158,14 @@ class TransactionPlan:
     group_offsets: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     """Positions by consumer group, to be committed with slot 0."""
 
+    @property
+    def token_name(self) -> str:
+        """The transactional id of the token."""
+        return _token_name(self.work_id)
+
     def transactional_id(self, slot: int, attempt_number: int) -> str:
         """The transactional id of one attempt."""
-        return f"{PREFIX}{self.work_id}-{slot}-{attempt_number}"
+        return f"{_attempts_prefix(self.work_id)}{slot}-{attempt_number}"
 
     def offsets_for(
         self, slot: int, batch_id: int | None
@@ -183,10 +226,10 @@ class BatchCommitter:
         self._transactions = transactions
         self._is_done = is_done
 
-    def recover(self) -> BatchRecord | None:
+    def recover(self) -> TransactionPlan:
         """Finish what was promised, and abort the rest; before the tasks of a batch start.
 
-        Returns the newest promise: a batch that Spark may run again, or one that is done.
+        The plan has the newest promise: a batch that Spark may run again, or one that is done.
 
         Raises:
             FatalError: the ledger is another query's.
@@ -196,8 +239,7 @@ class BatchCommitter:
         record = self._newest()
         if record is not None and not (self._is_done and self._is_done(record.batch_id)):
             record = self._finish(record)
-        self._sweep()
-        return record
+        return TransactionPlan(work_id=self._query_id, token=self._sweep(), record=record)
 
     def commit(self, batch_id: int, slots: Mapping[int, Slot]) -> None:
         """Promise and commit a batch, given what its tasks have written.
@@ -279,16 +321,25 @@ class BatchCommitter:
             place[0], offset=place[1], producer_id=transaction.producer_id
         )
 
-    def _sweep(self) -> None:
-        self._transactions.abort_open(f"{PREFIX}{self._query_id}-")
+    def _sweep(self) -> FencingToken:
+        return _sweep(self._query_id, self._transactions)
 
 
 class JobCommitter:
     """Commits what the tasks of a batch write without a version have written; notes nothing."""
 
     def __init__(self, job_id: str, transactions: Transactions) -> None:
-        self._prefix = f"{PREFIX}{job_id}-"
+        self._job_id = job_id
         self._transactions = transactions
+
+    def begin(self) -> TransactionPlan:
+        """Begin the job.
+
+        Raises:
+            FatalError: the brokers have no transactions, or none that can be listed.
+            TailraceError: brokers do not answer.
+        """
+        return TransactionPlan(work_id=self._job_id, token=_sweep(self._job_id, self._transactions))
 
     def commit(self, written: Collection[PreparedTransaction]) -> None:
         """Commit the transaction of each task, and abort those of other attempts.
@@ -298,7 +349,7 @@ class JobCommitter:
             TailraceError: brokers do not answer; readers see none, some or all.
         """
         gone = self._transactions.commit(written)
-        self._transactions.abort_open(self._prefix)
+        self.abort()
         if gone:
             raise FatalError(
                 f"the brokers have aborted {len(gone)} of {len(written)} transactions of this "
@@ -309,8 +360,8 @@ class JobCommitter:
             )
 
     def abort(self) -> None:
-        """Abort what any task has left open."""
-        self._transactions.abort_open(self._prefix)
+        """Abort what any task has left open; those that still run open nothing more."""
+        _sweep(self._job_id, self._transactions)
 
 
 def _completed(record: BatchRecord, slots: Mapping[int, Slot]) -> BatchRecord:
@@ -320,3 +371,19 @@ def _completed(record: BatchRecord, slots: Mapping[int, Slot]) -> BatchRecord:
         raise OtherRowsError(missing[0], record)
     again = {number: slots[number] for number in record.lost}
     return replace(record, slots={**record.slots, **again})
+
+
+def _sweep(work_id: str, transactions: Transactions) -> FencingToken:
+    """Abort what attempts have left open; those with an older token can open nothing more."""
+    token = transactions.raise_token(_token_name(work_id))
+    transactions.fence(_attempts_prefix(work_id))
+    return token
+
+
+def _token_name(work_id: str) -> str:
+    return f"{PREFIX}{work_id}"
+
+
+def _attempts_prefix(work_id: str) -> str:
+    """The beginning of the transactional ids of all attempts; the token's has another one."""
+    return f"{PREFIX}{work_id}-"

@@ -32,7 +32,12 @@ from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
 from tailrace.runtime.memory import keep_large_buffers
 from tailrace.spark.digests import Digest
-from tailrace.spark.sink.commits import OtherRowsError, TransactionPlan
+from tailrace.spark.sink.commits import (
+    AttemptFencedError,
+    OtherRowsError,
+    TransactionPlan,
+    Transactions,
+)
 from tailrace.spark.sink.ledger import BatchRecord, Slot, SlotState
 from tailrace.spark.sink.options import COLUMNS, SinkOptions
 from tailrace.spark.sink.written import TaskAttempt, WrittenRows, task_attempt
@@ -98,6 +103,7 @@ def write_in_transaction(
     plan: TransactionPlan,
     *,
     attempt: TaskAttempt,
+    transactions: Transactions,
     open_producer: Callable[[Mapping[str, str]], Producer] = Producer,
 ) -> WrittenRows:
     """Write rows into a transaction that stays open; its numbers are in the message.
@@ -106,6 +112,7 @@ def write_in_transaction(
     no row is looked at if none was lost. After an error the transaction is aborted.
 
     Raises:
+        AttemptFencedError: the plan is that of a batch that has ended.
         OtherRowsError: the rows are not those of the earlier run, and some of that is committed.
         FatalError: as `write_rows`; or a later batch was committed already.
         RowsNotWrittenError, TransactionAbortableError, ...: the rows were not written.
@@ -134,6 +141,9 @@ def write_in_transaction(
     producer = open_producer(settings)
     try:
         producer.begin_transaction()
+        # Between the identity and the first row: see the fencing token in `commits`.
+        if not transactions.is_newest(plan.token_name, plan.token):
+            raise AttemptFencedError(plan.work_id)
         for window in chain([] if first is None else [first], windows):
             _send_window(producer, window, options.topic, counts=counts)
         if promised is not None:

@@ -40,21 +40,26 @@ log = logging.getLogger(__name__)
 
 
 class TailraceWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark is untyped here
-    """Writes a DataFrame; Spark sends it to the tasks, so it holds options and an id only."""
+    """Writes a DataFrame; Spark sends it to the tasks, so it holds options and a plan only."""
 
-    def __init__(self, options: SinkOptions, *, job_id: str | None = None) -> None:
-        """With a `job_id` the rows are written in transactions of this job."""
+    def __init__(self, options: SinkOptions, *, plan: TransactionPlan | None = None) -> None:
+        """With a `plan` the rows are written in transactions of its job."""
         self._options = options
-        self._job_id = job_id
+        self._plan = plan
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WrittenRows:
         """Write the rows of one task; raises as `write_rows` or `write_in_transaction`."""
         from tailrace.spark.sink.rows import write_in_transaction, write_rows
 
-        if self._job_id is None:
+        if self._plan is None:
             return write_rows(iterator, self._options)
-        plan = TransactionPlan(work_id=self._job_id)
-        return write_in_transaction(iterator, self._options, plan, attempt=task_attempt())
+        return write_in_transaction(
+            iterator,
+            self._options,
+            self._plan,
+            attempt=task_attempt(),
+            transactions=_transactions(self._options),
+        )
 
     def commit(self, messages: Sequence[WrittenRows | None]) -> None:
         """Make the rows of all tasks visible, if they are in transactions.
@@ -63,28 +68,17 @@ class TailraceWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark is
             FatalError: brokers have aborted transactions; readers see the others.
             TailraceError: brokers do not answer.
         """
-        if self._job_id is not None:
+        if self._plan is not None:
             written = [each.transaction for each in messages if each is not None]
-            self._committer(self._job_id).commit([each for each in written if each is not None])
+            _committer(self._options, self._plan.work_id).commit(
+                [each for each in written if each is not None]
+            )
 
     def abort(self, messages: Sequence[WrittenRows | None]) -> None:
         """Abort what the tasks have left open."""
         del messages
-        if self._job_id is not None:
-            self._committer(self._job_id).abort()
-
-    def check_brokers(self) -> None:
-        """Find out that the brokers have what the delivery needs, before a job starts.
-
-        Raises:
-            FatalError: they do not.
-            TailraceError: they do not answer.
-        """
-        if self._job_id is not None:
-            self._committer(self._job_id).abort()
-
-    def _committer(self, job_id: str) -> JobCommitter:
-        return JobCommitter(job_id, _transactions(self._options))
+        if self._plan is not None:
+            _committer(self._options, self._plan.work_id).abort()
 
 
 class JobVersionWriter(DataSourceArrowWriter):  # type: ignore[misc]  # likewise
@@ -105,7 +99,13 @@ class JobVersionWriter(DataSourceArrowWriter):  # type: ignore[misc]  # likewise
         attempt = replace(
             task_attempt(), query_id=self._version.work_id, batch_id=self._version.number
         )
-        return write_in_transaction(iterator, self._options, self._plan, attempt=attempt)
+        return write_in_transaction(
+            iterator,
+            self._options,
+            self._plan,
+            attempt=attempt,
+            transactions=_transactions(self._options),
+        )
 
     def commit(self, messages: Sequence[WrittenRows | None]) -> None:
         """Promise the version and make its rows visible; raises as `BatchCommitter.commit`."""
@@ -154,7 +154,13 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # l
         from tailrace.spark.sink.rows import write_in_transaction
 
         assert self._plan is not None, "a task has the writer that was pickled"
-        return write_in_transaction(iterator, self._options, self._plan, attempt=task_attempt())
+        return write_in_transaction(
+            iterator,
+            self._options,
+            self._plan,
+            attempt=task_attempt(),
+            transactions=_transactions(self._options),
+        )
 
     def commit(self, messages: Sequence[WrittenRows | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Promise the batch and make its rows visible; raises as `BatchCommitter.commit`."""
@@ -167,14 +173,9 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # l
 
     def _recovered(self) -> TransactionPlan:
         checkpoint = self._checkpoint()
-        record = self._committer().recover()
+        plan = self._committer().recover()
         offsets_of, group_offsets = checkpoint.group_offsets()
-        return TransactionPlan(
-            work_id=checkpoint.query_id(),
-            record=record,
-            offsets_of=offsets_of,
-            group_offsets=group_offsets,
-        )
+        return replace(plan, offsets_of=offsets_of, group_offsets=group_offsets)
 
     def _committer(self) -> BatchCommitter:
         checkpoint = self._checkpoint()
@@ -223,9 +224,7 @@ def open_writer(
         return TailraceWriter(parsed)
     if parsed.job is not None:
         return _recovered_job(parsed, parsed.job)
-    writer = TailraceWriter(parsed, job_id=uuid.uuid4().hex)
-    writer.check_brokers()
-    return writer
+    return TailraceWriter(parsed, plan=_committer(parsed, uuid.uuid4().hex).begin())
 
 
 def open_stream_writer(
@@ -245,12 +244,15 @@ def open_stream_writer(
 
 
 def _recovered_job(options: SinkOptions, version: JobVersion) -> JobVersionWriter:
-    record = _job_committer(options, version).recover()
-    plan = TransactionPlan(work_id=version.work_id, record=record)
+    plan = _job_committer(options, version).recover()
     promised = plan.promised(version.number)
     if promised is not None and not promised.lost:
         log.warning("%s was written by an earlier run: nothing is written", promised.label)
     return JobVersionWriter(options, version, plan=plan)
+
+
+def _committer(options: SinkOptions, job_id: str) -> JobCommitter:
+    return JobCommitter(job_id, _transactions(options))
 
 
 def _job_committer(options: SinkOptions, version: JobVersion) -> BatchCommitter:

@@ -11,7 +11,7 @@ cluster (transactions by id, and one partition), a folder, and how Spark runs ba
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -22,8 +22,11 @@ from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition
 from tailrace.spark.sink.commits import (
     PREFIX,
+    AttemptFencedError,
     BatchCommitter,
+    FencingToken,
     OtherRowsError,
+    PartlyCommittedError,
     TransactionPlan,
     TransactionsLostError,
 )
@@ -109,6 +112,9 @@ class Cluster:
         """Committed positions of consumer groups."""
         self._pending: dict[tuple[int, int], Mapping[str, int]] = {}
         self._ids: dict[str, tuple[int, int]] = {}
+        self._fenced: set[str] = set()
+        """The ids that were fenced last, and not used since."""
+        self._token = 0
 
     def visible(self) -> list[bytes]:
         """The rows that readers of committed records see."""
@@ -148,12 +154,26 @@ class Cluster:
         assert entry.producer[0] == producer_id
         return self.ended[entry.producer]
 
-    def abort_open(self, prefix: str) -> None:
+    def raise_token(self, name: str) -> FencingToken:
+        """See `Transactions`; there is one name."""
+        with self._world.step(f"raise the token {name}", has_answer=False):
+            self._token += 1
+        return FencingToken(0, self._token)
+
+    def is_newest(self, name: str, token: FencingToken) -> bool:
+        """See `Transactions`; a failure of it is one of the step before."""
+        del name
+        return token.producer_epoch == self._token
+
+    def fence(self, prefix: str) -> None:
         """See `Transactions`."""
-        for name in self.open_ids():
-            if name.startswith(prefix):
-                with self._world.step(f"abort {name}", has_answer=True):
+        is_open = self.open_ids()
+        for name, producer in list(self._ids.items()):
+            is_empty = producer not in self.ended and name not in self._fenced
+            if name.startswith(prefix) and (name in is_open or is_empty):
+                with self._world.step(f"fence {name}", has_answer=True):
                     self.begin(name)
+                    self._fenced.add(name)
 
     def delete_records(self) -> None:
         """Delete all that is in the log; `visible` has it all the same."""
@@ -165,6 +185,7 @@ class Cluster:
         if known is not None and known not in self.ended:
             self._end(known, is_commit=False)
         self._ids[name] = (len(self._ids) + 1, 0) if known is None else (known[0], known[1] + 1)
+        self._fenced.discard(name)
         return self._ids[name]
 
     def expire(self) -> None:
@@ -215,10 +236,11 @@ class ModelProducer:
         """Write the rows."""
         assert topic == PLACE.topic
         assert self._producer is not None
-        with self._world.step(f"write {self._name}", has_answer=False):
+        values = rows["value"].to_pylist()
+        write = partial(self._world.cluster.append, self._name, self._producer, values)
+        with self._world.step(f"write {self._name}", has_answer=False, late=write):
             self._is_open = True
-            values = rows["value"].to_pylist()
-            last = self._world.cluster.append(self._name, self._producer, values)
+            last = write()
         return _Summary({0: (last, last)})
 
     def send_offsets_to_transaction(
@@ -308,34 +330,54 @@ class World:
         """Attempts that may run at any time, also when they or their driver are given up."""
         self._is_quiet = False
 
-    def step(self, name: str, *, has_answer: bool) -> "_Step":
-        """A step to the outside, in a `with` block that does it."""
-        return _Step(self, name, has_answer=has_answer)
+    def step(
+        self, name: str, *, has_answer: bool, late: Callable[[], object] | None = None
+    ) -> "_Step":
+        """A step to the outside, in a `with` block that does it.
 
-    def outcomes(self, *, has_answer: bool) -> list[str]:
+        `late` does it as well, if its task stalls there and is given up, and wakes up later.
+        """
+        return _Step(self, name, has_answer=has_answer, late=late)
+
+    def outcomes(self, *, has_answer: bool, can_stall: bool) -> list[str]:
         """Everything that may happen at a step."""
         found = ["well", "dies before", "dies after", "fails before"]
         if has_answer:
             found.append("answer lost")
         if self.cluster.open_ids():
             found.append("expiry")
+        if can_stall:
+            found.append("stalls")
         return [*found, *self._zombies]
 
-    def decide(self, name: str, *, has_answer: bool) -> str:
+    def decide(
+        self, name: str, *, has_answer: bool, late: Callable[[], object] | None = None
+    ) -> str:
         """Choose what happens at a step."""
         if self._is_quiet:
             return "well"
-        chosen = self._choices.take(name, self.outcomes(has_answer=has_answer))
+        outcomes = self.outcomes(has_answer=has_answer, can_stall=late is not None)
+        chosen = self._choices.take(name, outcomes)
         if chosen in self._zombies:
-            self._is_quiet = True
-            with suppress(LostAnswerError, OtherRowsError):
-                self._zombies.pop(chosen)()
-            self._is_quiet = False
+            self._wake(chosen)
             chosen = "well"
+        if chosen == "stalls" and late is not None:
+            self._zombies[f"late {name}"] = late
         if chosen == "expiry":
             self.cluster.expire()
             chosen = "well"
         return chosen
+
+    def wake_all(self) -> None:
+        """Let everything run that may still run."""
+        for name in list(self._zombies):
+            self._wake(name)
+
+    def _wake(self, name: str) -> None:
+        was_quiet, self._is_quiet = self._is_quiet, True
+        with suppress(LostAnswerError, OtherRowsError, AttemptFencedError, PartlyCommittedError):
+            self._zombies.pop(name)()
+        self._is_quiet = was_quiet
 
     def run_to_the_end(self) -> None:
         """Run the query, again after each failure, until all batches are done.
@@ -361,7 +403,7 @@ class World:
     def restart(self) -> BatchRecord | None:
         """Start the query once more, undisturbed; it has at most a promise to keep."""
         self._is_quiet = True
-        return self._committer().recover()
+        return self._committer().recover().record
 
     def check(self) -> None:
         """No row is visible twice."""
@@ -381,9 +423,10 @@ class World:
         for batch_id, rows_of in enumerate(self._batches):
             if batch_id in self.done:
                 continue
-            plan = TransactionPlan(
-                work_id=QUERY,
-                record=self._committer().recover(),
+            recovered = self._committer().recover()
+            assert self.cluster.open_ids() == [], "something is open when a batch begins"
+            plan = replace(
+                recovered,
                 offsets_of=-1 if self._is_job else batch_id,
                 group_offsets={"g": {TopicPartition("in", 0): batch_id + 1}},
             )
@@ -421,6 +464,7 @@ class World:
                     query_id=QUERY, batch_id=batch_id, partition_id=slot, attempt_number=number
                 ),
                 open_producer=lambda settings: ModelProducer(settings, self),  # type: ignore[arg-type, return-value]
+                transactions=self.cluster,  # type: ignore[arg-type]
             )
 
         for number in range(2):
@@ -434,17 +478,25 @@ class World:
 class _Step:
     """Does a step, with the fault that was chosen around it."""
 
-    def __init__(self, world: World, name: str, *, has_answer: bool) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        *,
+        has_answer: bool,
+        late: Callable[[], object] | None,
+    ) -> None:
         self._world = world
         self._name = name
         self._has_answer = has_answer
+        self._late = late
         self._chosen = "well"
 
     def __enter__(self) -> None:
-        self._chosen = self._world.decide(self._name, has_answer=self._has_answer)
+        self._chosen = self._world.decide(self._name, has_answer=self._has_answer, late=self._late)
         if self._chosen == "dies before":
             self._die()
-        if self._chosen == "fails before":
+        if self._chosen in {"fails before", "stalls"}:
             raise LostAnswerError(self._name)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

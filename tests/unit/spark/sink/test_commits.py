@@ -11,12 +11,17 @@ import pytest
 from tailrace import Admin, Broker
 from tailrace.client import ClusterReader
 from tailrace.client.admin import NewTopic
+from tailrace.client.producer import Producer
+from tailrace.client.producer.errors import ProducerFencedError
 from tailrace.errors import FatalError
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.spark.folder import DiskFolder
 from tailrace.spark.sink.cluster import ClusterTransactions
 from tailrace.spark.sink.commits import (
+    PREFIX,
+    AttemptFencedError,
     BatchCommitter,
+    FencingToken,
     JobCommitter,
     OtherRowsError,
     PartlyCommittedError,
@@ -75,16 +80,22 @@ class House:
         record: BatchRecord | None = None,
         batch: int = 7,
         groups: dict[str, dict[TopicPartition, int]] | None = None,
+        token: FencingToken | None = None,
     ) -> WrittenRows:
-        """A task of the batch that writes these values."""
+        """A task of the batch that writes these values; with the newest token if none is given."""
         table = pa.table({"value": pa.array(values, pa.binary())})
         return write_in_transaction(
             table.to_batches(),
             SinkOptions(topic=self.topic, producer=self.settings),
             TransactionPlan(
-                work_id=QUERY, record=record, offsets_of=batch, group_offsets=groups or {}
+                work_id=QUERY,
+                token=token or self.transactions.raise_token(f"{PREFIX}{QUERY}"),
+                record=record,
+                offsets_of=batch,
+                group_offsets=groups or {},
             ),
             attempt=TaskAttempt(query_id=QUERY, batch_id=batch, partition_id=slot),
+            transactions=self.transactions,
         )
 
     def visible(self) -> tuple[int, int]:
@@ -118,7 +129,7 @@ def test_rows_are_out_of_sight_until_the_batch_is_committed(house: House) -> Non
     stable, end = house.visible()
     assert stable == end == 3
     house.committer().commit(7, slots_of(first, second))
-    assert house.committer().recover() is not None
+    assert house.committer().recover().record is not None
     assert house.visible() == (3, 3)
 
 
@@ -144,6 +155,32 @@ def test_without_a_promise_an_abort_takes_all_back(house: House) -> None:
     assert stable == end
 
 
+@pytest.mark.parametrize("kind", ["job", "stream"])
+def test_a_task_that_outlives_its_batch_opens_nothing(house: House, kind: str) -> None:
+    """It comes too late for an identity, or has one and is fenced; an identity is fenced once."""
+    job = JobCommitter(QUERY, house.transactions)
+    stream = house.committer()
+    plan = job.begin() if kind == "job" else stream.recover()
+    name = plan.transactional_id(5 if kind == "job" else 6, 0)
+    twin = house.settings | {"transactional.id": name}
+    with Producer(twin) as producer:
+        producer.begin_transaction()
+        for _ in range(2):
+            if kind == "job":
+                job.abort()
+            else:
+                stream.abort(7)
+        with pytest.raises(ProducerFencedError):
+            producer.send(house.topic, b"late").result()
+    with Admin(bootstrap_servers=house.bootstrap) as admin:
+        described = admin.describe_transactions([name]).results()
+    assert [each.producer_epoch for each in described.values()] == [1]
+    with pytest.raises(AttemptFencedError, match="this task of 'q' comes too late"):
+        house.write(b"later", token=plan.token)
+    stable, end = house.visible()
+    assert stable == end
+
+
 def test_a_promise_to_another_cluster_is_not_judged_by_this_one(house: House) -> None:
     """Its transactions are not here; once Spark has noted the batch, that does not matter."""
     written = house.write(b"a")
@@ -152,7 +189,7 @@ def test_a_promise_to_another_cluster_is_not_judged_by_this_one(house: House) ->
     with pytest.raises(FatalError, match="written to the cluster 'other'"):
         house.committer().recover()
     house.done.add(7)
-    assert house.committer().recover() is not None
+    assert house.committer().recover().record is not None
 
 
 def test_a_ledger_belongs_to_one_query(house: House) -> None:
@@ -229,7 +266,7 @@ def test_a_version_that_is_committed_is_not_looked_at_again(house: House) -> Non
         assert written.transaction is not None
         admin.fence_producers([written.transaction.transactional_id]).results()
         admin.delete_records({TopicPartition(house.topic, 0): -1}).results()
-    record = house.job().recover()
+    record = house.job().recover().record
     assert record is not None
     assert record.slots[0].state is SlotState.COMMITTED
     assert house.write(b"b", record=record).transaction is None
@@ -245,7 +282,7 @@ def test_versions_of_a_job_rise(house: House) -> None:
     record = BatchRecord(query_id=QUERY, app_id="nightly", batch_id=7, slots={0: kept, 1: lost})
     with pytest.raises(FatalError, match="txnVersion 6 is lower than 7, the newest that 'nightly'"):
         house.write(b"early", batch=6, record=record)
-    plan = TransactionPlan(work_id=QUERY, record=record)
+    plan = TransactionPlan(work_id=QUERY, token=FencingToken(0, 0), record=record)
     assert plan.promised(7) == record
     with pytest.raises(PartlyCommittedError, match="txnVersion 7 of 'nightly' is committed in par"):
         plan.promised(8)

@@ -36,9 +36,11 @@ def shrunk(run: int) -> Sequence[Sequence[bytes]]:
 
 
 def finish(batches: Sequence[Batch], choices: Choices) -> World:
-    """Run a query to its end; nothing is left open then, and all is visible once."""
+    """Run a query to its end; nothing is open then or later, and all is visible once."""
     world = World(choices, batches)
     world.run_to_the_end()
+    world.wake_all()
+    assert world.cluster.open_ids() == []
     assert sorted(world.cluster.visible()) == sorted(rows_in(batches))
     assert world.cluster.groups == {"g": len(batches)}
     return world
@@ -49,7 +51,11 @@ FAULTS = [2, pytest.param(3, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]
 
 @pytest.mark.parametrize("faults", FAULTS)
 def test_every_row_is_visible_once_whatever_fails_when(faults: int) -> None:
-    """The group's position is that of the last batch, and rows keep their order in a task."""
+    """The group's position is that of the last batch, and rows keep their order in a task.
+
+    When a batch begins or the query has ended, nothing of other attempts is open, and nothing can
+    be opened by those that still run.
+    """
 
     def scenario(choices: Choices) -> None:
         seen = finish(SAME, choices).cluster.visible()
@@ -106,6 +112,7 @@ def test_a_version_of_a_job_is_visible_once_or_not_at_all(faults: int) -> None:
         except PartlyCommittedError:
             refused += 1
         record = world.restart()
+        world.wake_all()
         assert world.cluster.open_ids() == []
         seen = world.cluster.visible()
         for number, batch in enumerate(VERSIONS):
@@ -119,14 +126,3 @@ def test_a_version_of_a_job_is_visible_once_or_not_at_all(faults: int) -> None:
 
     assert explore(scenario, faults=faults) > 1000
     assert refused, "some way of failing leads to it"
-
-
-def test_nothing_stays_open_behind_the_next_start() -> None:
-    """Transactions of abandoned attempts are aborted before the first task of the next run."""
-
-    def scenario(choices: Choices) -> None:
-        world = finish(SAME, choices)
-        world.restart()
-        assert world.cluster.open_ids() == []
-
-    assert explore(scenario, faults=2) > 1000
