@@ -45,6 +45,7 @@ CHOICES: Final = (
         "one record with acks=1, median", "-kafka", "produce of one record, p50",
         "Apache Kafka",
     ),
+    Choice("create a topic, median", "-kafka", "create one topic, p50", "Apache Kafka"),
     Choice(
         "recovery of 2 GB after a kill", "-kafka", "recovery of 2 GB, warm", "Apache Kafka"
     ),
