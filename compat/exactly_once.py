@@ -1,20 +1,27 @@
 """The exactly-once sink of Spark writes to Apache Kafka, and dies on the way.
 
 A stream from topic to topic whose driver is killed at requests that a proxy holds at that moment,
-whose driver, workers and executors are killed at random, and whose broker is killed twice; and a
-job whose driver is killed, and that is run again. Readers of committed records then see each record
-once, in the order of its key, and no transaction is open.
+whose driver, workers and executors are killed at random, and whose broker is killed twice; a job
+whose driver is killed, and that is run again; and a task that outlives its job. Readers of
+committed records then see each record once, in the order of its key, and no transaction is open.
 """
 
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 from compat.kafka import Kafka
 from compat.processes import free_ports
 from compat.report import Report
+from tailrace import Admin
+from tailrace.client.admin import NewTopic
+from tailrace.client.producer import Producer
+from tailrace.client.producer.errors import ProducerFencedError
 from tailrace.protocol.apis import ApiKey
+from tailrace.spark.sink.cluster import ClusterTransactions
+from tailrace.spark.sink.commits import JobCommitter
 from tailrace.testing.proxy import Direction, Proxy
 from tests.kills.copying import Point, kill_at_random, kill_broker, kill_driver_at
 from tests.kills.drivers import Drivers, Victim
@@ -64,6 +71,10 @@ def check(report: Report, kafka: Kafka, *, version: str) -> None:
                         "each record is there once",
                         _faults(kill_job_at, point, drivers, proxy, folder=place),
                     )
+                report.check(
+                    f"{version}, a task outlives its job: it is fenced once, and opens nothing",
+                    _faults(_outlive, proxy.address),
+                )
                 for victim in Victim:
                     place = Path(folder) / victim.value
                     place.mkdir()
@@ -89,3 +100,27 @@ def _faults(kill: Callable[..., None], *arguments: object, **named: object) -> l
     except AssertionError as error:
         return [str(error)]
     return []
+
+
+def _outlive(bootstrap: str) -> None:
+    """Have a task get its identity, and write only when its job is given up."""
+    settings = {"bootstrap.servers": bootstrap}
+    with (
+        Admin(bootstrap_servers=bootstrap) as admin,
+        closing(ClusterTransactions(settings)) as transactions,
+    ):
+        admin.create_topics([NewTopic("late", 1)]).results()
+        job = JobCommitter("late", transactions)
+        plan = job.begin()
+        name = plan.transactional_id(0, 0)
+        assert transactions.is_newest(plan.token_name, plan.token), "the token is not the newest"
+        with Producer(settings | {"transactional.id": name}) as late:
+            late.begin_transaction()
+            for _ in range(2):
+                job.abort()
+            epoch = admin.describe_transactions([name]).result(name).producer_epoch
+            assert epoch == 1, f"the identity was fenced {epoch} times"
+            with suppress(ProducerFencedError):
+                late.send("late", b"late").result()
+                raise AssertionError("it has written behind the end of its job")
+        assert not transactions.is_newest(plan.token_name, plan.token), "its token is the newest"
