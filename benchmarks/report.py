@@ -81,11 +81,16 @@ def write_results(
             "python": platform.python_version(),
         },
         "versions": dict(versions),
-        "figures": [asdict(figure) | {"ratio": figure.ratio} for figure in figures],
+        "figures": figures_as_json(figures),
     }
     path = RESULTS / f"{checkout}{kind}.json"
     path.write_text(json.dumps(content, indent=1) + "\n")
     return path
+
+
+def figures_as_json(figures: Sequence[Figure]) -> list[dict[str, object]]:
+    """The figures as a file has them."""
+    return [asdict(figure) | {"ratio": figure.ratio} for figure in figures]
 
 
 def _spread(values: Sequence[float]) -> str:

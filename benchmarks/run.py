@@ -3,14 +3,11 @@
     python -m benchmarks.run [--only STAGE ...] [--quick]
 
 From the root of the checkout. Only a full run writes the file: a stage that fails ends the run with
-its error, and one with `--only` or `--quick` just shows the table.
+its error, and the next run goes on there; one with `--only` or `--quick` just shows the table.
 """
 
 import argparse
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from benchmarks.macro.consumers import measure_consumers
 from benchmarks.macro.directories import (
@@ -27,13 +24,13 @@ from benchmarks.macro.producers import measure_producers
 from benchmarks.macro.records import measure_records
 from benchmarks.macro.requests import measure_requests
 from benchmarks.macro.startup import measure_memory, measure_startup
-from benchmarks.measure import Bench, Figure
 from benchmarks.micro.metadata import measure_metadata
 from benchmarks.micro.records.columns import measure_decode
 from benchmarks.micro.storage.log import measure_append, measure_lookup
 from benchmarks.report import checkout_name, table, write_results
+from benchmarks.stages import FinishedStages, Stage, run_stages
 
-STAGES: dict[str, Callable[[Bench], list[Figure]]] = {
+STAGES: dict[str, Stage] = {
     "startup": measure_startup,
     "memory": measure_memory,
     "produce": measure_produce,
@@ -54,21 +51,6 @@ STAGES: dict[str, Callable[[Bench], list[Figure]]] = {
     "pipeline": measure_pipeline,
 }
 
-DISK = "/var/tmp"
-"""Directory of the logs; the usual directory for temporary files may be memory."""
-
-
-def run(names: Sequence[str], *, is_quick: bool, say: Callable[[str], None]) -> list[Figure]:
-    """The figures of these stages, shown as each stage ends; their files are gone at the return."""
-    figures = []
-    for name in names:
-        with tempfile.TemporaryDirectory(prefix="tailrace-bench-", dir=DISK) as directory:
-            bench = Bench(directory=Path(directory), is_quick=is_quick, say=say)
-            found = STAGES[name](bench)
-        say(f"{name}:\n\n{table(found)}\n")
-        figures += found
-    return figures
-
 
 def main() -> None:
     """Read the arguments, run, show and write."""
@@ -85,11 +67,20 @@ def main() -> None:
     def say(line: str) -> None:
         print(f"{time.monotonic() - started:6.1f} s  {line}", flush=True)
 
-    figures = run(chosen.only or list(STAGES), is_quick=chosen.quick, say=say)
-    if chosen.only or chosen.quick:
-        say("nothing written: not a full run")
-    else:
+    is_whole = not (chosen.only or chosen.quick)
+    finished = FinishedStages(checkout)
+    figures = run_stages(
+        {name: STAGES[name] for name in chosen.only or STAGES},
+        finished=finished if is_whole else None,
+        is_quick=chosen.quick,
+        say=say,
+        tell=lambda name, found: say(f"{name}:\n\n{table(found)}\n"),
+    )
+    if is_whole:
         say(f"written to {write_results(figures, checkout=checkout)}")
+        finished.forget()
+    else:
+        say("nothing written: not a full run")
 
 
 if __name__ == "__main__":

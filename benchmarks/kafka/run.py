@@ -2,18 +2,17 @@
 
     python -m benchmarks.kafka.run [--only STAGE ...] [--quick]
 
-From the root of the checkout. A full run writes `benchmarks/results/<commit>-kafka.json`; one with
-`--only` or `--quick` just shows the table. Exit code 2 if Kafka cannot be had.
+From the root of the checkout. A full run writes `benchmarks/results/<commit>-kafka.json`; a stage
+that fails ends it, and the next run goes on there. One with `--only` or `--quick` just shows the
+table. Exit code 2 if Kafka cannot be had.
 """
 
 import argparse
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 import confluent_kafka
 
@@ -31,7 +30,7 @@ from benchmarks.kafka.topics import measure_topics
 from benchmarks.kafka.traffic import measure_traffic
 from benchmarks.measure import Bench, Figure
 from benchmarks.report import checkout_name, comparison, write_results
-from benchmarks.run import DISK
+from benchmarks.stages import FinishedStages, Stage, run_stages
 from compat.artifacts import KAFKA
 from tailrace.errors import FatalError
 
@@ -52,19 +51,8 @@ STAGES: dict[str, Callable[[Bench, Peer], list[Figure]]] = {
 }
 
 
-def run(
-    names: Sequence[str], peer: Peer, *, is_quick: bool, say: Callable[[str], None]
-) -> list[Figure]:
-    """The figures of these stages; their files are gone when this returns."""
-    figures = []
-    for name in names:
-        with tempfile.TemporaryDirectory(prefix="tailrace-bench-", dir=DISK) as directory:
-            bench = Bench(directory=Path(directory), is_quick=is_quick, say=say)
-            found = STAGES[name](bench, peer)
-        for figure in found:
-            say(f"{figure.name}: {figure.ratio:.2f} of {figure.peer_name}")
-        figures += found
-    return figures
+def _against(peer: Peer, measure: Callable[[Bench, Peer], list[Figure]]) -> Stage:
+    return lambda bench: measure(bench, peer)
 
 
 def versions(peer: Peer) -> dict[str, str]:
@@ -99,15 +87,29 @@ def main() -> None:
     except FatalError as error:
         print(f"bench-kafka: {error}", file=sys.stderr)
         sys.exit(2)
-    figures = run(chosen.only or list(STAGES), peer, is_quick=chosen.quick, say=say)
+
+    def tell(_: str, found: list[Figure]) -> None:
+        for figure in found:
+            say(f"{figure.name}: {figure.ratio:.2f} of {figure.peer_name}")
+
+    is_whole = not (chosen.only or chosen.quick)
+    finished = FinishedStages(checkout, "-kafka")
+    figures = run_stages(
+        {name: _against(peer, STAGES[name]) for name in chosen.only or STAGES},
+        finished=finished if is_whole else None,
+        is_quick=chosen.quick,
+        say=say,
+        tell=tell,
+    )
     print()
     print(comparison(figures))
     print()
-    if chosen.only or chosen.quick:
-        say("nothing written: not a full run")
-    else:
+    if is_whole:
         path = write_results(figures, checkout=checkout, kind="-kafka", versions=versions(peer))
         say(f"written to {path}")
+        finished.forget()
+    else:
+        say("nothing written: not a full run")
 
 
 if __name__ == "__main__":

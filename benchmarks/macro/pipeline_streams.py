@@ -40,6 +40,7 @@ from benchmarks.measure import Bench, Figure, interleave, seconds_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 SINK_ROWS = 2_000_000
 SINK_PEER = "Spark's Parquet writer"
@@ -292,9 +293,12 @@ def _triggers_ms(
         last = -1 if query.lastProgress is None else query.lastProgress.batchId
         for _ in range(WARM_UP_APPENDS + appends):
             append()
-            query.processAllAvailable()
-            recent = [each for each in query.recentProgress if each.batchId > last]
-            taken = [each for each in recent if each.numInputRows]
+            taken: list[StreamingQueryProgress] = []
+            while sum(each.numInputRows for each in taken) < row_count:
+                # A trigger that has looked before the append may end this wait too.
+                query.processAllAvailable()
+                recent = [each for each in query.recentProgress if each.batchId > last]
+                taken = [each for each in recent if each.numInputRows]
             last = taken[-1].batchId
             assert sum(each.numInputRows for each in taken) == row_count, taken
             found.append(sum(float(each.durationMs["triggerExecution"]) for each in taken))

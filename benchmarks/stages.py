@@ -1,0 +1,91 @@
+"""Runs the stages of a benchmark one after the other, and keeps what they found.
+
+    benchmarks/results/unfinished/<commit><kind>-<stage>.json    figures, as in a file of results
+
+A whole run takes an hour. If one of its stages fails, the figures of those before it stay in these
+files, and the next run of the same commit does not measure them again: ours and its peer have taken
+turns within each stage, and no ratio is taken of two stages. A tree with changes starts anew.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from benchmarks.measure import Bench, Figure
+from benchmarks.report import RESULTS, figures_as_json
+
+DISK = "/var/tmp"
+"""Directory of the logs; the usual directory for temporary files may be memory."""
+
+UNFINISHED = RESULTS / "unfinished"
+
+Stage = Callable[[Bench], list[Figure]]
+
+
+class FinishedStages:
+    """The stages that earlier runs of this commit have ended."""
+
+    def __init__(self, checkout: str, kind: str = "", *, directory: Path = UNFINISHED) -> None:
+        self._is_kept = not checkout.endswith("-dirty")
+        self._begin = f"{checkout}{kind}-"
+        self._directory = directory
+
+    def find(self, stage: str) -> list[Figure] | None:
+        """The figures of a stage; None if it has to be measured."""
+        path = self._path(stage)
+        if not self._is_kept or not path.exists():
+            return None
+        return [
+            Figure(
+                name=each["name"],
+                unit=each["unit"],
+                ours=tuple(each["ours"]),
+                peer_name=each["peer_name"],
+                peer=tuple(each["peer"]),
+                aim=each["aim"],
+            )
+            for each in json.loads(path.read_text())
+        ]
+
+    def add(self, stage: str, figures: list[Figure]) -> None:
+        """Keep the figures of a stage."""
+        if self._is_kept:
+            self._directory.mkdir(exist_ok=True)
+            self._path(stage).write_text(json.dumps(figures_as_json(figures)))
+
+    def forget(self) -> None:
+        """Remove the files of all stages: the run is whole, and its results are written."""
+        for path in self._directory.glob(f"{self._begin}*.json"):
+            path.unlink()
+
+    def _path(self, stage: str) -> Path:
+        return self._directory / f"{self._begin}{stage}.json"
+
+
+def run_stages(
+    stages: Mapping[str, Stage],
+    *,
+    finished: FinishedStages | None,
+    is_quick: bool,
+    say: Callable[[str], None],
+    tell: Callable[[str, list[Figure]], None],
+) -> list[Figure]:
+    """The figures of these stages, told as each ends; their files are gone at the return.
+
+    Without `finished` all are measured, and none is kept.
+    """
+    figures = []
+    for name, measure in stages.items():
+        found = finished.find(name) if finished else None
+        if found is None:
+            with tempfile.TemporaryDirectory(prefix="tailrace-bench-", dir=DISK) as directory:
+                bench = Bench(directory=Path(directory), is_quick=is_quick, say=say)
+                found = measure(bench)
+            if finished:
+                finished.add(name, found)
+        else:
+            say(f"{name}: measured by an earlier run of this commit, which has failed later")
+        tell(name, found)
+        figures += found
+    return figures

@@ -1,0 +1,71 @@
+"""A run of benchmarks that fails goes on where it has ended, and nowhere else."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.measure import Bench, Figure
+from benchmarks.stages import FinishedStages, Stage, run_stages
+
+
+class Stages:
+    """Two stages, the second of which fails as long as it is told to."""
+
+    def __init__(self) -> None:
+        self.measured: list[str] = []
+        self.is_broken = True
+
+    def run(self, finished: FinishedStages | None) -> list[Figure]:
+        """Run both."""
+        return run_stages(
+            {name: self._stage(name) for name in ("first", "second")},
+            finished=finished,
+            is_quick=True,
+            say=lambda _: None,
+            tell=lambda *_: None,
+        )
+
+    def _stage(self, name: str) -> Stage:
+        def measure(_: Bench) -> list[Figure]:
+            self.measured.append(name)
+            if name == "second" and self.is_broken:
+                raise OSError("planned")
+            return [Figure(name=name, unit="s", ours=(1.5, 2.5), peer_name="p", peer=(2.0, 3.0))]
+
+        return measure
+
+
+@pytest.mark.parametrize(
+    ("checkouts", "measured"),
+    [
+        (("abc", "abc"), ["first", "second", "second"]),
+        (("abc", "def"), ["first", "second", "first", "second"]),
+        (("abc-dirty", "abc-dirty"), ["first", "second", "first", "second"]),
+    ],
+)
+def test_stages_of_the_same_commit_are_measured_once(
+    tmp_path: Path, checkouts: tuple[str, str], measured: list[str]
+) -> None:
+    """Stages of another commit, or of a tree with changes, are measured again."""
+    stages = Stages()
+    with pytest.raises(OSError, match="planned"):
+        stages.run(FinishedStages(checkouts[0], directory=tmp_path))
+    stages.is_broken = False
+    figures = stages.run(FinishedStages(checkouts[1], directory=tmp_path))
+    assert stages.measured == measured
+    assert [(each.name, each.ours) for each in figures] == [
+        ("first", (1.5, 2.5)),
+        ("second", (1.5, 2.5)),
+    ]
+
+
+def test_a_whole_run_leaves_no_stages_behind(tmp_path: Path) -> None:
+    """The next whole run measures everything, and a choice of stages always does."""
+    stages = Stages()
+    stages.is_broken = False
+    finished = FinishedStages("abc", "-kafka", directory=tmp_path)
+    stages.run(finished)
+    stages.run(None)
+    finished.forget()
+    stages.run(finished)
+    assert stages.measured == ["first", "second"] * 3
