@@ -1,6 +1,6 @@
 """Runs the stages of a benchmark one after the other, and keeps what they found.
 
-    benchmarks/results/unfinished/<commit><kind>-<stage>.json    figures, as in a file of results
+    benchmarks/results/unfinished/<commit><kind>/<stage>.json    figures, as in a file of results
 
 A whole run takes an hour. If one of its stages fails, the figures of those before it stay in these
 files, and the next run of the same commit does not measure them again: ours and its peer have taken
@@ -8,6 +8,7 @@ turns within each stage, and no ratio is taken of two stages. A tree with change
 """
 
 import json
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,8 +29,7 @@ class FinishedStages:
 
     def __init__(self, checkout: str, kind: str = "", *, directory: Path = UNFINISHED) -> None:
         self._is_kept = not checkout.endswith("-dirty")
-        self._begin = f"{checkout}{kind}-"
-        self._directory = directory
+        self._directory = directory / f"{checkout}{kind}"
 
     def find(self, stage: str) -> list[Figure] | None:
         """The figures of a stage; None if it has to be measured."""
@@ -51,16 +51,17 @@ class FinishedStages:
     def add(self, stage: str, figures: list[Figure]) -> None:
         """Keep the figures of a stage."""
         if self._is_kept:
-            self._directory.mkdir(exist_ok=True)
-            self._path(stage).write_text(json.dumps(figures_as_json(figures)))
+            self._directory.mkdir(parents=True, exist_ok=True)
+            written = self._path(stage).with_suffix(".part")
+            written.write_text(json.dumps(figures_as_json(figures)))
+            written.replace(self._path(stage))
 
     def forget(self) -> None:
         """Remove the files of all stages: the run is whole, and its results are written."""
-        for path in self._directory.glob(f"{self._begin}*.json"):
-            path.unlink()
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def _path(self, stage: str) -> Path:
-        return self._directory / f"{self._begin}{stage}.json"
+        return self._directory / f"{stage}.json"
 
 
 def run_stages(

@@ -28,7 +28,7 @@ from tailrace.spark.pyspark_versions import DataSourceStreamArrowWriter
 from tailrace.spark.sink.commits import BatchCommitter, JobCommitter, TransactionPlan
 from tailrace.spark.sink.ledger import Slot
 from tailrace.spark.sink.options import Delivery, JobVersion, SinkOptions, parse_sink
-from tailrace.spark.sink.written import WrittenRows, task_attempt
+from tailrace.spark.sink.written import TaskAttempt, WrittenRows, task_attempt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,17 +49,9 @@ class TailraceWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark is
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WrittenRows:
         """Write the rows of one task; raises as `write_rows` or `write_in_transaction`."""
-        from tailrace.spark.sink.rows import write_in_transaction, write_rows
-
         if self._plan is None:
-            return write_rows(iterator, self._options)
-        return write_in_transaction(
-            iterator,
-            self._options,
-            self._plan,
-            attempt=task_attempt(),
-            transactions=_transactions(self._options),
-        )
+            return _write_rows(iterator, self._options)
+        return _write_in_transaction(iterator, self._options, self._plan, attempt=task_attempt())
 
     def commit(self, messages: Sequence[WrittenRows | None]) -> None:
         """Make the rows of all tasks visible, if they are in transactions.
@@ -94,18 +86,10 @@ class JobVersionWriter(DataSourceArrowWriter):  # type: ignore[misc]  # likewise
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WrittenRows:
         """Write the rows of one task; raises as `write_in_transaction`."""
-        from tailrace.spark.sink.rows import write_in_transaction
-
         attempt = replace(
             task_attempt(), query_id=self._version.work_id, batch_id=self._version.number
         )
-        return write_in_transaction(
-            iterator,
-            self._options,
-            self._plan,
-            attempt=attempt,
-            transactions=_transactions(self._options),
-        )
+        return _write_in_transaction(iterator, self._options, self._plan, attempt=attempt)
 
     def commit(self, messages: Sequence[WrittenRows | None]) -> None:
         """Promise the version and make its rows visible; raises as `BatchCommitter.commit`."""
@@ -128,9 +112,7 @@ class TailraceStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WrittenRows:
         """Write the rows of one task of a micro-batch; raises as `write_rows`."""
-        from tailrace.spark.sink.rows import write_rows
-
-        return write_rows(iterator, self._options)
+        return _write_rows(iterator, self._options)
 
 
 class ExactlyOnceWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # likewise
@@ -151,16 +133,8 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # l
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WrittenRows:
         """Write the rows of one task of a micro-batch; raises as `write_in_transaction`."""
-        from tailrace.spark.sink.rows import write_in_transaction
-
         assert self._plan is not None, "a task has the writer that was pickled"
-        return write_in_transaction(
-            iterator,
-            self._options,
-            self._plan,
-            attempt=task_attempt(),
-            transactions=_transactions(self._options),
-        )
+        return _write_in_transaction(iterator, self._options, self._plan, attempt=task_attempt())
 
     def commit(self, messages: Sequence[WrittenRows | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Promise the batch and make its rows visible; raises as `BatchCommitter.commit`."""
@@ -191,6 +165,26 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # l
 
         assert self._options.checkpoint is not None, "it was asked for when the writer was opened"
         return Checkpoint(self._options.checkpoint)
+
+
+def _write_rows(rows: "Iterator[pa.RecordBatch]", options: SinkOptions) -> WrittenRows:
+    from tailrace.spark.sink.rows import write_rows
+
+    return write_rows(rows, options)
+
+
+def _write_in_transaction(
+    rows: "Iterator[pa.RecordBatch]",
+    options: SinkOptions,
+    plan: TransactionPlan,
+    *,
+    attempt: TaskAttempt,
+) -> WrittenRows:
+    from tailrace.spark.sink.rows import write_in_transaction
+
+    return write_in_transaction(
+        rows, options, plan, attempt=attempt, transactions=_transactions(options)
+    )
 
 
 def _planned(options: SinkOptions, plan: TransactionPlan) -> ExactlyOnceWriter:
