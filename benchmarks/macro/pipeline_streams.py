@@ -287,10 +287,10 @@ def _triggers_ms(
         .start()
     )
     found = []
+    # The stream begins behind what there is. A trigger without rows has the id of the next batch.
+    last = -1
     try:
-        # The stream has looked at what there is, and begins behind it.
         query.processAllAvailable()
-        last = -1 if query.lastProgress is None else query.lastProgress.batchId
         for _ in range(WARM_UP_APPENDS + appends):
             append()
             taken: list[StreamingQueryProgress] = []
