@@ -77,6 +77,7 @@ class Copy:
 
     def begin(self, driver: Driver, *, restarts: int = 0) -> Changes:
         """Start it, or go on, until all is copied; a query that fails is started again."""
+        self._clear_cut_beginning()
         changes = Changes(self.folder)
         driver.begin(
             "copy",
@@ -88,6 +89,17 @@ class Copy:
             restarts=restarts,
         )
         return changes
+
+    def _clear_cut_beginning(self) -> None:
+        """Remove the rest of the first file of offsets, if that was never whole.
+
+        Spark refuses such a checkpoint (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY) and tells its
+        user to do this; no task has run before that file.
+        """
+        offsets = self.folder / "checkpoint" / "offsets"
+        if not (offsets / "0").exists():
+            for each in offsets.glob(".*"):
+                each.unlink()
 
     def has_begun(self) -> bool:
         """Whether a batch is done."""
