@@ -32,7 +32,7 @@ from tailrace.storage.directories import open_log_directories
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.log import Log
-from tailrace.storage.manager import LogManager
+from tailrace.storage.manager import LogManager, take_marks
 from tailrace.storage.positions import ReadLimit
 
 NODE_ID = 1
@@ -68,6 +68,7 @@ def opened(*paths: Path, topics: Mapping[str, Mapping[str, str]] = TOPICS) -> It
         ]
     )
     try:
+        take_marks(logs)
         for partition, topic_id in logs.find_partitions().items():
             config = config_of(partition.topic, topics)
             logs.open(partition, topic_id=topic_id or uuid.uuid4(), config=config)

@@ -4,6 +4,8 @@
 2  our storage opens both; our broker serves both and a third one, which it makes, and goes on
 3  Kafka opens all three, reads everything, and puts a topic into the third
 4  our storage opens all three
+
+`check_apart` has the metadata log in a directory of its own, which is none of log.dirs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,9 +14,13 @@ from pathlib import Path
 from compat import clients, ours
 from compat.bytewise import partition_folders, read_differences
 from compat.clients import ReadBack, Sender
-from compat.kafka import Kafka
+from compat.kafka import NODE_ID, Kafka
 from compat.report import Report
 from compat.topics import LATER, PLACED, configure, create_topics
+from tailrace.client.admin import Admin
+from tailrace.offline.handover import Effect, plan_handover
+from tailrace.offline.server_properties import server_properties
+from tailrace.runtime.files import DiskFiles
 from tailrace.storage import names
 
 PARTITION_COUNT = 3
@@ -90,6 +96,55 @@ def check(report: Report, kafka: Kafka, scratch: Path) -> None:
         [line for line in printed if "stray" in line.lower() or "offline" in line.lower()],
     )
     _check_opening(report, three, expected, "over three directories, one of them made by us,")
+
+
+def check_apart(report: Report, kafka: Kafka) -> None:
+    """From Kafka to our broker and back, with `kafka` on new directories, formatted by its tool."""
+    apart = kafka.directory / "metadata"
+    both = [kafka.logs, apart]
+    kafka.settings["metadata.log.dir"] = str(apart)
+    with kafka:
+        create_topics(kafka.bootstrap_servers, PLACED, partition_count=PARTITION_COUNT)
+        senders = [_produce(kafka.bootstrap_servers, PLACED)]
+        expected = _read(kafka.bootstrap_servers, PLACED)
+    identities = _identities(both)
+    with ours.serving(kafka.logs, settings={"metadata.log.dir": str(apart)}) as servers:
+        served = _read(servers, PLACED)
+        senders.append(_produce(servers, PLACED))
+        with Admin(bootstrap_servers=servers) as admin:
+            directories = admin.describe_log_dirs().results()[NODE_ID]
+    report.check(
+        "our broker with the metadata log in a directory apart serves what Kafka's consumer read",
+        list(_differences(served, expected)),
+    )
+    report.check(
+        "our broker puts no logs there, and tells clients of log.dirs alone",
+        [each for each in directories if each != str(kafka.logs)]
+        + [f"{apart.name}/{each}" for each in partition_folders(apart, PLACED)],
+    )
+    found = plan_handover(DiskFiles(), [str(each) for each in both])
+    settings = server_properties(found)
+    report.check(
+        "handover is ready and names the directory of the metadata log",
+        [note.sentence for note in found.notes if note.effect is Effect.HINDERS]
+        + [each for each in (f"metadata.log.dir={apart}", f"log.dirs={kafka.logs}")
+           if each not in [f"{name}={value}" for name, value in settings.items()]],
+    )  # fmt: skip
+    with kafka:
+        read = _read(kafka.bootstrap_servers, PLACED)
+        printed = kafka.printed()
+    report.check(
+        "Kafka has all that was acknowledged, with the metadata log in a directory apart",
+        list(_lost([each for one in senders for each in one.acknowledged], read)),
+    )
+    report.check(
+        "Kafka finds no partition stray after a turn of our broker with it",
+        [line for line in printed if "stray" in line.lower() or "offline" in line.lower()],
+    )
+    report.check(
+        "both brokers keep the meta.properties of the directory apart",
+        list(_changed(identities, _identities(both))),
+    )
 
 
 def _check_opening(

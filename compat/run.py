@@ -149,6 +149,7 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     killed.check(report, Kafka(java, jars, directory / "killed-kafka"), directory)
     report.section("Several partitions over several directories")
     placing.check(report, Kafka(java, jars, directory / "placed"), directory)
+    placing.check_apart(report, Kafka(java, jars, directory / "placed-apart"))
     report.section("Producer ids handed out in turn")
     producer_ids.check(report, Kafka(java, jars, directory / "producer-ids"))
     report.section(f"Kafka {OLD_KAFKA.version} writes formats v0, v1 and v2, Tailrace opens")

@@ -20,7 +20,7 @@ from tailrace.storage.config import log_config
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
-from tailrace.storage.manager import LogManager
+from tailrace.storage.manager import LogManager, take_marks
 from tailrace.storage.moving import begin_move, settle_futures
 from tailrace.storage.names import set_aside_file_name
 from tailrace.storage.shrink import raise_log_start
@@ -65,6 +65,7 @@ class Broker:
             for number, path in ((8, "one"), (9, "two"))
         ]
         self.logs = LogManager(self.directories)
+        take_marks(self.logs)
         self.again = settle_futures(self.logs)
         self.found = self.logs.find_partitions()
         for partition in self.found:

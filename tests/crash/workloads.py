@@ -75,6 +75,7 @@ class Broker:
         self.logs = DirectoryLogs.from_checkpoints(
             files, self.directory, clock=SetClock(), chance=random.Random(0)
         )
+        self.directory.take_mark()
         for partition in self.logs.find_partitions():
             self.create(partition)
 

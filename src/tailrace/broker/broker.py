@@ -4,8 +4,8 @@
     stop   close the port and connections -> end the threads that write -> sync and close every log
            -> write the marks of a clean shutdown -> release the locks
     kill   let go of everything at once, as if the process had died; the next start recovers
-    fail   a log directory fails -> its partitions are offline; if it is the first one, which has
-           the cluster's state -> the port is closed, and `failed` tells the caller to stop
+    fail   a log directory fails -> its partitions are offline; if it has the cluster's state, or
+           is the last -> the port is closed, and `failed` tells the caller to stop
 
 A broker accepts requests before it has compiled anything: produced records are checked in plain
 Python until that has cost as much as loading Numba (`kernels.worth_loading`).
@@ -23,7 +23,7 @@ from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
 from tailrace.broker.coordinators import Coordinators, CoordinatorsStatistics, PartitionDoors
 from tailrace.broker.loading import Loading
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
-from tailrace.broker.state import StartingState
+from tailrace.broker.state import StartingState, check_home
 from tailrace.broker.wiring import find_handlers, find_repeats
 from tailrace.cluster import bootstrap
 from tailrace.cluster.changes import TopicChanges
@@ -55,7 +55,13 @@ from tailrace.storage.directories import (
     open_log_directories,
 )
 from tailrace.storage.directory_logs import DirectoryLogs
-from tailrace.storage.manager import LogManager, LogManagerStatistics
+from tailrace.storage.manager import (
+    LogManager,
+    LogManagerStatistics,
+    end_reason,
+    locked_directories,
+    take_marks,
+)
 from tailrace.storage.moving import settle_futures
 from tailrace.values import dataclass
 
@@ -175,6 +181,9 @@ class RunningBroker:
             directory.path: Schedule(self._housekeeping(directory).jobs(config))
             for directory in logs.directories
         }
+        home = logs.metadata_home
+        if home.path not in self._schedules:
+            self._schedules[home.path] = Schedule([self._housekeeping(home).removal()])
         self._tasks: list[asyncio.Task[None]] = []
         self._registering: asyncio.Future[None] | None = None
         """Done when the broker is registered; a stop waits for that, since it fences it."""
@@ -276,7 +285,7 @@ class RunningBroker:
 
     def _register(self) -> None:
         files, now_ms = self._runtime.files, self._runtime.clock.now_ms()
-        for each in self.logs.online:
+        for each in locked_directories(self.logs):
             if not files.exists(f"{each.path}/{bootstrap.FILE}"):
                 image = bootstrap.new_image()
                 bootstrap.write_bootstrap_file(files, each.path, image, now_ms=now_ms)
@@ -287,7 +296,7 @@ class RunningBroker:
     def _close_logs(self) -> None:
         homes = {log.partition: self.logs.home_of(log).directory.directory_id for log in self.logs}
         try:
-            if not _has_ended(self.logs):
+            if end_reason(self.logs) is None:
                 self.controller.retire(homes)
                 self.controller.close()
         except StorageError as error:
@@ -346,7 +355,7 @@ class RunningBroker:
 
     def _directory_failed(self, directory: DirectoryLogs) -> None:
         self.replicas.directory_failed(directory)
-        if _has_ended(self.logs):
+        if end_reason(self.logs) is not None:
             asyncio.get_running_loop().call_later(LAST_ANSWERS_S, self._server.close)
             self.failed.set()
 
@@ -385,29 +394,31 @@ class RunningBroker:
         logger.info("kernels_loaded")
 
 
-def _has_ended(logs: LogManager) -> bool:
-    """Whether a broker cannot continue: its first directory, with the cluster's state, failed."""
-    return logs.directories[0].failure is not None
-
-
 def _check_can_go_on(logs: LogManager) -> None:
-    """Check that the first directory is in service.
+    """Check that the directory of the metadata log is in service, and one for logs.
 
     Raises:
-        DirectoryError: it has failed.
+        DirectoryError: they are not.
     """
-    if _has_ended(logs):
-        raise DirectoryError(logs.directories[0].failure)
+    reason = end_reason(logs)
+    if reason is not None:
+        raise DirectoryError(reason)
 
 
 def _open_directories(config: BrokerConfig, runtime: Runtime) -> tuple[str, LogManager]:
     """The cluster id, and the manager of the directories, without open logs.
 
     Raises:
-        DirectoryError: as `open_log_directories`.
+        DirectoryError: as `check_home` and `open_log_directories`, or the device refuses all that
+            are for logs.
     """
+    home = config.metadata_directory
+    check_home(runtime.files, config)
     opened = open_log_directories(
-        runtime.files, config.directories, node_id=config.node_id, chance=runtime.chance
+        runtime.files,
+        tuple(dict.fromkeys((home, *config.directories))),
+        node_id=config.node_id,
+        chance=runtime.chance,
     )
     left_out = dict(opened.left_out)
     usable: list[DirectoryLogs] = []
@@ -423,7 +434,12 @@ def _open_directories(config: BrokerConfig, runtime: Runtime) -> tuple[str, LogM
             left_out[directory.path] = str(error)
     for path, reason in left_out.items():
         logger.error("directory_left_out path=%s reason=%s", path, reason)
-    return opened.usable[0].identity.cluster_id, LogManager(usable, left_out=left_out)
+    directories = usable if home in config.directories else usable[1:]
+    logs = LogManager(directories, metadata_home=usable[0], left_out=left_out)
+    if not directories:
+        logs.abandon()
+        raise UnusableDirectoryError("; ".join(left_out.values()))
+    return opened.usable[0].identity.cluster_id, logs
 
 
 def _logs_of(directory: LogDirectory, config: BrokerConfig, runtime: Runtime) -> DirectoryLogs:
@@ -444,8 +460,9 @@ async def start_broker(
 ) -> RunningBroker:
     """Open the data directories and listen; the broker accepts requests when this returns.
 
-    Directories that the device refuses are left out, except for the first. `around` may change how
-    requests are answered: it takes the function that answers a frame, and returns another.
+    Directories that the device refuses are left out, except for that of the metadata log. `around`
+    may change how requests are answered: it takes the function that answers a frame, and returns
+    another.
 
     Raises:
         DirectoryError, StorageError: the directories cannot be used; see `open_log_directories`.
@@ -463,6 +480,8 @@ async def start_broker(
     try:
         state = StartingState.open(config, runtime, logs)
         controller = state.controller
+        take_marks(logs)
+        _check_can_go_on(logs)
         replicas = Replicas(
             logs, runtime.threads, verifies_transactions=config.transactions.is_verifying
         )

@@ -6,7 +6,7 @@ settings, so that each default and each text is in one place only.
 
 import dataclasses
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tailrace.broker.foreign import IGNORED, is_ignored
 from tailrace.broker.listeners import ListenerNames, plan_addresses
@@ -76,7 +76,8 @@ class BrokerConfig:
         default=(),
         text="Data directories, separated by commas; --data on the command line. A new partition "
         "is created in the directory with the fewest partitions. The first directory also has the "
-        "cluster's metadata log: the broker stops if it fails, and continues without any other.",
+        "cluster's metadata log, unless metadata.log.dir names another: the broker stops if that "
+        "directory fails, and continues without any other.",
     )
     log_dir: str = setting(
         "log.dir",
@@ -86,7 +87,8 @@ class BrokerConfig:
     metadata_log_dir: str = setting(
         "metadata.log.dir",
         default="",
-        text="The directory of log.dirs that has the cluster's metadata log; the first if empty.",
+        text="The directory of the cluster's metadata log: one of log.dirs, or one of its own that "
+        "gets no partitions. The first of log.dirs if empty.",
     )
     is_durable: bool = setting(
         "tailrace.durability",
@@ -375,6 +377,8 @@ class BrokerConfig:
 
     directories: tuple[str, ...]
     """The log directories, without duplicates."""
+    metadata_directory: str
+    """The directory of the metadata log: one of `directories`, or one of its own."""
     host: str
     port: int
     advertised: tuple[str, int] | None
@@ -461,11 +465,11 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         ),
         faults=faults,
     )
+    directories = _directories(own["log_dirs"], own["log_dir"], faults)
     config = BrokerConfig(
         **own,
-        directories=_state_first(
-            _directories(own["log_dirs"], own["log_dir"], faults), own["metadata_log_dir"], faults
-        ),
+        directories=directories,
+        metadata_directory=_metadata_directory(directories, own["metadata_log_dir"]),
         host=host,
         port=port,
         advertised=advertised,
@@ -541,20 +545,11 @@ def _overrides(given: Iterable[str], faults: list[str]) -> dict[str, int]:
     return found
 
 
-def _state_first(
-    directories: tuple[str, ...], metadata_log_dir: str, faults: list[str]
-) -> tuple[str, ...]:
-    """The directories, that of the metadata log first."""
-    if not metadata_log_dir:
-        return directories
-    place = posixpath.normpath(metadata_log_dir)
-    found = [each for each in directories if posixpath.normpath(each) == place]
-    if not found:
-        faults.append(
-            f"metadata.log.dir: {metadata_log_dir} is none of log.dirs, and this broker has its "
-            "metadata log in one of them; move the folder __cluster_metadata-0 into one"
-        )
-    return (*found, *(each for each in directories if each not in found))
+def _metadata_directory(directories: Sequence[str], given: str) -> str:
+    """The directory of the metadata log, as `directories` spells it if it is one of them."""
+    place = posixpath.normpath(given) if given else ""
+    found = (each for each in directories if not given or posixpath.normpath(each) == place)
+    return next(found, given)
 
 
 def _directories(many: tuple[str, ...], one: str, faults: list[str]) -> tuple[str, ...]:

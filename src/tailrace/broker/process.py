@@ -16,6 +16,7 @@ from tailrace.runtime.files import raise_descriptor_limit
 from tailrace.runtime.memory import keep_large_buffers
 from tailrace.runtime.system import Runtime
 from tailrace.runtime.threads import Threads
+from tailrace.storage.manager import end_reason
 
 SWITCH_INTERVAL_S = 0.0002
 """Python's default of 5 ms, waited for four times in a request, would add 20 ms to each request
@@ -45,7 +46,7 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
 
     Raises:
         DirectoryError, StorageError, ListenError: as `start_broker`.
-        DirectoryError: the first log directory has failed while it ran.
+        DirectoryError: the directory of the metadata log has failed while it ran, or every other.
         StorageError: a device failed while logs were closed.
     """
     keep_large_buffers()
@@ -76,7 +77,7 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
             f"the stop was not orderly ({error}); the next start recovers"
         ) from error
     if broker.failed.is_set():
-        raise DirectoryError(f"stopped: {broker.logs.directories[0].failure}")
+        raise DirectoryError(f"stopped: {end_reason(broker.logs)}")
 
 
 async def _load_ahead(threads: Threads) -> None:

@@ -182,13 +182,16 @@ class Housekeeping:
             )
             for name, interval_ms, work in timed
         ]
-        removal = PeriodicJob(
+        return [*delayed, self.removal()]
+
+    def removal(self) -> PeriodicJob:
+        """The job that every directory has, also one that has only the metadata log."""
+        return PeriodicJob(
             name="removal",
             delay_ms=REMOVAL_CHECK_MS,
             interval_ms=REMOVAL_CHECK_MS,
             work=self.remove_due,
         )
-        return [*delayed, removal]
 
     async def checkpoint(self) -> None:
         """Flush closed segments and write the recovery points."""

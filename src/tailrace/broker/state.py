@@ -16,10 +16,12 @@ from tailrace.cluster import bootstrap, old_state
 from tailrace.cluster.beginning import Beginning
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.metadata.log import MetadataFolder, MetadataLog, open_metadata_log
+from tailrace.cluster.metadata.proof import METADATA_FOLDER
 from tailrace.cluster.records import FoundLog, Node
 from tailrace.errors import DirectoryError, StorageError
 from tailrace.model import TopicPartition
 from tailrace.replication.replicas import Replicas
+from tailrace.runtime.files import Files
 from tailrace.runtime.system import Runtime
 from tailrace.storage.directories import unusable
 from tailrace.storage.directory_logs import DirectoryLogs
@@ -41,13 +43,13 @@ class StartingState:
 
     @classmethod
     def open(cls, config: BrokerConfig, runtime: Runtime, logs: LogManager) -> Self:
-        """Open the metadata log of the first directory, to be led from the first change on.
+        """Open the metadata log, to be led from the first change on.
 
         Raises:
             DirectoryError: its state cannot be proven, is of a later release or of another quorum,
                 or the device refuses.
         """
-        home = logs.directories[0]
+        home = logs.metadata_home
         try:
             log = open_metadata_log(
                 MetadataFolder(
@@ -71,7 +73,7 @@ class StartingState:
     def _begin(
         cls, config: BrokerConfig, runtime: Runtime, logs: LogManager, *, log: MetadataLog
     ) -> Self:
-        home, defaults = logs.directories[0].path, config.topic_defaults
+        home, defaults = logs.metadata_home.path, config.topic_defaults
         node = Node(
             node_id=config.node_id,
             directories={each.path: each.directory.directory_id for each in logs.directories},
@@ -119,11 +121,23 @@ class StartingState:
                     reason="the cluster's metadata has no such partition; nothing deletes it",
                 )
         if unknown:
+            self._tell_of_missing_log(len(unknown))
             compacted = {
                 each.topic for each in unknown if _was_compacted(logs.directory_of(each), each)
             }
             self._beginning.adopt(unknown, compacted=compacted)
             self.controller.image = self._beginning.image
+
+    def _tell_of_missing_log(self, count: int) -> None:
+        """Log that there was a state of the cluster, as directories have an id only since then."""
+        if self._beginning.is_new and not all(d.directory.is_new for d in self._logs.online):
+            logger.warning(
+                "metadata_log_missing partitions=%d consequence=their topics are adopted without "
+                "settings and users advice=if it is in another directory, stop, move %s away and "
+                "start with metadata.log.dir",
+                count,
+                f"{self._logs.metadata_home.path}/{METADATA_FOLDER}",
+            )
 
     def _is_adopted(self, home: DirectoryLogs) -> bool:
         """Whether a folder that no topic knows is adopted, and not set aside."""
@@ -141,7 +155,7 @@ class StartingState:
         Raises:
             DirectoryError: the device refuses.
         """
-        logs, home = self._logs, self._logs.directories[0].path
+        logs, home = self._logs, self._logs.metadata_home.path
         if self._beginning.is_blank:
             self.controller.begin_with(
                 lambda: self._beginning.records({}, was_clean=True, largest_producer_id=-1)
@@ -176,6 +190,25 @@ class StartingState:
                 for number, each in state.partitions.items()
             }
         )
+
+
+def check_home(files: Files, config: BrokerConfig) -> None:
+    """Check that no other directory has a state of the cluster, which the start would pass over.
+
+    Raises:
+        DirectoryError: one has; nothing was changed.
+    """
+    home = config.metadata_directory
+    for other in config.directories:
+        states = [f"{other}/{name}" for name in (METADATA_FOLDER, old_state.FILE)]
+        found = next(filter(files.exists, states), None) if other != home else None
+        if found is None:
+            continue
+        if files.exists(f"{home}/{METADATA_FOLDER}"):
+            advice = f"{home} has another; see tailrace cluster describe, and move the older away"
+        else:
+            advice = f"{home} has none; start with metadata.log.dir={other}"
+        raise DirectoryError(f"the state of the cluster is in {found}, and {advice}")
 
 
 def _was_compacted(home: DirectoryLogs | None, partition: TopicPartition) -> bool:

@@ -32,6 +32,6 @@ def _split(_: click.Context, parameter: click.Parameter, value: str) -> list[str
 
 data_directories = click.option(
     "--data", "directories", required=True, callback=_split, metavar="DIR[,DIR]",
-    help="All directories of log.dirs, in their order.",
+    help="All directories of log.dirs, in their order, and metadata.log.dir if it is none of them.",
 )  # fmt: skip
 """The directories of one node that a command is about, as its argument `directories`."""

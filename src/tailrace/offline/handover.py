@@ -73,6 +73,7 @@ class Handover:
     """The directories of one node, as a move would find them."""
 
     directories: tuple[str, ...]
+    """The directories of log.dirs."""
     home: str
     """The directory that has the metadata log, or would get it."""
     identity: MetaProperties
@@ -95,7 +96,7 @@ class Handover:
 
 
 def plan_handover(files: Files, directories: Sequence[str]) -> Handover:
-    """Look at all log directories of a node, in the order of its log.dirs.
+    """Look at all directories of a node: its log.dirs in their order, and metadata.log.dir.
 
     Raises:
         DirectoryError: one cannot be read; none has a `meta.properties`, or one that cannot be
@@ -121,7 +122,7 @@ def plan_handover(files: Files, directories: Sequence[str]) -> Handover:
         survey.look_at_stop()
         survey.look_at_settings()
         return Handover(
-            directories=tuple(directories),
+            directories=survey.log_dirs,
             home=home,
             identity=identity,
             replay=survey.replay,
@@ -143,6 +144,8 @@ class _Survey:
         self._directories = directories
         self._identity = identity
         self._home = home
+        self.log_dirs = tuple(directories)
+        """The directories that may have partitions, as far as it is known."""
         self._ids: dict[str, UUID | None] = {}
         """The directory id of each directory, where it has one."""
 
@@ -216,6 +219,21 @@ class _Survey:
         except DirectoryError as error:
             self._hinder(Side.TAILRACE, str(error))
         self._look_at_quorum(folder)
+        if self._is_home_apart():
+            self.log_dirs = tuple(each for each in self._directories if each != self._home)
+
+    def _is_home_apart(self) -> bool:
+        """Whether the home is none of log.dirs, which the registration of the broker names.
+
+        Before `metadata.version` 3.7 it does not. Both brokers write a checkpoint into each of
+        log.dirs, and none into another home.
+        """
+        broker = self.image.brokers.get(self._identity.node_id)
+        if broker is None or len(self._directories) == 1:
+            return False
+        if broker.log_dirs:
+            return self._ids[self._home] not in broker.log_dirs
+        return not self._files.exists(f"{self._home}/{names.RECOVERY_POINTS}")
 
     def _look_at_beginning(self) -> None:
         """A metadata log without any state, or none at all."""
@@ -343,7 +361,7 @@ class _Survey:
         broker = self.image.brokers.get(self._identity.node_id)
         if broker is None:
             return
-        for each in self._directories:
+        for each in self.log_dirs:
             epoch = clean_stop_epoch(self._files, each)
             if epoch is None:
                 self._hinder(

@@ -11,9 +11,9 @@
 Two processes never write to one directory: the lock is an OS lock that Java's FileLock respects
 too. A directory that belongs to another node or cluster is refused, not taken over.
 
-A broker may have several. All belong to one cluster, each has its own directory id, and the first
-has the cluster's state. A directory that the device refuses is left out; if it is the first, the
-broker does not start.
+A broker may have several. All belong to one cluster, and each has its own directory id. One has the
+cluster's metadata log: the first of log.dirs, or metadata.log.dir, which may be none of them.
+Another one that the device refuses is left out; without this one the broker does not start.
 """
 
 import errno
@@ -86,7 +86,7 @@ class LogDirectory:
         self.path = path
         self.identity = identity
         self.was_clean = was_clean
-        """Whether the last stop was orderly; consumed when the directory was opened."""
+        """Whether the last stop was orderly."""
         self.is_new = is_new
         """Whether it had no identity, or one without a directory id, before it was opened."""
         self.broker_epoch = broker_epoch
@@ -115,6 +115,16 @@ class LogDirectory:
     def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace a checkpoint; on the device when this returns."""
         write_offset_checkpoint(self._files, self.path, name, offsets=offsets)
+
+    def take_mark(self) -> None:
+        """Take the mark of an orderly stop away, before the first change of a log.
+
+        Raises:
+            OSError: the device refuses; the next start may find the mark, so nothing may change.
+        """
+        if self.was_clean:
+            self._files.remove(f"{self.path}/{names.CLEAN_SHUTDOWN}")
+            self._files.sync_directory(self.path)
 
     def mark_clean(self) -> None:
         """Write `.kafka_cleanshutdown`, the last step of an orderly stop."""
@@ -167,9 +177,6 @@ def open_log_directory(
             )
             write_identity(files, path, identity)
         broker_epoch = clean_stop_epoch(files, path)
-        if broker_epoch is not None:
-            files.remove(f"{path}/{names.CLEAN_SHUTDOWN}")
-            files.sync_directory(path)
     except BaseException as error:
         lock.release()
         if isinstance(error, OSError) and not isinstance(error, DirectoryError):
@@ -221,11 +228,11 @@ def open_log_directories(
 ) -> OpenedDirectories:
     """Lock several directories of one node and one cluster; new ones join the others' cluster.
 
-    A directory that the device refuses is left out. Its partitions must not be created in another
-    directory.
+    The first has the cluster's metadata log. Another one that the device refuses is left out. Its
+    partitions must not be created in another directory.
 
     Raises:
-        UnusableDirectoryError: the device refuses the first one, which has the cluster's state.
+        UnusableDirectoryError: the device refuses the first.
         DirectoryError: one is locked, belongs to another node or cluster, or is given twice. None
             stays locked then.
     """
@@ -245,7 +252,7 @@ def open_log_directories(
             except UnusableDirectoryError as error:
                 if not usable and len(paths) > 1:
                     raise UnusableDirectoryError(
-                        f"{error} (it is the first of log.dirs, which has the cluster's state)"
+                        f"{error} (it has the cluster's metadata log, so no broker starts)"
                     ) from error
                 if not usable:
                     raise

@@ -65,9 +65,13 @@ class LogManager:
         self,
         directories: Sequence[DirectoryLogs],
         *,
+        metadata_home: DirectoryLogs | None = None,
         left_out: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`metadata_home` may be none of `directories`; by default it is the first."""
         self.directories = tuple(directories)
+        self.metadata_home = self.directories[0] if metadata_home is None else metadata_home
+        """The directory of the metadata log; it has no other log if it is none of `directories`."""
         self.left_out = left_out
         """Directories that could not be used when the broker started: path and reason."""
         self._homes: dict[TopicPartition, DirectoryLogs] = {}
@@ -288,9 +292,10 @@ class LogManager:
                 other logs are on their devices.
         """
         failure = None
-        for directory in self.online:
+        for directory in locked_directories(self):
             try:
-                directory.close()
+                if directory in self.directories:
+                    directory.close()
             except OSError as error:
                 failure = failure or error
             finally:
@@ -300,6 +305,31 @@ class LogManager:
 
     def abandon(self) -> None:
         """Release everything as a killed process would: no sync, no checkpoint, no mark."""
-        for directory in self.online:
+        for directory in locked_directories(self):
             directory.abandon()
             directory.release()
+
+
+def locked_directories(logs: LogManager) -> list[DirectoryLogs]:
+    """The directories in service, and that of the metadata log, where it is none of them."""
+    every = dict.fromkeys((*logs.directories, logs.metadata_home))
+    return [each for each in every if each.failure is None]
+
+
+def end_reason(logs: LogManager) -> str | None:
+    """Why no broker can go on: the directory of the metadata log failed, or all others."""
+    if logs.metadata_home.failure is not None:
+        return logs.metadata_home.failure
+    return None if logs.online else logs.directories[-1].failure
+
+
+def take_marks(logs: LogManager) -> None:
+    """Take the marks of an orderly stop away; a directory that refuses fails, also a full one.
+
+    A start calls this before it changes a log, and after it may still refuse the directories.
+    """
+    for each in logs.online:
+        try:
+            each.directory.take_mark()
+        except OSError as error:
+            logs.fail(each, error)

@@ -12,11 +12,11 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.records.builder import records_of
 from tailrace.storage.cleaner.plan import CleaningPlan
 from tailrace.storage.cleaner.worker import LogCleaner, Throttle
-from tailrace.storage.manager import LogManager
 from tailrace.storage.shrink import raise_log_start
-from tailrace.testing import DiskFault, Outside, Watchdog, virtual_runtime
+from tailrace.testing import DiskFault, MemoryFiles, Outside, Watchdog, virtual_runtime
 from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
 from tests.unit.storage.builders import SetClock
+from tests.unit.storage.test_manager import manager
 
 T = TopicPartition("t", 0)
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "300", "index.interval.bytes": "60"}
@@ -241,8 +241,7 @@ def test_cleaner_threads_share_their_memory() -> None:
     """Each map has its part, and too many threads for the memory are refused at the start."""
     given = {"log.dirs": "data", "log.cleaner.threads": "4"}
     config = broker_config({**given, "log.cleaner.dedupe.buffer.size": str(1 << 25)})
-    logs = LogManager([])
-    cleaner = LogCleaner(logs, config.cleaner, SetClock())
+    cleaner = LogCleaner(manager(MemoryFiles()), config.cleaner, SetClock())
     plan = CleaningPlan(
         first_dirty=0,
         first_uncleanable=1,

@@ -19,7 +19,7 @@ from tailrace.storage.directories import (
 )
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
-from tailrace.storage.manager import LogManager, is_shortage
+from tailrace.storage.manager import LogManager, is_shortage, take_marks
 from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import DiskFault, MemoryFiles
 from tailrace.testing.files import MemoryFile
@@ -316,10 +316,10 @@ def test_a_missing_folder_is_made_when_every_directory_is_there() -> None:
 
 
 def test_a_start_without_the_first_directory_is_refused() -> None:
-    """It has the cluster's state; nothing stays locked."""
+    """It has the cluster's metadata log; nothing stays locked."""
     files = MemoryFiles()
     files.faults.append(DiskFault(operation="make_directory", path_part="a"))
-    with pytest.raises(UnusableDirectoryError, match="has the cluster's state"):
+    with pytest.raises(UnusableDirectoryError, match="has the cluster's metadata log"):
         opened(files, "a", "b")
     opened(files, "b")
 
@@ -429,6 +429,19 @@ def test_one_log_that_cannot_be_closed_costs_its_directory_the_mark() -> None:
     assert after.content("b/planes-0/00000000000000000000.log")
 
 
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_a_mark_that_cannot_be_taken_fails_its_directory(error: int) -> None:
+    """A full disk as well: a mark that outlives changes would have the next start trust them."""
+    files = MemoryFiles()
+    manager(files, "a", "b").close()
+    disk = files.crash()
+    disk.faults.append(DiskFault(operation="remove", path_part="b/", error=error))
+    again = manager(disk, "a", "b")
+    take_marks(again)
+    assert [each.path for each in again.online] == ["a"]
+    assert not disk.exists(f"a/{CLEAN}")
+
+
 def test_a_start_that_is_broken_off_leaves_no_mark() -> None:
     """There is no clean-shutdown mark, even if some logs were open already."""
     files = MemoryFiles()
@@ -438,6 +451,8 @@ def test_a_start_that_is_broken_off_leaves_no_mark() -> None:
     first.close()
     disk = files.crash()
     again = manager(disk)
+    assert disk.exists(f"data/{CLEAN}")
+    take_marks(again)
     again.find_partitions()
     again.open(ONE, topic_id=ID, config=settings())
     again.abandon()
