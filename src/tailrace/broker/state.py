@@ -207,7 +207,7 @@ def check_home(files: Files, config: BrokerConfig) -> None:
         if files.exists(f"{home}/{METADATA_FOLDER}"):
             advice = f"{home} has another; see tailrace cluster describe, and move the older away"
         else:
-            advice = f"{home} has none; start with metadata.log.dir={other}"
+            advice = f"{home} has none; start with --override metadata.log.dir={other}"
         raise DirectoryError(f"the state of the cluster is in {found}, and {advice}")
 
 

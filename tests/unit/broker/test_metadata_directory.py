@@ -137,25 +137,23 @@ def test_the_metadata_log_may_be_in_any_of_log_dirs(given: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "advice"),
+    ("before", "after", "named", "has"),
     [
-        ({"log.dirs": "a,b"}, {"log.dirs": "b,a"}, "b has none; start with metadata.log.dir=a"),
-        ({"log.dirs": "a,b"}, {"log.dirs": "m,a,b"}, "m has none; start with metadata.log.dir=a"),
-        ({"log.dirs": "a,b"}, APART, "m has none; start with metadata.log.dir=a"),
-        (
-            {"log.dirs": "a,b", "metadata.log.dir": "b"}, {"log.dirs": "a,b"},
-            "a has none; start with metadata.log.dir=b",
-        ),
+        ({"log.dirs": "a,b"}, {"log.dirs": "b,a"}, "b", "a"),
+        ({"log.dirs": "a,b"}, {"log.dirs": "m,a,b"}, "m", "a"),
+        ({"log.dirs": "a,b"}, APART, "m", "a"),
+        ({"log.dirs": "a,b", "metadata.log.dir": "b"}, {"log.dirs": "a,b"}, "a", "b"),
     ],
     ids=["swapped", "one in front", "one apart", "not named any more"],
-)  # fmt: skip
+)
 def test_a_state_in_another_directory_is_never_passed_over(
-    before: dict[str, str], after: dict[str, str], advice: str
+    before: dict[str, str], after: dict[str, str], named: str, has: str
 ) -> None:
     """A start with an empty state would lose settings, users and ids; it changes no file of it."""
     disk = filled(before)
     known = content(disk)
     with virtual_runtime(files=disk) as outside:
+        advice = f"{named} has none; start with --override metadata.log.dir={has}"
         with pytest.raises(DirectoryError, match=advice):
             outside.run(start_broker(broker_config({**after, "listeners": "m:0"}), outside.runtime))
         kept = {path: each for path, each in content(outside.files).items() if path in known}
