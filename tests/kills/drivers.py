@@ -247,7 +247,10 @@ def wait_for_end(number: int, seconds: float) -> None:
     except ProcessLookupError:
         return
     try:
-        select.select([file], [], [], max(seconds, 0))
+        # Not `select`: the broker of this process has an open file for each file of a log.
+        poll = select.poll()
+        poll.register(file, select.POLLIN)
+        poll.poll(max(seconds, 0) * 1000)
     finally:
         os.close(file)
 
