@@ -195,20 +195,34 @@ class StartingState:
 def check_home(files: Files, config: BrokerConfig) -> None:
     """Check that no other directory has a state of the cluster, which the start would pass over.
 
+    One that the device refuses is passed by: it is left out when it is opened, which tells why.
+
     Raises:
-        DirectoryError: one has; nothing was changed.
+        DirectoryError: one has, or the device refuses the home beside it; nothing was changed.
     """
     home = config.metadata_directory
     for other in config.directories:
-        states = [f"{other}/{name}" for name in (METADATA_FOLDER, old_state.FILE)]
-        found = next(filter(files.exists, states), None) if other != home else None
+        try:
+            found = None if other == home else _find_state(files, other)
+        except OSError:
+            continue
         if found is None:
             continue
-        if files.exists(f"{home}/{METADATA_FOLDER}"):
-            advice = f"{home} has another; see tailrace cluster describe, and move the older away"
-        else:
-            advice = f"{home} has none; start with --override metadata.log.dir={other}"
+        try:
+            own = _find_state(files, home)
+        except OSError as error:
+            raise unusable(home, error) from error
+        advice = (
+            f"{home} has none; start with --override metadata.log.dir={other}"
+            if own is None
+            else f"{home} has another; see tailrace cluster describe, and move the older away"
+        )
         raise DirectoryError(f"the state of the cluster is in {found}, and {advice}")
+
+
+def _find_state(files: Files, directory: str) -> str | None:
+    states = (f"{directory}/{name}" for name in (METADATA_FOLDER, old_state.FILE))
+    return next(filter(files.exists, states), None)
 
 
 def _was_compacted(home: DirectoryLogs | None, partition: TopicPartition) -> bool:

@@ -235,6 +235,7 @@ async def test_a_broker_ends_with_its_first_directory(outside: Outside, director
     [
         DiskFault(operation="make_directory", path_part="b", error=errno.EACCES),
         DiskFault(operation="open", path_part="b/.lock"),
+        DiskFault(operation="exists", path_part="b/"),
         DiskFault(operation="remove", path_part="b/.kafka_cleanshutdown"),
         DiskFault(operation="sync_directory", path_part="b"),
     ],
