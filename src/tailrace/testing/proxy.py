@@ -66,8 +66,10 @@ class _Connection:
     def cut(self) -> None:
         """Reset both connections; unsent bytes are lost."""
         for end in self._ends:
-            end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            end.transport.abort()
+            own = end.get_extra_info("socket")
+            if own.fileno() >= 0:  # else the peer was first, and the socket is closed
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                end.transport.abort()
 
     def api_of(self, body: bytes, direction: Direction) -> int:
         """The API key of a frame; -1 if it is unknown."""

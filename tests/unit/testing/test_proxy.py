@@ -96,6 +96,18 @@ def test_a_cut_loses_what_was_held_and_resets_the_connection() -> None:
             assert exactly(again, 12) == answer(7)
 
 
+def test_connections_that_are_ending_can_be_cut() -> None:
+    """A cut that comes while an earlier one, or a peer, ends the connections raises nothing."""
+    with connected() as (proxy, _):
+        host, port = proxy.address.split(":")
+        for _ in range(50):
+            with socket.create_connection((host, int(port)), TIMEOUT_S) as client:
+                client.sendall(frame(ApiKey.METADATA, 1))
+                assert exactly(client, 12) == answer(1)
+                proxy.cut()
+                proxy.cut()
+
+
 def test_half_of_an_answer_comes_and_then_the_end() -> None:
     """A frame of 12 bytes is halved."""
     with connected() as (proxy, client):
