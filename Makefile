@@ -74,6 +74,7 @@ slow: setup ## Clusters, every crash, hundreds of kills of jobs, many more rando
 	$(BIN)/python -m pytest tests/properties tests/kernels tests/simulation/test_random.py tests/simulation/test_kinds_of_records.py --hypothesis-profile=slow --timeout=7200
 	$(BIN)/python -m pytest tests/kills --ignore=tests/kills/test_exactly_once.py --kills=50 -m "slow or not slow" --timeout=1200
 	$(BIN)/python -m pytest tests/kills/test_exactly_once.py --kills=300 -m "slow or not slow" --timeout=1200
+	for version in 4.3.1 3.9.1; do $(BIN)/python -m pytest tests/kills/test_exactly_once.py --kafka=$$version --kills=300 -m "slow or not slow" --timeout=1200 || exit 1; done
 
 devices: setup ## A broker whose device refuses each kind of call; needs a C compiler
 	$(BIN)/python -m pytest tests/devices --timeout=600

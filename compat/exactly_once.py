@@ -1,9 +1,11 @@
 """The exactly-once sink of Spark writes to Apache Kafka, and dies on the way.
 
-A stream from topic to topic whose driver is killed at requests that a proxy holds at that moment,
-whose driver, workers and executors are killed at random, and whose broker is killed twice; a job
-whose driver is killed, and that is run again; and a task that outlives its job. Readers of
-committed records then see each record once, in the order of its key, and no transaction is open.
+A stream from topic to topic whose driver, tasks or broker are killed at requests that a proxy holds
+at that moment, and at random; a job whose driver is killed, and that is run again; and a task that
+outlives its job. Readers of committed records then see each record once, in the order of its key,
+and no transaction is open.
+
+`pytest tests/kills/test_exactly_once.py --kafka=VERSION` has all points and hundreds of kills.
 """
 
 import os
@@ -23,7 +25,14 @@ from tailrace.protocol.apis import ApiKey
 from tailrace.spark.sink.cluster import ClusterTransactions
 from tailrace.spark.sink.commits import JobCommitter
 from tailrace.testing.proxy import Direction, Proxy
-from tests.kills.copying import Point, kill_at_random, kill_broker, kill_driver_at
+from tests.kills.copying import (
+    Point,
+    kill_at_random,
+    kill_broker_at,
+    kill_broker_at_random,
+    kill_driver_at,
+    kill_task_at,
+)
 from tests.kills.drivers import Drivers, Victim
 from tests.kills.versions import kill_job_at
 from tests.spark.classes import JVM_OPTIONS, make_home
@@ -36,6 +45,20 @@ POINTS = [
     Point(ApiKey.LIST_TRANSACTIONS, Direction.ANSWER),
 ]
 """Rows and offsets that nobody has noted, a note without a commit, and one with."""
+
+TASK_POINTS = [
+    (Victim.WORKER, Point(ApiKey.INIT_PRODUCER_ID, Direction.ANSWER)),
+    (Victim.WORKER, Point(ApiKey.PRODUCE, Direction.ANSWER)),
+    (Victim.EXECUTOR, Point(ApiKey.PRODUCE, Direction.REQUEST)),
+]
+"""Identities that another attempt takes over, with rows and without."""
+
+BROKER_POINTS = [
+    Point(ApiKey.PRODUCE, Direction.ANSWER),
+    Point(ApiKey.END_TXN, Direction.REQUEST),
+    Point(ApiKey.END_TXN, Direction.ANSWER),
+]
+"""Rows without a note, and a note with a commit that is not begun, or that is done."""
 
 JOB_POINTS = [Point(ApiKey.END_TXN, direction) for direction in Direction]
 """A note, without a commit and with one."""
@@ -63,6 +86,21 @@ def check(report: Report, kafka: Kafka, *, version: str) -> None:
                         f"{version}, the driver dies {point}: each record is there once",
                         _faults(kill_driver_at, point, drivers, proxy, folder=place),
                     )
+                for victim, point in TASK_POINTS:
+                    place = Path(folder) / f"{victim.value}-{point}".replace(" ", "-").lower()
+                    place.mkdir()
+                    report.check(
+                        f"{version}, the {victim.value} of a task dies {point}: "
+                        "each record is there once",
+                        _faults(kill_task_at, point, drivers, proxy, victim, folder=place),
+                    )
+                for point in BROKER_POINTS:
+                    place = Path(folder) / f"broker-{point}".replace(" ", "-").lower()
+                    place.mkdir()
+                    report.check(
+                        f"{version}, the broker dies {point}: each record is there once",
+                        _faults(kill_broker_at, point, drivers, kafka, proxy, folder=place),
+                    )
                 for point in JOB_POINTS:
                     place = Path(folder) / f"job-{point}".replace(" ", "-").lower()
                     place.mkdir()
@@ -87,8 +125,8 @@ def check(report: Report, kafka: Kafka, *, version: str) -> None:
                 place = Path(folder) / "broker"
                 place.mkdir()
                 report.check(
-                    f"{version}, the broker dies twice: each record is there once",
-                    _faults(kill_broker, drivers, kafka, proxy, folder=place),
+                    f"{version}, the broker dies at random: each record is there once",
+                    _faults(kill_broker_at_random, drivers, kafka, proxy, folder=place, seed=0),
                 )
             finally:
                 drivers.close()

@@ -39,7 +39,7 @@ for profile, count in (("default", 40), ("full", 100), ("slow", 10_000)):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--fuzz-inputs`, `--kills` and `--every`."""
+    """Add `--fuzz-inputs`, `--kills`, `--kafka` and `--every`."""
     parser.addoption(
         "--fuzz-inputs", type=int, default=50, help="mutated inputs for each fuzz target"
     )
@@ -47,6 +47,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--every", action="store_true", help="try every step of an enumeration, not only some"
     )
     parser.addoption("--kills", type=int, default=3, help="kills of each of the jobs on Spark")
+    parser.addoption(
+        "--kafka",
+        default="",
+        help="version of Apache Kafka that killed streams write to, exactly once, not to ours",
+    )
 
 
 class FilesAndSpark(LoadFileScheduling):  # type: ignore[misc]

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
+from compat.artifacts import KAFKA, class_path, old_release
 from compat.processes import Server, bound_to_us, free_ports
 from tailrace.testing.proxy import Proxy
 
@@ -89,22 +90,27 @@ class Ours:
 def behind_proxy(
     directory: Path,
     *,
-    is_kafka: bool,
+    kafka: str = "",
     settings: Mapping[str, str] = MappingProxyType({}),
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[tuple[Killable, Proxy]]:
-    """A broker that serves, and the proxy that clients know it by; killed at the end."""
+    """A broker that serves, and the proxy that clients know it by; killed at the end.
+
+    It is ours, or Apache Kafka of the version `kafka`.
+    """
     port, controller_port = free_ports(2)
     with Proxy(f"127.0.0.1:{port}") as proxy:
         broker: Killable
-        if is_kafka:
+        if kafka:
             listeners = {
                 "listeners": f"PLAINTEXT://127.0.0.1:{port},"
                 f"CONTROLLER://127.0.0.1:{controller_port}",
                 "advertised.listeners": f"PLAINTEXT://{proxy.address}",
                 "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
             }
-            broker = _kafka(directory, settings={**settings, **listeners}, environment=environment)
+            broker = _kafka(
+                kafka, directory, settings={**settings, **listeners}, environment=environment
+            )
         else:
             broker = Ours(
                 directory, port, proxy.address, settings=settings, environment=environment
@@ -117,16 +123,16 @@ def behind_proxy(
 
 
 def _kafka(
-    directory: Path, *, settings: Mapping[str, str], environment: Mapping[str, str]
+    version: str, directory: Path, *, settings: Mapping[str, str], environment: Mapping[str, str]
 ) -> Killable:
     """Apache Kafka, where Java and Maven are there."""
-    from compat.artifacts import KAFKA, class_path
     from compat.kafka import Kafka
     from tailrace.spark.java import find_java
 
+    release = KAFKA if version == KAFKA.version else old_release(version)
     return Kafka(
         find_java(os.environ).home / "bin" / "java",
-        class_path(KAFKA, os.environ),
+        class_path(release, os.environ),
         directory,
         settings=settings,
         environment=environment,

@@ -34,6 +34,7 @@ from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
+from compat.artifacts import KAFKA
 from tailrace.client.admin import create_topic
 from tailrace.client.metadata import ClusterReader
 from tailrace.errors import FatalError
@@ -270,7 +271,9 @@ def run(
     clock = ShiftedClock.compile(folder)
     settings = settings_of(timeout_ms)
     environment = {} if clock is None else clock.environment
-    with behind_proxy(folder, is_kafka=is_kafka, settings=settings, environment=environment) as (
+    with behind_proxy(
+        folder, kafka=KAFKA.version if is_kafka else "", settings=settings, environment=environment
+    ) as (
         broker,
         proxy,
     ):

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
+from compat.artifacts import KAFKA
 from tailrace.client.admin import create_topic
 from tailrace.testing.proxy import Action, Direction, Proxy
 from tests.chaos.brokers import Killable, behind_proxy
@@ -93,7 +94,7 @@ def run(seconds: float, seed: int, *, is_kafka: bool = False) -> tuple[Counter[s
     times = _KAFKA if is_kafka else _OURS
     with (
         tempfile.TemporaryDirectory(prefix="tailrace-chaos-") as directory,
-        behind_proxy(Path(directory), is_kafka=is_kafka) as (broker, proxy),
+        behind_proxy(Path(directory), kafka=KAFKA.version if is_kafka else "") as (broker, proxy),
     ):
         create_topic(proxy.address, TOPIC, partition_count=PARTITION_COUNT)
         names = [*_LOADS, *(["transactional-1", "transactional-2"] if is_kafka else [])]

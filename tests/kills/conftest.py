@@ -1,7 +1,7 @@
 """Fixtures of the tests of this folder: drivers, logs to read, and the victim of each round.
 
 `--kills` is shared out evenly between the kinds of victims, and rounded up: 3 are one of each for
-each job, 50 are 17 of each.
+each job, 50 are 17 of each. A broker that is killed comes on top, as often as each of them.
 """
 
 import math
@@ -18,7 +18,6 @@ from tests.kills.logs import write_logs
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Rounds for each victim; it is in the name of the test, with the seed that decides when."""
     if "victim" in metafunc.fixturenames:
-        rounds = math.ceil(metafunc.config.getoption("--kills") / len(Victim))
         # By its scope, all jobs lose their executors one after the other, on one cluster.
         # An executor has a cluster around it, which takes long to start.
         victims = [
@@ -27,6 +26,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ]
         names = [each.value for each in Victim]
         metafunc.parametrize("victim", victims, ids=names, scope="session")
+    if "seed" in metafunc.fixturenames:
+        rounds = math.ceil(metafunc.config.getoption("--kills") / len(Victim))
         metafunc.parametrize("seed", range(rounds))
 
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 from tailrace import Producer
@@ -35,7 +36,7 @@ SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.part
 
 
 class Point(NamedTuple):
-    """The death of a driver at a request."""
+    """A death at a request."""
 
     api: ApiKey
     direction: Direction
@@ -101,9 +102,22 @@ class Copy:
             for each in offsets.glob(".*"):
                 each.unlink()
 
-    def has_begun(self) -> bool:
-        """Whether a batch is done."""
-        return (self.folder / "checkpoint" / "commits" / "0").exists()
+    def wait_for_batch(self, driver: Driver, changes: Changes) -> None:
+        """Return when a batch is done."""
+        while not (self.folder / "checkpoint" / "commits" / "0").exists():
+            assert driver.wait(changes), "the copy is over before something can be killed"
+
+    def wait_for_end(self, driver: Driver, changes: Changes) -> None:
+        """Return when the copy is over and checked."""
+        while driver.wait(changes):
+            pass
+        driver.result()
+        self.check()
+
+    def finish(self, driver: Driver) -> None:
+        """Start it again, and check it when it is over."""
+        with closing(self.begin(driver)) as changes:
+            self.wait_for_end(driver, changes)
 
     def check(self) -> None:
         """Each record is there once, those of a key in their order, and nobody waits for an end."""
@@ -118,38 +132,81 @@ def kill_driver_at(point: Point, drivers: Drivers, proxy: Proxy, *, folder: Path
     copy = Copy(proxy.address, folder)
     driver = drivers.running(LOCAL)
     with closing(copy.begin(driver)) as changes:
-        while not copy.has_begun():
-            assert driver.wait(changes), "the copy is over before it can be killed"
-        kill_at(point, driver, proxy)
-    finish(copy, drivers)
+        copy.wait_for_batch(driver, changes)
+        kill_at(point, proxy, driver.kill)
+    copy.finish(drivers.running(LOCAL))
+
+
+def kill_task_at(
+    point: Point, drivers: Drivers, proxy: Proxy, victim: Victim, *, folder: Path
+) -> None:
+    """Kill a process that runs tasks of a copy at a request, and check the copy in the end."""
+    copy = Copy(proxy.address, folder)
+    driver = drivers.running(victim.master)
+    chance = Random(f"{victim.value} {point}")
+
+    def kill() -> None:
+        assert driver.strike(victim, chance), f"there is no {victim.value}"
+
+    with closing(copy.begin(driver)) as changes:
+        copy.wait_for_batch(driver, changes)
+        kill_at(point, proxy, kill)
+        copy.wait_for_end(driver, changes)
+
+
+def kill_broker_at(
+    point: Point, drivers: Drivers, broker: Killable, proxy: Proxy, *, folder: Path
+) -> None:
+    """Kill the broker of a copy at a request, start it again, and check the copy in the end."""
+    copy = Copy(proxy.address, folder)
+    driver = drivers.running(LOCAL)
+    with closing(copy.begin(driver, restarts=RESTARTS)) as changes:
+        copy.wait_for_batch(driver, changes)
+        kill_at(point, proxy, broker.kill)
+        broker.start()
+        copy.wait_for_end(driver, changes)
 
 
 def kill_at(
-    point: Point, driver: Driver, proxy: Proxy, *, begin: Callable[[], None] = lambda: None
+    point: Point,
+    proxy: Proxy,
+    kill: Callable[[], None],
+    *,
+    begin: Callable[[], None] = lambda: None,
 ) -> None:
-    """Kill a driver at the next request of a kind; `begin` is what leads to it."""
+    """Kill at the next request of a kind; `begin` is what leads to it.
+
+    Those who live lose their connections.
+    """
     count = proxy.disturbed_count
     proxy.disturb(point.direction, Action.HOLD, {point.api})
     begin()
     assert proxy.wait_for_disturbed(count + 1, timeout_s=120), point
-    driver.kill()
+    kill()
     proxy.cut()
     proxy.heal()
 
 
-def kill_broker(drivers: Drivers, broker: Killable, proxy: Proxy, *, folder: Path) -> None:
-    """Kill the broker of a copy twice, start it again each time, and check the copy."""
+def kill_broker_at_random(
+    drivers: Drivers, broker: Killable, proxy: Proxy, *, seed: int, folder: Path
+) -> None:
+    """Kill the broker of a copy at moments that the seed decides, start it again, and check it.
+
+    The second moment may lie behind the end.
+    """
+    chance = Random(f"broker {seed}")
+    moments = [chance.randint(1, CHANGES // 2), chance.randint(CHANGES // 2, CHANGES)]
     copy = Copy(proxy.address, folder)
     driver = drivers.running(LOCAL)
-    kills = 0
     with closing(copy.begin(driver, restarts=RESTARTS)) as changes:
         while driver.wait(changes):
-            if kills < 2 and copy.has_begun() and changes.count > (kills + 1) * 25:
-                kills += 1
+            if moments and changes.count >= moments[0]:
+                # Pytest shows it when the test fails.
+                print(f"{folder}: a kill at change {changes.count}, drawn was {moments.pop(0)}")
                 broker.kill()
                 broker.start()
     driver.result()
-    assert kills, "the copy was over before the broker could be killed"
+    assert len(moments) < 2, "the copy was over before the broker could be killed"
     copy.check()
 
 
@@ -169,13 +226,3 @@ def kill_at_random(
 
     job = Job(begin=begin, moments=CHANGES)
     copies[survive(drivers, job, victim=victim, seed=seed, folder=folder)].check()
-
-
-def finish(copy: Copy, drivers: Drivers) -> None:
-    """Start a copy again, and check it when it is over."""
-    driver = drivers.running(LOCAL)
-    with closing(copy.begin(driver)) as changes:
-        while driver.wait(changes):
-            pass
-    driver.result()
-    copy.check()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tailrace import Broker
 from tailrace.protocol.apis import ApiKey
 from tailrace.testing.proxy import Direction, Proxy
 from tests.chaos.brokers import Killable, behind_proxy
@@ -14,8 +13,10 @@ from tests.kills.copying import (
     SETTINGS,
     Point,
     kill_at_random,
-    kill_broker,
+    kill_broker_at,
+    kill_broker_at_random,
     kill_driver_at,
+    kill_task_at,
 )
 from tests.kills.drivers import Drivers, Victim
 from tests.kills.versions import kill_job_at
@@ -27,20 +28,28 @@ QUICK = {Point(ApiKey.PRODUCE, Direction.ANSWER), Point(ApiKey.END_TXN, Directio
 
 
 @pytest.fixture(scope="module")
-def reached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Killable, Proxy]]:
-    """A broker, and the proxy by which all clients reach it."""
+def reached(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[tuple[Killable, Proxy]]:
+    """A broker, ours if `--kafka` names none, and the proxy by which all clients reach it."""
     with behind_proxy(
-        tmp_path_factory.mktemp("behind"), is_kafka=False, settings=SETTINGS
+        tmp_path_factory.mktemp("behind"),
+        kafka=request.config.getoption("--kafka"),
+        settings=SETTINGS,
     ) as found:
         yield found
 
 
 @pytest.mark.slow
 def test_a_killed_stream_writes_each_record_once(
-    drivers: Drivers, victim: Victim, seed: int, broker: Broker, tmp_path: Path
+    drivers: Drivers,
+    victim: Victim,
+    seed: int,
+    reached: tuple[Killable, Proxy],
+    tmp_path: Path,
 ) -> None:
     """At a random moment, and sometimes once more when it goes on."""
-    kill_at_random(drivers, broker.bootstrap_servers, victim, seed=seed, folder=tmp_path)
+    kill_at_random(drivers, reached[1].address, victim, seed=seed, folder=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +87,31 @@ def test_a_job_that_is_run_again_for_a_version_has_each_record_written_once(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_a_broker_that_is_killed_has_each_record_written_once(
+@pytest.mark.parametrize("process", [Victim.WORKER, Victim.EXECUTOR], ids=lambda each: each.value)
+@pytest.mark.parametrize("point", POINTS, ids=str)
+def test_a_task_that_dies_at_a_request_has_each_record_written_once(
+    point: Point,
+    process: Victim,
+    drivers: Drivers,
+    reached: tuple[Killable, Proxy],
+    tmp_path: Path,
+) -> None:
+    """Spark tries the task again; its twin, and the driver, lose their connections meanwhile."""
+    kill_task_at(point, drivers, reached[1], process, folder=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS, ids=str)
+def test_a_broker_that_dies_at_a_request_has_each_record_written_once(
+    point: Point, drivers: Drivers, reached: tuple[Killable, Proxy], tmp_path: Path
+) -> None:
+    """It never gets the request, or has done what it asks and cannot say so."""
+    kill_broker_at(point, drivers, *reached, folder=tmp_path)
+
+
+@pytest.mark.slow
+def test_a_killed_broker_has_each_record_written_once(
     seed: int, drivers: Drivers, reached: tuple[Killable, Proxy], tmp_path: Path
 ) -> None:
     """The query fails while the broker is away, and is started again."""
-    del seed
-    kill_broker(drivers, *reached, folder=tmp_path)
+    kill_broker_at_random(drivers, *reached, seed=seed, folder=tmp_path)

@@ -46,7 +46,7 @@ def kill_job_at(point: Point, drivers: Drivers, proxy: Proxy, *, folder: Path) -
     driver = drivers.running(LOCAL)
     versions.begin(driver, 1)
     driver.result()
-    kill_at(point, driver, proxy, begin=lambda: versions.begin(driver, 2))
+    kill_at(point, proxy, driver.kill, begin=lambda: versions.begin(driver, 2))
     driver = drivers.running(LOCAL)
     # The second run is that of a scheduler which has not heard of the success of the first.
     for number in (2, 2, 3):
