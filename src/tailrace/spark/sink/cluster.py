@@ -4,6 +4,7 @@ Not here: which are to be ended how (`commits`), and the producers that begin th
 """
 
 import os
+import re
 import time
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -11,6 +12,7 @@ from typing import Final
 from tailrace.client.admin.cluster import describe_cluster
 from tailrace.client.admin.transactions import (
     FENCING_TIMEOUT_MS,
+    TransactionListing,
     describe_transactions,
     end_transactions,
     fence_producers,
@@ -131,13 +133,12 @@ class ClusterTransactions:
             TailraceError: a broker does not answer for a minute, or refuses.
         """
         try:
-            listed = self._cluster.run(list_transactions(self._call(), states=[_OPEN, _EMPTY]))
+            found = self._listed(prefix)
         except UnsupportedBrokerError as error:
             raise FatalError(
                 "delivery: exactly-once needs brokers with transactions that can be listed (Kafka "
                 f"3.0 and later): {error}"
             ) from error
-        found = [each for each in listed if each.transactional_id.startswith(prefix)]
         empty = [each.transactional_id for each in found if each.state == _EMPTY]
         to_fence = [each.transactional_id for each in found if each.state != _EMPTY]
         if empty:
@@ -148,6 +149,17 @@ class ClusterTransactions:
             ]
         if to_fence:
             self._cluster.run(fence_producers(self._call(), to_fence)).results()
+
+    def _listed(self, prefix: str) -> list[TransactionListing]:
+        """Transactional ids that begin so and whose last transaction is open, or still to come."""
+        states = (_OPEN, _EMPTY)
+        try:
+            return self._cluster.run(
+                list_transactions(self._call(), states=states, pattern=f"{re.escape(prefix)}.*")
+            )
+        except UnsupportedBrokerError:  # before Kafka 4.1: it lists those of all its clients
+            listed = self._cluster.run(list_transactions(self._call(), states=states))
+            return [each for each in listed if each.transactional_id.startswith(prefix)]
 
     def close(self) -> None:
         """Close the connections."""

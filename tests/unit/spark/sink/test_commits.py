@@ -181,6 +181,26 @@ def test_a_task_that_outlives_its_batch_opens_nothing(house: House, kind: str) -
     assert stable == end
 
 
+@pytest.mark.parametrize(("own", "other"), [("a.b", "axb"), ("(", "x"), ("n+ é", "nn é")])
+def test_an_abort_ends_the_transactions_of_its_own_work_only(
+    house: House, own: str, other: str
+) -> None:
+    """Names of work are no patterns: others stay open that one of these would match."""
+    job = JobCommitter(own, house.transactions)
+    own_name, other_name = f"{PREFIX}{own}-0-0", f"{PREFIX}{other}-0-0"
+    with (
+        Producer(house.settings | {"transactional.id": own_name}) as fenced,
+        Producer(house.settings | {"transactional.id": other_name}) as free,
+    ):
+        for each in (fenced, free):
+            each.begin_transaction()
+            each.send(house.topic, b"row").result()
+        job.abort()
+        free.commit_transaction()
+        with pytest.raises(ProducerFencedError):
+            fenced.commit_transaction()
+
+
 def test_a_promise_to_another_cluster_is_not_judged_by_this_one(house: House) -> None:
     """Its transactions are not here; once Spark has noted the batch, that does not matter."""
     written = house.write(b"a")
