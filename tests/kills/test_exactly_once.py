@@ -87,7 +87,9 @@ def test_a_job_that_is_run_again_for_a_version_has_each_record_written_once(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("process", [Victim.WORKER, Victim.EXECUTOR], ids=lambda each: each.value)
+@pytest.mark.parametrize(
+    "process", [Victim.WORKER, Victim.EXECUTOR], ids=lambda each: each.value, scope="session"
+)
 @pytest.mark.parametrize("point", POINTS, ids=str)
 def test_a_task_that_dies_at_a_request_has_each_record_written_once(
     point: Point,
