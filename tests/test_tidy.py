@@ -224,13 +224,15 @@ def test_docstrings_and_comments_can_be_read_once() -> None:
 
 
 def test_tests_do_not_sleep_or_mock() -> None:
-    """No test waits for a time to pass, or replaces our code."""
+    """No test waits for a time to pass, replaces our code, or has others search all imports."""
     faults = []
     for path in TESTS:
         name = path.relative_to(ROOT)
         for node in nodes(path):
             if isinstance(node, ast.Attribute) and node.attr == "sleep":
                 faults.append(f"{name}:{node.lineno} sleeps")
+            elif isinstance(node, ast.Attribute) and node.attr == "unfreeze":
+                faults.append(f"{name}:{node.lineno} makes later searches for garbage slow")
             elif isinstance(node, ast.ImportFrom | ast.Import):
                 imported = {alias.name for alias in node.names}
                 if isinstance(node, ast.ImportFrom):

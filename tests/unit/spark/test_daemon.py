@@ -3,7 +3,6 @@
 import gc
 import sys
 import traceback
-from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
@@ -21,14 +20,12 @@ def print_in_daemon(error: Exception) -> None:
 
 
 @pytest.fixture
-def adapted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def adapted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The daemon as it is in a worker that has imported this package; itself again afterwards."""
     for module in (gc, traceback):
         monkeypatch.setattr(daemon, module.__name__, module)
     adapt_daemon(daemon)
     _freeze.cache_clear()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("adapted")
