@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import mmap
+from functools import cache
 from typing import Self
 
 M_TRIM_THRESHOLD = -1
@@ -13,6 +14,7 @@ LARGE_BUFFER_BYTES = 32 * 1024 * 1024
 """The largest threshold that glibc always accepts (half of HEAP_MAX_SIZE on 64 bits)."""
 
 
+@cache
 def keep_large_buffers() -> None:
     """Make glibc reuse large blocks in this process instead of returning each to the kernel.
 

@@ -3,7 +3,8 @@
 Every step to the outside asks `Choices` what happens: it goes well, the driver dies before or after
 it, its answer is lost, a transaction expires before it, or a task of a driver that is dead wakes up
 and goes on. `explore` runs a scenario with every sequence of choices that has at most so many
-faults.
+faults. Where a batch begins, or the query ends, in a state that an earlier run was in with as many
+faults to come, the run is over: what follows is tried from there.
 
 Real are the committer, its ledger, and the work of a task down to its producer. The model is the
 cluster (transactions by id, and one partition), a folder, and how Spark runs batches.
@@ -12,7 +13,7 @@ cluster (transactions by id, and one partition), a folder, and how Spark runs ba
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -50,11 +51,17 @@ class LostAnswerError(RetriableError):
     """No answer has come."""
 
 
+class KnownStateError(Exception):
+    """What follows has been tried."""
+
+
 @dataclass
 class Choices:
     """The choice at each step: a given beginning, and then that all goes well."""
 
     given: Sequence[int]
+    known: set[tuple[int, str]] = field(default_factory=set)
+    """States that runs were in, each with the number of faults before it."""
     options: list[int] = field(default_factory=list)
     """The number of choices of each step."""
     names: list[str] = field(default_factory=list)
@@ -68,16 +75,31 @@ class Choices:
         self.names.append(f"{step}: {outcomes[chosen]}")
         return outcomes[chosen]
 
+    def reach(self, state: str) -> None:
+        """Say that the run is in a state which, with the choices to come, decides all that follows.
+
+        Raises:
+            KnownStateError: an earlier run was in it.
+        """
+        if len(self.options) < len(self.given):
+            return  # That run may be the one whose state this is.
+        reached = sum(map(bool, self.given)), state
+        if reached in self.known:
+            raise KnownStateError
+        self.known.add(reached)
+
 
 def explore(scenario: Callable[[Choices], None], *, faults: int) -> int:
     """Run a scenario with all choices of at most so many faults; how many runs that were."""
     count = 0
+    known: set[tuple[int, str]] = set()
     todo: list[tuple[int, ...]] = [()]
     while todo:
         given = todo.pop()
-        choices = Choices(given)
+        choices = Choices(given, known)
         try:
-            scenario(choices)
+            with suppress(KnownStateError):
+                scenario(choices)
         except BaseException as error:
             error.add_note("; ".join(choices.names))
             raise
@@ -115,6 +137,13 @@ class Cluster:
         self._fenced: set[str] = set()
         """The ids that were fenced last, and not used since."""
         self._token = 0
+
+    def __repr__(self) -> str:
+        """All that it will ever answer by."""
+        return repr((
+            self.log, self._log_start, self.ended, self.groups, self._pending, self._ids,
+            sorted(self._fenced), self._token,
+        ))  # fmt: skip
 
     def visible(self) -> list[bytes]:
         """The rows that readers of committed records see."""
@@ -236,11 +265,10 @@ class ModelProducer:
         """Write the rows."""
         assert topic == PLACE.topic
         assert self._producer is not None
-        values = rows["value"].to_pylist()
-        write = partial(self._world.cluster.append, self._name, self._producer, values)
+        write = Write(self._name, self._producer, rows["value"].to_pylist())
         with self._world.step(f"write {self._name}", has_answer=False, late=write):
             self._is_open = True
-            last = write()
+            last = write.run(self._world)
         return _Summary({0: (last, last)})
 
     def send_offsets_to_transaction(
@@ -267,6 +295,46 @@ class ModelProducer:
                 self._world.cluster.begin(self._name)
 
 
+@dataclass(frozen=True)
+class Write:
+    """The rows that a task has sent; they may arrive late."""
+
+    name: str
+    producer: tuple[int, int]
+    rows: Sequence[bytes]
+
+    def run(self, world: "World") -> int:
+        """Append them; returns the last offset."""
+        return world.cluster.append(self.name, self.producer, self.rows)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt at a task, which may run at any time, also when its driver is given up."""
+
+    plan: TransactionPlan
+    rows: Sequence[bytes]
+    task: TaskAttempt
+
+    def run(self, world: "World") -> WrittenRows:
+        """Write the rows into an open transaction."""
+        return write_in_transaction(
+            batches_of(tuple(self.rows)),
+            SinkOptions(topic=PLACE.topic, producer={}),
+            self.plan,
+            attempt=self.task,
+            open_producer=lambda settings: ModelProducer(settings, world),  # type: ignore[arg-type, return-value]
+            transactions=world.cluster,  # type: ignore[arg-type]
+        )
+
+
+@cache
+def batches_of(rows: tuple[bytes, ...]) -> list[pa.RecordBatch]:
+    """The rows as Spark hands them to a task."""
+    batches: list[pa.RecordBatch] = pa.table({"value": pa.array(rows, pa.binary())}).to_batches()
+    return batches
+
+
 @dataclass
 class _Summary:
     offsets: Mapping[int, tuple[int, int]]
@@ -281,6 +349,10 @@ class ModelFolder:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._files: dict[str, bytes] = {}
+
+    def __repr__(self) -> str:
+        """All files."""
+        return repr(sorted(self._files.items()))
 
     def names(self) -> list[str]:
         """All files."""
@@ -326,13 +398,11 @@ class World:
         """Versions of a job that failed, and were not tried again."""
         self.is_dead = False
         self.run_count = 0
-        self._zombies: dict[str, Callable[[], object]] = {}
-        """Attempts that may run at any time, also when they or their driver are given up."""
+        self._zombies: dict[str, Attempt | Write] = {}
+        """Whatever may still run, by its name in the choices."""
         self._is_quiet = False
 
-    def step(
-        self, name: str, *, has_answer: bool, late: Callable[[], object] | None = None
-    ) -> "_Step":
+    def step(self, name: str, *, has_answer: bool, late: Write | None = None) -> "_Step":
         """A step to the outside, in a `with` block that does it.
 
         `late` does it as well, if its task stalls there and is given up, and wakes up later.
@@ -350,9 +420,7 @@ class World:
             found.append("stalls")
         return [*found, *self._zombies]
 
-    def decide(
-        self, name: str, *, has_answer: bool, late: Callable[[], object] | None = None
-    ) -> str:
+    def decide(self, name: str, *, has_answer: bool, late: Write | None = None) -> str:
         """Choose what happens at a step."""
         if self._is_quiet:
             return "well"
@@ -376,7 +444,7 @@ class World:
     def _wake(self, name: str) -> None:
         was_quiet, self._is_quiet = self._is_quiet, True
         with suppress(LostAnswerError, OtherRowsError, AttemptFencedError, PartlyCommittedError):
-            self._zombies.pop(name)()
+            self._zombies.pop(name).run(self)
         self._is_quiet = was_quiet
 
     def run_to_the_end(self) -> None:
@@ -385,6 +453,7 @@ class World:
         Raises:
             OtherRowsError, PartlyCommittedError: the query or job refuses to go on.
             AssertionError: a row was seen twice, or the query is stuck.
+            KnownStateError: see `Choices.reach`.
         """
         while len(self.done) < len(self._batches):
             self.run_count += 1
@@ -399,6 +468,7 @@ class World:
                 if self._choices.take("the scheduler", ["runs it again", "gives up"]) == "gives up":
                     self.given_up.add(left[0])
                     self.done.add(left[0])
+        self._choices.reach(self._state())
 
     def restart(self) -> BatchRecord | None:
         """Start the query once more, undisturbed; it has at most a promise to keep."""
@@ -423,6 +493,7 @@ class World:
         for batch_id, rows_of in enumerate(self._batches):
             if batch_id in self.done:
                 continue
+            self._choices.reach(self._state())
             recovered = self._committer().recover()
             assert self.cluster.open_ids() == [], "something is open when a batch begins"
             plan = replace(
@@ -453,26 +524,23 @@ class World:
         self, plan: TransactionPlan, *, batch_id: int, slot: int, rows: Sequence[bytes]
     ) -> WrittenRows:
         """A task of two attempts at most; what a dead driver's task has left to do may wake up."""
-
-        def attempt(number: int) -> WrittenRows:
-            table = pa.table({"value": pa.array(rows, pa.binary())})
-            return write_in_transaction(
-                table.to_batches(),
-                SinkOptions(topic=PLACE.topic, producer={}),
-                plan,
-                attempt=TaskAttempt(
-                    query_id=QUERY, batch_id=batch_id, partition_id=slot, attempt_number=number
-                ),
-                open_producer=lambda settings: ModelProducer(settings, self),  # type: ignore[arg-type, return-value]
-                transactions=self.cluster,  # type: ignore[arg-type]
-            )
-
-        for number in range(2):
-            self._zombies[f"zombie {slot}-{number}"] = partial(attempt, number)
+        first = TaskAttempt(query_id=QUERY, batch_id=batch_id, partition_id=slot)
+        attempts = [Attempt(plan, rows, replace(first, attempt_number=each)) for each in range(2)]
+        for number, each in enumerate(attempts):
+            self._zombies[f"zombie {slot}-{number}"] = each
         try:
-            return attempt(0)
+            return attempts[0].run(self)
         except LostAnswerError:
-            return attempt(1)
+            return attempts[1].run(self)
+
+    def _state(self) -> str:
+        """All that decides what follows where no driver is at work in a batch."""
+        # A test says that rows which differ are refused only after such choices.
+        is_disturbed = any("expiry" in each or "zombie" in each for each in self._choices.names)
+        return repr((
+            self.run_count, sorted(self.done), sorted(self.given_up), self._zombies, self.cluster,
+            self._folder, is_disturbed,
+        ))  # fmt: skip
 
 
 class _Step:
@@ -484,7 +552,7 @@ class _Step:
         name: str,
         *,
         has_answer: bool,
-        late: Callable[[], object] | None,
+        late: Write | None,
     ) -> None:
         self._world = world
         self._name = name
