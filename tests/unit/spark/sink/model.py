@@ -52,7 +52,7 @@ class LostAnswerError(RetriableError):
 
 
 class KnownStateError(Exception):
-    """What follows has been tried."""
+    """An earlier run was in this state."""
 
 
 @dataclass
@@ -139,7 +139,7 @@ class Cluster:
         self._token = 0
 
     def __repr__(self) -> str:
-        """All that it will ever answer by."""
+        """Everything that decides its later answers."""
         return repr((
             self.log, self._log_start, self.ended, self.groups, self._pending, self._ids,
             sorted(self._fenced), self._token,
@@ -534,7 +534,7 @@ class World:
             return attempts[1].run(self)
 
     def _state(self) -> str:
-        """All that decides what follows where no driver is at work in a batch."""
+        """Everything that decides what follows while no driver is at work in a batch."""
         # A test says that rows which differ are refused only after such choices.
         is_disturbed = any("expiry" in each or "zombie" in each for each in self._choices.names)
         return repr((
