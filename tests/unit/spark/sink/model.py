@@ -538,8 +538,8 @@ class World:
         # A test says that rows which differ are refused only after such choices.
         is_disturbed = any("expiry" in each or "zombie" in each for each in self._choices.names)
         return repr((
-            self.run_count, sorted(self.done), sorted(self.given_up), self._zombies, self.cluster,
-            self._folder, is_disturbed,
+            self.run_count, self.is_dead, sorted(self.done), sorted(self.given_up), self._zombies,
+            self.cluster, self._folder, is_disturbed,
         ))  # fmt: skip
 
 
