@@ -9,9 +9,11 @@ and no transaction is open.
 """
 
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 from compat.kafka import Kafka
@@ -79,57 +81,53 @@ def check(report: Report, kafka: Kafka, *, version: str) -> None:
             os.environ["SPARK_HOME"] = f"{folder}/spark"
             drivers = Drivers(Path(folder) / "drivers")
             try:
-                for point in POINTS:
-                    place = Path(folder) / str(point).replace(" ", "-").lower()
+                for title, kill in _deaths(drivers, kafka, proxy).items():
+                    # The name is part of those of topics.
+                    place = Path(folder) / re.sub(r"\W+", "-", title)
                     place.mkdir()
                     report.check(
-                        f"{version}, the driver dies {point}: each record is there once",
-                        _faults(kill_driver_at, point, drivers, proxy, folder=place),
-                    )
-                for victim, point in TASK_POINTS:
-                    place = Path(folder) / f"{victim.value}-{point}".replace(" ", "-").lower()
-                    place.mkdir()
-                    report.check(
-                        f"{version}, the {victim.value} of a task dies {point}: "
-                        "each record is there once",
-                        _faults(kill_task_at, point, drivers, proxy, victim, folder=place),
-                    )
-                for point in BROKER_POINTS:
-                    place = Path(folder) / f"broker-{point}".replace(" ", "-").lower()
-                    place.mkdir()
-                    report.check(
-                        f"{version}, the broker dies {point}: each record is there once",
-                        _faults(kill_broker_at, point, drivers, kafka, proxy, folder=place),
-                    )
-                for point in JOB_POINTS:
-                    place = Path(folder) / f"job-{point}".replace(" ", "-").lower()
-                    place.mkdir()
-                    report.check(
-                        f"{version}, the driver of a job dies {point}, and the job is run again: "
-                        "each record is there once",
-                        _faults(kill_job_at, point, drivers, proxy, folder=place),
+                        f"{version}, {title}: each record is there once",
+                        _faults(kill, folder=place),
                     )
                 report.check(
                     f"{version}, a task outlives its job: it is fenced once, and opens nothing",
                     _faults(_outlive, proxy.address),
                 )
-                for victim in Victim:
-                    place = Path(folder) / victim.value
-                    place.mkdir()
-                    report.check(
-                        f"{version}, one {victim.value} dies at random: each record is there once",
-                        _faults(
-                            kill_at_random, drivers, proxy.address, victim, folder=place, seed=0
-                        ),
-                    )
-                place = Path(folder) / "broker"
-                place.mkdir()
-                report.check(
-                    f"{version}, the broker dies at random: each record is there once",
-                    _faults(kill_broker_at_random, drivers, kafka, proxy, folder=place, seed=0),
-                )
             finally:
                 drivers.close()
+
+
+def _deaths(drivers: Drivers, kafka: Kafka, proxy: Proxy) -> dict[str, Callable[..., None]]:
+    """Each death, and the function that brings it about in a folder."""
+    return {
+        **{
+            f"the driver dies {point}": partial(kill_driver_at, point, drivers, proxy)
+            for point in POINTS
+        },
+        **{
+            f"the {victim.value} of a task dies {point}": partial(
+                kill_task_at, point, drivers, proxy, victim
+            )
+            for victim, point in TASK_POINTS
+        },
+        **{
+            f"the broker dies {point}": partial(kill_broker_at, point, drivers, kafka, proxy)
+            for point in BROKER_POINTS
+        },
+        **{
+            f"the driver of a job dies {point}, and the job is run again": partial(
+                kill_job_at, point, drivers, proxy
+            )
+            for point in JOB_POINTS
+        },
+        **{
+            f"one {victim.value} dies at random": partial(
+                kill_at_random, drivers, proxy.address, victim, seed=0
+            )
+            for victim in Victim
+        },
+        "the broker dies at random": partial(kill_broker_at_random, drivers, kafka, proxy, seed=0),
+    }
 
 
 def _faults(kill: Callable[..., None], *arguments: object, **named: object) -> list[str]:
