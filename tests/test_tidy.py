@@ -16,11 +16,11 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.py"))
 COMPAT = sorted((ROOT / "compat").rglob("*.py"))
 
-FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_MAX = 100
 MODULE_LINES_MAX = 800
-CLASS_METHODS_MAX = 20
+CLASS_METHODS_MAX = 35
 """Without `__dunder__` methods; with those of other modules that a class takes as its own."""
-PARAMETERS_MAX = 8
+PARAMETERS_MAX = 10
 POSITIONAL_MAX = 3
 
 RIDDLES = re.compile(
