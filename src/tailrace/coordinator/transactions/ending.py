@@ -3,6 +3,9 @@
 A client of version 0 to 4 keeps its epoch, so its repeated request and its next one look alike. A
 client of version 5 (KIP-890) gets a new epoch with each end: a request with the epoch before is
 a repetition, and is answered from the state alone.
+
+While markers are written every client that may be the current one is asked to come again, whatever
+end it asks for: it may be the next end, of a client that has begun its next transaction already.
 """
 
 from tailrace.coordinator.transactions import transitions
@@ -42,6 +45,8 @@ def _plan_classic(
         return ProducerReply(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if request.producer.producer_epoch != current.producer_epoch:
         return ProducerReply(ErrorCode.PRODUCER_FENCED)
+    if current.is_prepared:
+        return ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS)
     if current.status is not TransactionStatus.ONGOING:
         return _ended(current, request)
     return transitions.prepared(
@@ -56,20 +61,20 @@ def _plan(
     now_ms: int,
     new_producer_id: ProducerId | None,
 ) -> Transaction | ProducerReply | None:
+    # Before producer id and epoch: where the epochs are used up, the client may have an id already
+    # that counts from the completion on.
+    if current.is_prepared:
+        return ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS)
     is_repeated = _is_repeated(current, request)
     is_current = request.producer.producer_epoch == current.producer_epoch
     if request.producer.producer_id != current.producer_id and not _is_overflow(current, request):
         return ProducerReply(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if request.producer.producer_epoch >= EPOCH_MAX:
         return ProducerReply(ErrorCode.PRODUCER_FENCED)
-    if current.status in COMPLETE:
-        is_valid = is_repeated or is_current
-    else:
-        is_valid = is_repeated if current.is_prepared else is_current
-    if not is_valid:
+    if not (is_current or (is_repeated and current.status in COMPLETE)):
         return ProducerReply(ErrorCode.PRODUCER_FENCED)
     # Kafka before 4.3 leaves epoch 32767 when it aborts: the client gets the next producer id.
-    if is_repeated and not (current.status in COMPLETE and current.producer_epoch == EPOCH_MAX):
+    if is_repeated and current.producer_epoch != EPOCH_MAX:
         return _ended(current, request)
     if current.status is not TransactionStatus.ONGOING and request.is_commit:
         return ProducerReply(ErrorCode.INVALID_TXN_STATE)
@@ -104,9 +109,7 @@ def _is_overflow(current: Transaction, request: EndTransaction) -> bool:
 
 
 def _ended(current: Transaction, request: EndTransaction) -> ProducerReply:
-    """The reply to the end of a transaction whose end is decided."""
+    """The reply to the end of a transaction that is complete, or was not begun."""
     if current.status is TransactionStatus.EMPTY or current.is_commit != request.is_commit:
         return ProducerReply(ErrorCode.INVALID_TXN_STATE)
-    if current.is_prepared:
-        return ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS)
     return ProducerReply(ErrorCode.NONE, current.producer)
