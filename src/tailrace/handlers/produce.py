@@ -62,6 +62,7 @@ from tailrace.replication.flushes import Flushed
 from tailrace.replication.partition import Partition, UnknownPartitionError
 from tailrace.replication.validation import is_short
 from tailrace.runtime.slices import Slices
+from tailrace.runtime.steps import now_or_later
 from tailrace.storage.log import LogAppendInfo, is_flush_due
 from tailrace.storage.verification import VerificationGuard
 from tailrace.values import dataclass
@@ -121,7 +122,9 @@ def _append_all(
     if refusal is None and _has_transactional(request):
         return _produce_in_transaction(services, header, request, is_durable=is_durable)
     if services.replicas.held or not _is_short(request):
-        return _produce_in_slices(services, header, request, refusal=refusal, is_durable=is_durable)
+        return now_or_later(
+            _produce_in_slices(services, header, request, refusal=refusal, is_durable=is_durable)
+        )
     outcomes = [
         _produce(services, header, data, refusal=refusal, is_durable=is_durable)
         for data in request.topic_data
@@ -347,7 +350,7 @@ async def _append_long(
     is_durable: bool,
     guard: VerificationGuard | None = None,
 ) -> _PartitionResult:
-    """Append a batch as `_append` does, after checking it on a worker thread."""
+    """Append a batch as `_append` does, after checking it where it blocks nobody."""
     records = memoryview(data.records or b"")
     refusal = _refusal_of_batch(records, header.api_version)
     if refusal is not None:

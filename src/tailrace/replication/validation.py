@@ -1,19 +1,20 @@
 """Check batches before their append, on the event loop or on a worker thread.
 
-    short, uncompressed        on the loop, within its budget of 5 ms (decision 23)
+    short                      on the loop, within its budget of 5 ms (decision 23)
     up to 1 MiB of records     the quick lane: two threads
     more                       the heavy lane: one thread, on compiled kernels
 
-The decompressed size of a batch is not known in advance, so each compressed batch starts in the
-quick lane. If it exceeds 1 MiB there, it is checked again in the heavy lane. Ten kilobytes can hold
-eighteen million records: one thread takes half a second for them, and meanwhile only other batches
-of the heavy lane wait. The lanes also limit the memory for decompressed records: twice 1 MiB, and
-once the whole limit.
+The decompressed size of a batch is not known in advance, so each compressed batch is tried where
+its compressed size allows it, with a limit on what it may give. If it exceeds the limit it is
+checked again in the next lane. Ten kilobytes can hold eighteen million records: one thread takes
+half a second for them, and meanwhile only other batches of the heavy lane wait. The lanes also
+limit the memory for decompressed records: twice 1 MiB, and once the whole limit.
 
 The caller appends on the loop, so that each log has one writer, and producer sequences are checked
 there.
 """
 
+from contextlib import suppress
 from typing import Final
 
 from tailrace import kernels
@@ -32,6 +33,13 @@ PLAIN_BYTES_MAX: Final = 8 * 1024
 COMPILED_BYTES_MAX: Final = 1024 * 1024
 """The same for compiled kernels, which take 2 ms for half a million headers."""
 
+PACKED_BYTES_MAX: Final = 64 * 1024
+"""Most bytes of a compressed batch that is tried on the loop."""
+
+UNPACKED_BYTES_MAX: Final = 256 * 1024
+"""Most bytes that it may give there to compiled kernels. The slowest codec, gzip, takes 1 ms for
+them; a hand-off to a thread and back takes 0.1 ms, and more while the loop has other work."""
+
 QUICK_BYTES_MAX: Final = 1024 * 1024
 """Most decompressed bytes in the quick lane; plain Python takes half a second at worst."""
 
@@ -47,7 +55,11 @@ def is_short(records: Buffer, *, before: int = 0) -> bool:
     size_max = COMPILED_BYTES_MAX if kernels.walk_records.is_compiled else PLAIN_BYTES_MAX
     if len(records) < HEADER_SIZE:
         return True  # It is refused because of its size.
-    return before + len(records) <= size_max and not records[ATTRIBUTES_POSITION + 1] & CODEC_MASK
+    return before + len(records) <= size_max and not _is_compressed(records)
+
+
+def _is_compressed(records: Buffer) -> bool:
+    return bool(records[ATTRIBUTES_POSITION + 1] & CODEC_MASK)
 
 
 class BatchValidation:
@@ -60,8 +72,20 @@ class BatchValidation:
     async def plan(self, log: Log, records: memoryview, *, now_ms: int) -> PlannedAppend:
         """The plan of `plan_append` for a client's batch, without blocking the event loop.
 
-        The caller passes it to `Log.append_planned`. Raises as `plan_append`.
+        A small compressed batch does not wait. The caller passes the plan to
+        `Log.append_planned`. Raises as `plan_append`.
         """
+        # A topic with a codec of its own has batches compressed again, which may take long.
+        if (
+            len(records) <= PACKED_BYTES_MAX
+            and log.config.codec is None
+            and _is_compressed(records)
+        ):
+            unpacked_max = (
+                UNPACKED_BYTES_MAX if kernels.walk_records.is_compiled else PLAIN_BYTES_MAX
+            )
+            with suppress(DecompressedTooLargeError):
+                return _plan(log, records, now_ms=now_ms, decompressed_max=unpacked_max)
         try:
             return await self._quick.run(
                 lambda: _plan(log, records, now_ms=now_ms, decompressed_max=QUICK_BYTES_MAX)

@@ -74,7 +74,7 @@ from tailrace.records import layout
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.codecs import compress
-from tailrace.replication.validation import QUICK_COUNT
+from tailrace.replication.validation import QUICK_COUNT, UNPACKED_BYTES_MAX
 from tailrace.runtime.slices import Slices
 from tailrace.server.connection import Connection
 from tailrace.server.memory import BYTES_PER_TURN, ReceiveTurns
@@ -339,8 +339,12 @@ async def test_a_fetch_far_behind_the_last_index_entry_searches_on_a_thread(
         assert watchdog.findings == []
 
 
+LONG = bytes(UNPACKED_BYTES_MAX)
+"""A value whose compressed batch is looked at on a thread, whether kernels are loaded or not."""
+
+
 def compressed(*values: bytes) -> bytes:
-    """One batch with these values: looked at on a thread, whether kernels are loaded or not."""
+    """One compressed batch with these values."""
     builder = BatchBuilder(codec=Codec.GZIP)
     for value in values:
         builder.append(None, value, timestamp=0)
@@ -381,6 +385,30 @@ async def test_a_bomb_is_looked_at_on_a_thread(outside: Outside, codec: Codec) -
         assert watchdog.findings == []
 
 
+async def test_a_small_compressed_batch_waits_for_no_thread(outside: Outside) -> None:
+    """A producer that compresses single records has its answer while all threads are busy."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        outside.threads.seconds_per_run = 10
+        sent = asyncio.ensure_future(produce(peer, "t", compressed(b"x")))
+        await outside.pass_time(1)
+        assert sent.done()
+        assert sent.result().base_offset == 0
+
+
+async def test_a_batch_that_gets_another_codec_is_compressed_on_a_thread(outside: Outside) -> None:
+    """Compressing takes many times longer than reading what is compressed."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={"compression.type": "zstd"})
+        outside.threads.seconds_per_run = 10
+        sent = asyncio.ensure_future(produce(peer, "t", compressed(b"x")))
+        await outside.pass_time(1)
+        assert not sent.done()
+        assert (await sent).base_offset == 0
+
+
 async def test_what_was_looked_at_on_a_thread_is_appended_behind_what_came_before(
     outside: Outside,
 ) -> None:
@@ -389,7 +417,7 @@ async def test_what_was_looked_at_on_a_thread_is_appended_behind_what_came_befor
         slow, quick = connect(outside, broker), connect(outside, broker)
         await create_topic(quick, "t")
         outside.threads.seconds_per_run = 1
-        long = asyncio.ensure_future(produce(slow, "t", compressed(bytes(20_000), b"b")))
+        long = asyncio.ensure_future(produce(slow, "t", compressed(LONG, b"b")))
         await outside.pass_time(0.5)
         assert (await produce(quick, "t", batch(b"x"))).base_offset == 0
         assert (await long).base_offset == 1
@@ -402,7 +430,7 @@ async def test_a_batch_of_a_topic_that_is_deleted_meanwhile_is_refused(outside: 
         slow, quick = connect(outside, broker), connect(outside, broker)
         await create_topic(quick, "t")
         outside.threads.seconds_per_run = 10
-        long = asyncio.ensure_future(produce(slow, "t", compressed(bytes(20_000))))
+        long = asyncio.ensure_future(produce(slow, "t", compressed(LONG)))
         await outside.pass_time(0.5)
         outside.threads.seconds_per_run = 0
         await delete(quick, broker)
@@ -419,7 +447,7 @@ def test_a_request_for_a_topic_by_id_writes_into_no_other_topic(*, is_long: bool
         async with running(outside) as broker:
             slow, quick = connect(outside, broker), connect(outside, broker)
             created = await create_topic(quick, "t", partitions=2)
-            records = [compressed(bytes(20_000)), compressed(b"y") if is_long else batch(b"y")]
+            records = [compressed(LONG), compressed(LONG) if is_long else batch(b"y")]
             data = tuple(
                 PartitionProduceData(index=number, records=each)
                 for number, each in enumerate(records)
@@ -447,7 +475,7 @@ async def test_log_append_time_does_not_go_back_behind_a_batch_that_waits(outsid
         configs = {"message.timestamp.type": "LogAppendTime"}
         await create_topic(quick, "t", configs=configs)
         outside.threads.seconds_per_run = 10
-        long = asyncio.ensure_future(produce(slow, "t", compressed(bytes(20_000))))
+        long = asyncio.ensure_future(produce(slow, "t", compressed(LONG)))
         await outside.pass_time(5)
         before = await produce(quick, "t", batch(b"x"))
         behind = await long
@@ -469,7 +497,7 @@ async def test_a_bomb_whose_client_has_gone_keeps_its_place(outside: Outside) ->
         outside.threads.seconds_per_run = 100
         for _ in range(20):
             gone = connect(outside, broker)
-            request = produce_request("t", compressed(bytes(20_000)))
+            request = produce_request("t", compressed(LONG))
             gone.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
             await outside.pass_time(0.1)
             gone.socket.close()
