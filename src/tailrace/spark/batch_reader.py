@@ -3,6 +3,7 @@
 The stream (`streaming`) plans and reads each of its micro-batches in the same way.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from tailrace.model import TopicPartition
 from tailrace.runtime.threads import usable_core_count
 from tailrace.spark.corruption import write_report
 from tailrace.spark.losses import PartitionGoneError
-from tailrace.spark.offsets import choose_partitions, resolve_ranges
+from tailrace.spark.offsets import choose_partitions, find_late_starts, resolve_ranges
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.planning import OffsetRange, ScanTask, plan_tasks
 from tailrace.spark.stores import LogStore, measure_ranges, open_store
@@ -22,6 +23,8 @@ from tailrace.spark.typed import TypedColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+logger = logging.getLogger(__name__)
 
 
 class TailraceReader(DataSourceReader):  # type: ignore[misc]  # PySpark is untyped here
@@ -93,7 +96,11 @@ def _found_ranges(
     options: SourceOptions, store: LogStore
 ) -> Mapping[TopicPartition, tuple[int, int]]:
     chosen = choose_partitions(options.selection, store.partitions(options.selection))
-    return resolve_ranges(options, store.extents(chosen), offset_at=store.offset_at)
+    extents = store.extents(chosen)
+    found = resolve_ranges(options, extents, offset_at=store.offset_at)
+    for late in find_late_starts(options.starting, extents):
+        logger.warning("Skipped: %s", late)
+    return found
 
 
 def plan_ranges(

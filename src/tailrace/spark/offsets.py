@@ -39,6 +39,29 @@ class Extent(NamedTuple):
     """The topic that it belongs to; None: the log does not tell."""
 
 
+class LateStart(NamedTuple):
+    """A log that begins above the offset from which it was to be read."""
+
+    option: str
+    """The option that asked for it, or the words of a job that continues."""
+    partition: TopicPartition
+    asked: int
+    """The offset from which it was to be read."""
+    start: int
+    """The first one that the log has."""
+
+    @property
+    def missing(self) -> int:
+        """Offsets that are gone, or never had a record."""
+        return self.start - self.asked
+
+    def __str__(self) -> str:
+        return (
+            f"{self.option}: {self.partition} was to be read from offset {self.asked} on, and its "
+            f"log begins at {self.start}: {self.missing} offsets are gone"
+        )
+
+
 OffsetAt = Callable[[TopicPartition, int], int | None]
 """Offset of the first record with at least this timestamp (ms); None: no record is that new."""
 
@@ -117,6 +140,26 @@ def resolve_ranges(
     if faults:
         raise ConfigError(faults)
     return ranges
+
+
+def find_late_starts(
+    starting: Bound, extents: Mapping[TopicPartition, Extent], *, earliest: int | None = None
+) -> list[LateStart]:
+    """The logs that begin above the offset that an option names.
+
+    `earliest` is the offset that the word stands for; None: whatever offset the log has first.
+    """
+    late = []
+    for partition, extent in sorted(extents.items()):
+        point = starting.point_or_none(partition)
+        asked = None
+        if point is not None and point.kind is PointKind.OFFSET:
+            asked = point.value
+        elif point is not None and point.kind is PointKind.EARLIEST:
+            asked = earliest
+        if asked is not None and asked < extent.start:
+            late.append(LateStart(starting.option, partition, asked, extent.start))
+    return late
 
 
 def _misfits(bound: Bound, extents: Mapping[TopicPartition, Extent]) -> list[str]:

@@ -13,6 +13,7 @@ Not here: what a look means for the stream (`progress`, `streaming`).
 Invariant: the store stays open between looks, but nothing of the last look is taken for the next.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from functools import cached_property
@@ -22,7 +23,7 @@ from tailrace.model import Offset, TopicPartition
 from tailrace.spark.corruption import write_report
 from tailrace.spark.limits import Backlog, SizeBetween
 from tailrace.spark.losses import PartitionGoneError
-from tailrace.spark.offsets import choose_partitions, resolve_ranges
+from tailrace.spark.offsets import choose_partitions, find_late_starts, resolve_ranges
 from tailrace.spark.options import Partitions, Selection, SourceOptions, Topics
 from tailrace.spark.planning import RECORD_BYTES_MIN, OffsetRange
 from tailrace.spark.progress import Extents, Positions
@@ -31,6 +32,8 @@ from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.reading.located import Skipped
+
+logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.05
 """Shortest time from one look to the next: what a new record waits for, at most."""
@@ -161,6 +164,8 @@ class LogWatch:
         """
         self.check_selected({})
         found = resolve_ranges(self._options, extents, offset_at=self.store.offset_at)
+        for late in find_late_starts(self._options.starting, extents):
+            logger.warning("Skipped: %s", late)
         return {partition: start for partition, (start, _) in found.items()}
 
     def size_between(self, backlog: Backlog) -> SizeBetween:

@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
-from tailrace.spark.offsets import Extent, choose_partitions, resolve_ranges
+from tailrace.spark.offsets import (
+    Extent,
+    choose_partitions,
+    find_late_starts,
+    resolve_ranges,
+)
 from tailrace.spark.options import Partitions, Pattern, Topics, parse_options
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -210,3 +215,25 @@ def test_a_range_never_leaves_its_log(first: int, length: int, start: int, limit
     extent = Extent(first, first + length)
     ranges = resolve_ranges(options, {A0: extent}, offset_at=never)
     assert extent.start <= ranges[A0][0] <= ranges[A0][1] <= extent.end
+
+
+def test_a_log_that_begins_above_what_was_asked_is_told() -> None:
+    """With what was asked, what is there and how many are missing; for jobs the earliest is 0."""
+    starting = parse_options(
+        {
+            "path": "x",
+            "subscribe": "a,b",
+            "startingOffsets": '{"a": {"0": 4, "1": 3}, "b": {"0": -2}}',
+        }
+    ).starting
+    extents = EXTENTS | {B0: Extent(7, 7)}
+    [late] = find_late_starts(starting, extents)
+    assert str(late) == (
+        "startingOffsets: a-0 was to be read from offset 4 on, and its log begins at 10: "
+        "6 offsets are gone"
+    )
+    found = find_late_starts(starting, extents, earliest=0)
+    assert [(each.partition, each.asked, each.missing) for each in found] == [
+        (A0, 4, 6),
+        (B0, 0, 7),
+    ]

@@ -172,6 +172,22 @@ def test_a_batch_that_is_replayed_is_looked_for_three_times(tmp_path: Path) -> N
     assert query.clock.pauses == [1]
 
 
+def test_a_stream_says_that_a_log_begins_above_its_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With failOnDataLoss=false it begins where the log does, once."""
+    write_numbered(tmp_path, T0, first=60, limit=70)
+    query = Query(tmp_path, startingOffsets='{"t": {"0": 25}}', failOnDataLoss="false")
+    query.poll()
+    assert query.read() == span(60, 70)
+    query.poll()
+    [told] = caplog.messages
+    assert told == (
+        "Skipped: startingOffsets: t-0 was to be read from offset 25 on, and its log begins at 60: "
+        "35 offsets are gone"
+    )
+
+
 OLD, NEW = uuid.UUID(int=5), uuid.UUID(int=6)
 """Ids of two topics of one name."""
 

@@ -1,5 +1,7 @@
 """Ranges that a job has still to read: from where its last run ended to the end of the logs; pure.
 
+Not here: whether the logs are those that the job has begun (`identities`).
+
 Invariant: no offset below the end that a job has noted is taken again.
 """
 
@@ -8,7 +10,13 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tailrace.model import TopicPartition
-from tailrace.spark.offsets import Extent, OffsetAt, resolve_ranges
+from tailrace.spark.offsets import (
+    Extent,
+    LateStart,
+    OffsetAt,
+    find_late_starts,
+    resolve_ranges,
+)
 from tailrace.spark.options import Bound, Point, PointKind, SourceOptions
 from tailrace.spark.planning import OffsetRange
 
@@ -42,6 +50,25 @@ def remaining_ranges(
     return {
         partition: (start, limit) for partition, (start, limit) in found.items() if start < limit
     }
+
+
+def late_starts(
+    options: SourceOptions,
+    extents: Mapping[TopicPartition, Extent],
+    *,
+    ends: Mapping[TopicPartition, int],
+    noted_as: str,
+) -> list[LateStart]:
+    """The logs that begin above the end of a job, or above the offset that the options ask for.
+
+    A partition that the job begins is asked for from offset 0 on, if it is from its earliest one.
+    """
+    noted = {each: Point(PointKind.OFFSET, end) for each, end in ends.items()}
+    new = {each: extent for each, extent in extents.items() if each not in ends}
+    return [
+        *find_late_starts(Bound(option=noted_as, of_partition=noted), extents),
+        *find_late_starts(options.starting, new, earliest=0),
+    ]
 
 
 def cut_evenly(whole: OffsetRange, count: int) -> list[OffsetRange]:
