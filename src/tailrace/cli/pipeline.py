@@ -143,6 +143,9 @@ def archive(
     With --verify nothing is written, and what is missing, double or changed is printed. Without a
     broker or a directory, the archive is then held against its manifest alone.
 
+    Where a log begins above the end of the archive, or above offset 0 at its first run, a line on
+    stderr says so, and the last line has the count.
+
     Exit code 0: done, or nothing found. 1: an error, or findings.
     """
     from tailrace.spark.jobs.archive import check_archive, check_arguments
@@ -366,10 +369,11 @@ def replay(
         summary = replay_topics(
             spark, options, producer, offset_map=offset_map, settings=chosen, progress=step
         )
-    found = f"; {summary.found} were there already" if summary.found else ""
+    notes = f"; {summary.found} were there already" if summary.found else ""
+    notes += f"; {summary.gone} offsets of the source were gone" if summary.gone else ""
     click.echo(
         f"{summary.records} records in {summary.ranges} ranges, {summary.bytes} bytes; "
-        f"{summary.seconds:.1f} s, {summary.records_per_second} records/s, {whole_time()}{found}"
+        f"{summary.seconds:.1f} s, {summary.records_per_second} records/s, {whole_time()}{notes}"
     )
 
 
@@ -462,4 +466,6 @@ def _summary_line(summary: "ArchiveSummary") -> str:
         parts.append(f"{summary.dead_letters} dead letters")
     if summary.lost:
         parts.append(f"{summary.lost} offsets were gone before they were archived")
+    if summary.never_archived:
+        parts.append(f"{summary.never_archived} offsets were gone before the first run")
     return "; ".join(parts)

@@ -127,6 +127,8 @@ class ClusterReader:
             )
         )
         chance = chance or random.SystemRandom()
+        self.cluster_id: str | None = None
+        """The id in the last answer about topics; None before one, or from an old broker."""
         self.routes = Routes(bootstrap_nodes(config))
         self._monotonic = monotonic
         self._brokers = Brokers(
@@ -337,6 +339,7 @@ class ClusterReader:
         )
         raise_for(answer.error_code, about=f"{broker.address} was asked for metadata")
         self.routes.learn(answer)
+        self.cluster_id = answer.cluster_id
         found: dict[str, TopicDescription] = {}
         for topic in answer.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or topic.name is None:

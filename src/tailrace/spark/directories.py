@@ -40,13 +40,14 @@ from tailrace.reading.opening import NamedDirectory, open_directory
 from tailrace.reading.reader import FolderGoneError, StoredRun, partition_folders
 from tailrace.reading.view import LogView, open_view
 from tailrace.runtime.files import Files
-from tailrace.spark.losses import PartitionGoneError, gone, lost
+from tailrace.spark.losses import PartitionGoneError, gone, is_other_topic, lost
 from tailrace.spark.offsets import Extent
 from tailrace.spark.options import Partitions, Pattern, Selection, Topics
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.seals import SegmentSeal, broken_seal, seal
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_partition_metadata
+from tailrace.storage.directories import read_identity
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class DirectoryStore:
         self._directories = [open_directory(each) for each in directories]
         self._logs: dict[TopicPartition, LogView] = {}
         self._topic_ids: dict[TopicPartition, UUID | None] = {}
+        self._cluster_ids: dict[str, str | None] = {}
         self._damage: list[Skipped] = []
         """Ranges that were left out, until it is certain that they were damaged."""
 
@@ -112,6 +114,14 @@ class DirectoryStore:
         """The id that stood in the partition's folder before its log was opened."""
         return self._topic_ids.get(partition)
 
+    def cluster_id(self, partition: TopicPartition) -> str | None:
+        """The id in `meta.properties` of the partition's directory; None: there is none."""
+        directory = self._directory_of(partition)
+        if directory.path not in self._cluster_ids:
+            with _explaining(directory.path):
+                self._cluster_ids[directory.path] = _cluster_id(directory)
+        return self._cluster_ids[directory.path]
+
     def offset_at(self, partition: TopicPartition, timestamp: int) -> Offset | None:
         """The offset that a broker would find: by the time indexes, and reading from there."""
         log = self._log(partition)
@@ -150,6 +160,10 @@ class DirectoryStore:
         """The whole range from the segments that were planned, or an error."""
         log = self._log(wanted.partition)
         reader, at = log.reader, wanted.start
+        # The id was planned before the seals. If the folder still has it, no topic that was made
+        # in between had been sealed in its place: no id comes back.
+        if is_other_topic(wanted.topic_id, self._topic_ids[wanted.partition]):
+            raise gone(wanted.partition, f"{reader.folder} is another topic's")
 
         def check(limit: Offset) -> None:
             """Compare the segments that hold the offsets from `at` to `limit` with the plan."""
@@ -345,6 +359,14 @@ def _topic_id(files: Files, folder: str) -> UUID | None:
         return read_partition_metadata(files, f"{folder}/{names.PARTITION_METADATA}")
     except (CorruptionError, FileNotFoundError):
         return None
+
+
+def _cluster_id(directory: NamedDirectory) -> str | None:
+    try:
+        identity = read_identity(directory.files, directory.path)
+    except DirectoryError:
+        return None  # Records can be read all the same.
+    return None if identity is None else identity.cluster_id or None
 
 
 def _partitions_in(directory: NamedDirectory) -> set[TopicPartition]:

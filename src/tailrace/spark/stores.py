@@ -69,6 +69,10 @@ class LogStore(Protocol):
         """The id that the partition's topic had before its extent was looked up, if it told."""
         ...
 
+    def cluster_id(self, partition: TopicPartition) -> str | None:
+        """The id of the cluster that the partition is of, if it is known."""
+        ...
+
     def offset_at(self, partition: TopicPartition, timestamp: int) -> int | None:
         """Offset of the first record with at least this timestamp (ms), or None."""
         ...
@@ -147,6 +151,11 @@ class BrokerStore:
     def topic_id(self, partition: TopicPartition) -> UUID | None:
         """The id in the metadata that `partitions` has asked for last."""
         return self._topic_ids.get(partition.topic)
+
+    def cluster_id(self, partition: TopicPartition) -> str | None:
+        """The id in the last answer of a broker."""
+        del partition
+        return self._cluster.cluster_id
 
     def offset_at(self, partition: TopicPartition, timestamp: int) -> int | None:
         """The offset that ListOffsets answers, or None."""

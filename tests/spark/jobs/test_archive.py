@@ -331,6 +331,46 @@ def test_what_retention_took_before_it_was_archived_is_an_error(
     assert verified(spark, data, lake).findings == ()
 
 
+def test_a_first_run_says_what_was_gone_before_it(
+    spark: SparkSession, data: Path, lake: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also if nothing is left, which would look like a topic that nobody has written to."""
+    for partition, first in ((FLIGHTS, 300), (TopicPartition("flights", 1), 40)):
+        (data / str(partition) / f"{0:020}.log").unlink()
+        write_segment(data, partition, first, b"")
+    summary = run(spark, data, lake)
+    assert (summary.rows, summary.lost, summary.never_archived) == (0, 0, 340)
+    assert caplog.messages == [
+        f"startingOffsets: flights-{number} was to be read from offset 0 on, and its log begins at "
+        f"{first}: {first} offsets are gone"
+        for number, first in ((0, 300), (1, 40))
+    ]
+    write_numbered(data, TopicPartition("flights", 1), first=40, limit=50)
+    assert run(spark, data, lake).never_archived == 340
+    assert run(spark, data, lake).never_archived == 300, "flights-1 has begun"
+
+
+def test_what_retention_took_counts_before_anything_comes(
+    spark: SparkSession, data: Path, lake: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run that finds the log empty says what the archive lacks, and the manifest has it."""
+    run(spark, data, lake)
+    partition = TopicPartition("flights", 1)
+    (data / "flights-1" / f"{0:020}.log").unlink()
+    write_segment(data, partition, 90, b"")
+    options = everything(data) | {"failOnDataLoss": "false"}
+    summary = archive(spark, options, str(lake))
+    assert (summary.rows, summary.lost, summary.never_archived) == (0, 40, 0)
+    assert caplog.messages[-1] == (
+        "archived so far: flights-1 was to be read from offset 50 on, and its log begins at 90: "
+        "40 offsets are gone"
+    )
+    assert archive(spark, options, str(lake)).lost == 0
+    write_numbered(data, partition, first=90, limit=100)
+    assert archive(spark, options, str(lake)).rows == 10
+    assert verified(spark, data, lake).findings == ()
+
+
 def test_a_broker_is_followed(spark: SparkSession, tmp_path: Path, lake: Path) -> None:
     """Each round takes what came since, also from a URI's directory, and a stop loses nothing."""
     with Broker(tmp_path / "broker") as broker:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from tailrace.cli import commands
 from tailrace.errors import ConfigError, CorruptionError, FatalError
 from tailrace.model import TopicPartition
-from tests.spark.directories import write_numbered
+from tests.spark.directories import write_numbered, write_segment
 
 pytestmark = pytest.mark.spark
 
@@ -39,6 +39,18 @@ def test_archive_and_verify(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert f"{first.relative_to(tmp_path / 'lake')}: it is not there [missing]" in result.stdout
     assert result.stdout.endswith("1 findings\n")
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_is_gone_is_in_the_last_line(tmp_path: Path) -> None:
+    """A run that has nothing to archive tells it from one that came too late."""
+    data, partition = tmp_path / "data", TopicPartition("t", 0)
+    write_segment(data, partition, 2_400_000, b"")
+    where = ("--data", data, "--topic", "t", "--to", tmp_path / "lake")
+    result = run(*where)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("0 rows in 0 files, 0 bytes; ")
+    assert "; 2400000 offsets were gone before the first run; " in result.stdout
 
 
 @pytest.mark.usefixtures("spark")

@@ -3,6 +3,7 @@
 import json
 import shutil
 import socket
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,15 @@ from tailrace.records.batch import stamp
 from tailrace.records.builder import BatchBuilder
 from tailrace.runtime.files import DiskFiles
 from tailrace.spark.batch_reader import plan_scan
+from tailrace.spark.losses import PartitionGoneError
 from tailrace.spark.options import parse_options
 from tailrace.spark.options.names import METADATA
 from tailrace.spark.planning import ScanTask
 from tailrace.spark.readers import read_task
 from tailrace.spark.stores import open_store
+from tailrace.storage.checkpoints import write_partition_metadata
 from tailrace.storage.log import Log
+from tailrace.storage.names import PARTITION_METADATA
 from tests.kraft import DIRECTORY as KRAFT
 from tests.spark.directories import batch_of, numbered, write_numbered, write_segment
 from tests.unit.records.batches import record_at
@@ -196,6 +200,38 @@ def test_an_object_store_is_read_like_a_directory(tmp_path: Path) -> None:
         with pytest.raises(CorruptionError) as caught:
             _rows({"path": uri, "subscribe": "t"})
         assert (caught.value.path, caught.value.position) == (f"{BUCKET}/{name}", position)
+
+
+def test_a_copy_of_a_planned_topic_under_another_id_is_not_read(tmp_path: Path) -> None:
+    """Files that look as planned are of another topic, if the folder says so."""
+
+    def name_topic(number: int) -> None:
+        folder, topic_id = str(tmp_path / "t-0"), uuid.UUID(int=number)
+        write_partition_metadata(DiskFiles(), folder, PARTITION_METADATA, topic_id=topic_id)
+
+    write_numbered(tmp_path, T0, limit=20)
+    name_topic(5)
+    query = Query(tmp_path)
+    name_topic(6)
+    with pytest.raises(PartitionGoneError, match="t-0 is another topic's: t-0 is gone"):
+        query.rows()
+
+
+def test_a_scan_says_that_a_log_begins_above_its_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With failOnDataLoss=false; the earliest offset is whatever the log has first."""
+    write_numbered(tmp_path, T0, first=60, limit=70)
+    assert Query(tmp_path, startingOffsets="earliest").offsets() == [*range(60, 70)]
+    assert not caplog.messages
+    asked = '{"t": {"0": 25}}'
+    query = Query(tmp_path, startingOffsets=asked, failOnDataLoss="false")
+    assert query.offsets() == [*range(60, 70)]
+    [told] = caplog.messages
+    assert told == (
+        "Skipped: startingOffsets: t-0 was to be read from offset 25 on, and its log begins at 60: "
+        "35 offsets are gone"
+    )
 
 
 def _rows(given: dict[str, str]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ Invariant: a run that is killed at any point and run again comes to the same row
 not, and each offset is in one range of the manifest. The same holds for each file of a table.
 """
 
+import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,9 +32,27 @@ from tailrace.model import TopicPartition
 from tailrace.spark.corruption import write_report
 from tailrace.spark.folder import open_folder
 from tailrace.spark.jobs.archive_files import NAME, ArchiveTask, StagedRange, row_groups, write_item
-from tailrace.spark.jobs.archive_plan import RangeFiles, archive_ranges, plan_items, range_of
+from tailrace.spark.jobs.archive_plan import (
+    ARCHIVED,
+    RangeFiles,
+    archive_ranges,
+    find_shorter,
+    plan_items,
+    range_of,
+)
+from tailrace.spark.jobs.identities import (
+    SOURCES,
+    Comparison,
+    Identities,
+    compare_identities,
+    format_identities,
+    identities_of,
+    known_identities,
+    parse_identities,
+)
 from tailrace.spark.jobs.json_values import infer_type
 from tailrace.spark.jobs.manifest import Entry, Manifest, open_manifest
+from tailrace.spark.jobs.remaining import late_starts
 from tailrace.spark.jobs.tables import (
     PARQUET,
     Table,
@@ -47,7 +66,7 @@ from tailrace.spark.jobs.tables import (
 )
 from tailrace.spark.jobs.value_schema import arrow_type, schema_json
 from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
-from tailrace.spark.offsets import choose_partitions
+from tailrace.spark.offsets import LateStart, choose_partitions
 from tailrace.spark.options import SourceOptions, parse_job_options
 from tailrace.spark.options.names import COLUMNS, HEADERS, METADATA
 from tailrace.spark.planning import OffsetRange
@@ -75,6 +94,8 @@ _SAMPLE_ROWS: Final = 1000
 
 Progress = Callable[[int, int], None]
 """Takes how many offsets of a run are done, and how many it has."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +128,9 @@ class ArchiveSummary:
     dead_letters: int = 0
     """Rows whose value is not what the schema says."""
     lost: int = 0
-    """Offsets that the log no longer had."""
+    """Offsets behind the end of the archive that the log no longer had."""
+    never_archived: int = 0
+    """Offsets that the logs no longer had when this run was their first, or that have no record."""
     seconds: float = 0.0
 
     @property
@@ -161,27 +184,65 @@ def check_archive(options: SourceOptions, target: str, settings: ArchiveSettings
     with open_table(settings.format, folder, settings.table_options) as table:
         if table is not None:
             table.last_round()
-    plan_archive(options, archived_ends(ranges_of(manifest)))
+    plan_archive(options, manifest, archived_ends(ranges_of(manifest)))
 
 
-def plan_archive(options: SourceOptions, ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivePlan:
+    """The ranges of a run, and what it has to say and to note before them."""
+
+    ranges: list[OffsetRange]
+    late: list[LateStart]
+    """Logs that begin above the end of the archive, or above what is asked for."""
+    warnings: list[str]
+    """Sentences about topics that are not checked, and about logs that are left out."""
+    sources: Identities
+    """The topics of the archive."""
+
+
+def plan_archive(
+    options: SourceOptions, manifest: Manifest, ends: Mapping[TopicPartition, int]
+) -> ArchivePlan:
     """Plan the ranges that the logs have behind the `ends` of the archive.
 
     Raises:
-        ConfigError: something is selected that does not exist, or the logs lack offsets.
+        ConfigError: something is selected that does not exist, or the logs lack offsets, or are of
+            other topics than the archive.
         CorruptionError: the end of a log is damaged.
         OSError: the report of what was skipped cannot be written.
     """
     store = open_store(options)
     try:
         chosen = choose_partitions(options.selection, store.partitions(options.selection))
-        found = archive_ranges(options, store.extents(chosen), ends=ends, offset_at=store.offset_at)
+        extents = store.extents(chosen)
+        compared = compare_archived(manifest, identities_of(extents, store.cluster_id), ends)
+        if compared.others:
+            raise ConfigError(compared.faults("choose another target"))
+        found = archive_ranges(options, extents, ends=ends, offset_at=store.offset_at)
         ranges = measure_ranges(store, found)
     finally:
         store.close()
     if options.corruption_report is not None:
         write_report(options.corruption_report, "log-ends.jsonl", store.skipped or ())
-    return ranges
+    begun = {each.partition.topic for each in ranges} | {each.topic for each in ends}
+    return ArchivePlan(
+        ranges=ranges,
+        late=late_starts(options, extents, ends=ends, noted_as=ARCHIVED),
+        warnings=[*compared.unchecked, *find_shorter(extents, ends).values()],
+        sources=known_identities(compared.noted, begun),
+    )
+
+
+def compare_archived(
+    manifest: Manifest, found: Identities, ends: Mapping[TopicPartition, int]
+) -> Comparison:
+    """Hold the topics of logs against those that an archive has up to these ends."""
+    return compare_identities(
+        parse_identities(manifest.settings, SOURCES),
+        found,
+        begun={each.topic for each in ends},
+        what="the archive has records",
+    )
 
 
 def require_archive(manifest: Manifest) -> None:
@@ -208,7 +269,8 @@ def archive(
 
     Raises:
         ConfigError: faults of the arguments, all of them; the archive was begun with others; the
-            logs do not reach back to the end of the archive.
+            logs do not reach back to the end of the archive; a topic is not the one that was
+            archived, but has its name.
         CorruptionError: a log or the manifest is damaged.
         FatalError: the target cannot be used, an executor does not see what the driver sees, the
             table is of someone else.
@@ -260,6 +322,7 @@ class _Run:
         self._value_schema = value_schema
         self._table = table
         self._ends = archived_ends(ranges_of(manifest))
+        self._warned: set[str] = set()
         self._core_count = count_cores(spark)
         check_visible(
             spark,
@@ -271,16 +334,26 @@ class _Run:
     def once(self, progress: Progress | None) -> ArchiveSummary:
         """Archive what the logs have behind the end of the archive."""
         began = time.monotonic()
-        ranges = plan_archive(self._task.options, self._ends)
+        plan = plan_archive(self._task.options, self._manifest, self._ends)
+        self._warn([*plan.warnings, *map(str, plan.late)])
+        if format_identities(plan.sources) != self._manifest.settings.get(SOURCES, {}):
+            # Before the first range, so that none counts whose topic is not known.
+            self._manifest.add([], settings={SOURCES: format_identities(plan.sources)})
+        ranges = plan.ranges
         lost = [
             RangeFiles(
                 topic=each.partition.topic, partition=each.partition.partition,
-                start=self._ends[each.partition], limit=each.start, rows=0, is_lost=True,
+                start=each.asked, limit=each.start, rows=0, is_lost=True,
             )
-            for each in ranges if self._ends.get(each.partition, each.start) < each.start
+            for each in plan.late if each.partition in self._ends
         ]  # fmt: skip
         task = replace(self._task, value_types=self._value_types(ranges))
-        summary = ArchiveSummary(lost=sum(each.limit - each.start for each in lost))
+        summary = ArchiveSummary(
+            lost=sum(each.limit - each.start for each in lost),
+            never_archived=sum(
+                each.missing for each in plan.late if each.partition not in self._ends
+            ),
+        )
         total = sum(each.length for each in ranges)
         done = 0
         items = plan_items(ranges, item_bytes=task.file_bytes)
@@ -297,7 +370,16 @@ class _Run:
             done += sum(each.entry.limit - each.entry.start for each in staged)
             if progress is not None:
                 progress(done, total)
+        if lost:  # Nothing has come behind what is gone.
+            self._commit([], lost)
         return replace(summary, seconds=time.monotonic() - began)
+
+    def _warn(self, sentences: Sequence[str]) -> None:
+        """Log what the run before did not: an archive that follows its logs plans often."""
+        for each in sentences:
+            if each not in self._warned:
+                logger.warning("%s", each)
+        self._warned = {*sentences}
 
     def _commit(self, staged: Sequence[StagedRange], lost: Sequence[RangeFiles]) -> None:
         """First names, then the manifest: so a leftover can be told from what counts."""

@@ -86,17 +86,27 @@ def archive_ranges(
         ConfigError: as `remaining_ranges`; also where the log does not reach back to the end of the
             archive, or not up to it, unless `failOnDataLoss` is false.
     """
-    shorter = {each for each, extent in extents.items() if ends.get(each, 0) > extent.end}
+    shorter = find_shorter(extents, ends)
     if shorter and options.fails_on_data_loss:
         raise ConfigError(
             [
-                f"{each}: the log ends at offset {extents[each].end} and {ends[each]} are archived"
-                "; if it is another topic of the same name, choose another target"
-                for each in sorted(shorter)
+                f"{each}; if it is another topic of the same name, choose another target"
+                for each in shorter.values()
             ]
         )
     extents = {each: extent for each, extent in extents.items() if each not in shorter}
     return remaining_ranges(options, extents, ends=ends, offset_at=offset_at, noted_as=ARCHIVED)
+
+
+def find_shorter(
+    extents: Mapping[TopicPartition, Extent], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, str]:
+    """A sentence for each partition whose log ends before the end of the archive."""
+    return {
+        each: f"{each}: the log ends at offset {extent.end} and {ends[each]} are archived"
+        for each, extent in sorted(extents.items())
+        if ends.get(each, 0) > extent.end
+    }
 
 
 def plan_items(ranges: Sequence[OffsetRange], *, item_bytes: int) -> list[tuple[OffsetRange, ...]]:

@@ -10,7 +10,8 @@
 
 The files are those that the manifest counts at the time of the call, and the log is read from
 exactly their end to its own. Both are bound by the call: a table that is used twice, or while the
-archive takes more, is the same. What only the archive or only the log has, is in it too.
+archive takes more, is the same. What only the archive or only the log has, is in it too. A log of
+another topic of the name is refused: it has other records at these offsets.
 
 Not here: what the log has lost behind the end of the archive; that is an error, unless
 `failOnDataLoss` is false. With `kafka.isolation.level` as it was when the archive was written,
@@ -18,22 +19,33 @@ both parts have the same sort of records.
 """
 
 import json
+import logging
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from tailrace.errors import ConfigError, FatalError
 from tailrace.model import TopicPartition
 from tailrace.spark.folder import open_folder
-from tailrace.spark.jobs.archive import FORMAT, archived_ends, ranges_of, require_archive
+from tailrace.spark.jobs.archive import (
+    FORMAT,
+    archived_ends,
+    compare_archived,
+    ranges_of,
+    require_archive,
+)
 from tailrace.spark.jobs.archive_files import JSON
-from tailrace.spark.jobs.archive_plan import archive_ranges
+from tailrace.spark.jobs.archive_plan import ARCHIVED, archive_ranges, find_shorter
+from tailrace.spark.jobs.identities import Identities, identities_of
 from tailrace.spark.jobs.json_values import parse_values
 from tailrace.spark.jobs.manifest import Manifest
+from tailrace.spark.jobs.remaining import late_starts
 from tailrace.spark.jobs.value_schema import arrow_type
 from tailrace.spark.offsets import choose_partitions
 from tailrace.spark.options import SourceOptions, parse_job_options
 from tailrace.spark.stores import open_store
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +56,8 @@ VIEW: Final = "log"
 
 _BOUNDS: Final = ("starting", "ending", "subscribe", "assign", "columns", "include")
 """Beginnings of the options that the call has bound, in lower case."""
+
+logger = logging.getLogger(__name__)
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 
@@ -65,7 +79,7 @@ def query(
 
     Raises:
         ConfigError: faults of the options; the log does not reach back to the end of the archive,
-            or not up to it.
+            or not up to it, or is of another topic.
         FatalError: there is no archive at this path or URI.
         CorruptionError: its manifest is damaged.
     """
@@ -74,7 +88,10 @@ def query(
     manifest = Manifest.open(folder, form=FORMAT)
     require_archive(manifest)
     archived = ranges_of(manifest)
-    chosen, live = _cut(options, archived_ends(archived))
+    cut = _cut(options, manifest)
+    for each in cut.warnings:
+        logger.warning("%s", each)
+    chosen, live = cut.chosen, cut.live
     files = [
         f"{folder.path.rstrip('/')}/{file.name}"
         for each in archived
@@ -90,6 +107,7 @@ def query(
         )
     if live or not files:
         parts.append(_live(spark, source_options, live, columns=columns, value_schema=value_schema))
+        _check_still(options, live, cut.found)
     frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
     frame.createOrReplaceTempView(view)
     return frame if sql is None else spark.sql(sql)
@@ -103,21 +121,58 @@ def check_query(options: SourceOptions, archive: str) -> None:
     """
     manifest = Manifest.open(open_folder(archive), form=FORMAT)
     require_archive(manifest)
-    _cut(options, archived_ends(ranges_of(manifest)))
+    _cut(options, manifest)
 
 
-def _cut(
-    options: SourceOptions, ends: Mapping[TopicPartition, int]
-) -> tuple[set[TopicPartition], Ranges]:
-    """The partitions that are selected, and what of them is read from the log."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """The end of the archive, and the log from there on."""
+
+    chosen: set[TopicPartition]
+    """The partitions that are selected."""
+    live: Ranges
+    """The parts of them that are read from the log."""
+    found: Identities
+    """The topics of the log."""
+    warnings: list[str]
+    """Sentences about topics that are not checked, and about records that are gone."""
+
+
+def _cut(options: SourceOptions, manifest: Manifest) -> _Cut:
+    ends = archived_ends(ranges_of(manifest))
     store = open_store(options)
     try:
         in_log = store.partitions(options.selection)
         chosen = choose_partitions(options.selection, in_log | ends.keys())
         extents = store.extents([each for each in chosen if each in in_log])
-        return set(chosen), archive_ranges(options, extents, ends=ends, offset_at=store.offset_at)
+        found = identities_of(extents, store.cluster_id)
+        compared = compare_archived(manifest, found, ends)
+        if compared.others:
+            raise ConfigError(compared.faults("query an archive of this one, or select others"))
+        live = archive_ranges(options, extents, ends=ends, offset_at=store.offset_at)
     finally:
         store.close()
+    begun = {each: extents[each] for each in extents if each in ends}
+    late = late_starts(options, begun, ends=ends, noted_as=ARCHIVED)
+    warnings = [*compared.unchecked, *map(str, late), *find_shorter(extents, ends).values()]
+    return _Cut(chosen=set(chosen), live=live, found=found, warnings=warnings)
+
+
+def _check_still(options: SourceOptions, live: Ranges, found: Identities) -> None:
+    """Find that the source has bound offsets of these topics, which it knows by their names.
+
+    Raises:
+        FatalError: a topic was created again in between; no id comes back.
+    """
+    store = open_store(options)
+    try:
+        store.partitions(options.selection)
+        again = identities_of(store.extents(live.keys()), store.cluster_id)
+    finally:
+        store.close()
+    for topic, here in again.items():
+        if found[topic].is_other(here):
+            raise FatalError(f"{topic} was deleted and created again meanwhile; query again")
 
 
 def _value_schema(manifest: Manifest, topics: Iterable[str]) -> str | None:

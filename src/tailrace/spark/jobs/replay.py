@@ -24,8 +24,9 @@ characters, and timestamps that int64 cannot hold in microseconds become the nea
 Invariant: what the manifest says was sent, is in the target, and the offset map has its place.
 """
 
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -33,14 +34,27 @@ from typing import TYPE_CHECKING, Any, Final
 from tailrace import kernels
 from tailrace.client.config import CLIENT_SETTINGS
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.errors import ConfigError, StorageError, TailraceError
+from tailrace.errors import ConfigError, FatalError, StorageError, TailraceError
 from tailrace.kernels.encoding import ENCODING
 from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import TopicPartition
 from tailrace.spark.folder import open_folder
+from tailrace.spark.jobs.identities import (
+    SOURCES,
+    TARGETS,
+    Identities,
+    TopicIdentity,
+    compare_identities,
+    format_identities,
+    identities_of,
+    known_identities,
+    parse_identities,
+)
 from tailrace.spark.jobs.manifest import Manifest, open_manifest
+from tailrace.spark.jobs.remaining import late_starts
 from tailrace.spark.jobs.replay_map import NAME
 from tailrace.spark.jobs.replay_plan import (
+    REPLAYED,
     PlannedRange,
     entry_of,
     files_of,
@@ -52,6 +66,7 @@ from tailrace.spark.jobs.replay_send import ReplayItem, ReplayTask, StagedSend, 
 from tailrace.spark.jobs.replay_source import OpenSource, ReplaySource, open_source
 from tailrace.spark.jobs.replay_target import BrokerTarget, TargetSettings
 from tailrace.spark.jobs.work import ROUNDS, check_visible, count_cores, run_items
+from tailrace.spark.offsets import LateStart
 from tailrace.spark.options import SourceOptions, parse_job_options
 from tailrace.spark.planning import OffsetRange
 from tailrace.values import dataclass
@@ -71,6 +86,8 @@ _USED: Final = frozenset(each.name for each in CLIENT_SETTINGS) | {
 
 Progress = Callable[[int, int], None]
 """Takes how many offsets of a run are done, and how many it has."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +115,8 @@ class ReplaySummary:
     bytes: int = 0
     """Size of the batches that were sent."""
     ranges: int = 0
+    gone: int = 0
+    """Offsets that the source no longer had, so that the target lacks them, if they had records."""
     seconds: float = 0.0
 
     @property
@@ -157,9 +176,11 @@ def replay(
 
     Raises:
         ConfigError: faults of the arguments, all of them; the replay was begun with others; a topic
-            does not exist, or has too few partitions to keep theirs.
-        FatalError: a condition of writing each record once does not hold, see `replay_send`; the
-            broker refuses a record; an executor does not see what the driver sees.
+            does not exist, or has too few partitions to keep theirs; a topic is not the one that
+            the replay has read or written, but has its name.
+        FatalError: a topic of the target was deleted meanwhile; a condition of writing each record
+            once does not hold, see `replay_send`; the broker refuses a record; an executor does not
+            see what the driver sees.
         CorruptionError: the source is damaged, or a manifest.
         RetriableError: a broker cannot be reached; the same call goes on later.
     """
@@ -205,15 +226,23 @@ class _Run:
         self._settings = settings
         self._source = source
         self._target = target
-        self._counts: dict[str, int] = {}
-        """Partitions of the target topics."""
+        self._targets: Identities = {}
+        """The target topics as they were when the run began."""
+        self._counts: Mapping[str, int] = {}
+        """Their partitions."""
 
     def all(self, progress: Progress | None) -> ReplaySummary:
         """First what was interrupted, then what is new."""
         began = time.monotonic()
-        pending, ranges = plan_remaining(self._manifest, self._source, self._task.source.options)
-        sources = [*(each.source for each in pending), *ranges]
-        self._counts = count_target_partitions(self._target, sources, self._settings)
+        plan = plan_replay(
+            self._manifest, self._source, self._target,
+            options=self._task.source.options, settings=self._settings,
+        )  # fmt: skip
+        for each in [*plan.warnings, *map(str, plan.late)]:
+            logger.warning("%s", each)
+        self._note(plan)
+        pending, ranges = plan.pending, plan.ranges
+        self._targets, self._counts = plan.targets, plan.counts
         waves = plan_waves([wanted for wanted, _ in self._source.measure(ranges)])
         core_count = count_cores(self._spark)
         self._check_visible(core_count)
@@ -222,7 +251,7 @@ class _Run:
             kernels.load(*kernels.DECODING, *ENCODING)
         total = sum(each.limit - each.start for each in pending)
         total += sum(each.length for wave in waves for each in wave)
-        done, summary = 0, ReplaySummary()
+        done, summary = 0, ReplaySummary(gone=sum(each.missing for each in plan.late))
         size = ROUNDS * core_count
         for planned in self._rounds(pending, waves, size):
             summary = _added(summary, self._send(planned))
@@ -230,6 +259,15 @@ class _Run:
             if progress is not None:
                 progress(done, total)
         return replace(summary, seconds=time.monotonic() - began)
+
+    def _note(self, plan: "ReplayPlan") -> None:
+        """Note the topics before the first range, so that none counts whose topic is not known."""
+        noted = {
+            SOURCES: format_identities(plan.sources),
+            TARGETS: format_identities(plan.targets),
+        }
+        if noted != {name: self._manifest.settings.get(name, {}) for name in noted}:
+            self._manifest.add([], settings=noted)
 
     def _check_visible(self, core_count: int) -> None:
         directories = list(self._task.source.options.directories)
@@ -295,11 +333,27 @@ class _Run:
             for each, found in zip(planned, wanted, strict=True)
         ]
         staged = run_items(self._spark, items, partial(send_item, self._task))
+        self._check_targets({each.target for each in planned})
         self._manifest.folder.publish(
             {written: final for each in staged for written, final in each.renamed.items()}
         )
         self._manifest.add([entry_of(each.entry) for each in staged])
         return staged
+
+    def _check_targets(self, topics: Collection[str]) -> None:
+        """Find that what was sent since the run began is in the topics that it began with.
+
+        Raises:
+            FatalError: one was deleted since; no id comes back.
+        """
+        found = self._target.identities(topics)
+        for name in sorted(topics):
+            known = self._targets.get(name, TopicIdentity())
+            if name not in found or known.is_other(found[name]):
+                raise FatalError(
+                    f"topic {name!r} was deleted while a replay sent to it, and records with it; "
+                    "choose another offset map to begin again"
+                )
 
 
 def check_replay(task: ReplayTask, settings: ReplaySettings) -> None:
@@ -314,26 +368,97 @@ def check_replay(task: ReplayTask, settings: ReplaySettings) -> None:
         raise ConfigError(faults)
     source, target = open_source(task.source), BrokerTarget(task.target)
     try:
-        pending, ranges = plan_remaining(manifest, source, task.source.options)
-        sources = [*(each.source for each in pending), *ranges]
-        count_target_partitions(target, sources, settings)
+        plan_replay(manifest, source, target, options=task.source.options, settings=settings)
     finally:
         source.close()
         target.close()
 
 
-def plan_remaining(
-    manifest: Manifest, source: OpenSource, options: SourceOptions
-) -> tuple[list[PlannedRange], dict[TopicPartition, tuple[int, int]]]:
-    """Find the interrupted ranges, and the first offset and limit of those not begun.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayPlan:
+    """The ranges of a run, and what it has to say and to note before them."""
+
+    pending: list[PlannedRange]
+    """The interrupted ranges."""
+    ranges: dict[TopicPartition, tuple[int, int]]
+    """First offset and limit of those not begun."""
+    late: list[LateStart]
+    """Sources that begin above what was sent, or above what is asked for."""
+    warnings: list[str]
+    """Sentences about topics that are not checked, and about ranges that stay interrupted."""
+    sources: Identities
+    """The topics that the replay has read or is to read."""
+    targets: Identities
+    """The topics that it has written or is to write."""
+    counts: Mapping[str, int]
+    """Partitions of those that are to be written."""
+
+
+def plan_replay(
+    manifest: Manifest,
+    source: OpenSource,
+    target: BrokerTarget,
+    *,
+    options: SourceOptions,
+    settings: ReplaySettings,
+) -> ReplayPlan:
+    """Plan a run from what is there at both ends.
 
     Raises:
-        ConfigError: something is selected that does not exist, or offsets that the source lacks.
+        ConfigError: something is selected that does not exist, or offsets that the source lacks; a
+            topic of either end is not the one that the replay was begun with; others as
+            `count_target_partitions`.
     """
-    pending, ends = progress_of(manifest.entries)
-    ends |= {each.source: each.limit for each in pending}
-    ranges = replay_ranges(options, source.extents(), ends=ends, offset_at=source.offset_at)
-    return pending, ranges
+    interrupted, ends = progress_of(manifest.entries)
+    ends |= {each.source: each.limit for each in interrupted}
+    extents = source.extents()
+    begun = {each.topic for each in ends}
+    sources = compare_identities(
+        parse_identities(manifest.settings, SOURCES),
+        identities_of(extents, source.cluster_id),
+        begun=begun,
+        what="the replay has sent records",
+    )
+    begun_targets = {settings.target(each.topic) for each in extents if each.topic in begun}
+    named = sorted({settings.target(each.topic) for each in extents})
+    there = target.identities(named) if named else {}
+    targets = compare_identities(
+        parse_identities(manifest.settings, TARGETS),
+        there,
+        begun={settings.target(each) for each in begun},
+        what="the replay has written to this name",
+    )
+    faults = [
+        *sources.faults("choose another offset map"),
+        *targets.faults("choose another offset map"),
+        *(
+            f"topic {name!r}, which the replay has written, does not exist at the target any more; "
+            "choose another offset map to begin again"
+            for name in sorted(begun_targets - there.keys())
+        ),
+    ]
+    if faults:
+        raise ConfigError(faults)
+    pending = [each for each in interrupted if each.source in extents]
+    ranges = replay_ranges(options, extents, ends=ends, offset_at=source.offset_at)
+    left = [
+        f"{each.source}: offsets {each.start} to {each.limit} stay sent in part, as they are not "
+        "selected or the topic is gone"
+        for each in interrupted
+        if each.source not in extents
+    ]
+    begun |= {each.topic for each in ranges}
+    return ReplayPlan(
+        pending=pending,
+        ranges=ranges,
+        late=late_starts(options, extents, ends=ends, noted_as=REPLAYED),
+        warnings=[*sources.unchecked, *targets.unchecked, *left],
+        sources=known_identities(sources.noted, begun),
+        targets=known_identities(targets.noted, {settings.target(each) for each in begun}),
+        counts=count_target_partitions(
+            target, [*(each.source for each in pending), *ranges], settings
+        ),
+    )
 
 
 def count_target_partitions(

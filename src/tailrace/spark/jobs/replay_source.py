@@ -25,6 +25,7 @@ from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import Offset, TopicPartition
 from tailrace.spark.folder import Folder, open_folder
 from tailrace.spark.jobs.archive import FORMAT, ranges_of
+from tailrace.spark.jobs.identities import SOURCES, TopicIdentity, parse_identities
 from tailrace.spark.jobs.manifest import Manifest
 from tailrace.spark.offsets import Extent, choose_partitions
 from tailrace.spark.options import Selection, SourceOptions
@@ -65,6 +66,10 @@ class OpenSource(Protocol):
         """
         ...
 
+    def cluster_id(self, partition: TopicPartition) -> str | None:
+        """The id of the cluster that a partition is of, if it is known."""
+        ...
+
     def offset_at(self, partition: TopicPartition, timestamp: int) -> int | None:
         """Offset of the first record with at least this timestamp (ms), or None."""
         ...
@@ -85,6 +90,7 @@ class LogSource:
         self._selection = selection
         self._store = store
         self.offset_at: Callable[[TopicPartition, int], int | None] = store.offset_at
+        self.cluster_id: Callable[[TopicPartition], str | None] = store.cluster_id
         self.close: Callable[[], None] = store.close
 
     def extents(self) -> dict[TopicPartition, Extent]:
@@ -105,13 +111,22 @@ class ArchiveSource:
         self._ranges: dict[TopicPartition, list[RangeFiles]] = {}
         for each in ranges_of(manifest):
             self._ranges.setdefault(TopicPartition(each.topic, each.partition), []).append(each)
+        self._sources = parse_identities(manifest.settings, SOURCES)
 
     def extents(self) -> dict[TopicPartition, Extent]:
         """The first archived offset and the one after the last, by partition."""
         return {
-            partition: Extent(self._ranges[partition][0].start, self._ranges[partition][-1].limit)
+            partition: Extent(
+                self._ranges[partition][0].start,
+                self._ranges[partition][-1].limit,
+                self._identity(partition).topic_id,
+            )
             for partition in choose_partitions(self._selection, self._ranges.keys())
         }
+
+    def cluster_id(self, partition: TopicPartition) -> str | None:
+        """The id of the cluster that the topic was archived from."""
+        return self._identity(partition).cluster_id
 
     def offset_at(self, partition: TopicPartition, timestamp: int) -> int | None:
         """Refused.
@@ -130,6 +145,9 @@ class ArchiveSource:
 
     def close(self) -> None:
         """Do nothing: the source holds nothing open."""
+
+    def _identity(self, partition: TopicPartition) -> TopicIdentity:
+        return self._sources.get(partition.topic, TopicIdentity())
 
     def _measured(self, partition: TopicPartition, start: int, limit: int) -> SourceRange:
         files = [

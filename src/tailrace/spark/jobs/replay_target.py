@@ -29,6 +29,7 @@ from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdResponse,
 )
 from tailrace.records.batch import Batch
+from tailrace.spark.jobs.identities import TopicIdentity
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
@@ -105,13 +106,22 @@ class BrokerTarget:
     def __init__(self, settings: TargetSettings) -> None:
         """Connects when it is first asked."""
         self._settings = settings.producer_settings
-        self._cluster = ClusterReader(parse_producer_config(self._settings))
+        self._cluster = ClusterReader(parse_producer_config(self._settings), has_topic_ids=True)
         self._producer: Producer | None = None
         self._under_way: deque[_Sent] = deque()
 
     def partitions(self, topics: Collection[str]) -> dict[str, int]:
         """Return the number of partitions of each of these topics that exists."""
         return {name: len(each) for name, each in self._cluster.partitions(topics).items()}
+
+    def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
+        """The identity of each of these topics that exists."""
+        found = self._cluster.topics(topics)
+        cluster_id = self._cluster.cluster_id
+        return {
+            name: TopicIdentity(topic_id=each.topic_id, cluster_id=cluster_id)
+            for name, each in found.items()
+        }
 
     def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset after the last record of each."""

@@ -4,7 +4,7 @@
     files        each is there, is whole, is in the manifest, and has the rows and the digest that
                  the manifest says, with offsets that rise within its range
     log          what the log still has of a range gives the same rows and digests; if it gives
-                 others, row by row
+                 others, row by row; and its topics are those that were archived
     table        an archive with one: it has the files of the rounds that it says it has
 
 A log may have fewer records than its archive: retention and compaction remove them. It may not
@@ -14,9 +14,10 @@ Invariant: nothing is changed. With a digest over every lossless column, an arch
 finding has the records that the log had when they were archived.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -34,6 +35,7 @@ from tailrace.spark.jobs.archive import (
     ArchiveSettings,
     archived_ends,
     check_arguments,
+    compare_archived,
     files_of,
     ranges_of,
     require_archive,
@@ -44,6 +46,7 @@ from tailrace.spark.jobs.archive_files import (
     split_by_period,
 )
 from tailrace.spark.jobs.archive_plan import DataFile, RangeFiles, range_of
+from tailrace.spark.jobs.identities import identities_of
 from tailrace.spark.jobs.manifest import Manifest, uncounted
 from tailrace.spark.jobs.tables import open_noted_table
 from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
@@ -56,6 +59,8 @@ from tailrace.values import dataclass
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+logger = logging.getLogger(__name__)
+
 FINDINGS_MAX: Final = 20
 """Findings that are told of one file."""
 
@@ -66,7 +71,7 @@ class ArchiveFinding:
 
     rule: str
     """`gap`, `overlap`, `stray`, `missing`, `size`, `unreadable`, `rows`, `offsets`, `digest`,
-    `content`, `log`, `table`; may be added to, and is never changed."""
+    `content`, `log`, `topic`, `table`; may be added to, and is never changed."""
     path: str
     """The file, or the partition."""
     offset: int | None = None
@@ -98,7 +103,7 @@ class _Check:
     """One range, and what of it the log still has."""
 
     entry: RangeFiles
-    in_log: tuple[int, int] | None
+    in_log: Extent | None
 
 
 def check_verification(
@@ -115,7 +120,7 @@ def check_verification(
         if table is not None:
             table.last_round()
     if options is not None:
-        _extents(options)
+        _compared_logs(options, manifest)
 
 
 def verify_archive(
@@ -149,7 +154,10 @@ def verify_archive(
         *_stray_findings(manifest),
         *table_findings(folder, table_options or {}),
     ]
-    extents = {} if options is None else _extents(options)
+    logs = _Logs() if options is None else _compared_logs(options, manifest)
+    findings += logs.findings
+    for sentence in logs.unchecked:
+        logger.warning("%s", sentence)
     core_count = count_cores(spark)
     directories = () if options is None else options.directories
     check_visible(
@@ -159,7 +167,9 @@ def verify_archive(
         core_count=core_count,
     )
     checks = [
-        _Check(entry=each, in_log=_in_log(each, extents)) for each in ranges if not each.is_lost
+        _Check(entry=each, in_log=_in_log(each, logs.extents))
+        for each in ranges
+        if not each.is_lost
     ]
     task = None if options is None else _task(options, folder, manifest)
     done = 0
@@ -180,10 +190,10 @@ def verify_archive(
         ranges=len(checks),
         files=sum(len(each.entry.names) for each in checks),
         rows=sum(each.entry.rows for each in checks),
-        compared=sum(limit - start for start, limit in compared),
+        compared=sum(each.end - each.start for each in compared),
         ahead=sum(
             max(extent.end - max(ends.get(partition, 0), extent.start), 0)
-            for partition, extent in extents.items()
+            for partition, extent in logs.extents.items()
         ),
         seconds=time.monotonic() - began,
     )
@@ -237,22 +247,42 @@ def table_findings(folder: Folder, options: Mapping[str, str]) -> Iterator[Archi
         yield ArchiveFinding(rule="table", path=name, sentence=sentence)
 
 
-def _extents(options: SourceOptions) -> dict[TopicPartition, Extent]:
-    """Offset ranges of the logs for the partitions of the archive."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Logs:
+    """The logs that an archive is held against."""
+
+    extents: Mapping[TopicPartition, Extent] = field(default_factory=dict)
+    """The offsets of the partitions whose topics are those of the archive."""
+    findings: Sequence[ArchiveFinding] = ()
+    """The topics that are not."""
+    unchecked: Sequence[str] = ()
+    """Sentences about the topics of which that cannot be told."""
+
+
+def _compared_logs(options: SourceOptions, manifest: Manifest) -> _Logs:
     store = open_store(options)
     try:
         known = store.partitions(options.selection)
-        return store.extents(choose_partitions(options.selection, known))
+        extents = store.extents(choose_partitions(options.selection, known))
+        found = identities_of(extents, store.cluster_id)
     finally:
         store.close()
+    compared = compare_archived(manifest, found, archived_ends(ranges_of(manifest)))
+    findings = [
+        ArchiveFinding(rule="topic", path=topic, sentence=sentence)
+        for topic, sentence in compared.others.items()
+    ]
+    same = {each: found for each, found in extents.items() if each.topic not in compared.others}
+    return _Logs(extents=same, findings=findings, unchecked=compared.unchecked)
 
 
-def _in_log(entry: RangeFiles, extents: Mapping[TopicPartition, Extent]) -> tuple[int, int] | None:
+def _in_log(entry: RangeFiles, extents: Mapping[TopicPartition, Extent]) -> Extent | None:
+    """The part of a range that its log still has."""
     extent = extents.get(TopicPartition(entry.topic, entry.partition))
     if extent is None:
         return None
     start, limit = max(entry.start, extent.start), min(entry.limit, extent.end)
-    return (start, limit) if start < limit else None
+    return extent._replace(start=start, end=limit) if start < limit else None
 
 
 def _task(options: SourceOptions, folder: Folder, manifest: Manifest) -> ArchiveTask:
@@ -280,12 +310,13 @@ def _check_range(
     ]
     if task is None or check.in_log is None:
         return found
-    start, limit = check.in_log
+    start, limit, topic_id = check.in_log
     wanted = OffsetRange(
         partition=TopicPartition(entry.topic, entry.partition),
         start=Offset(start),
         limit=Offset(limit),
         size=0,
+        topic_id=topic_id,
     )
     if found or not _is_as_archived(task, wanted, entry):
         found += _compared(task, wanted, entry=entry, folder=folder)

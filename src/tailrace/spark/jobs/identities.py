@@ -1,0 +1,182 @@
+"""Which topics the progress of a job is of, by their ids and those of their clusters; pure.
+
+A manifest says by topic, partition and offset how far a job has come. A topic that was deleted and
+created again, and one of another cluster, have the same name and other records at these offsets. So
+the settings of the manifest have the identity of each topic that the job has begun:
+
+    "sources": {"flights": {"topic_id": "4L6g3nShT-eMCtK--X86sw", "cluster_id": "vPeOCWypqUO…"}}
+
+Topic ids decide, as no other topic ever gets one again. Where one of the two is not known, or is
+an id that each cluster has, those of the clusters decide: a directory without `meta.properties` and
+a broker before Kafka 2.8 do not tell all.
+
+Not here: asking for the ids (`stores`), and noting them.
+
+Invariant: a job that has begun a topic reads or writes no other of its name, as far as ids tell;
+where they do not, a line says so.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import field
+from typing import Any, Final
+from uuid import UUID
+
+from tailrace.errors import ConfigError
+from tailrace.model import TopicPartition
+from tailrace.spark.losses import is_other_topic
+from tailrace.spark.offsets import Extent
+from tailrace.storage.checkpoints import format_topic_id, parse_topic_id
+from tailrace.values import dataclass
+
+SOURCES: Final = "sources"
+"""The setting of a manifest with the topics that a job reads."""
+
+TARGETS: Final = "targets"
+"""The setting of a manifest with the topics that a job writes."""
+
+_OF_EACH_CLUSTER: Final = UUID(int=1)
+"""The id of the metadata log, in every cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicIdentity:
+    """The ids that tell a topic from others of its name; None is not known."""
+
+    topic_id: UUID | None = None
+    cluster_id: str | None = None
+
+    def __str__(self) -> str:
+        topic = "of unknown id" if self.topic_id is None else format_topic_id(self.topic_id)
+        return f"topic {topic} of cluster {self.cluster_id or 'of unknown id'}"
+
+    def is_other(self, found: "TopicIdentity") -> bool:
+        """Whether the two are not the same topic; False too where nobody knows."""
+        ids = self.topic_id, found.topic_id
+        if None not in ids and ids != (_OF_EACH_CLUSTER,) * 2:
+            return self.topic_id != found.topic_id
+        clusters = self.cluster_id, found.cluster_id
+        return None not in clusters and self.cluster_id != found.cluster_id
+
+    def is_comparable(self, found: "TopicIdentity") -> bool:
+        """Whether it is certain that the two are the same, if they are not others."""
+        ids = self.topic_id, found.topic_id
+        clusters = self.cluster_id, found.cluster_id
+        return None not in ids and (ids != (_OF_EACH_CLUSTER,) * 2 or None not in clusters)
+
+    def or_else(self, found: "TopicIdentity") -> "TopicIdentity":
+        """This identity, with what is not known from another one of the same topic."""
+        return TopicIdentity(
+            topic_id=self.topic_id or found.topic_id, cluster_id=self.cluster_id or found.cluster_id
+        )
+
+
+Identities = Mapping[str, TopicIdentity]
+"""Identities by the names of topics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The topics of a job as its manifest has them, held against those that are there."""
+
+    others: dict[str, str] = field(default_factory=dict)
+    """Why a topic is not the one that the job has begun, by its name."""
+    unchecked: list[str] = field(default_factory=list)
+    """A sentence for each topic that the job has begun and of which that cannot be told."""
+    noted: dict[str, TopicIdentity] = field(default_factory=dict)
+    """The identities of all topics for the manifest, from now on."""
+
+    def faults(self, advice: str) -> list[str]:
+        """A sentence for each topic that is another one, with advice."""
+        return [f"{topic}: {reason}; {advice}" for topic, reason in self.others.items()]
+
+
+def identities_of(
+    extents: Mapping[TopicPartition, Extent], cluster_id: Callable[[TopicPartition], str | None]
+) -> dict[str, TopicIdentity]:
+    """The identities of the topics of these partitions.
+
+    Raises:
+        ConfigError: partitions of a name are of several topics, as in directories that have been
+            put together.
+    """
+    found: dict[str, TopicIdentity] = {}
+    faults = []
+    for partition, extent in sorted(extents.items()):
+        here = TopicIdentity(topic_id=extent.topic_id, cluster_id=cluster_id(partition))
+        before = found.setdefault(partition.topic, here)
+        if is_other_topic(before.topic_id, here.topic_id):
+            faults.append(
+                f"{partition} is of {here}, and other partitions are of {before}; choose those of "
+                "one topic with assign"
+            )
+        found[partition.topic] = before.or_else(here)
+    if faults:
+        raise ConfigError(faults)
+    return found
+
+
+def parse_identities(settings: Mapping[str, Any], name: str) -> dict[str, TopicIdentity]:
+    """The identities in the settings of a manifest; none in one that is older than they are."""
+    return {
+        topic: TopicIdentity(
+            topic_id=None if each["topic_id"] is None else parse_topic_id(each["topic_id"]),
+            cluster_id=each["cluster_id"],
+        )
+        for topic, each in settings.get(name, {}).items()
+    }
+
+
+def format_identities(identities: Identities) -> dict[str, dict[str, str | None]]:
+    """The identities as the settings of a manifest have them."""
+    return {
+        topic: {
+            "topic_id": None if each.topic_id is None else format_topic_id(each.topic_id),
+            "cluster_id": each.cluster_id,
+        }
+        for topic, each in sorted(identities.items())
+    }
+
+
+def compare_identities(
+    noted: Identities, found: Identities, *, begun: Collection[str], what: str
+) -> Comparison:
+    """Hold the topics that are there against those that a job has `begun`.
+
+    `what` is what the job has of them, as in "the archive has records".
+    """
+    result = Comparison(noted={**noted})
+    for topic, here in sorted(found.items()):
+        known = noted.get(topic, TopicIdentity())
+        if topic not in begun:
+            result.noted[topic] = here
+        elif known.is_other(here):
+            result.others[topic] = (
+                f"{what} of {known}, and this is {here}: it was deleted and created again, or is "
+                "another cluster's"
+            )
+        else:
+            result.noted[topic] = known.or_else(here)
+            if not known.is_comparable(here):
+                result.unchecked.append(_unchecked(topic, known, here, what=what))
+    return result
+
+
+def known_identities(identities: Identities, topics: Collection[str]) -> Identities:
+    """The identities of some topics, as far as anything is known of them."""
+    return {
+        name: each
+        for name, each in identities.items()
+        if name in topics and each != TopicIdentity()
+    }
+
+
+def _unchecked(topic: str, known: TopicIdentity, here: TopicIdentity, *, what: str) -> str:
+    if here.topic_id is None:
+        reason = "the log does not tell its topic id"
+    elif known.topic_id is None:
+        reason = (
+            f"its manifest has no topic id; it has {format_topic_id(here.topic_id)} from now on"
+        )
+    else:
+        reason = "its id is the same in each cluster, and the cluster is not known"
+    return f"{topic}: {what}, and whether of this topic is not checked: {reason}"
