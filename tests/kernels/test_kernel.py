@@ -95,6 +95,37 @@ def test_kernels_are_compiled_at_level_1() -> None:
     assert numba.config.OPT is before
 
 
+def test_machine_code_outlives_its_module() -> None:
+    """A builtin keeps its name, and computes, after the modules that made it were cleared.
+
+    An interpreter clears modules at its end, and then searches for garbage among the builtins.
+    """
+    code = """
+import gc
+from tailrace.kernels import machine
+kernels.load(kernels.walk_records)
+run = kernels.walk_records.run
+totals = kernels.int64s(7)
+for name in [name for name in vars(machine) if not name.startswith('__')]:
+    del vars(machine)[name]
+gc.collect()
+# They take what was freed.
+filled = [bytearray(b'\\xff' * size) for size in range(200) for _ in range(200)]
+gc.collect()
+print(run.__name__, run(b'', 0, 0, 0, totals))
+"""
+    assert fresh(code) == "walk_records 0"
+
+
+def test_an_object_file_without_the_function_is_refused() -> None:
+    """It is no builtin that jumps to address 0."""
+    scope: dict[str, Any] = {}
+    exec(NOWHERE, scope)
+    code = compile_function(scope["double"], ("bytes", "int64"))
+    with pytest.raises(LookupError, match="no function tailrace_triple"):
+        open_object(code, name="triple")
+
+
 def test_only_the_kernels_that_are_named_are_compiled() -> None:
     """Others go on in plain Python, and are loaded by a later call."""
     code = """

@@ -88,8 +88,9 @@ print(append_record.is_compiled, encode_headers.is_compiled, put_records.is_comp
         ("sysconfig.get_config_var = lambda name: name == 'Py_GIL_DISABLED'", "False True False"),
         # The field before the items of a list is its type.
         ("machine._LIST_ITEMS_POSITION = 8", "True True False"),
+        ("machine._TUPLE_ITEMS_POSITION = 32", "True True False"),
     ],
-    ids=["as it is", "no lock", "another layout of lists"],
+    ids=["as it is", "no lock", "another layout of lists", "tuples of Python 3.14"],
 )
 def test_kernels_that_an_interpreter_cannot_run_stay_plain(before: str, compiled: str) -> None:
     """Without an interpreter lock, or with lists made otherwise, plain code goes on serving."""

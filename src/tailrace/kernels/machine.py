@@ -19,6 +19,9 @@ Invariants:
 * An output is writable, and aligned for its integers; compiled code may rely on it.
 * An object file calls nothing but Python's C interface and what a compiler's own code calls
   (memcpy), so that it can be opened without Numba.
+* What a builtin points at (definition, its name, machine code) is never freed. CPython holds none
+  of it by reference, and looks at the builtin until the process has ended: modules are cleared
+  before the last search for garbage, which reads the definition.
 """
 
 import ctypes
@@ -41,6 +44,12 @@ _LIST: Final = "list"
 _OBJECT: Final = "object"
 _LOCKED: Final = ("key", _LIST, _OBJECT)
 """A kernel that takes one of these keeps the interpreter lock."""
+
+_TUPLE_ITEMS_POSITION: Final = tuple.__basicsize__
+"""Position of the items in a `PyTupleObject`."""
+_TUPLE_ITEMS_POSITION_MAX: Final = 24
+"""The same up to Python 3.13. Since 3.14 a tuple keeps its hash before them, and one that machine
+code makes has 0 there, so that it is not equal to others in sets and dictionaries."""
 
 _LIST_ITEMS_POSITION: Final = 24
 """Position of the field `ob_item` in a `PyListObject`, in every Python since 3.11."""
@@ -76,8 +85,10 @@ class _MethodDefinition(ctypes.Structure):
     )
 
 
-_definitions: "list[_MethodDefinition]" = []
-"""Kept for good, because the builtin functions point at them."""
+def _keep_for_good(kept: object) -> None:
+    """Let an object outlive its module, and everything else in the process."""
+    # A global would not do: modules are cleared while builtins are alive.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
 
 def build_object(assembly: str, function: str, *, name: str, parameters: Sequence[str]) -> bytes:
@@ -115,13 +126,18 @@ def open_object(code: bytes, *, name: str) -> Callable[..., int]:
         TypeError: another number of arguments, an argument that is no buffer or no int, or an
             output that is not aligned for its integers.
         OverflowError: an int beyond int64.
+
+    Raises (this call):
+        LookupError: the object file has no entry of that name.
     """
     engine = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     address = engine.get_function_address(_entry_name(name))
+    if not address:
+        raise LookupError(f"the object file has no function {_entry_name(name)}")
     definition = _MethodDefinition(name.encode(), address, _METH_FASTCALL, None)
-    _definitions.append(definition)
+    _keep_for_good(definition)  # And with it the bytes of the name.
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
     make.argtypes = (ctypes.POINTER(_MethodDefinition), ctypes.c_void_p, ctypes.c_void_p)
@@ -132,16 +148,19 @@ def open_object(code: bytes, *, name: str) -> Callable[..., int]:
 def refused_kinds() -> frozenset[str]:
     """The types of parameters whose kernels have to stay plain code in this interpreter.
 
-    That is so without an interpreter lock, which these kernels count on, and where a list has its
-    items elsewhere than they look for them.
+    That is so without an interpreter lock, which these kernels count on, where a list has its
+    items elsewhere than they look for them, and where a tuple has a field that they do not fill.
     """
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return frozenset(_LOCKED)
+    refused = {_OBJECT} if _TUPLE_ITEMS_POSITION > _TUPLE_ITEMS_POSITION_MAX else set()
     item = object()
     holder = [item]
     items = ctypes.c_uint64.from_address(id(holder) + _LIST_ITEMS_POSITION).value
     is_known = ctypes.string_at(items, 8) == id(item).to_bytes(8, sys.byteorder)
-    return frozenset() if is_known else frozenset({_LIST})
+    if not is_known:
+        refused.add(_LIST)
+    return frozenset(refused)
 
 
 def _entry_name(name: str) -> str:
@@ -166,7 +185,9 @@ def _target_machine() -> Untyped:
 @cache
 def _engine() -> Untyped:
     target_machine = _target_machine()
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine)
+    _keep_for_good(engine)  # It unmaps the pages of all machine code when it goes.
+    return engine
 
 
 def _entry(entry: str, function: str, parameters: Sequence[str]) -> Iterator[str]:
