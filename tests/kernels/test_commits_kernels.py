@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tailrace.records import layout, packages
 from tailrace.records.builder import BatchBuilder
+from tailrace.runtime import memory
 from tailrace.testing import Outside
 from tests.properties.test_bulk_commits import batches
 from tests.unit.broker.brokers import connect, create_topic, running
@@ -113,8 +115,12 @@ def test_the_kernel_is_loaded_when_the_logs_are_worth_it() -> None:
     assert found.stdout == "[False, False, True, True]\n"
 
 
-async def test_a_broker_loads_its_groups_in_bulk(outside: Outside) -> None:
+async def test_a_broker_loads_its_groups_in_bulk(
+    outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the kernel at hand it does so, and keeps the offsets out of collections."""
+    monkeypatch.setattr(memory, "_process", memory._Process())
+    memory.claim_process()
     settings = {"offsets.topic.num.partitions": "1"}
     async with running(outside, settings) as broker:
         peer = connect(outside, broker)

@@ -13,7 +13,7 @@ from tailrace.broker.wiring import load_handler
 from tailrace.errors import DirectoryError, StorageError, TailraceError
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.runtime.files import raise_descriptor_limit
-from tailrace.runtime.memory import keep_large_buffers
+from tailrace.runtime.memory import claim_process, freeze_objects, keep_large_buffers
 from tailrace.runtime.system import Runtime
 from tailrace.runtime.threads import Threads
 from tailrace.storage.manager import end_reason
@@ -49,6 +49,7 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
         DirectoryError: the directory of the metadata log has failed while it ran, or every other.
         StorageError: a device failed while logs were closed.
     """
+    claim_process()
     keep_large_buffers()
     # The loop waits for this interval after each system call while another thread computes.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -60,7 +61,7 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
         loop.add_signal_handler(number, asked_to_stop.set)
     broker = await start_broker(config, runtime)
     # Exclude the objects of the start from garbage collection: a pass over them takes 30 ms.
-    gc.freeze()
+    freeze_objects()
     started(broker.bootstrap_servers)
     ahead = asyncio.ensure_future(_load_ahead(runtime.threads))
     ends = [asyncio.ensure_future(event.wait()) for event in (asked_to_stop, broker.failed)]
@@ -90,4 +91,4 @@ async def _load_ahead(threads: Threads) -> None:
             load_handler(key)
 
     await threads.run(load)
-    gc.freeze()
+    freeze_objects()

@@ -3,12 +3,13 @@
 import gc
 import sys
 import traceback
+import weakref
 from types import ModuleType
 
 import pytest
 from pyspark import daemon
 
-from tailrace.spark.daemon import _freeze, adapt_daemon
+from tailrace.spark.daemon import CALLS_MAX, adapt_daemon
 
 
 def print_in_daemon(error: Exception) -> None:
@@ -25,7 +26,6 @@ def adapted(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (gc, traceback):
         monkeypatch.setattr(daemon, module.__name__, module)
     adapt_daemon(daemon)
-    _freeze.cache_clear()
 
 
 @pytest.mark.usefixtures("adapted")
@@ -64,28 +64,50 @@ def test_tracebacks_of_other_code_in_a_worker_are_printed(
     assert "BrokenPipeError" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("adapted")
-def test_modules_are_left_out_of_later_collections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Live objects are frozen when modules were added, and stay collectable otherwise."""
-    daemon.gc.collect()
-    frozen = gc.get_freeze_count()
-    assert frozen > 10_000
-    alive = [[number] for number in range(1000)]
-    daemon.gc.collect()
-    assert gc.get_freeze_count() <= frozen
-    monkeypatch.setitem(sys.modules, "added", ModuleType("added"))
-    daemon.gc.collect()
-    assert gc.get_freeze_count() >= frozen + len(alive) // 2
+class Model:
+    """A value that a function keeps between two calls; only a collection can free it."""
+
+    def __init__(self, size: int) -> None:
+        self.weights = b"x" * size
+        self.itself = self
 
 
 @pytest.mark.usefixtures("adapted")
-def test_the_cycles_of_a_call_are_collected() -> None:
-    """A worker keeps no memory of the calls that it has made."""
-    daemon.gc.collect()
-    cycle: list[object] = []
-    cycle.append(cycle)
-    del cycle
-    assert daemon.gc.collect() >= 1
+@pytest.mark.parametrize(
+    ("size", "kept_max"), [(20_000_000, 3), (100, CALLS_MAX + 1)], ids=["large", "small"]
+)
+def test_what_a_function_of_the_user_replaces_is_freed(
+    size: int, kept_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large model after a few calls, a small one later, also where each call imports a module."""
+    models: list[weakref.ref[Model]] = []
+    gc.disable()  # Only the calls of the daemon count.
+    try:
+        for call in range(50):
+            model = Model(size)  # The name keeps one alive: the newest.
+            models.append(weakref.ref(model))
+            monkeypatch.setitem(sys.modules, f"added{call}", ModuleType("added"))
+            daemon.gc.collect()
+            assert sum(each() is not None for each in models) <= kept_max
+    finally:
+        gc.enable()
+
+
+@pytest.mark.usefixtures("adapted")
+def test_old_objects_are_looked_at_in_few_calls() -> None:
+    """A call collects its own garbage, and looks at modules only now and then."""
+    found: list[int] = []
+    gc.callbacks.append(lambda phase, about: found.append(about["generation"] * (phase == "start")))
+    try:
+        for _ in range(2 * CALLS_MAX):
+            daemon.gc.collect()
+            cycle: list[object] = []
+            cycle.append(cycle)
+            del cycle
+            assert daemon.gc.collect() >= 1
+    finally:
+        gc.callbacks.pop()
+    assert found.count(2) <= 10  # Behind calls 1, 2, 4, 8, 16, then every 20th.
 
 
 def test_programs_other_than_the_daemon_stay_as_they_are() -> None:

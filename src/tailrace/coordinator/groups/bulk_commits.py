@@ -13,7 +13,6 @@ of these places what a replay of every record makes. Between two of them only co
 change, and those of different keys do not depend on each other.
 """
 
-import gc
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -38,6 +37,7 @@ from tailrace.kernels.commits import (
 from tailrace.kernels.loading import CACHED_KERNEL_RECORDS, load_beside, records_worth_kernels
 from tailrace.model import TopicPartition
 from tailrace.protocol.fields import NO_UUID
+from tailrace.runtime.memory import freeze_objects
 
 T = TypeVar("T")
 
@@ -145,10 +145,7 @@ class BulkCommits:
         for place in (CommitState.ROWS, CommitState.NAMES, CommitState.ARENA_USED):
             state[place] = 0
         state[CommitState.GENERATION] += 1
-        if gc.get_freeze_count():
-            # This process keeps what lives long out of collections (`broker.process`): a pass over
-            # a million offsets would hold up the event loop for 100 ms.
-            gc.freeze()
+        freeze_objects()  # A pass over a million offsets would hold up the event loop for 100 ms.
 
     def _put_rows(self, names: "_Names", first: int, limit: int) -> None:
         columns = [self._column(column, first, limit) for column in CommitColumn]

@@ -10,6 +10,7 @@ from tailrace.protocol.coordinator_records import encode_key, encode_value
 from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import build_end_marker
+from tailrace.runtime import memory
 from tests.unit.coordinator.groups.both_ways import check_both_ways, in_a_log, load
 
 KEY = encode_key(OffsetCommitKey(group="g", topic="a", partition=0))
@@ -93,12 +94,19 @@ def test_an_overwritten_record_that_cannot_be_read_stops_the_load(bad: bytes) ->
     assert loaded.error[1].endswith(" 2")
 
 
-def test_offsets_are_kept_out_of_collections_if_the_process_does_so() -> None:
-    """A broker's process has frozen the objects of its start, and freezes the loaded ones too."""
+@pytest.mark.parametrize("is_ours", [True, False], ids=["tailrace serve", "a program of the user"])
+def test_only_a_broker_of_its_own_keeps_offsets_out_of_collections(
+    *, is_ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tailrace serve` does. A program may have frozen objects itself; no other of its are."""
+    monkeypatch.setattr(memory, "_process", memory._Process())
+    if is_ours:
+        memory.claim_process()
     gc.freeze()
     frozen = gc.get_freeze_count()
+    mine = [[number] for number in range(100)]
     loaded = check_both_ways(in_a_log([batch(value(1))]))
-    assert gc.get_freeze_count() > frozen
+    assert (gc.get_freeze_count() > frozen + len(mine) // 2) == is_ours
     assert loaded.taken_bytes
 
 
