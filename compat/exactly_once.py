@@ -26,6 +26,7 @@ from tailrace.client.producer.errors import ProducerFencedError
 from tailrace.protocol.apis import ApiKey
 from tailrace.spark.sink.cluster import ClusterTransactions
 from tailrace.spark.sink.commits import JobCommitter
+from tailrace.spark.sink.written import TaskAttempt
 from tailrace.testing.proxy import Direction, Proxy
 from tests.kills.copying import (
     Point,
@@ -148,8 +149,8 @@ def _outlive(bootstrap: str) -> None:
         admin.create_topics([NewTopic("late", 1)]).results()
         job = JobCommitter("late", transactions)
         plan = job.begin()
-        name = plan.transactional_id(0, 0)
-        assert transactions.is_newest(plan.token_name, plan.token), "the token is not the newest"
+        name, _ = plan.take_id(TaskAttempt(), transactions)
+        assert plan.is_newest(transactions), "the token is not the newest"
         with Producer(settings | {"transactional.id": name}) as late:
             late.begin_transaction()
             for _ in range(2):
@@ -159,4 +160,4 @@ def _outlive(bootstrap: str) -> None:
             with suppress(ProducerFencedError):
                 late.send("late", b"late").result()
                 raise AssertionError("it has written behind the end of its job")
-        assert not transactions.is_newest(plan.token_name, plan.token), "its token is the newest"
+        assert not plan.is_newest(transactions), "its token is the newest"

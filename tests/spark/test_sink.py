@@ -308,7 +308,10 @@ def test_processes_of_the_driver_look_at_their_modules_once(
 
 
 def test_messages_tell_which_work_was_done(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:
-    """Query, micro-batch, partition and attempt reach the driver with every task's message."""
+    """Query, micro-batch, partition and attempt reach the driver with every task's message.
+
+    An attempt has a number that no other one in the Spark context has.
+    """
     path = str(tmp_path / "messages")
 
     class Watched(TailraceDataSource):
@@ -325,7 +328,7 @@ def test_messages_tell_which_work_was_done(spark: SparkSession, feed: Feed, tmp_
                         for each in messages:
                             seen = each.attempt
                             told = [batchId, seen.query_id, seen.batch_id, seen.partition_id]
-                            told += [seen.attempt_number, each.row_count]
+                            told += [seen.task_attempt_id, each.row_count]
                             offsets = {str(key): last for key, last in each.last_offsets.items()}
                             print(json.dumps([*told, offsets]), file=file)
 
@@ -336,7 +339,9 @@ def test_messages_tell_which_work_was_done(spark: SparkSession, feed: Feed, tmp_
     feed.add(6)
     feed.run(topic="seam", name="watched")
     told = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    attempts = [each.pop(4) for each in told]
     assert told == [
-        [0, query.id, 0, 0, 0, 5, {"seam-0": 4}],
-        [1, query.id, 1, 0, 0, 1, {"seam-0": 5}],
+        [0, query.id, 0, 0, 5, {"seam-0": 4}],
+        [1, query.id, 1, 0, 1, {"seam-0": 5}],
     ]
+    assert attempts[0] < attempts[1]

@@ -12,6 +12,7 @@ from typing import Final
 from tailrace.client.admin.cluster import describe_cluster
 from tailrace.client.admin.transactions import (
     FENCING_TIMEOUT_MS,
+    NoSuchTransactionError,
     TransactionListing,
     describe_transactions,
     end_transactions,
@@ -28,7 +29,7 @@ from tailrace.config.settings import INT32_MAX
 from tailrace.errors import FatalError, TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
-from tailrace.spark.sink.commits import FencingToken
+from tailrace.spark.sink.counters import Count
 from tailrace.spark.sink.ledger import PLACE
 
 LIMIT_MS: Final = 60_000
@@ -105,23 +106,27 @@ class ClusterTransactions:
             "transaction list` shows it)"
         )
 
-    def raise_token(self, name: str) -> FencingToken:
-        """Replace the newest token of this name by a newer one.
+    def raise_count(self, name: str) -> Count:
+        """Raise a counter; nobody else gets the same count.
 
         Raises:
             TailraceError: its coordinator does not answer for a minute, or refuses.
         """
         fenced = self._cluster.run(fence_producers(self._call(), [name])).result(name)
-        return FencingToken(fenced.producer_id, fenced.producer_epoch)
+        return Count(fenced.producer_id, fenced.producer_epoch)
 
-    def is_newest(self, name: str, token: FencingToken) -> bool:
-        """Whether a token was not replaced.
+    def count(self, name: str) -> Count | None:
+        """The newest count; None if there is no such counter, or none any more.
 
         Raises:
             TailraceError: its coordinator does not answer for a minute, or refuses.
         """
-        found = self._cluster.run(describe_transactions(self._call(), [name])).result(name)
-        return (found.producer_id, found.producer_epoch) == token
+        described = self._cluster.run(describe_transactions(self._call(), [name]))
+        try:
+            found = described.result(name)
+        except NoSuchTransactionError:
+            return None
+        return Count(found.producer_id, found.producer_epoch)
 
     def fence(self, prefix: str) -> None:
         """Fence the producers whose transactional ids begin so, and abort what they have open.

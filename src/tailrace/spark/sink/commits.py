@@ -1,17 +1,24 @@
 """`BatchCommitter`: the commit of batches, each exactly once; the part of the driver.
 
-    driver      | recover, token | WAL                       | promise | commit | token, sweep
-    task        |                  begin, token? | rows ... |
-    coordinator |                                  open ....|         | committed |
+    driver      | recover, token |                               | promise | commit | token, sweep
+    task        |                | ticket, begin, token? | rows .. |
+    coordinator |                                          open .. |        | committed |
 
 A batch is a micro-batch of a stream, or one version of a job: a batch write with a `txnAppId` and a
 `txnVersion`, which the user raises from write to write.
 
-Each attempt at a task writes into a transaction of its own, whose id is made of the query or job,
-the partition of the DataFrame (its slot) and the number of the attempt, and leaves it open. When
-Spark has an attempt for each slot, the driver writes down which transactions make up the batch:
-from then on the batch is promised. Then it commits them, and aborts what other attempts have left
-open.
+Each attempt at a task writes into a transaction of its own and leaves it open. When Spark has an
+attempt for each slot (partition of the DataFrame), the driver writes down which transactions make
+up the batch: from then on the batch is promised. Then it commits them, and aborts what other
+attempts have left open.
+
+No two attempts ever have one transactional id: a producer that gets an identity aborts the open
+transaction of that id, and with it rows that Spark counts. Numbers of Spark do not tell attempts
+apart: they begin again with each attempt of a stage and with each driver, while tasks of those
+before still run. So each attempt draws a ticket of its slot from the cluster, and its id is made of
+that. Brokers keep each id for a week, so ids are used again: a note has one for each slot, with the
+ticket of the attempt that has used it and has ended. The attempt with the ticket that follows may
+use it, and no other one ever draws that.
 
 A driver that starts again finds the newest promise. If Spark has not noted that batch as done, it
 commits what was promised, as often as needed: the same end of the same transaction changes nothing.
@@ -42,23 +49,17 @@ sweep no attempt with an older token opens a transaction.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
-from tailrace.spark.sink.ledger import PLACE, BatchRecord, Ledger, Slot, SlotState
+from tailrace.spark.sink.counters import Count, attempts_prefix, tickets_name, token_name
+from tailrace.spark.sink.ledger import PLACE, BatchRecord, FreeId, Ledger, Slot, SlotState
 from tailrace.values import dataclass
 
-PREFIX: Final = "tailrace-"
-"""Transactional ids of tasks begin so; a user needs WRITE and DESCRIBE on this prefix."""
-
-
-class FencingToken(NamedTuple):
-    """The identity of a transactional id that drivers alone use; it has no transactions."""
-
-    producer_id: int
-    producer_epoch: int
+if TYPE_CHECKING:
+    from tailrace.spark.sink.written import TaskAttempt
 
 
 class Transactions(Protocol):
@@ -76,12 +77,12 @@ class Transactions(Protocol):
         """Whether the log has the transaction of a record as a committed one."""
         ...
 
-    def raise_token(self, name: str) -> FencingToken:
-        """Replace the newest token of this name by a newer one."""
+    def raise_count(self, name: str) -> Count:
+        """Raise a counter; nobody else gets the same count."""
         ...
 
-    def is_newest(self, name: str, token: FencingToken) -> bool:
-        """Whether a token was not replaced."""
+    def count(self, name: str) -> Count | None:
+        """The newest count; None if there is no such counter, or none any more."""
         ...
 
     def fence(self, prefix: str) -> None:
@@ -102,8 +103,9 @@ class TransactionsLostError(FatalError):
             f"{record.label}: the brokers have aborted the transactions of {len(self.lost)} of "
             f"{len(record.slots)} partitions before they could be committed, and readers of "
             "committed records do not see these rows. Run it again: that writes them again, and "
-            "nothing twice. If a commit takes longer than the transactions last, raise "
-            "kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms"
+            "nothing twice. They were open for longer than kafka.transaction.timeout.ms, and then "
+            "raise it and the brokers' transaction.max.timeout.ms; or another driver or an admin "
+            "has aborted them"
         )
 
 
@@ -149,23 +151,35 @@ class TransactionPlan:
 
     work_id: str
     """Id of the streaming query or job; no id is the beginning of another one."""
-    token: FencingToken
+    token: Count
     """A task writes only while this is the newest."""
     record: BatchRecord | None = None
     """The newest promise, as it was recovered."""
+    keeps_ids: bool = True
+    """Whether later batches use the transactional ids of this one."""
     offsets_of: int = -1
     """The batch whose offsets these are; -1 for none."""
     group_offsets: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     """Positions by consumer group, to be committed with slot 0."""
 
-    @property
-    def token_name(self) -> str:
-        """The transactional id of the token."""
-        return _token_name(self.work_id)
+    def is_newest(self, transactions: Transactions) -> bool:
+        """Whether no driver has ended this batch, or begun it again."""
+        return transactions.count(token_name(self.work_id)) == self.token
 
-    def transactional_id(self, slot: int, attempt_number: int) -> str:
-        """The transactional id of one attempt."""
-        return f"{_attempts_prefix(self.work_id)}{slot}-{attempt_number}"
+    def take_id(
+        self, attempt: "TaskAttempt", transactions: Transactions
+    ) -> tuple[str, Count | None]:
+        """The transactional id that this attempt alone uses, and its ticket, if it draws one."""
+        slot = attempt.partition_id
+        begin = f"{attempts_prefix(self.work_id)}{slot}-"
+        if not self.keeps_ids:
+            # The work is one job of one SparkContext, which has numbered its attempts.
+            return f"{begin}{attempt.task_attempt_id}", None
+        ticket = transactions.raise_count(tickets_name(self.work_id, slot))
+        free = None if self.record is None else self.record.free_ids.get(slot)
+        if free is not None and ticket.follows(free.ticket):
+            return free.transactional_id, ticket
+        return f"{begin}{ticket.producer_id}-{ticket.producer_epoch}", ticket
 
     def offsets_for(
         self, slot: int, batch_id: int | None
@@ -241,8 +255,12 @@ class BatchCommitter:
             record = self._finish(record)
         return TransactionPlan(work_id=self._query_id, token=self._sweep(), record=record)
 
-    def commit(self, batch_id: int, slots: Mapping[int, Slot]) -> None:
+    def commit(
+        self, batch_id: int, slots: Mapping[int, Slot], free_ids: Mapping[int, FreeId] | None = None
+    ) -> None:
         """Promise and commit a batch, given what its tasks have written.
+
+        `free_ids` are the transactional ids of these tasks, which have ended.
 
         Raises:
             TransactionsLostError: brokers have aborted some of it; the next run writes that again.
@@ -250,6 +268,7 @@ class BatchCommitter:
             TailraceError, OSError: as `recover`; the promise may be written or not.
         """
         record = self._newest()
+        free_ids = {**(record.free_ids if record else {}), **(free_ids or {})}
         if record is None or record.batch_id != batch_id or record.is_void:
             record = BatchRecord(
                 query_id=self._query_id,
@@ -262,6 +281,7 @@ class BatchCommitter:
             return
         else:
             record = _completed(record, slots)
+        record = replace(record, free_ids=free_ids)
         self._ledger.write(record)
         record = self._finish(record)
         self._sweep()
@@ -321,7 +341,7 @@ class BatchCommitter:
             place[0], offset=place[1], producer_id=transaction.producer_id
         )
 
-    def _sweep(self) -> FencingToken:
+    def _sweep(self) -> Count:
         return _sweep(self._query_id, self._transactions)
 
 
@@ -339,7 +359,8 @@ class JobCommitter:
             FatalError: the brokers have no transactions, or none that can be listed.
             TailraceError: brokers do not answer.
         """
-        return TransactionPlan(work_id=self._job_id, token=_sweep(self._job_id, self._transactions))
+        token = _sweep(self._job_id, self._transactions)
+        return TransactionPlan(work_id=self._job_id, token=token, keeps_ids=False)
 
     def commit(self, written: Collection[PreparedTransaction]) -> None:
         """Commit the transaction of each task, and abort those of other attempts.
@@ -354,9 +375,9 @@ class JobCommitter:
             raise FatalError(
                 f"the brokers have aborted {len(gone)} of {len(written)} transactions of this "
                 "write before they could be committed, and the rows of the others are visible. "
-                "The job has taken longer than the transactions last: raise "
-                "kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms, and "
-                "write into a new topic"
+                "They were open for longer than kafka.transaction.timeout.ms, and then raise it "
+                "and the brokers' transaction.max.timeout.ms; or an admin has aborted them. Write "
+                "into a new topic"
             )
 
     def abort(self) -> None:
@@ -373,17 +394,8 @@ def _completed(record: BatchRecord, slots: Mapping[int, Slot]) -> BatchRecord:
     return replace(record, slots={**record.slots, **again})
 
 
-def _sweep(work_id: str, transactions: Transactions) -> FencingToken:
+def _sweep(work_id: str, transactions: Transactions) -> Count:
     """Abort what attempts have left open; those with an older token can open nothing more."""
-    token = transactions.raise_token(_token_name(work_id))
-    transactions.fence(_attempts_prefix(work_id))
+    token = transactions.raise_count(token_name(work_id))
+    transactions.fence(attempts_prefix(work_id))
     return token
-
-
-def _token_name(work_id: str) -> str:
-    return f"{PREFIX}{work_id}"
-
-
-def _attempts_prefix(work_id: str) -> str:
-    """The beginning of the transactional ids of all attempts; the token's has another one."""
-    return f"{PREFIX}{work_id}-"

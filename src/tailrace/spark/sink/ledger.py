@@ -20,12 +20,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import UNEXPECTED_JSON, CorruptionError
 from tailrace.model import TopicPartition
 from tailrace.spark.folder import Folder
+from tailrace.spark.sink.counters import Count
 from tailrace.values import dataclass
 
 FORMAT: Final = "tailrace-commits-1"
@@ -68,6 +69,18 @@ class Slot:
         return replace(self, state=state)
 
 
+class FreeId(NamedTuple):
+    """A transactional id for a later batch.
+
+    Only the attempt whose ticket follows may use it, so that no two attempts ever do.
+    """
+
+    transactional_id: str
+    """The id."""
+    ticket: Count
+    """The ticket of the attempt that used it last, and has ended."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRecord:
     """The note about one batch."""
@@ -82,6 +95,8 @@ class BatchRecord:
     """Id of the cluster whose transactions these are."""
     slots: Mapping[int, Slot]
     """By the number of the DataFrame's partition."""
+    free_ids: Mapping[int, FreeId] = field(default_factory=dict)
+    """For the next batch, also by the number of a partition; of this batch or earlier ones."""
 
     @property
     def label(self) -> str:
@@ -183,6 +198,10 @@ def _content(record: BatchRecord) -> dict[str, Any]:
             }
             for number, slot in record.slots.items()
         },
+        "ids": {
+            str(number): [each.transactional_id, *each.ticket]
+            for number, each in record.free_ids.items()
+        },
     }
 
 
@@ -204,5 +223,10 @@ def _record(content: Mapping[str, Any]) -> BatchRecord:
                 state=SlotState(each["state"]),
             )
             for number, each in content["slots"].items()
+        },
+        free_ids={
+            # Notes of earlier versions have none.
+            int(number): FreeId(name, Count(*ticket))
+            for number, (name, *ticket) in content.get("ids", {}).items()
         },
     )

@@ -38,6 +38,7 @@ from tailrace.spark.sink.commits import (
     TransactionPlan,
     Transactions,
 )
+from tailrace.spark.sink.counters import Count
 from tailrace.spark.sink.ledger import BatchRecord, Slot, SlotState
 from tailrace.spark.sink.options import COLUMNS, SinkOptions
 from tailrace.spark.sink.written import TaskAttempt, WrittenRows, task_attempt
@@ -135,14 +136,12 @@ def write_in_transaction(
         if promised is not None:
             _check_same(known, promised, counts=counts, digest=digest, attempt=attempt)
         return counts.written(attempt, digest=digest.hexdigest())
-    settings = dict(options.producer) | {
-        "transactional.id": plan.transactional_id(attempt.partition_id, attempt.attempt_number)
-    }
-    producer = open_producer(settings)
+    name, ticket = plan.take_id(attempt, transactions)
+    producer = open_producer(dict(options.producer) | {"transactional.id": name})
     try:
         producer.begin_transaction()
         # Between the identity and the first row: see the fencing token in `commits`.
-        if not transactions.is_newest(plan.token_name, plan.token):
+        if not plan.is_newest(transactions):
             raise AttemptFencedError(plan.work_id)
         for window in chain([] if first is None else [first], windows):
             _send_window(producer, window, options.topic, counts=counts)
@@ -154,7 +153,9 @@ def write_in_transaction(
     finally:
         # An open transaction is aborted by it, a prepared one is not.
         producer.close()
-    return counts.written(attempt, digest=digest.hexdigest(), transaction=transaction)
+    return counts.written(
+        attempt, digest=digest.hexdigest(), transaction=transaction, ticket=ticket
+    )
 
 
 @dataclass(slots=True)
@@ -176,6 +177,7 @@ class _Counts:
         *,
         digest: str = "",
         transaction: PreparedTransaction | None = None,
+        ticket: Count | None = None,
     ) -> WrittenRows:
         """The message for the driver."""
         return WrittenRows(
@@ -185,6 +187,7 @@ class _Counts:
             last_offsets=self.last_offsets,
             digest=digest,
             transaction=transaction,
+            ticket=ticket,
         )
 
 

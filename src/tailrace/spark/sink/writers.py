@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from tailrace.errors import ConfigError
 from tailrace.spark.pyspark_versions import DataSourceStreamArrowWriter
 from tailrace.spark.sink.commits import BatchCommitter, JobCommitter, TransactionPlan
-from tailrace.spark.sink.ledger import Slot
+from tailrace.spark.sink.ledger import FreeId, Slot
 from tailrace.spark.sink.options import Delivery, JobVersion, SinkOptions, parse_sink
 from tailrace.spark.sink.written import TaskAttempt, WrittenRows, task_attempt
 
@@ -93,7 +93,7 @@ class JobVersionWriter(DataSourceArrowWriter):  # type: ignore[misc]  # likewise
 
     def commit(self, messages: Sequence[WrittenRows | None]) -> None:
         """Promise the version and make its rows visible; raises as `BatchCommitter.commit`."""
-        self._committer().commit(self._version.number, _slots(messages))
+        self._committer().commit(self._version.number, _slots(messages), _free_ids(messages))
 
     def abort(self, messages: Sequence[WrittenRows | None]) -> None:
         """Abort what the tasks have left open, unless the version was promised."""
@@ -138,7 +138,7 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # l
 
     def commit(self, messages: Sequence[WrittenRows | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Promise the batch and make its rows visible; raises as `BatchCommitter.commit`."""
-        self._committer().commit(batchId, _slots(messages))
+        self._committer().commit(batchId, _slots(messages), _free_ids(messages))
 
     def abort(self, messages: Sequence[WrittenRows | None], batchId: int) -> None:  # noqa: N803
         """Abort what the tasks have left open, unless the batch was promised."""
@@ -269,3 +269,9 @@ def _transactions(options: SinkOptions) -> "ClusterTransactions":
 def _slots(messages: Sequence[WrittenRows | None]) -> dict[int, Slot]:
     """The slots of a batch, by the number of the DataFrame's partition."""
     return {each.attempt.partition_id: each.slot() for each in messages if each is not None}
+
+
+def _free_ids(messages: Sequence[WrittenRows | None]) -> dict[int, FreeId]:
+    """The transactional ids that a later batch may use, by the number of the partition."""
+    found = {each.attempt.partition_id: each.free_id() for each in messages if each is not None}
+    return {number: each for number, each in found.items() if each is not None}

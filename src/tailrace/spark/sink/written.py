@@ -12,7 +12,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.model import TopicPartition
-from tailrace.spark.sink.ledger import Slot, SlotState
+from tailrace.spark.sink.counters import Count
+from tailrace.spark.sink.ledger import FreeId, Slot, SlotState
 from tailrace.values import dataclass
 
 
@@ -27,8 +28,10 @@ class TaskAttempt:
     """Number of the micro-batch or version, the same when it is replayed; None likewise."""
     partition_id: int = 0
     """Number of the DataFrame's partition."""
-    attempt_number: int = 0
-    """Number of the attempt, from 0; failed attempts may have written rows too."""
+    task_attempt_id: int = 0
+    """Number that no other attempt of the same SparkContext has. An attempt is not known by its
+    `attemptNumber`: that begins with 0 for each attempt of its stage, while tasks of the one before
+    may still run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,14 @@ class WrittenRows(WriterCommitMessage):  # type: ignore[misc]  # PySpark is unty
     transaction: PreparedTransaction | None = None
     """The open transaction of the rows; None outside of transactions, and if there is nothing to
     commit."""
+    ticket: Count | None = None
+    """The number of the attempt in its query or job; None without a transaction."""
+
+    def free_id(self) -> FreeId | None:
+        """The transactional id that is free when the transaction has ended."""
+        if self.transaction is None or self.ticket is None:
+            return None
+        return FreeId(self.transaction.transactional_id, self.ticket)
 
     def slot(self) -> Slot:
         """The slot of the batch that these rows are."""
@@ -69,5 +80,5 @@ def task_attempt() -> TaskAttempt:
         query_id=context.getLocalProperty("sql.streaming.queryId"),
         batch_id=None if batch_id is None else int(batch_id),
         partition_id=context.partitionId(),
-        attempt_number=context.attemptNumber(),
+        task_attempt_id=context.taskAttemptId(),
     )

@@ -1,10 +1,12 @@
 """A small model of what an exactly-once sink works with, and of all that may go wrong.
 
 Every step to the outside asks `Choices` what happens: it goes well, the driver dies before or after
-it, its answer is lost, a transaction expires before it, or a task of a driver that is dead wakes up
-and goes on. `explore` runs a scenario with every sequence of choices that has at most so many
-faults. Where a batch begins, or the query ends, in a state that an earlier run was in with as many
-faults to come, the run is over: what follows is tried from there.
+it, its answer is lost, a transaction expires before it, or an attempt at a task that nobody waits
+for does some or all of its work: a speculative twin, one of another attempt of the stage, one whose
+driver is dead, or one that has stalled in the middle of its work and goes on. `explore` runs a
+scenario with every sequence of choices that has at most so many faults. Where a batch begins, or
+the query ends, in a state that an earlier run was in with as many faults to come, the run is over:
+what follows is tried from there.
 
 Real are the committer, its ledger, and the work of a task down to its producer. The model is the
 cluster (transactions by id, and one partition), a folder, and how Spark runs batches.
@@ -22,16 +24,15 @@ from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition
 from tailrace.spark.sink.commits import (
-    PREFIX,
     AttemptFencedError,
     BatchCommitter,
-    FencingToken,
     OtherRowsError,
     PartlyCommittedError,
     TransactionPlan,
     TransactionsLostError,
 )
-from tailrace.spark.sink.ledger import BatchRecord, Ledger
+from tailrace.spark.sink.counters import Count
+from tailrace.spark.sink.ledger import BatchRecord, FreeId, Ledger, Slot
 from tailrace.spark.sink.options import SinkOptions
 from tailrace.spark.sink.rows import write_in_transaction
 from tailrace.spark.sink.written import TaskAttempt, WrittenRows
@@ -39,6 +40,8 @@ from tailrace.spark.sink.written import TaskAttempt, WrittenRows
 QUERY = "q"
 PLACE = TopicPartition("out", 0)
 APP = "app"
+PARTS = {"to its ticket": 1, "to its identity": 2}
+"""Steps after which an attempt that nobody waits for may stall."""
 RUNS_MAX = 12
 """Runs of a query that has at most a few faults, before it counts as stuck."""
 
@@ -136,13 +139,14 @@ class Cluster:
         self._ids: dict[str, tuple[int, int]] = {}
         self._fenced: set[str] = set()
         """The ids that were fenced last, and not used since."""
-        self._token = 0
+        self._counts: dict[str, Count] = {}
+        self._producer_count = 0
 
     def __repr__(self) -> str:
         """Everything that decides its later answers."""
         return repr((
             self.log, self._log_start, self.ended, self.groups, self._pending, self._ids,
-            sorted(self._fenced), self._token,
+            sorted(self._fenced), self._counts, self._producer_count,
         ))  # fmt: skip
 
     def visible(self) -> list[bytes]:
@@ -183,16 +187,21 @@ class Cluster:
         assert entry.producer[0] == producer_id
         return self.ended[entry.producer]
 
-    def raise_token(self, name: str) -> FencingToken:
-        """See `Transactions`; there is one name."""
-        with self._world.step(f"raise the token {name}", has_answer=False):
-            self._token += 1
-        return FencingToken(0, self._token)
+    def raise_count(self, name: str) -> Count:
+        """See `Transactions`."""
+        with self._world.step(f"raise {name}", has_answer=False):
+            return self.next_count(name)
 
-    def is_newest(self, name: str, token: FencingToken) -> bool:
+    def next_count(self, name: str) -> Count:
+        """Raise a counter."""
+        known = self._counts.get(name)
+        next_epoch = known and known.producer_epoch + 1
+        self._counts[name] = Count(known.producer_id if known else self._new_id(), next_epoch or 0)
+        return self._counts[name]
+
+    def count(self, name: str) -> Count | None:
         """See `Transactions`; a failure of it is one of the step before."""
-        del name
-        return token.producer_epoch == self._token
+        return self._counts.get(name)
 
     def fence(self, prefix: str) -> None:
         """See `Transactions`."""
@@ -213,9 +222,13 @@ class Cluster:
         known = self._ids.get(name)
         if known is not None and known not in self.ended:
             self._end(known, is_commit=False)
-        self._ids[name] = (len(self._ids) + 1, 0) if known is None else (known[0], known[1] + 1)
+        self._ids[name] = (self._new_id(), 0) if known is None else (known[0], known[1] + 1)
         self._fenced.discard(name)
         return self._ids[name]
+
+    def _new_id(self) -> int:
+        self._producer_count += 1
+        return self._producer_count
 
     def expire(self) -> None:
         """Abort all that is open, as a broker does after `transaction.timeout.ms`."""
@@ -247,28 +260,79 @@ class Cluster:
             self.groups |= self._pending[producer]
 
 
+class Tape:
+    """The steps of an attempt: those that it has done already, and then those to do."""
+
+    def __init__(self, world: "World", attempt: "Attempt", *, steps_max: int | None) -> None:
+        self.world = world
+        self._attempt = attempt
+        self._answers: list[Any] = []
+        self._left = steps_max
+
+    def step(self, name: str, do: Callable[[], Any]) -> Any:
+        """The answer of a step, which is done unless it was done before."""
+        if len(self._answers) < len(self._attempt.answers):
+            return self.see(do)
+        rest = replace(self._attempt, answers=tuple(self._answers))
+        if self._left == 0:
+            self.world.keep(f"late {name}", rest)
+            raise LostAnswerError(name)
+        self._left = None if self._left is None else self._left - 1
+        with self.world.step(name, has_answer=False, late=rest):
+            return self.see(do)
+
+    def see(self, do: Callable[[], Any]) -> Any:
+        """The same for one that changes nothing: a fault of it is one of the step before."""
+        at = len(self._answers)
+        known = self._attempt.answers[at : at + 1]
+        self._answers.append(known[0] if known else do())
+        return self._answers[at]
+
+
+class TaskTransactions:
+    """The requests of a task."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+
+    def raise_count(self, name: str) -> Count:
+        """Draw a ticket."""
+        cluster = self._tape.world.cluster
+        return self._tape.step(f"ticket {name}", lambda: cluster.next_count(name))  # type: ignore[no-any-return]
+
+    def count(self, name: str) -> Count | None:
+        """See the token."""
+        cluster = self._tape.world.cluster
+        return self._tape.see(lambda: cluster.count(name))  # type: ignore[no-any-return]
+
+
 class ModelProducer:
     """The calls of a producer that a task makes."""
 
-    def __init__(self, settings: Mapping[str, str], world: "World") -> None:
+    def __init__(self, settings: Mapping[str, str], tape: Tape) -> None:
         self._name = settings["transactional.id"]
-        self._world = world
+        self._tape = tape
+        self._cluster = tape.world.cluster
         self._producer: tuple[int, int] | None = None
         self._is_open = False
 
     def begin_transaction(self) -> None:
         """Fence those before."""
-        with self._world.step(f"begin {self._name}", has_answer=False):
-            self._producer = self._world.cluster.begin(self._name)
+        self._producer = self._tape.step(
+            f"begin {self._name}", lambda: self._cluster.begin(self._name)
+        )
 
     def send_many(self, topic: str, rows: pa.Table) -> Any:
         """Write the rows."""
         assert topic == PLACE.topic
-        assert self._producer is not None
-        write = Write(self._name, self._producer, rows["value"].to_pylist())
-        with self._world.step(f"write {self._name}", has_answer=False, late=write):
+        producer, values = self._producer, rows["value"].to_pylist()
+        assert producer is not None
+
+        def write() -> int:
             self._is_open = True
-            last = write.run(self._world)
+            return self._cluster.append(self._name, producer, values)
+
+        last = self._tape.step(f"write {self._name}", write)
         return _Summary({0: (last, last)})
 
     def send_offsets_to_transaction(
@@ -278,7 +342,7 @@ class ModelProducer:
         assert self._producer is not None
         self._is_open = True
         (position,) = positions.values()
-        self._world.cluster.add_offsets(self._name, self._producer, {group: position})
+        self._cluster.add_offsets(self._name, self._producer, {group: position})
 
     def prepare_transaction(self) -> PreparedTransaction | None:
         """Leave it open."""
@@ -288,24 +352,11 @@ class ModelProducer:
 
     def close(self) -> None:
         """Abort what is open, unless the process has died."""
-        if self._is_open and not self._world.is_dead:
+        if self._is_open and not self._tape.world.is_dead:
             with suppress(LostAnswerError):
                 assert self._producer is not None
-                self._world.cluster.add_offsets(self._name, self._producer, {})
-                self._world.cluster.begin(self._name)
-
-
-@dataclass(frozen=True)
-class Write:
-    """The rows that a task has sent; they may arrive late."""
-
-    name: str
-    producer: tuple[int, int]
-    rows: Sequence[bytes]
-
-    def run(self, world: "World") -> int:
-        """Append them; returns the last offset."""
-        return world.cluster.append(self.name, self.producer, self.rows)
+                self._cluster.add_offsets(self._name, self._producer, {})
+                self._cluster.begin(self._name)
 
 
 @dataclass(frozen=True)
@@ -315,16 +366,19 @@ class Attempt:
     plan: TransactionPlan
     rows: Sequence[bytes]
     task: TaskAttempt
+    answers: tuple[Any, ...] = ()
+    """The answers of the steps that it has done."""
 
-    def run(self, world: "World") -> WrittenRows:
-        """Write the rows into an open transaction."""
+    def run(self, world: "World", *, steps_max: int | None = None) -> WrittenRows:
+        """Write the rows into an open transaction; it stalls after so many more steps."""
+        tape = Tape(world, self, steps_max=steps_max)
         return write_in_transaction(
             batches_of(tuple(self.rows)),
             SinkOptions(topic=PLACE.topic, producer={}),
             self.plan,
             attempt=self.task,
-            open_producer=lambda settings: ModelProducer(settings, world),  # type: ignore[arg-type, return-value]
-            transactions=world.cluster,  # type: ignore[arg-type]
+            open_producer=lambda settings: ModelProducer(settings, tape),  # type: ignore[arg-type, return-value]
+            transactions=TaskTransactions(tape),  # type: ignore[arg-type]
         )
 
 
@@ -398,14 +452,14 @@ class World:
         """Versions of a job that failed, and were not tried again."""
         self.is_dead = False
         self.run_count = 0
-        self._zombies: dict[str, Attempt | Write] = {}
-        """Whatever may still run, by its name in the choices."""
+        self._zombies: dict[str, Attempt] = {}
+        """Attempts that nobody waits for and that may run, by their names in the choices."""
         self._is_quiet = False
 
-    def step(self, name: str, *, has_answer: bool, late: Write | None = None) -> "_Step":
+    def step(self, name: str, *, has_answer: bool, late: Attempt | None = None) -> "_Step":
         """A step to the outside, in a `with` block that does it.
 
-        `late` does it as well, if its task stalls there and is given up, and wakes up later.
+        `late` goes on with it, if its task stalls there and is given up, and wakes up later.
         """
         return _Step(self, name, has_answer=has_answer, late=late)
 
@@ -418,19 +472,26 @@ class World:
             found.append("expiry")
         if can_stall:
             found.append("stalls")
-        return [*found, *self._zombies]
+        for zombie in self._zombies:
+            found += [zombie, *(f"{zombie} {each}" for each in PARTS if zombie.startswith("twin"))]
+        return found
 
-    def decide(self, name: str, *, has_answer: bool, late: Write | None = None) -> str:
+    def keep(self, name: str, zombie: Attempt) -> None:
+        """Have an attempt that may go on later."""
+        self._zombies[name] = zombie
+
+    def decide(self, name: str, *, has_answer: bool, late: Attempt | None = None) -> str:
         """Choose what happens at a step."""
         if self._is_quiet:
             return "well"
         outcomes = self.outcomes(has_answer=has_answer, can_stall=late is not None)
         chosen = self._choices.take(name, outcomes)
-        if chosen in self._zombies:
-            self._wake(chosen)
+        zombie, _, part = chosen.partition(" to ")
+        if zombie in self._zombies:
+            self._wake(zombie, steps_max=PARTS[f"to {part}"] if part else None)
             chosen = "well"
         if chosen == "stalls" and late is not None:
-            self._zombies[f"late {name}"] = late
+            self.keep(f"late {name}", late)
         if chosen == "expiry":
             self.cluster.expire()
             chosen = "well"
@@ -441,10 +502,10 @@ class World:
         for name in list(self._zombies):
             self._wake(name)
 
-    def _wake(self, name: str) -> None:
+    def _wake(self, name: str, *, steps_max: int | None = None) -> None:
         was_quiet, self._is_quiet = self._is_quiet, True
         with suppress(LostAnswerError, OtherRowsError, AttemptFencedError, PartlyCommittedError):
-            self._zombies.pop(name).run(self)
+            self._zombies.pop(name).run(self, steps_max=steps_max)
         self._is_quiet = was_quiet
 
     def run_to_the_end(self) -> None:
@@ -461,7 +522,9 @@ class World:
             self.is_dead = False
             try:
                 self._run()
-            except (CrashError, LostAnswerError, TransactionsLostError):
+            except (CrashError, LostAnswerError, TransactionsLostError) as error:
+                is_lost = isinstance(error, TransactionsLostError)
+                assert not is_lost or self._has_expired(), "an attempt has aborted another one's"
                 left = sorted(set(range(len(self._batches))) - self.done)
                 if not self._is_job or not left:
                     continue
@@ -507,9 +570,7 @@ class World:
                     self._task(plan, batch_id=batch_id, slot=slot, rows=rows)
                     for slot, rows in enumerate(slots)
                 ]
-                self._committer().commit(
-                    batch_id, {each.attempt.partition_id: each.slot() for each in written}
-                )
+                self._committer().commit(batch_id, *messages_of(written))
             except (LostAnswerError, TransactionsLostError, OtherRowsError):
                 self._committer().abort(batch_id)
                 raise
@@ -523,23 +584,30 @@ class World:
     def _task(
         self, plan: TransactionPlan, *, batch_id: int, slot: int, rows: Sequence[bytes]
     ) -> WrittenRows:
-        """A task of two attempts at most; what a dead driver's task has left to do may wake up."""
-        first = TaskAttempt(query_id=QUERY, batch_id=batch_id, partition_id=slot)
-        attempts = [Attempt(plan, rows, replace(first, attempt_number=each)) for each in range(2)]
-        for number, each in enumerate(attempts):
-            self._zombies[f"zombie {slot}-{number}"] = each
+        """A task of two attempts at most, of which Spark counts one; a third runs by chance.
+
+        That is a speculative twin, or one of another attempt of the stage. So are the attempts at
+        this slot in the batch or run before.
+        """
+        task = TaskAttempt(query_id=QUERY, batch_id=batch_id, partition_id=slot)
+        attempt = Attempt(plan, rows, task)
+        twin = f"twin {slot}"
+        if twin in self._zombies:
+            self._zombies[f"older {slot}"] = self._zombies[twin]
+        self._zombies[twin] = attempt
         try:
-            return attempts[0].run(self)
+            return attempt.run(self)
         except LostAnswerError:
-            return attempts[1].run(self)
+            return attempt.run(self)
+
+    def _has_expired(self) -> bool:
+        return any("expiry" in each for each in self._choices.names)
 
     def _state(self) -> str:
         """Everything that decides what follows while no driver is at work in a batch."""
-        # A test says that rows which differ are refused only after such choices.
-        is_disturbed = any("expiry" in each or "zombie" in each for each in self._choices.names)
         return repr((
             self.run_count, self.is_dead, sorted(self.done), sorted(self.given_up), self._zombies,
-            self.cluster, self._folder, is_disturbed,
+            self.cluster, self._folder, self._has_expired(),
         ))  # fmt: skip
 
 
@@ -552,7 +620,7 @@ class _Step:
         name: str,
         *,
         has_answer: bool,
-        late: Write | None,
+        late: Attempt | None,
     ) -> None:
         self._world = world
         self._name = name
@@ -580,6 +648,17 @@ class _Step:
         raise CrashError(self._name)
 
 
+def messages_of(
+    written: Sequence[WrittenRows],
+) -> tuple[dict[int, Slot], dict[int, FreeId]]:
+    """The slots, and the ids for the next batch, in the messages of tasks."""
+    free_ids = {each.attempt.partition_id: each.free_id() for each in written}
+    return (
+        {each.attempt.partition_id: each.slot() for each in written},
+        {number: each for number, each in free_ids.items() if each is not None},
+    )
+
+
 def slots(*rows: Sequence[bytes]) -> Callable[[int], Sequence[Sequence[bytes]]]:
     """A batch that has the same rows in every run."""
     return lambda _: rows
@@ -590,6 +669,3 @@ def rows_in(batches: Sequence[Callable[[int], Sequence[Sequence[bytes]]]]) -> It
     for rows_of in batches:
         for rows in rows_of(1):
             yield from rows
-
-
-__all__ = ["PREFIX", "Choices", "World", "explore", "rows_in", "slots"]

@@ -18,15 +18,14 @@ from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.spark.folder import DiskFolder
 from tailrace.spark.sink.cluster import ClusterTransactions
 from tailrace.spark.sink.commits import (
-    PREFIX,
     AttemptFencedError,
     BatchCommitter,
-    FencingToken,
     JobCommitter,
     OtherRowsError,
     PartlyCommittedError,
     TransactionPlan,
 )
+from tailrace.spark.sink.counters import PREFIX, Count, token_name
 from tailrace.spark.sink.ledger import BatchRecord, Ledger, Slot, SlotState
 from tailrace.spark.sink.options import SinkOptions
 from tailrace.spark.sink.rows import write_in_transaction
@@ -80,7 +79,7 @@ class House:
         record: BatchRecord | None = None,
         batch: int = 7,
         groups: dict[str, dict[TopicPartition, int]] | None = None,
-        token: FencingToken | None = None,
+        token: Count | None = None,
     ) -> WrittenRows:
         """A task of the batch that writes these values; with the newest token if none is given."""
         table = pa.table({"value": pa.array(values, pa.binary())})
@@ -89,7 +88,7 @@ class House:
             SinkOptions(topic=self.topic, producer=self.settings),
             TransactionPlan(
                 work_id=QUERY,
-                token=token or self.transactions.raise_token(f"{PREFIX}{QUERY}"),
+                token=token or self.transactions.raise_count(token_name(QUERY)),
                 record=record,
                 offsets_of=batch,
                 group_offsets=groups or {},
@@ -155,13 +154,55 @@ def test_without_a_promise_an_abort_takes_all_back(house: House) -> None:
     assert stable == end
 
 
+def test_attempts_at_one_slot_do_not_abort_each_other(house: House) -> None:
+    """Spark numbers them from 0 again for each attempt of their stage, and counts any of them."""
+    plan = house.committer().recover()
+    first, second, third = (house.write(b"a", token=plan.token) for _ in range(3))
+    house.committer().commit(7, slots_of(second))
+    assert house.visible()[0] == house.visible()[1]
+    place = TopicPartition(house.topic, 0)
+    producers = [each.transaction.producer_id for each in (first, second, third)]  # type: ignore[union-attr]
+    outcomes = [
+        house.transactions.is_committed(place, offset=offset, producer_id=producer)
+        for offset, producer in enumerate(producers)
+    ]
+    assert outcomes == [False, True, False]
+
+
+def test_batches_use_the_ids_of_those_before(house: House) -> None:
+    """One for each slot, however many batches there are, as long as nothing goes wrong.
+
+    A batch without rows changes nothing. After an attempt that does not count there is one more.
+    """
+
+    def run(batch: int, *values: bytes, attempts: int = 1) -> str | None:
+        plan = house.committer().recover()
+        *_, written = [
+            house.write(*values, batch=batch, token=plan.token, record=plan.record)
+            for _ in range(attempts)
+        ]
+        free_id = written.free_id()
+        free_ids = {} if free_id is None else {0: free_id}
+        house.committer().commit(batch, slots_of(written), free_ids)
+        house.done.add(batch)
+        return written.transaction and written.transaction.transactional_id
+
+    first = run(1, b"a")
+    assert [run(2, b"b"), run(3), run(4, b"c")] == [first, None, first]
+    second = run(5, b"d", attempts=2)
+    third = run(6, b"e", attempts=2)
+    assert len({first, second, third}) == 3
+    assert [run(7, b"f"), run(8, b"g")] == [third, third]
+
+
 @pytest.mark.parametrize("kind", ["job", "stream"])
 def test_a_task_that_outlives_its_batch_opens_nothing(house: House, kind: str) -> None:
     """It comes too late for an identity, or has one and is fenced; an identity is fenced once."""
     job = JobCommitter(QUERY, house.transactions)
     stream = house.committer()
     plan = job.begin() if kind == "job" else stream.recover()
-    name = plan.transactional_id(5 if kind == "job" else 6, 0)
+    slot = TaskAttempt(partition_id=5 if kind == "job" else 6)
+    name, _ = plan.take_id(slot, house.transactions)
     twin = house.settings | {"transactional.id": name}
     with Producer(twin) as producer:
         producer.begin_transaction()
@@ -302,7 +343,7 @@ def test_versions_of_a_job_rise(house: House) -> None:
     record = BatchRecord(query_id=QUERY, app_id="nightly", batch_id=7, slots={0: kept, 1: lost})
     with pytest.raises(FatalError, match="txnVersion 6 is lower than 7, the newest that 'nightly'"):
         house.write(b"early", batch=6, record=record)
-    plan = TransactionPlan(work_id=QUERY, token=FencingToken(0, 0), record=record)
+    plan = TransactionPlan(work_id=QUERY, token=Count(0, 0), record=record)
     assert plan.promised(7) == record
     with pytest.raises(PartlyCommittedError, match="txnVersion 7 of 'nightly' is committed in par"):
         plan.promised(8)

@@ -1,5 +1,6 @@
 """The record of commits, and the parts of a checkpoint that a sink looks at."""
 
+import hashlib
 import json
 import random
 from dataclasses import replace
@@ -12,7 +13,8 @@ from tailrace.errors import CorruptionError, FatalError
 from tailrace.model import TopicPartition
 from tailrace.spark.folder import ArrowFolder, DiskFolder, Folder
 from tailrace.spark.sink.checkpoint import Checkpoint, arrow_location
-from tailrace.spark.sink.ledger import KEPT, BatchRecord, Ledger, Slot, SlotState
+from tailrace.spark.sink.counters import Count
+from tailrace.spark.sink.ledger import KEPT, BatchRecord, FreeId, Ledger, Slot, SlotState
 from tailrace.testing import MemoryFiles, ProcessKilledError
 
 SLOT = Slot(
@@ -31,6 +33,7 @@ def record(batch_id: int, **slots: Slot) -> BatchRecord:
         query_id="q",
         batch_id=batch_id,
         slots={int(number.lstrip("s")): slot for number, slot in found.items()},
+        free_ids={4: FreeId("tailrace-q-4-7-0", Count(7, 12))},
     )
 
 
@@ -66,6 +69,17 @@ def test_the_page_shows_what_is_written(tmp_path: Path) -> None:
         assert {name: type(each) for name, each in found.items()} == {
             name: type(each) for name, each in told.items()
         }
+
+
+def test_a_note_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """It has no transactional ids for the next batch."""
+    Ledger(DiskFolder(str(tmp_path))).write(record(42))
+    path = tmp_path / f"{42:020}.json"
+    content = json.loads(path.read_text())
+    del content["ids"], content["digest"]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(content | {"digest": digest}))
+    assert Ledger(DiskFolder(str(tmp_path))).newest() == replace(record(42), free_ids={})
 
 
 def test_a_note_of_a_job_names_it(tmp_path: Path) -> None:
