@@ -1,7 +1,11 @@
 """`Consumer` on real sockets and threads: beside other clients, restarts, Ctrl-C, close."""
 
+import os
+import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
@@ -142,6 +146,137 @@ def test_close_ends_a_poll_of_another_thread(broker: TestBroker) -> None:
     consumer.close()
     thread.join(10)
     assert len(errors) == 1
+
+
+@contextmanager
+def on_signal(number: int, handler: Callable[[], None]) -> Iterator[None]:
+    """Have a handler for a signal."""
+    before = signal.signal(number, lambda *_: handler())
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def committed(broker: TestBroker) -> int:
+    """The offsets that the group g has in both partitions, added."""
+    with Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g") as other:
+        found = other.committed([("t", 0), ("t", 1)])
+        return sum(each.offset for each in found.values() if each is not None)
+
+
+class IdleLoop:
+    """A loop of a consumer over ten records, which then waits for more."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self.seen: list[int] = []
+        self._polls = 0.0
+
+    def run(self) -> None:
+        """Read until the loop is ended."""
+        for record in self._consumer:
+            self._polls = self._consumer.metrics()["poll-total"]
+            self.seen.append(int(record.value))
+
+    def wait(self) -> None:
+        """Wait, in another thread, until it waits."""
+        while len(self.seen) < 10 or self._consumer.metrics()["poll-total"] == self._polls:
+            os.sched_yield()
+
+
+@pytest.mark.parametrize("call", ["wakeup", "close"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_signal_handler_ends_a_loop_that_waits(
+    broker: TestBroker, call: str, protocol: str
+) -> None:
+    """By either call, on the thread that waits; what was handled is committed."""
+    fill(broker, 10)
+    consumer = Consumer(
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id="g",
+        group_protocol=protocol,
+        auto_offset_reset="earliest",
+    )
+    loop = IdleLoop(consumer)
+
+    def send() -> None:
+        loop.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with consumer, on_signal(signal.SIGTERM, getattr(consumer, call)):
+        consumer.subscribe("t")
+        thread = threading.Thread(target=send)
+        thread.start()
+        loop.run()
+        thread.join()
+    assert sorted(loop.seen) == list(range(10))
+    assert committed(broker) == 10
+
+
+@pytest.mark.parametrize("call", ["wakeup", "close"])
+def test_a_signal_handler_ends_a_loop_that_works(broker: TestBroker, call: str) -> None:
+    """After `wakeup` the record in hand is handled; `close` cannot wait for that."""
+    fill(broker, 10)
+    seen = []
+    consumer = Consumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+    )
+    with consumer, on_signal(signal.SIGTERM, getattr(consumer, call)):
+        consumer.subscribe("t")
+        for record in consumer:
+            seen.append(int(record.value))
+            if len(seen) == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+    assert len(seen) == 4
+    assert committed(broker) == (4 if call == "wakeup" else 3)
+
+
+@pytest.mark.parametrize("call", ["wakeup", "close"])
+def test_another_thread_ends_a_loop_that_waits(broker: TestBroker, call: str) -> None:
+    """Within 0.1 s, as if there were no more records."""
+    fill(broker, 10)
+    consumer = Consumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+    )
+    consumer.subscribe("t")
+    ended: list[float] = []
+    loop = IdleLoop(consumer)
+
+    def read() -> None:
+        loop.run()
+        ended.append(time.monotonic())
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    loop.wait()
+    start = time.monotonic()
+    getattr(consumer, call)()
+    thread.join(10)
+    # More than 0.1 s only for the sake of a busy machine.
+    assert ended[0] - start < 1
+    consumer.close()
+    assert committed(broker) == 10
+
+
+def test_close_in_a_signal_handler_lets_a_commit_end(broker: TestBroker) -> None:
+    """The interrupted call keeps its outcome, and the consumer is closed when it returns."""
+    fill(broker, 2)
+    consumer = Consumer(
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id="g",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    consumer.assign(T0)
+    with on_signal(signal.SIGALRM, consumer.close):
+        assert len(consumer.poll(10)) == 1
+        broker.delay("OffsetCommit", seconds=0.3, times=1)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        consumer.commit()
+        with pytest.raises(ClosedConsumerError):
+            consumer.poll(0)
+    assert committed(broker) == 1
 
 
 def test_damaged_records_are_named_and_read_again(broker: TestBroker) -> None:

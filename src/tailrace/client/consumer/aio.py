@@ -9,7 +9,8 @@ async with AsyncConsumer(bootstrap_servers="localhost:9092", group_id="billing")
 import asyncio
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -19,6 +20,7 @@ from tailrace.client.consumer.base_consumer import BaseConsumer
 from tailrace.client.consumer.config import parse_consumer_config
 from tailrace.client.consumer.consumer import CLOSE_S
 from tailrace.client.consumer.engine import ConsumerEngine
+from tailrace.client.consumer.errors import ClosedConsumerError, WakeupError
 from tailrace.client.consumer.loading import load_beside
 from tailrace.client.consumer.metrics import OnMetrics
 from tailrace.client.consumer.records import ConsumerRecord, OffsetAndTimestamp
@@ -122,6 +124,19 @@ class LoopDriver:
             turned.set_result(None)
 
 
+class _Loop:
+    """One `async for`: while it lives, the program is at work on the record in hand."""
+
+    def __init__(self, consumer: "AsyncConsumer") -> None:
+        self._consumer = consumer
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Coroutine[Any, Any, ConsumerRecord]:
+        return self._consumer.__anext__()
+
+
 class AsyncConsumer(BaseConsumer):
     """Reads records of a Kafka cluster from the event loop on which it is created.
 
@@ -194,15 +209,24 @@ class AsyncConsumer(BaseConsumer):
             deadline = self._deadline(timeout, is_poll=True)
             return await self._run(self._polls.table(deadline, columns, bytes_max=bytes_max))
 
-    def __aiter__(self) -> Self:
-        """Iterate over records for ever, as they come; the position follows record by record."""
-        return self
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        """See `Consumer.__iter__`."""
+        self._engine.check_open()
+        loop = _Loop(self)
+        self._handling.begin_loop(loop)
+        return loop
 
     async def __anext__(self) -> ConsumerRecord:
         """The next record; waits for it."""
-        while not self._ahead:
-            self._ahead.extend(await self.poll(None))
-        return self._ahead.popleft()
+        handling = self._handling
+        while handling.must_poll or not handling.ahead:
+            try:
+                with self._reading(asyncio.current_task()):
+                    await self._run(self._polls.look_ahead(self._engine.config.max_poll_records))
+            except (WakeupError, ClosedConsumerError) as error:
+                if not self._is_not_end(error):
+                    raise StopAsyncIteration from None
+        return handling.hand_out(self._clock())
 
     # -- positions and offsets ----------------------------------------------------------------
 
@@ -257,6 +281,8 @@ class AsyncConsumer(BaseConsumer):
 
     async def unsubscribe(self, timeout: float | None = None) -> None:
         """See `Consumer.unsubscribe`."""
+        with self._engine.lock:
+            self._settle_last()
         with self._reading(asyncio.current_task()):
             await self._run(self._group.unsubscribe(self._deadline(timeout)))
 
@@ -276,13 +302,28 @@ class AsyncConsumer(BaseConsumer):
 
     async def close(self, timeout: float = CLOSE_S) -> None:
         """See `Consumer.close`."""
+        await self._close(timeout, is_over=None)
+
+    def wakeup(self) -> None:
+        """See `Consumer.wakeup`."""
+        self._engine.wakeup()
+        with suppress(RuntimeError):  # the loop is closed
+            self._driver.loop.call_soon_threadsafe(self._driver.stirred)
+
+    async def _close(self, timeout: float, *, is_over: bool | None) -> None:
+        """Close; `is_over` says whether the last records are handled, None: find out."""
         deadline = self._deadline(timeout)
+        has_ended = True
         try:
-            await self._run(self._group.close(deadline, self._woken))
-        finally:
             with self._engine.lock:
-                self._engine.begin_close()
-                self._driver.stop()
+                self._settle_last(is_over=is_over)
+            closer = asyncio.current_task()
+            has_ended = await self._run(self._group.close(deadline, closer, self._woken))
+        finally:
+            if has_ended:
+                with self._engine.lock:
+                    self._engine.begin_close()
+                    self._driver.stop()
 
     async def __aenter__(self) -> Self:
         """The consumer itself."""
@@ -294,12 +335,17 @@ class AsyncConsumer(BaseConsumer):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close; after an exception, what the last `poll` has returned counts as not handled."""
-        if kind is not None:
-            self._engine.is_last_poll_void = True
-        await self.close()
+        """Close; after an exception, the record in hand or the last poll is not committed."""
+        await self._close(CLOSE_S, is_over=kind is None)
 
     # -- internal -----------------------------------------------------------------------------
+
+    def _has_ended(self, reader: object) -> bool:
+        assert isinstance(reader, asyncio.Future)
+        if reader is asyncio.current_task(self._driver.loop):
+            return True
+        # `exception()` would count as retrieving it, and asyncio would not report it.
+        return reader.done() and not reader.cancelled() and reader._exception is None
 
     def _woken(self) -> None:
         self._driver.stirred()

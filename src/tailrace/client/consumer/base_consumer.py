@@ -7,6 +7,7 @@ Not here: threads and event loops.
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from math import inf
@@ -23,7 +24,12 @@ from tailrace.client.consumer.arguments import (
     timeout_of,
 )
 from tailrace.client.consumer.engine import ConsumerEngine
-from tailrace.client.consumer.errors import ConcurrentCallError, SubscriptionError
+from tailrace.client.consumer.errors import (
+    ClosedConsumerError,
+    ConcurrentCallError,
+    SubscriptionError,
+    WakeupError,
+)
 from tailrace.client.consumer.group_calls import GroupCalls
 from tailrace.client.consumer.hooks import Hook, RebalanceHooks
 from tailrace.client.consumer.metrics import ConsumerStatistics, OnMetrics
@@ -32,7 +38,7 @@ from tailrace.client.consumer.reading_calls import ReadingCalls
 from tailrace.client.consumer.rows import Deserializer
 from tailrace.client.consumer.statistics import lags_of, statistics_of
 from tailrace.client.consumer.subscription import EARLIEST, LATEST, ResetPolicy
-from tailrace.client.consumer.work import Ahead, Work
+from tailrace.client.consumer.work import Work
 from tailrace.client.group_offsets import ConsumerGroupMetadata
 from tailrace.client.interval_call import IntervalCall, figures_call
 from tailrace.errors import kind_of
@@ -64,8 +70,8 @@ class BaseConsumer:
                 engine, on_metrics, metrics=self.metrics, statistics=self.statistics
             )
             due.begin(call, clock())
-        self._work = Work(engine, clock, Ahead(engine), due)
-        self._ahead = self._work.ahead.records
+        self._work = Work(engine, clock, due)
+        self._handling = engine.handling
         self._group = GroupCalls(self._work)
         self._offsets = OffsetCalls(self._work)
         self._polls = ReadingCalls(
@@ -77,6 +83,8 @@ class BaseConsumer:
         )
         self._reader: object = None
         """The thread or task that polls right now."""
+        self._last_reader: object = None
+        """The one that has polled last."""
 
     def subscribe(
         self,
@@ -140,12 +148,14 @@ class BaseConsumer:
         with self._changing():
             engine = self._engine
             given_up = set(engine.subscription.assigned) - set(places)
+            self._settle_last()
+            handled = engine.handling.handled()
             if not engine.subscription.is_by_group:
-                self._work.ahead.put_back(given_up)
-            positions = {each: at for each, at in engine.positions().items() if each in given_up}
+                engine.handling.put_back(given_up)
             engine.subscription.assign(places)
-            if engine.group is not None and engine.group.commits_by_itself and positions:
-                engine.group.offsets.commit_given_up(positions, self._clock())
+            handled = {each: at for each, at in handled.items() if each in given_up}
+            if engine.group is not None and engine.group.commits_by_itself and handled:
+                engine.group.offsets.commit_given_up(handled, self._clock())
             engine.subscription_changed(self._clock())
 
     def assignment(self) -> set[TopicPartition]:
@@ -176,7 +186,7 @@ class BaseConsumer:
             )
         with self._changing():
             self._engine.seek(place, target.offset, target.leader_epoch)
-            self._work.ahead.drop({place})
+            self._engine.handling.drop({place})
 
     def seek_to_beginning(self, *partitions: Partitions) -> None:
         """Have the next `poll` read from the first offsets; of all assigned partitions if none."""
@@ -191,7 +201,7 @@ class BaseConsumer:
         places = all_partitions(partitions)
         with self._changing():
             self._engine.subscription.set_paused(places, is_paused=True)
-            self._work.ahead.put_back(set(places))
+            self._handling.put_back(set(places))
 
     def resume(self, *partitions: Partitions) -> None:
         """Return records of paused partitions again."""
@@ -270,11 +280,41 @@ class BaseConsumer:
                 "another thread or task polls this consumer right now; one may read, give each "
                 "thread a consumer of its own"
             )
-        self._reader = reader
+        self._reader = self._last_reader = reader
         try:
             yield
+        except Exception:
+            raise
+        except BaseException:
+            with self._engine.lock:
+                self._handling.take_back()
+            raise
         finally:
+            self._handling.is_taking = False
             self._reader = before
+
+    def _settle_last(self, *, is_over: bool | None = None) -> None:
+        """Count what was returned last as handled, if the work on it `is_over`; under the lock.
+
+        By itself it is not over inside of a `for` loop, and if an exception has ended it. Nor is
+        it while another thread or task reads.
+        """
+        if is_over is None:
+            is_over = sys.exception() is None and not self._handling.is_in_loop
+        reader = self._last_reader
+        if is_over and self._reader is None and (reader is None or self._has_ended(reader)):
+            self._handling.polled()
+            self._handling.is_taking = False
+
+    def _has_ended(self, reader: object) -> bool:
+        """Whether a thread or task is the present one, or has come to its end."""
+        raise NotImplementedError
+
+    def _is_not_end(self, error: WakeupError | ClosedConsumerError) -> bool:
+        """False if an iteration ends by `wakeup` or `close`; else raises the error."""
+        if isinstance(error, WakeupError) or self._work.is_closing:
+            return False
+        raise error
 
     def _reset(self, partitions: tuple[Partitions, ...], policy: ResetPolicy) -> None:
         given = all_partitions(partitions)
@@ -282,4 +322,4 @@ class BaseConsumer:
             places = given or tuple(self._engine.subscription.assigned)
             for state in [self._engine.subscription.of(each) for each in places]:
                 state.await_reset(policy)
-            self._work.ahead.drop(set(places))
+            self._handling.drop(set(places))

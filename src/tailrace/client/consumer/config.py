@@ -112,8 +112,8 @@ class ConsumerConfig(ClientConfig):
         "enable.auto.commit",
         default=True,
         text=(
-            "Commit what earlier calls of `poll` have returned, every `auto.commit.interval.ms` "
-            "and in `close`."
+            "Commit what the program has handled, every `auto.commit.interval.ms`, before "
+            "partitions go to others, and in `close`."
         ),
     )
     auto_commit_interval_ms: int = setting(

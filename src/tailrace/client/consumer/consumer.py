@@ -11,7 +11,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +20,7 @@ from tailrace.client.consumer.base_consumer import BaseConsumer
 from tailrace.client.consumer.config import parse_consumer_config
 from tailrace.client.consumer.driver import ThreadDriver, take_again
 from tailrace.client.consumer.engine import ConsumerEngine
+from tailrace.client.consumer.errors import ClosedConsumerError, WakeupError
 from tailrace.client.consumer.metrics import OnMetrics
 from tailrace.client.consumer.records import ConsumerRecord, OffsetAndTimestamp
 from tailrace.client.consumer.rows import Deserializer
@@ -45,9 +46,10 @@ class Consumer(BaseConsumer):
     alive in its group. Only if `poll` is not called for `max.poll.interval.ms`, the consumer
     leaves the group, as its program seems to hang.
 
-    One thread polls or iterates. Any thread may call the other methods; `close` from another
-    thread ends a `poll` that waits with a ClosedConsumerError. Every call that waits takes a
-    `timeout` in seconds (None: `default.api.timeout.ms`), and raises a ConsumerTimeoutError.
+    One thread polls or iterates. Any thread may call the other methods, and any thread or signal
+    handler `wakeup` and `close`, which end a `for` loop, and a `poll` that waits with an error.
+    Every call that waits takes a `timeout` in seconds (None: `default.api.timeout.ms`), and raises
+    a ConsumerTimeoutError.
 
     Settings have Kafka's names, dotted in a mapping or with underscores as keyword arguments; see
     docs/configuration.md. A deserializer is called with the bytes of a key or value; null stays
@@ -109,9 +111,10 @@ class Consumer(BaseConsumer):
             RecordDeserializationError: a deserializer failed on the next record.
             NoOffsetForPartitionError, PositionOutOfRangeError: `auto.offset.reset` is `none`.
             TopicAuthorizationError, GroupAuthorizationError, ...: the user lacks a right.
+            WakeupError: `wakeup` was called.
             ClosedConsumerError: the consumer was closed.
         """
-        with self._reading(threading.get_ident()):
+        with self._reading(threading.current_thread()):
             deadline = self._deadline(timeout, is_poll=True)
             count = self._engine.config.max_poll_records
             return self._run(self._polls.poll(deadline, count))
@@ -130,7 +133,7 @@ class Consumer(BaseConsumer):
             ConfigError: there is no such column.
             As `poll`.
         """
-        with self._reading(threading.get_ident()):
+        with self._reading(threading.current_thread()):
             deadline = self._deadline(timeout, is_poll=True)
             return self._run(self._polls.columns(deadline, columns))
 
@@ -152,19 +155,50 @@ class Consumer(BaseConsumer):
             ConsumerTimeoutError: the ends were not known in time; nothing was read.
             As `poll`.
         """
-        with self._reading(threading.get_ident()):
+        with self._reading(threading.current_thread()):
             deadline = self._deadline(timeout, is_poll=True)
             return self._run(self._polls.table(deadline, columns, bytes_max=bytes_max))
 
-    def __iter__(self) -> Self:
-        """Iterate over records for ever, as they come; the position follows record by record."""
-        return self
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Iterate over records as they come, until `wakeup` or `close` is called.
+
+        The position follows record by record. A record counts as handled when the next one is
+        asked for; the group gets its turn between two records, as in `poll`.
+        """
+        self._engine.check_open()
+        loop = self._records()
+        self._handling.begin_loop(loop)
+        return loop
+
+    def _records(self) -> Iterator[ConsumerRecord]:
+        handling, clock = self._handling, self._clock
+        while True:
+            ahead = handling.ahead
+            if handling.must_poll or not ahead:
+                if not self._look_ahead():
+                    return
+                continue
+            # Without the lock; see the invariant of `handling`. A call of `hand_out` costs more.
+            record = handling.in_hand = ahead[0]
+            ahead.popleft()
+            handling.taken_at = clock()
+            yield record
 
     def __next__(self) -> ConsumerRecord:
         """The next record; waits for it."""
-        while not self._ahead:
-            self._ahead.extend(self.poll(None))
-        return self._ahead.popleft()
+        while self._handling.must_poll or not self._handling.ahead:
+            if not self._look_ahead():
+                raise StopIteration
+        return self._handling.hand_out(self._clock())
+
+    def _look_ahead(self) -> bool:
+        """Have records for an iteration; False if that was ended."""
+        try:
+            with self._reading(threading.current_thread()):
+                self._run(self._polls.look_ahead(self._engine.config.max_poll_records))
+        except (WakeupError, ClosedConsumerError) as error:
+            return self._is_not_end(error)
+        return True
 
     # -- positions and offsets ----------------------------------------------------------------
 
@@ -233,7 +267,9 @@ class Consumer(BaseConsumer):
 
     def unsubscribe(self, timeout: float | None = None) -> None:
         """Read nothing any more; a member leaves its group, after `on_revoked`."""
-        with self._reading(threading.get_ident()):
+        with self._engine.lock:
+            self._settle_last()
+        with self._reading(threading.current_thread()):
             self._run(self._group.unsubscribe(self._deadline(timeout)))
 
     # -- topics -------------------------------------------------------------------------------
@@ -256,16 +292,43 @@ class Consumer(BaseConsumer):
         """Commit (with `enable.auto.commit`), leave the group, and close the connections.
 
         `on_revoked` is called for what is assigned. Waits `timeout` seconds at most. A second call
-        does nothing.
+        waits for the first. Records at which the program is still at work are not committed: the
+        present one of a `for` loop, those of the last poll of another thread, and those whose
+        handling an exception has ended.
+
+        In a signal handler that has interrupted a call of this consumer it returns at once. That
+        call ends, and closes the consumer before it returns.
         """
-        self._driver.check_not_interrupted()
+        self._close(timeout, is_over=None)
+
+    def wakeup(self) -> None:
+        """End the `for` loop, or the reading call that waits, or else the next one.
+
+        A loop ends as if there were no more records, a call raises a WakeupError; either counts
+        all records before as handled. Any thread and any signal handler may call it.
+        """
+        self._engine.wakeup()
+        self._driver.ring()
+
+    def _close(self, timeout: float, *, is_over: bool | None) -> None:
+        """Close; `is_over` says whether the last records are handled, None: find out."""
         deadline = self._deadline(timeout)
+        if self._driver.is_interrupted:
+            self._engine.close_by = deadline
+            self._handling.must_poll = True
+            self._driver.ring()
+            return
+        has_ended = True
         try:
-            self._run(self._group.close(deadline, self._woken))
-        finally:
             with self._engine.lock:
-                self._driver.stop()
-            self._driver.join()
+                self._settle_last(is_over=is_over)
+            closer = threading.current_thread()
+            has_ended = self._run(self._group.close(deadline, closer, self._woken))
+        finally:
+            if has_ended:
+                with self._engine.lock:
+                    self._driver.stop()
+                self._driver.join()
 
     def __enter__(self) -> Self:
         """The consumer itself."""
@@ -277,11 +340,8 @@ class Consumer(BaseConsumer):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close; after an exception, what the last `poll` has returned counts as not handled."""
-        if kind is not None:
-            with self._engine.lock:
-                self._engine.is_last_poll_void = True
-        self.close()
+        """Close; after an exception, the record in hand or the last poll is not committed."""
+        self._close(CLOSE_S, is_over=kind is None)
 
     def __del__(self) -> None:
         """End the own thread of a consumer that was not closed."""
@@ -294,10 +354,23 @@ class Consumer(BaseConsumer):
     def _woken(self) -> None:
         self._driver.wake()
 
+    def _has_ended(self, reader: object) -> bool:
+        assert isinstance(reader, threading.Thread)
+        return reader is threading.current_thread() or not reader.is_alive()
+
     def _run(self, steps: Steps[T]) -> T:
-        """Run an operation: wait under the lock, call user code without it."""
+        """Run an operation, and then a `close` that was called in a signal handler meanwhile."""
+        self._driver.check_not_interrupted()
+        try:
+            return self._run_steps(steps)
+        finally:
+            close_by = self._engine.close_by
+            if close_by is not None and not self._work.is_closing:
+                self._close(max(0.0, close_by - self._clock()), is_over=None)
+
+    def _run_steps(self, steps: Steps[T]) -> T:
+        """Wait under the lock, call user code without it."""
         driver, lock = self._driver, self._engine.lock
-        driver.check_not_interrupted()
         with lock:
             try:
                 sent: Any = None

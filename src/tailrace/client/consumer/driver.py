@@ -32,8 +32,8 @@ _FAR_S = 3600.0
 
 _REENTRANT = (
     "this thread is in the middle of another call of the same consumer, which a signal handler, a "
-    "finalizer or a logging handler has interrupted; set a flag in the handler, and call the "
-    "consumer after the interrupted call has returned"
+    "finalizer or a logging handler has interrupted; call wakeup() or close() there, or set a flag "
+    "and call the consumer after the interrupted call has returned"
 )
 
 
@@ -65,14 +65,19 @@ class ThreadDriver:
         )
         self._thread.start()
 
-    def check_not_interrupted(self) -> None:
-        """Raise ConcurrentCallError if this thread was interrupted inside a call of the consumer.
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether this thread was interrupted inside a call of the consumer.
 
         It then holds the lock, which is reentrant and would not stop it, or is the leader, for
         which it would wait for ever.
         """
         is_leader = self._is_led and self._leader == threading.get_ident()
-        if is_leader or self._engine.lock._is_owned():  # type: ignore[attr-defined]
+        return is_leader or self._engine.lock._is_owned()  # type: ignore[attr-defined]
+
+    def check_not_interrupted(self) -> None:
+        """Raise ConcurrentCallError if this thread was interrupted inside of another call."""
+        if self.is_interrupted:
             raise ConcurrentCallError(_REENTRANT)
 
     # -- for callers, who hold the lock -------------------------------------------------------
@@ -111,6 +116,11 @@ class ThreadDriver:
         """Have a waiting thread look again: something was changed by another thread."""
         self._followers.notify_all()
         if self._is_led:
+            self._network.wake()
+
+    def ring(self) -> None:
+        """Have waiting threads look again, without the lock: a signal handler may call it."""
+        with suppress(OSError):  # the network may have been closed
             self._network.wake()
 
     def stop(self) -> None:
@@ -153,8 +163,7 @@ class ThreadDriver:
         # A finalizer may run at any point of any thread, the consumer's own included. So this
         # takes no lock and only sets a flag.
         self._is_abandoned = True
-        with suppress(OSError):  # at the end of the process the network may be closed
-            self._network.wake()
+        self.ring()
 
     # -- leading ------------------------------------------------------------------------------
 

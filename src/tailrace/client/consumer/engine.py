@@ -12,7 +12,7 @@ import logging
 import random
 import threading
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from math import inf
 from os import register_at_fork
 
@@ -25,9 +25,11 @@ from tailrace.client.consumer.errors import (
     NoOffsetForPartitionError,
     SubscriptionError,
     TopicAuthorizationError,
+    WakeupError,
 )
 from tailrace.client.consumer.fetching import Fetches
 from tailrace.client.consumer.group_work import GroupWork
+from tailrace.client.consumer.handling import Handling
 from tailrace.client.consumer.lookups import OffsetLookups
 from tailrace.client.consumer.metadata import ConsumerMetadata, topics_with
 from tailrace.client.consumer.metrics import (
@@ -41,7 +43,6 @@ from tailrace.client.consumer.subscription import (
     SubscriptionState,
 )
 from tailrace.client.consumer.taking import Taking
-from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.client.nodes import Backoff, Node, Nodes
 from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.model import TopicPartition
@@ -118,10 +119,9 @@ class ConsumerEngine:
         )
         self.errors: list[Exception] = []
         """Errors for the next polls of the caller, one at a time."""
-        self.processed: dict[TopicPartition, OffsetAndMetadata] = {}
-        """The positions when poll was last called: all before them was handled by the caller."""
-        self.is_last_poll_void = False
-        """Whether an exception of the program has ended the work on the records of that poll."""
+        self.handling = Handling(self.subscription, stir=self.fetches.stir)
+        self.close_by: float | None = None
+        """The deadline of a `close` that has interrupted another call, which is to carry it out."""
         self.group: GroupWork | None = None
         if config.group_id is not None:
             self.group = GroupWork(
@@ -131,7 +131,7 @@ class ConsumerEngine:
                 nodes=self.nodes,
                 chance=chance,
                 clock=lambda: self.now,
-                positions=self.positions,
+                handling=self.handling,
                 any_node=self.cluster.any_node,
             )
         self._seen_metadata = -1
@@ -143,6 +143,8 @@ class ConsumerEngine:
     def poll(self, now: float) -> None:
         """Take in what has arrived, and send what is due."""
         self.now = now
+        if self.group is not None:
+            self.group.check_progress(now)
         self.nodes.poll(now)
         if self.metadata.version != self._seen_metadata:
             self._seen_metadata = self.metadata.version
@@ -160,6 +162,8 @@ class ConsumerEngine:
         self.lookups.send(now)
         self.fetches.send(now)
         self.cluster.send(now)
+        if self.handling.ahead:
+            self.handling.must_poll = self.has_urgent_news
 
     def next_deadline(self, now: float) -> float:
         """The time by which `poll` has to be called again; it may be too early."""
@@ -216,13 +220,9 @@ class ConsumerEngine:
         """Note that the caller polls: it has handled all that was returned before."""
         self.now = now
         self.metrics.poll_count += 1
-        self.processed = self.subscription.consumed()
+        self.handling.polled()
         if self.group is not None:
             self.group.polled(now)
-
-    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets to commit: the positions, or only those that are handled."""
-        return self.processed if self.is_last_poll_void else self.subscription.consumed()
 
     def check_open(self) -> None:
         """Raise ClosedConsumerError if the consumer was closed, or in a fork of its process."""
@@ -239,13 +239,27 @@ class ConsumerEngine:
             SubscriptionError: there is nothing to read.
         """
         self.check_open()
-        if self.is_closing:
+        if self.is_closing or self.close_by is not None:
             raise ClosedConsumerError("the consumer is closed")
         if not self.subscription.assigned and not self.subscription.is_by_group:
             raise SubscriptionError(
                 "this consumer reads nothing yet: call subscribe with topics, or assign with "
                 "partitions"
             )
+
+    def wakeup(self) -> None:
+        """End the reading call that waits, or the next one.
+
+        A signal handler may call it at any point of any thread, so it takes no lock.
+        """
+        self.handling.is_woken = True
+        self.handling.must_poll = True
+
+    def raise_woken(self) -> None:
+        """Raise WakeupError if `wakeup` was called."""
+        if self.handling.is_woken:
+            self.handling.is_woken = False
+            raise WakeupError
 
     def raise_error(self) -> None:
         """Raise the oldest error that no call has raised yet."""
@@ -271,25 +285,20 @@ class ConsumerEngine:
     @property
     def has_news(self) -> bool:
         """Whether a poll would return records, raise, or have something to do."""
-        if self.is_closing or self.has_error:
+        return self.has_urgent_news or self.has_error or self.taking.has_some
+
+    @property
+    def has_urgent_news(self) -> bool:
+        """Whether a poll would have something to do before it returns records."""
+        if self.is_closing or self.close_by is not None or self.handling.is_woken:
             return True
-        if self.group is not None and self.group.has_news:
-            return True
-        return self.taking.has_some
+        return self.group is not None and self.group.has_news
 
     def seek(self, partition: TopicPartition, offset: int, epoch: int = -1) -> None:
         """Read on at an offset; one with an epoch is validated first."""
         state = self.subscription.of(partition)
         leader = self.metadata.leader(partition) or NOBODY
         state.seek_unvalidated(Position(offset, epoch, leader))
-        self.fetches.stir()
-
-    def hold_back(self, positions: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Put positions back to records that were taken and not handed to the program."""
-        for each, (offset, epoch) in positions.items():
-            state = self.subscription.assigned.get(each)
-            if state is not None and state.position is not None:
-                state.seek(Position(offset, epoch, state.position.leader))
         self.fetches.stir()
 
     def subscription_changed(self, now: float) -> None:

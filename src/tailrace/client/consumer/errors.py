@@ -36,6 +36,13 @@ class ClosedConsumerError(ConsumerError, FatalError):
     """The consumer was closed, or this process is a fork of the one that created it."""
 
 
+class WakeupError(ConsumerError, FatalError):
+    """`wakeup` was called: the program wants to do something else than to read."""
+
+    def __init__(self) -> None:
+        super().__init__("the reading call was ended by wakeup()")
+
+
 class ConcurrentCallError(ConsumerError, FatalError, RuntimeError):
     """Two calls that return records, or wait, were made at the same time.
 

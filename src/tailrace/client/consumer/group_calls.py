@@ -49,7 +49,7 @@ class GroupCalls:
                 hook = hooks.on_lost or hooks.on_revoked
         group.begin_step(step)
         if step.kind is not StepKind.ASSIGN:
-            self._work.ahead.put_back(step.partitions)
+            self._work.engine.handling.put_back(step.partitions)
         if step.kind is StepKind.REVOKE and group.commits_by_itself and not self._work.is_closing:
             yield from self._last_commit(
                 self._work.clock() + self._work.engine.config.request_timeout_ms / 1000
@@ -67,10 +67,10 @@ class GroupCalls:
         return failure
 
     def _last_commit(self, deadline: float) -> Steps[None]:
-        """Commit the positions before partitions go away; a failure is logged by the group."""
+        """Commit what is handled before partitions go away; a failure is logged."""
         group = self._work.engine.group
         assert group is not None, "without a group nothing is committed"
-        pending = group.offsets.commit_positions(deadline=deadline)
+        pending = group.offsets.commit_handled(deadline=deadline)
         if not pending.is_done:
             yield Wait(lambda: pending.is_done, deadline)
         pending.is_abandoned = True
@@ -82,17 +82,10 @@ class GroupCalls:
             )
 
     def commit(self, offsets: object, deadline: float) -> Steps[None]:
-        """Store offsets in the group; the positions if None are given."""
+        """Store offsets in the group; those after all that was returned if None are given."""
         group = self.group_for("commit")
-        places = (
-            self._work.engine.subscription.consumed() if offsets is None else offsets_of(offsets)
-        )
-        if offsets is None:
-            for each in self._work.ahead.records:
-                # Behind what iteration has handed out, and no further.
-                place = each.topic_partition
-                if place in places and each.offset < places[place].offset:
-                    places[place] = OffsetAndMetadata(each.offset)
+        handling = self._work.engine.handling
+        places = handling.returned() if offsets is None else offsets_of(offsets)
         pending = group.offsets.commit(places, deadline=deadline)
         yield from steps_of_pending(
             self._work.engine,
@@ -100,6 +93,7 @@ class GroupCalls:
             deadline,
             about=f"commit of group {self._work.engine.config.group_id}",
         )
+        handling.committed(places)
 
     def committed(
         self, partitions: Partitions, deadline: float
@@ -130,23 +124,31 @@ class GroupCalls:
         engine.check_open()
         group = engine.group
         if group is not None and engine.subscription.is_by_group:
-            self._work.ahead.put_back()
+            engine.handling.put_back()
             group.leave("the consumer unsubscribed from all topics", self._work.clock())
             yield from self.rebalance()
             yield Wait(lambda: group.has_left, deadline)
-        self._work.ahead.records.clear()
+        engine.handling.drop(engine.subscription.assigned)
         engine.subscription.unsubscribe()
         engine.subscription_changed(self._work.clock())
         self._work.hooks = RebalanceHooks()
 
-    def close(self, deadline: float, woken: Callable[[], None]) -> Steps[None]:
-        """Commit and leave the group; `woken` has polls that wait look at the engine."""
+    def close(self, deadline: float, closer: object, woken: Callable[[], None]) -> Steps[bool]:
+        """Commit and leave the group; `woken` has polls that wait look at the engine.
+
+        A second call, by another `closer` (thread or task), waits for the first. Returns False
+        for one inside of the first, in a hook.
+        """
         engine = self._work.engine
         if engine.is_closing:
-            return
-        engine.is_closing = self._work.is_closing = True
+            if closer is self._work.closer:
+                return engine.closed_error is not None
+            yield Wait(lambda: engine.closed_error is not None, deadline)
+            return True
+        engine.is_closing = True
+        self._work.closer = closer
         woken()
-        self._work.ahead.put_back()
+        engine.handling.put_back()
         group = engine.group
         try:
             if group is not None:
@@ -158,3 +160,4 @@ class GroupCalls:
                 yield Wait(lambda: group.is_idle, deadline)
         finally:
             engine.begin_close()
+        return True

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 
 from tailrace.client.consumer.config import ConsumerConfig
+from tailrace.client.consumer.handling import Handling, Offsets
 from tailrace.client.consumer.membership.auto_commit import AutoCommit
 from tailrace.client.consumer.membership.commit_requests import FetchedOffsets
 from tailrace.client.consumer.membership.commits import Commits
@@ -27,8 +28,6 @@ from tailrace.model import TopicPartition
 
 log = logging.getLogger(__name__)
 
-Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-
 
 class GroupOffsets:
     """The offsets of one group, for one consumer; times are monotonic seconds."""
@@ -42,16 +41,17 @@ class GroupOffsets:
         subscription: SubscriptionState,
         metadata: ConsumerMetadata,
         clock: Callable[[], float],
-        positions: Callable[[], Offsets],
+        handling: Handling,
     ) -> None:
-        """`positions` gives the offsets that are committed by themselves."""
         self._config = config
         self._commits = commits
         self._auto_commit = auto_commit
         self._subscription = subscription
         self._metadata = metadata
         self._clock = clock
-        self._positions = positions
+        self._handling = handling
+        self._look_at = 0.0
+        """When to look again whether an iteration goes on, while a commit is due."""
         self.errors: list[Exception] = []
         """Errors of the fetch of committed offsets; the next poll of the caller raises them."""
         self._asked: dict[TopicPartition, int] = {}
@@ -60,14 +60,31 @@ class GroupOffsets:
         """Partitions that turned out to have no committed offset."""
 
     def polled(self, now: float) -> None:
-        """Commit the positions if that is due: the caller has handled what was returned."""
+        """Commit if that is due: the caller has handled what was returned."""
         if self._auto_commit.is_due(now):
-            self._auto_commit.started(now)
-            self._commits.commit(
-                self._positions(),
-                done=lambda error: self._auto_commit.finished(error, self._clock()),
-                deadline=None,
-            )
+            self._commit_by_itself(self._handling.handled(), now)
+
+    def commit_progress(self, now: float) -> None:
+        """Commit if that is due, and something was handled: the caller need not poll for it."""
+        if self._auto_commit.is_due(now) and now >= self._look_at:
+            offsets = self._handling.progress()
+            if offsets is not None:
+                self._commit_by_itself(offsets, now)
+            else:
+                # The next poll is to commit. An iteration goes on without being heard of here.
+                self._look_at = now + self._config.auto_commit_interval_ms / 1000
+
+    def next_deadline(self) -> float:
+        """When to call `commit_progress`."""
+        return max(self._auto_commit.next_deadline(), self._look_at)
+
+    def _commit_by_itself(self, offsets: Offsets, now: float) -> None:
+        self._auto_commit.started(now)
+        self._commits.commit(
+            offsets,
+            done=lambda error: self._auto_commit.finished(error, self._clock()),
+            deadline=None,
+        )
 
     def without_offsets(self, states: Collection[Assigned]) -> list[Assigned]:
         """Fetch the committed offsets of partitions; returns those that turned out to have none.
@@ -104,9 +121,9 @@ class GroupOffsets:
         self._commits.commit(offsets, done=take, deadline=deadline, is_before_revocation=is_last)
         return pending
 
-    def commit_positions(self, *, deadline: float) -> Pending[None]:
-        """Store the positions before partitions go away."""
-        return self.commit(self._positions(), deadline=deadline, is_last=True)
+    def commit_handled(self, *, deadline: float) -> Pending[None]:
+        """Store the offsets after handled records, before partitions go away."""
+        return self.commit(self._handling.handled(), deadline=deadline, is_last=True)
 
     def commit_given_up(self, offsets: Offsets, now: float) -> None:
         """Store the positions of partitions that `assign` gives up; a failure is logged."""

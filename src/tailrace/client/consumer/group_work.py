@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable
 
 from tailrace.client.consumer.config import ConsumerConfig
-from tailrace.client.consumer.group_offsets import GroupOffsets, Offsets
+from tailrace.client.consumer.group_offsets import GroupOffsets
+from tailrace.client.consumer.handling import Handling
 from tailrace.client.consumer.membership import (
     GroupRequest,
     Membership,
@@ -53,7 +54,7 @@ class GroupWork:
         nodes: Nodes,
         chance: random.Random,
         clock: Callable[[], float],
-        positions: Callable[[], Offsets],
+        handling: Handling,
         any_node: Callable[[float], Node | None],
     ) -> None:
         self._config = config
@@ -79,13 +80,16 @@ class GroupWork:
             subscription=subscription,
             metadata=metadata,
             clock=clock,
-            positions=positions,
+            handling=handling,
         )
+        self._handling = handling
         self.is_assigning = False
         """Whether the hook for new partitions is running, which may set their positions."""
         self._matched: frozenset[str] | None = None
         """The topics that the present pattern matched last."""
         self._last_wish = MetadataWish()
+        self._taken_at = 0.0
+        """When an iteration took the record that the membership knows of."""
         self._is_waiting = False
         """Whether a request was due and had no connection at the last `send`."""
 
@@ -158,6 +162,15 @@ class GroupWork:
             self._member.polled(now)
         self.offsets.polled(now)
 
+    def check_progress(self, now: float) -> None:
+        """Note what an iteration has done since the last poll: the caller is alive."""
+        taken_at = self._handling.taken_at
+        if taken_at > self._taken_at:
+            self._taken_at = taken_at
+            if self._subscription.is_by_group:
+                self._member.polled(taken_at)
+        self.offsets.commit_progress(now)
+
     def request_rejoin(self, reason: str, now: float) -> None:
         """Have the group rebalance."""
         self._member.request_rejoin(reason, now)
@@ -195,8 +208,6 @@ class GroupWork:
         self._member.step_done(step, now)
         self._want()
 
-    # -- offsets ------------------------------------------------------------------------------
-
     # -- requests -----------------------------------------------------------------------------
 
     def send(self, now: float) -> None:
@@ -212,7 +223,11 @@ class GroupWork:
 
     def next_deadline(self, now: float) -> float:
         """When `send` has to be called again."""
-        due = min(self._member.next_deadline(now), self._commits.next_deadline(now))
+        due = min(
+            self._member.next_deadline(now),
+            self._commits.next_deadline(now),
+            self.offsets.next_deadline(),
+        )
         if self._is_waiting:
             # `nodes` tells of the connection. To look at once again would be a loop without end.
             return max(due, now + self._config.retry_backoff_ms / 1000)

@@ -44,7 +44,7 @@ class OffsetCalls:
         engine.check_open()
         place = partition_of(partition)
         state = engine.subscription.of(place)
-        self._work.ahead.put_back((place,))
+        engine.handling.put_back((place,))
 
         def is_known() -> bool:
             return state.has_position or engine.has_error
@@ -111,7 +111,7 @@ class OffsetCalls:
                 self._work.engine.subscription.of(each).await_reset(LATEST)
             else:
                 self._work.engine.seek(each, place.offset)
-        self._work.ahead.drop(places)
+        self._work.engine.handling.drop(places)
         return found
 
     def lag(self, deadline: float) -> Steps[dict[TopicPartition, int]]:

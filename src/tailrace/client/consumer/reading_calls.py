@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
+from math import inf
 from typing import TYPE_CHECKING, Final
 
-from tailrace.client.consumer.errors import RecordDeserializationError
+from tailrace.client.consumer.errors import RecordDeserializationError, WakeupError
 from tailrace.client.consumer.loading import note_decoded
 from tailrace.client.consumer.offset_calls import OffsetCalls
 from tailrace.client.consumer.records import ConsumerRecord
@@ -13,7 +14,7 @@ from tailrace.client.consumer.rows import Deserializer, Rows
 from tailrace.client.consumer.steps import Call, Steps, Wait
 from tailrace.client.consumer.work import Work
 from tailrace.client.pending import T
-from tailrace.errors import kind_of
+from tailrace.errors import TailraceError, kind_of
 from tailrace.model import SpecialTimestamp, TopicPartition
 
 if TYPE_CHECKING:
@@ -50,12 +51,13 @@ class ReadingCalls:
 
     def poll(self, deadline: float, count_max: int) -> Steps[list[ConsumerRecord]]:
         """Records that iteration has left over, or the next ones."""
-        ahead = self._work.ahead.records
-        if ahead:
-            taken = min(count_max, len(ahead))
-            self._work.engine.check_open()
-            return [ahead.popleft() for _ in range(taken)]
         engine = self._work.engine
+        handling = engine.handling
+        if handling.ahead:
+            yield from self._polled()
+        if handling.ahead:
+            ahead = handling.ahead
+            return [ahead.popleft() for _ in range(min(count_max, len(ahead)))]
 
         def take() -> list[Rows]:
             return engine.taking.rows(count_max)
@@ -69,8 +71,23 @@ class ReadingCalls:
             if records:
                 return records
 
-    def columns(self, deadline: float, names: Sequence[str] | None) -> Steps["pa.RecordBatch"]:
+    def look_ahead(self, count_max: int) -> Steps[None]:
+        """Have records for an iteration; do what the group wants, though some are left."""
+        engine = self._work.engine
+        handling = engine.handling
+        if handling.ahead:
+            yield from self._polled()
+        while not handling.ahead:
+            handling.ahead.extend((yield from self.poll(inf, count_max)))
+        handling.must_poll = engine.has_urgent_news
+        handling.is_taking = False
+
+    def columns(
+        self, deadline: float, names: Sequence[str] | None, *, is_more: bool = False
+    ) -> Steps["pa.RecordBatch"]:
         """Records as columns with these names.
+
+        With `is_more`, those that the call has taken already are not returned to the program yet.
 
         Raises:
             ConfigError: there is no such column.
@@ -78,7 +95,7 @@ class ReadingCalls:
         from tailrace.client.consumer.columns import DEFAULT_COLUMNS, Collector
 
         engine = self._work.engine
-        self._work.ahead.put_back()
+        engine.handling.put_back()
         wanted = DEFAULT_COLUMNS if names is None else tuple(names)
         if wanted not in self._collectors:
             self._collectors = {wanted: Collector(wanted)}
@@ -88,7 +105,7 @@ class ReadingCalls:
             engine.taking.columns(collector)
             return collector if collector.row_count else None
 
-        yield from self._taking(take, deadline)
+        yield from self._taking(take, deadline, is_more=is_more)
         note_decoded(collector.row_count)
         return collector.finish()
 
@@ -118,7 +135,18 @@ class ReadingCalls:
                 deadline = work.clock()
             # A glance, since the marker of a transaction moves the position and gives no rows.
             glance = min(deadline, work.clock() + _GLANCE_S)
-            batch = yield from self.columns(glance, names)
+            try:
+                batch = yield from self.columns(glance, names, is_more=bool(batches))
+            except WakeupError:
+                if not size:
+                    raise
+                engine.wakeup()
+                return pa.Table.from_batches(batches)
+            except TailraceError:
+                # The next call raises it again, as the position stays there.
+                if not size:
+                    raise
+                return pa.Table.from_batches(batches)
             if batch.num_rows or not batches:
                 batches.append(batch)
                 size += batch.nbytes
@@ -139,15 +167,28 @@ class ReadingCalls:
         positions = [(assigned[each].position, ends[each]) for each in ends if each in assigned]
         return all(at is not None and at.offset >= end for at, end in positions)
 
-    def _taking(self, take: Callable[[], T], deadline: float) -> Steps[T | None]:
-        """The result of `take`, once there is something in it; None at the deadline."""
+    def _polled(self) -> Steps[None]:
+        """Count all that was returned as handled, and do what the group wants."""
         engine = self._work.engine
         engine.check_readable()
         engine.polled(self._work.clock())
+        engine.raise_woken()
+        yield from self._rebalance()
+        engine.check_readable()
+
+    def _taking(
+        self, take: Callable[[], T], deadline: float, *, is_more: bool = False
+    ) -> Steps[T | None]:
+        """The result of `take`, once there is something in it; None at the deadline."""
+        engine = self._work.engine
+        engine.check_readable()
+        if not is_more:
+            engine.polled(self._work.clock())
         while True:
             yield from self._rebalance()
             yield from self._report()
             engine.check_readable()
+            engine.raise_woken()
             engine.raise_error()
             taken = take()
             if taken:
@@ -191,18 +232,18 @@ class ReadingCalls:
                 self._work.engine.metrics.error_count += 1
                 raise first from first.__cause__
         except BaseException:
-            self._work.engine.hold_back(
-                {each.block.partition: (each.first_offset, -1) for each in reversed(rows)}
+            self._work.engine.handling.hold_back(
+                {each.block.partition: each.first_offset for each in reversed(rows)}
             )
             raise
         return records
 
     def _seek_back(self, error: RecordDeserializationError, rest: Iterable[Rows]) -> None:
         """Put the positions before the record that failed, and before all that came after it."""
-        places = {error.partition: (error.offset, -1)}
+        places = {error.partition: error.offset}
         for each in rest:
-            places.setdefault(each.block.partition, (each.first_offset, -1))
-        self._work.engine.hold_back(places)
+            places.setdefault(each.block.partition, each.first_offset)
+        self._work.engine.handling.hold_back(places)
 
 
 def _made(rows: Rows, key: Deserializer | None, value: Deserializer | None) -> list[ConsumerRecord]:
