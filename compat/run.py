@@ -36,6 +36,7 @@ from compat import (
     encoding,
     equality,
     exactly_once,
+    framing,
     handing_over,
     interchange,
     kafka_to_us,
@@ -160,6 +161,8 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     coordinating.check(report, Kafka(java, jars, directory / "coordinating"), directory)
     report.section("Groups and transactions of one directory, served by both in turn")
     interchange.check(report, Kafka(java, jars, directory / "interchange"))
+    report.section("Framings of compressed batches, produced to both and read by clients")
+    framing.check(report, Kafka(java, jars, directory / "framings"), java, jars, directory)
     report.section("Clients of other languages use our broker")
     others.check(report, tools.others, directory)
     report.section("Our producer sends to Kafka")

@@ -31,6 +31,7 @@ from tailrace.records.control import (
 )
 from tailrace.storage.appends import (
     UnexpectedAppendOffsetError,
+    UnreadableRecordsError,
     apply_stamps,
     plan_append,
     plan_follower_append,
@@ -49,6 +50,7 @@ REFUSALS = (
     InvalidRecordError,
     InvalidTimestampError,
     RecordTooLargeError,
+    UnreadableRecordsError,
     UnsupportedCodecError,
 )
 

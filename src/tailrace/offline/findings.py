@@ -36,6 +36,7 @@ class Rule(Enum):
     CHECKSUM = "checksum"
     RECORDS = "records"
     LIMIT = "limit"
+    FRAMING = "framing"
     OFFSET_ORDER = "offset-order"
     GAP = "gap"
     LEADER_EPOCH = "leader-epoch"

@@ -32,7 +32,7 @@ from tailrace.offline.indexes import (
 from tailrace.reading.listing import SegmentFiles
 from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records
-from tailrace.records.codecs import DecompressedTooLargeError
+from tailrace.records.codecs import DecompressedTooLargeError, check_framing
 from tailrace.records.runs import BatchRun, Field, Piece, batches_of
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
@@ -290,6 +290,12 @@ def _check_records(path: str, position: int, batch: Batch) -> Iterator[tuple[Fin
         sentence = error.rule if isinstance(error, CorruptionError) else str(error)
         yield batch_finding(path, position, batch, rule=Rule.RECORDS, sentence=sentence), True
         return
+    try:
+        check_framing(batch.codec, batch.payload)
+    except CorruptionError as error:
+        # Sound, and read here: a broker took it before it looked at the framing.
+        finding = batch_finding(path, position, batch, rule=Rule.FRAMING, sentence=error.rule)
+        yield replace(finding, severity=Severity.WARNING), False
     if totals.last_offset_delta > batch.last_offset_delta:
         last = batch.base_offset + totals.last_offset_delta
         sentence = f"the last record has offset {last}; the header ends at {batch.last_offset}"

@@ -12,6 +12,13 @@ which Kafka's Java reader refuses, and its streaming one holds the interpreter l
 the streaming one supports levels, and it adds a checksum to each block (flags 70); a topic with
 another level than the default holds the lock for longer.
 
+Where a payload ends, and what may follow its end, is as in Kafka's Java reader, which clients rely
+on: bytes after the end of an lz4 frame do not count, nor do bytes after a gzip member that begin no
+other member, nor up to 3 bytes after a snappy block. It verifies neither the content checksum nor
+the content size of an lz4 frame; the batch has a checksum of its own. Of two things that it refuses
+and librdkafka takes, only a leader refuses them, with `check_framing`, since logs may have them.
+`docs/formats/record-batch.md` has the table.
+
 A batch that decompresses to more than the limit is sound, because Kafka has no such limit. It is
 not reported as damage, but as a `DecompressedTooLargeError`, which names the setting.
 
@@ -62,6 +69,8 @@ LZ4_STORED_FLAG: Final = 1 << 31
 LZ4_END: Final = b"\x00\x00\x00\x00"
 
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+ZSTD_SKIPPABLE_MAGIC: Final = b"\x2a\x4d\x18"
+"""After a byte from 50 to 5f."""
 ZSTD_BLOCK_SIZE_MAX: Final = 128 * 1024
 """RFC 8878: no block regenerates more, whatever the window."""
 
@@ -83,6 +92,27 @@ _SNAPPY_EXPANSION_MAX: Final = 32
 
 _LZ4_EXPANSION_MAX: Final = 255
 """Each byte of a match length stands for at most 255 bytes."""
+
+_LZ4_INDEPENDENT_FLAG: Final = 0x20
+_LZ4_BLOCK_CHECKSUM_FLAG: Final = 0x10
+_LZ4_CONTENT_SIZE_FLAG: Final = 0x08
+_LZ4_CONTENT_CHECKSUM_FLAG: Final = 0x04
+_LZ4_DICTIONARY_FLAG: Final = 0x01
+
+_GZIP_MAGIC: Final = b"\x1f\x8b\x08"
+"""With deflate, the only method that there is."""
+
+_GZIP_HEADER_CRC_FLAG: Final = 0x02
+_GZIP_EXTRA_FLAG: Final = 0x04
+_GZIP_TEXT_FLAGS: Final = (0x08, 0x10)
+"""A file name and a comment, each with a zero at its end."""
+
+_GZIP_TRAILER: Final = Struct("<II")
+_GZIP_MEMBER_SIZE_MIN: Final = 19
+"""Java's reader looks for another member only if this many bytes are left."""
+
+_ZSTD_PIECE_BYTES: Final = ZSTD_BLOCK_SIZE_MAX + 3
+"""Java's reader takes the payload in pieces of this size; see `_zstd_frames`."""
 
 
 class CorruptCompressionError(CorruptionError):
@@ -201,6 +231,23 @@ def decompress(codec: Codec, data: memoryview, limit: int | None = None) -> memo
         raise CorruptCompressionError(f"the {codec.label} payload: {error}") from error
 
 
+def check_framing(codec: Codec, data: memoryview) -> None:
+    """Checks that Kafka's Java reader supports the features of a payload that `decompress` reads.
+
+    Raises:
+        CorruptCompressionError: it is an lz4 frame with linked blocks or a dictionary.
+    """
+    if codec is not Codec.LZ4 or len(data) < len(LZ4_HEADER):
+        return
+    if not data[4] & _LZ4_INDEPENDENT_FLAG:
+        raise CorruptCompressionError(
+            "the lz4 frame has linked blocks, which Kafka's Java clients cannot read; "
+            "have the producer write independent blocks"
+        )
+    if data[4] & _LZ4_DICTIONARY_FLAG:
+        raise CorruptCompressionError("the lz4 frame names a dictionary; Kafka has none")
+
+
 def with_lz4_checksum(data: memoryview) -> memoryview:
     """The lz4 frame `data` with the right checksum in its header, whatever it has there.
 
@@ -212,13 +259,22 @@ def with_lz4_checksum(data: memoryview) -> memoryview:
     if position >= len(data):
         return data
     mended = bytearray(data)
-    mended[position] = _xxhash32(bytes(data[4:position])) >> 8 & 0xFF
+    mended[position] = _lz4_header_checksum(bytes(data[4:position]))
     return memoryview(mended)
 
 
 def _lz4_checksum_position(flags: int) -> int:
     """Content size takes 8 bytes, a dictionary id 4; the checksum is the header's last byte."""
-    return 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+    return (
+        6
+        + (8 if flags & _LZ4_CONTENT_SIZE_FLAG else 0)
+        + (4 if flags & _LZ4_DICTIONARY_FLAG else 0)
+    )
+
+
+def _lz4_header_checksum(descriptor: bytes) -> int:
+    """The checksum byte for the bytes between the magic and itself."""
+    return _xxhash32(descriptor) >> 8 & 0xFF
 
 
 def _xxhash32(data: bytes) -> int:
@@ -286,9 +342,12 @@ def _compress_lz4_at(data: memoryview, level: int) -> memoryview:
 def _decompress_gzip(data: memoryview, limit: int) -> memoryview:
     # Short steps, and no copy of all at the end: the interpreter runs no other thread meanwhile.
     output, filled = _buffer(min(limit, _GZIP_PIECE_BYTES)), 0
-    position = 0
+    position = _gzip_body_or_none(data, 0)
+    if position is None:
+        raise CorruptCompressionError("the gzip payload does not start with a member's header")
     while True:
-        member = zlib.decompressobj(31)
+        member = zlib.decompressobj(-15)
+        crc, start = 0, filled
         size = _GZIP_PIECE_BYTES
         while not member.eof:
             piece: Octets = data[position : position + size]
@@ -309,13 +368,53 @@ def _decompress_gzip(data: memoryview, limit: int) -> memoryview:
                     output = larger
                 output[filled : filled + len(part)] = part
                 filled += len(part)
+                crc = zlib.crc32(part, crc)
                 piece = member.unconsumed_tail
                 has_more = len(part) == _GZIP_OUTPUT_BYTES or bool(piece)
             position -= len(member.unused_data)
             # A long member has few pieces, and many short ones have short copies.
             size = min(2 * size, _GZIP_OUTPUT_BYTES)
-        if position == len(data):
+        if _GZIP_TRAILER.unpack_from(data, position) != (crc, filled - start & 0xFFFFFFFF):
+            raise CorruptCompressionError("a gzip member has another checksum or size")
+        position += _GZIP_TRAILER.size
+        following = None
+        if len(data) - position >= _GZIP_MEMBER_SIZE_MIN:
+            following = _gzip_body_or_none(data, position)
+        if following is None:
             return output[:filled]
+        position = following
+
+
+def _gzip_body_or_none(data: memoryview, start: int) -> int | None:
+    """The position of the compressed bytes of the member at `start`; None if there is no member."""
+    if bytes(data[start : start + 3]) != _GZIP_MAGIC or start + 10 > len(data):
+        return None
+    # Java's reader ignores the flags that have no meaning, and zlib refuses them.
+    flags, position = data[start + 3], start + 10
+    if flags & _GZIP_EXTRA_FLAG:
+        position += 2 + int.from_bytes(data[position : position + 2], "little")
+    for flag in _GZIP_TEXT_FLAGS:
+        if flags & flag:
+            position = _after_zero(data, position)
+    if flags & _GZIP_HEADER_CRC_FLAG:
+        crc = zlib.crc32(data[start:position]) & 0xFFFF
+        if bytes(data[position : position + 2]) != crc.to_bytes(2, "little"):
+            return None
+        position += 2
+    return position if position <= len(data) else None
+
+
+def _after_zero(data: memoryview, position: int) -> int:
+    """The position after the next zero; one after the end of the data if there is none."""
+    # In growing pieces, each of which is copied: thousands of members may have a name.
+    size = 64
+    while position < len(data):
+        found = bytes(data[position : position + size]).find(0)
+        if found >= 0:
+            return position + found + 1
+        position += size
+        size *= 2
+    return len(data) + 1
 
 
 def _decompress_snappy(data: memoryview, limit: int) -> memoryview:
@@ -353,11 +452,16 @@ def _snappy_size(block: memoryview) -> int:
 
 def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
     position = 0
-    while position < len(data):
+    # Java's reader ignores bytes at the end that are too few for a size.
+    while position + _INT32.size <= len(data):
         if bytes(data[position : position + 8]) == XERIAL_MAGIC:
             position += len(XERIAL_HEADER)
             if position > len(data):
                 raise CorruptCompressionError("the snappy payload ends within a header")
+            (version,) = _INT32.unpack_from(data, position - 8)
+            if version < 1 and position > len(XERIAL_HEADER):
+                # Java's reader looks at the version of all headers but the first.
+                raise CorruptCompressionError(f"a snappy header of version {version}")
             continue
         (size,) = _INT32.unpack_from(data, position)
         position += 4
@@ -370,13 +474,17 @@ def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
 
 
 def _decompress_lz4(data: memoryview, limit: int) -> memoryview:
-    size_max = _lz4_output_size_max(data)
-    return _decompress_into(Codec.LZ4, packages.cramjam.lz4, data, size_max=size_max, limit=limit)
+    frame, size_max = _lz4_frame(data)
+    return _decompress_into(Codec.LZ4, packages.cramjam.lz4, frame, size_max=size_max, limit=limit)
 
 
 def _decompress_zstd(data: memoryview, limit: int) -> memoryview:
-    size_max = _zstd_output_size_max(data)
-    return _decompress_into(Codec.ZSTD, packages.cramjam.zstd, data, size_max=size_max, limit=limit)
+    end, size_max = _zstd_frames(data)
+    if not end:
+        return data[:0]
+    return _decompress_into(
+        Codec.ZSTD, packages.cramjam.zstd, data[:end], size_max=size_max, limit=limit
+    )
 
 
 def _decompress_into(
@@ -401,78 +509,119 @@ def _buffer(size: int) -> memoryview:
     return memoryview(LargeMemory(size) if size >= _LARGE_BYTES_MIN else bytearray(size))
 
 
-def _lz4_output_size_max(data: memoryview) -> int:
-    """Most bytes that the frame can give, by the sizes of its blocks; also checks its structure."""
+def _lz4_frame(data: memoryview) -> tuple[memoryview, int]:
+    """The frame at the start, and the most bytes that it can give, by the sizes of its blocks.
+
+    The frame comes back without its content's size and checksum, which Kafka does not verify.
+    """
     if bytes(data[:4]) != LZ4_MAGIC or len(data) < len(LZ4_HEADER):
         raise CorruptCompressionError("the lz4 payload does not start with a frame header")
     flags, descriptor = data[4], data[5]
-    has_block_checksum = bool(flags & 0x10)
-    position = _lz4_checksum_position(flags) + 1
-    block_size_max = 1 << (8 + 2 * (descriptor >> 4 & 7))
+    checksum_position = _lz4_checksum_position(flags)
+    start = checksum_position + 1
+    end, total = _lz4_blocks(
+        data, start, block_size_max=1 << (8 + 2 * (descriptor >> 4 & 7)), flags=flags
+    )
+    unverified = _LZ4_CONTENT_SIZE_FLAG | _LZ4_CONTENT_CHECKSUM_FLAG
+    if not flags & unverified and bytes(data[end - 4 : end]) == LZ4_END:
+        return data[:end], total
+    if data[checksum_position] != _lz4_header_checksum(bytes(data[4:checksum_position])):
+        raise CorruptCompressionError("the lz4 frame has a header with another checksum")
+    if flags & _LZ4_CONTENT_CHECKSUM_FLAG and end + 4 > len(data):
+        raise CorruptCompressionError("the lz4 payload ends within a checksum")
+    header = bytes([flags & ~unverified, descriptor])
+    if flags & _LZ4_DICTIONARY_FLAG:
+        header += data[checksum_position - 4 : checksum_position]
+    checksum = bytes([_lz4_header_checksum(header)])
+    parts = (LZ4_MAGIC, header, checksum, data[start : end - 4], LZ4_END)
+    return memoryview(b"".join(parts)), total
+
+
+def _lz4_blocks(
+    data: memoryview, position: int, *, block_size_max: int, flags: int
+) -> tuple[int, int]:
+    """The end of the end mark after the blocks, and the largest size of their content."""
     total = 0
     while True:
         (word,) = _UINT32_LE.unpack_from(data, position)
         position += 4
-        if word == 0:
-            break
         size = word & ~LZ4_STORED_FLAG
+        if size == 0:
+            return position, total
         if size > len(data) - position:
             raise CorruptCompressionError(
                 f"an lz4 block claims {size} bytes, {len(data) - position} remain"
             )
         is_stored = bool(word & LZ4_STORED_FLAG)
         total += size if is_stored else min(block_size_max, _LZ4_EXPANSION_MAX * size)
-        position += size + (4 if has_block_checksum else 0)
-    position += 4 if flags & 0x04 else 0
-    if position != len(data):
-        raise CorruptCompressionError(
-            f"the lz4 frame ends at byte {position} of a payload of {len(data)} bytes"
-        )
-    return total
+        position += size + (4 if flags & _LZ4_BLOCK_CHECKSUM_FLAG else 0)
 
 
-def _zstd_output_size_max(data: memoryview) -> int:
-    """Most bytes that the frames can give, by their claims and the sizes of their blocks."""
-    total = 0
-    position = 0
+def _zstd_frames(data: memoryview) -> tuple[int, int]:
+    """End of the whole frames, and most bytes that they can give, by their claims and blocks.
+
+    A frame that is cut is not read if it follows a whole one and would give nothing. Java's reader
+    misses its end only if the piece that it has read last has the end of a whole frame.
+    """
+    total = position = 0
     while position < len(data):
-        (magic,) = _UINT32_LE.unpack_from(data, position)
-        if magic & 0xFFFFFFF0 == 0x184D2A50:
-            # A skippable frame: magic, size, bytes of somebody else.
-            position += 8 + _UINT32_LE.unpack_from(data, position + 4)[0]
-            continue
-        if bytes(data[position : position + 4]) != ZSTD_MAGIC or position + 5 > len(data):
-            raise CorruptCompressionError(f"no zstd frame starts at byte {position}")
-        descriptor = data[position + 4]
-        is_single_segment = bool(descriptor & 0x20)
-        size_bytes = (1 if is_single_segment else 0, 2, 4, 8)[descriptor >> 6]
-        position += 5 + (0 if is_single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
-        claimed = int.from_bytes(data[position : position + size_bytes], "little")
-        claimed += 256 if size_bytes == 2 else 0
-        position, possible = _zstd_blocks(data, position + size_bytes)
-        position += 4 if descriptor & 0x04 else 0
-        total += min(claimed, possible) if size_bytes else possible
-    if position == 0 or position > len(data):
-        raise CorruptCompressionError("the zstd payload ends within a frame")
-    return total
+        end, possible = _zstd_frame(data, position)
+        if end > len(data):
+            last_piece = (len(data) - 1) // _ZSTD_PIECE_BYTES * _ZSTD_PIECE_BYTES
+            if possible or position <= last_piece:
+                raise CorruptCompressionError("the zstd payload ends within a frame")
+            break
+        position = end
+        total += possible
+    return position, total
+
+
+def _zstd_frame(data: memoryview, start: int) -> tuple[int, int]:
+    """End of the frame that starts there, and the most bytes that it can give.
+
+    The end is beyond that of the data if the frame is cut.
+    """
+    magic = bytes(data[start : start + 4])
+    cut = len(data) + 1
+    # A skippable frame: magic, size, bytes of somebody else.
+    if magic[:1] and magic[0] & 0xF0 == 0x50 and ZSTD_SKIPPABLE_MAGIC.startswith(magic[1:]):
+        if start + 8 > len(data):
+            return cut, 0
+        return start + 8 + _UINT32_LE.unpack_from(data, start + 4)[0], 0
+    if not ZSTD_MAGIC.startswith(magic):
+        raise CorruptCompressionError(f"no zstd frame starts at byte {start}")
+    if start + 5 > len(data):
+        return cut, 0
+    descriptor = data[start + 4]
+    is_single_segment = bool(descriptor & 0x20)
+    size_bytes = (1 if is_single_segment else 0, 2, 4, 8)[descriptor >> 6]
+    position = start + 5 + (0 if is_single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
+    claimed = int.from_bytes(data[position : position + size_bytes], "little")
+    claimed += 256 if size_bytes == 2 else 0
+    end, possible = _zstd_blocks(data, position + size_bytes)
+    end += 4 if descriptor & 0x04 else 0
+    return end, min(claimed, possible) if size_bytes else possible
 
 
 def _zstd_blocks(data: memoryview, position: int) -> tuple[int, int]:
-    """End of the blocks from `position` on, and the largest size of their content."""
+    """End of the blocks from `position` on, and the largest size of their content.
+
+    The end is beyond that of the data if they are cut; what then counts is what a stream gives.
+    """
     total = 0
-    while True:
-        if position + 3 > len(data):
-            raise CorruptCompressionError("the zstd payload ends within a frame")
+    while position + 3 <= len(data):
         word = int.from_bytes(data[position : position + 3], "little")
         kind = word >> 1 & 3
         size = word >> 3
         stored = 1 if kind == 1 else size
-        total += ZSTD_BLOCK_SIZE_MAX if kind == 2 else min(size, ZSTD_BLOCK_SIZE_MAX)
         position += 3 + stored
-        if position > len(data):
-            raise CorruptCompressionError("the zstd payload ends within a block")
-        if word & 1:
+        is_cut = position > len(data)
+        # Of the blocks that are cut, a stored one alone gives what there is of it.
+        if not is_cut or (kind == 0 and position - stored < len(data)):
+            total += ZSTD_BLOCK_SIZE_MAX if kind == 2 else min(size, ZSTD_BLOCK_SIZE_MAX)
+        if is_cut or word & 1:
             return position, total
+    return len(data) + 1, total
 
 
 FRAMINGS: Final[Mapping[Codec, Framing]] = {

@@ -51,6 +51,7 @@ from tailrace.records.codecs import decompress, with_lz4_checksum
 _HEADER: Final = Struct(">qiIBB")
 _TIMESTAMP: Final = Struct(">q")
 _SIZE: Final = Struct(">i")
+_OFFSET_SIZE: Final = 8
 
 _ENTRY_SIZE_MIN: Final = (26, 34)
 """Smallest size by magic: header, timestamp, and the size fields of key and value."""
@@ -123,7 +124,11 @@ def _records_of(entry: LegacyEntry) -> Iterator[LegacyEntry]:
         return
     view = _decompressed(entry)
     position = 0
-    while position < len(view):
+    # Kafka's readers leave out an entry that the end of the wrapper cuts, as at the end of a fetch.
+    while position + layout.LOG_OVERHEAD <= len(view):
+        (length,) = _SIZE.unpack_from(view, position + _OFFSET_SIZE)
+        if length > len(view) - position - layout.LOG_OVERHEAD:
+            return
         record = _entry_at(view, position)
         if record.codec_number:
             raise _corrupt(entry, f"a wrapper inside of a wrapper, at byte {position}")

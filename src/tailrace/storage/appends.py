@@ -53,7 +53,7 @@ from tailrace.records.checks import (
     check_decompressed,
     list_refused,
 )
-from tailrace.records.codecs import compress
+from tailrace.records.codecs import CorruptCompressionError, check_framing, compress
 from tailrace.records.legacy import read_all_batches
 from tailrace.storage.config import LogConfig
 from tailrace.values import dataclass
@@ -84,6 +84,14 @@ class UnexpectedAppendOffsetError(FatalError, ValueError):
             f"offsets {first_offset} to {last_offset} do not follow the log, which starts at "
             f"{log_start_offset} and ends before {log_end_offset}"
         )
+
+
+class UnreadableRecordsError(FatalError, ValueError):
+    """The checksum of a client's batch is right, and Kafka's readers cannot decompress its records.
+
+    Not a corruption, which a client takes for damage on the way and sends again: it has sent
+    exactly these bytes. As Kafka does, a broker answers UNKNOWN_SERVER_ERROR.
+    """
 
 
 class PlannedAppend(NamedTuple):
@@ -134,7 +142,8 @@ def plan_append(
     (`codecs.limit_output`).
 
     Raises:
-        CorruptionError: the CRC is wrong, or the records cannot be decompressed.
+        CorruptionError: the CRC is wrong.
+        UnreadableRecordsError: the records cannot be decompressed, or not by Kafka's clients.
         RecordTooLargeError: above `max.message.bytes` or `segment.bytes`, as sent or as stored.
         DecompressedTooLargeError: the decompressed records are larger than the limit.
         InvalidRecordError: no batch or several, a control batch of a client, no record, records
@@ -150,7 +159,7 @@ def plan_append(
     _check_size(batch.size, config.max_message_bytes, "max.message.bytes")
     batch.check()
     _check_header(batch, is_client=is_client)
-    view = batch.records_view(decompressed_max)
+    view = _decompressed(batch, decompressed_max)
     try:
         totals = check_decompressed(batch, view)
     except CorruptRecordError as error:
@@ -317,6 +326,15 @@ def _only_batch(records: memoryview) -> Batch:
     raise InvalidRecordError(
         f"a batch of {batch.size} bytes in {len(records)}; a request has one per partition"
     )
+
+
+def _decompressed(batch: Batch, limit: int | None) -> memoryview:
+    try:
+        if batch.attributes & layout.CODEC_MASK:
+            check_framing(batch.codec, batch.payload)
+        return batch.records_view(limit)
+    except CorruptCompressionError as error:
+        raise UnreadableRecordsError(error.rule) from error
 
 
 def _check_size(size: int, limit: int, setting: str) -> None:

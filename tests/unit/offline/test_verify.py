@@ -13,7 +13,18 @@ from tailrace.testing import MemoryFiles, virtual_runtime
 from tests.naive import LegacyMessage, write_all_legacy, write_legacy
 from tests.unit.broker.brokers import batch as produced_batch
 from tests.unit.broker.brokers import connect, create_topic, produce, running
-from tests.unit.storage.builders import FOLDER, NOW, batch, filled, flip, path, stop_cleanly
+from tests.unit.records.framings import batch_of, payloads
+from tests.unit.storage.builders import (
+    FOLDER,
+    NOW,
+    batch,
+    filled,
+    flip,
+    open_at,
+    path,
+    settings,
+    stop_cleanly,
+)
 
 SIZE = len(batch(b"value 0"))
 FIRST, SECOND = path(0, ".log"), path(5, ".log")
@@ -68,6 +79,18 @@ def test_the_offset_of_a_wrapper_of_format_v0_is_held_against_its_last_record() 
         put(files, FIRST, write_legacy(wrapper))
         found = findings(files)
         assert [(each.severity, each.rule, each.position) for each in found] == expected
+
+
+def test_a_frame_that_kafkas_clients_cannot_read_is_a_warning() -> None:
+    """A batch of lz4 with linked blocks is sound, and named with the reason."""
+    (linked,) = (each for each in payloads() if each.name == "linked blocks")
+    files = MemoryFiles()
+    log = open_at(files, config=settings(segment_bytes=1 << 20))
+    log.append_as_follower(memoryview(bytearray(batch_of(linked))), now_ms=NOW)
+    stop_cleanly(log)
+    found = only(findings(files), Rule.FRAMING)
+    assert found.severity is Severity.WARNING
+    assert "linked blocks, which Kafka's Java clients cannot read" in found.sentence
 
 
 def test_a_running_broker_and_its_directory_after_the_stop_are_clean() -> None:

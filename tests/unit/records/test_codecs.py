@@ -69,8 +69,12 @@ def test_every_cut_is_found(codec: Codec) -> None:
     """A payload that ends early is refused wherever it ends."""
     whole = bytes(compress(codec, TEXT * 30))
     for cut in range(len(whole)):
-        # Snappy's framing has no end mark: a cut between its blocks is for the record count.
-        if codec is Codec.SNAPPY and cut == len(XERIAL_HEADER):
+        # Snappy's framing has no end mark, and no frame of zstd is one too: both give nothing, and
+        # the batch's count of records finds that.
+        if (codec is Codec.SNAPPY and 0 <= cut - len(XERIAL_HEADER) < 4) or (
+            codec is Codec.ZSTD and not cut
+        ):
+            assert not decompress(codec, memoryview(whole)[:cut])
             continue
         with pytest.raises(CorruptCompressionError):
             decompress(codec, memoryview(whole)[:cut])
@@ -155,11 +159,10 @@ def test_lz4_frames_are_what_kafka_reads() -> None:
         (Codec.SNAPPY, XERIAL_HEADER + b"\x00\x00\x10\x00abc", "claims 4096 bytes, 3 remain"),
         (Codec.LZ4, LZ4_HEADER + b"\x00\x10\x00\x00abc", "claims 4096 bytes, 3 remain"),
         (Codec.LZ4, b"", "does not start with a frame header"),
-        (Codec.LZ4, LZ4_HEADER + bytes(5), "ends at byte 11 of a payload of 12"),
         (Codec.ZSTD, b"abcdefgh", "no zstd frame starts at byte 0"),
-        (Codec.ZSTD, b"", "ends within a frame"),
-        (Codec.GZIP, b"", "ends within a member"),
-        (Codec.GZIP, gzip.compress(TEXT, mtime=0) + b"tail", "gzip payload"),
+        (Codec.GZIP, b"", "does not start with a member's header"),
+        (Codec.GZIP, gzip.compress(TEXT, mtime=0)[:-9], "ends within a member"),
+        (Codec.GZIP, gzip.compress(TEXT, mtime=0)[:-1] + b"\1", "another checksum or size"),
     ],
 )
 def test_lies_are_named(codec: Codec, payload: bytes, rule: str) -> None:
