@@ -21,8 +21,9 @@ from tailrace.offline.metadata_state import (
     parse_moment,
 )
 from tailrace.offline.metadata_tree import Change, Tree, image_tree, metadata_changes
-from tailrace.offline.show import iso_time, printable
+from tailrace.offline.show import printable
 from tailrace.reading.located import Skipped
+from tailrace.runtime.clock import iso_time
 from tailrace.runtime.files import DiskFiles
 
 FORMAT = "tailrace-metadata/1"

@@ -33,11 +33,10 @@ from tailrace.model import IsolationLevel
 from tailrace.offline.cat import Choice, choose_partitions, show_records
 from tailrace.offline.findings import Finding, Severity
 from tailrace.offline.scan import PartitionScan, scan_partition
-from tailrace.offline.show import iso_time
 from tailrace.offline.verify import verify as verify_directory
 from tailrace.reading.damage import Drop, OnDamage
 from tailrace.reading.directory import find_partitions
-from tailrace.runtime.clock import SystemClock
+from tailrace.runtime.clock import SystemClock, iso_time
 from tailrace.runtime.files import DiskFiles, Files
 from tailrace.runtime.memory import keep_large_buffers
 

@@ -9,8 +9,9 @@ from tailrace.cli.arguments import data_directory
 from tailrace.cli.log_options import ON_DAMAGE, LeftOut
 from tailrace.cli.tables import aligned
 from tailrace.offline.commits import GroupOffset, GroupsFound, find_groups
-from tailrace.offline.show import iso_time, printable
+from tailrace.offline.show import printable
 from tailrace.reading.directory import find_partitions
+from tailrace.runtime.clock import iso_time
 from tailrace.runtime.files import DiskFiles
 
 GROUPS_FORMAT = "tailrace.groups/1"

@@ -19,7 +19,8 @@ from tailrace.client.admin.transactions import (
 from tailrace.client.metadata import ClusterReader
 from tailrace.client.topics import find_partitions, find_topic
 from tailrace.model import TopicPartition
-from tailrace.offline.show import iso_time, printable
+from tailrace.offline.show import printable
+from tailrace.runtime.clock import iso_time
 
 TRANSACTION_FORMAT = "tailrace.transaction/1"
 

@@ -18,7 +18,6 @@ records were found sound.
 import json
 import struct
 from collections.abc import Generator
-from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -40,6 +39,7 @@ from tailrace.records.batch import Batch
 from tailrace.records.builder import Record, records_of
 from tailrace.records.checks import check_records
 from tailrace.records.layout import CONTROL_FLAG, LOG_APPEND_TIME_FLAG
+from tailrace.runtime.clock import iso_time
 
 if TYPE_CHECKING:
     from tailrace.schemas.shown import ShownDecoder, ShownValue
@@ -60,7 +60,6 @@ seconds for them, and so does loading."""
 SHOWN_PER_DECODED: Final = 3
 """Ratio of the time in which plain Python shows a record to the time in which it decodes one."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_TYPES = {0: "abort", 1: "commit"}
 _DECODED_TOPICS = frozenset({OFFSETS_TOPIC, METADATA_TOPIC})
@@ -287,17 +286,6 @@ def to_hex(found: ShownRecord) -> str:
     parts = [f"key={_hex(record.key)}", f"value={_hex(record.value)}"]
     parts += [f"header {printable(name)}={_hex(value)}" for name, value in record.headers]
     return " ".join([_place(found), *parts])
-
-
-def iso_time(timestamp_ms: int) -> str:
-    """UTC with milliseconds; the bare number where no calendar reaches, and - for none."""
-    if timestamp_ms < 0:
-        return "-"
-    try:
-        time = _EPOCH + timedelta(milliseconds=timestamp_ms)
-    except OverflowError:
-        return str(timestamp_ms)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _literals(

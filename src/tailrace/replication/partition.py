@@ -261,7 +261,9 @@ class Partition:
             raise OffsetOutOfRangeError(
                 offset, log_start_offset=self.log.start_offset, log_end_offset=high_watermark
             )
-        raise_log_start(self.log, offset)
+        if raise_log_start(self.log, offset):
+            path = self.log.folder.path
+            logger.info("log_start_raised path=%s offset=%d reason=DeleteRecords", path, offset)
         return self.log.start_offset
 
     def check_epoch(self, epoch: LeaderEpoch) -> None:

@@ -5,7 +5,21 @@ Deadlines and durations on the event loop use `loop.time()` instead, which the t
 """
 
 import time
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def iso_time(timestamp_ms: int) -> str:
+    """UTC with milliseconds; the bare number where no calendar reaches, and - for none."""
+    if timestamp_ms < 0:
+        return "-"
+    try:
+        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return str(timestamp_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Clock(Protocol):

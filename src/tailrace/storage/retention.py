@@ -119,18 +119,10 @@ def explain_retention(
         facts, config=config, log_start=log_start, high_watermark=high_watermark, now_ms=now_ms
     )
     count = len(plan.deletions)
-    left_bytes = sum(segment.size_bytes for segment in facts)
+    left_bytes = sum(segment.size_bytes for segment in facts[count:])
+    reasons = deletion_sentences(plan, facts, config=config, log_start=log_start, now_ms=now_ms)
     sentences = []
-    for deletion, segment in zip(plan.deletions, facts, strict=False):
-        left_bytes -= segment.size_bytes
-        why = _why_it_goes(
-            segment,
-            deletion.reason,
-            config,
-            log_start=log_start,
-            left_bytes=left_bytes,
-            now_ms=now_ms,
-        )
+    for why, segment in zip(reasons, facts, strict=False):
         begun = "; a new active segment is begun first" if segment is facts[-1] else ""
         sentences.append(f"goes at the next check: {why}{begun}")
     for number, segment in enumerate(facts[count:], start=count):
@@ -154,6 +146,32 @@ def explain_retention(
         )
         for number, (segment, sentence) in enumerate(zip(facts, sentences, strict=True))
     ]
+
+
+def deletion_sentences(
+    plan: RetentionPlan,
+    facts: Sequence[RetentionFacts],
+    *,
+    config: LogConfig,
+    log_start: int,
+    now_ms: int,
+) -> list[str]:
+    """Tell for each segment that `plan_retention` deletes the rule, with the setting's value."""
+    left_bytes = sum(segment.size_bytes for segment in facts)
+    sentences = []
+    for deletion, segment in zip(plan.deletions, facts, strict=False):
+        left_bytes -= segment.size_bytes
+        sentences.append(
+            _why_it_goes(
+                segment,
+                deletion.reason,
+                config,
+                log_start=log_start,
+                left_bytes=left_bytes,
+                now_ms=now_ms,
+            )
+        )
+    return sentences
 
 
 def _rules(config: LogConfig) -> list[DeletionReason]:

@@ -9,28 +9,42 @@ hole after a crash:
     compaction    the new segment has its `.swap` name on the device before old files are renamed
 """
 
+import logging
 from collections.abc import Sequence
 
 from tailrace.errors import OffsetOutOfRangeError
 from tailrace.model import Offset
+from tailrace.runtime.clock import iso_time
 from tailrace.storage.cleaner import swap
 from tailrace.storage.log import Log
 from tailrace.storage.retention import (
     RetentionFacts,
     RetentionPlan,
     SegmentDeletion,
+    deletion_sentences,
     plan_retention,
 )
 from tailrace.storage.segment import Segment, create_segment, retention_time_ms
+
+logger = logging.getLogger(__name__)
 
 
 class OldSegments:
     """Segments that retention deletes: planned, then renamed, then removed from the log."""
 
-    def __init__(self, log: Log, plan: RetentionPlan) -> None:
+    def __init__(
+        self,
+        log: Log,
+        plan: RetentionPlan,
+        *,
+        facts: Sequence[RetentionFacts],
+        reasons: Sequence[str],
+    ) -> None:
         self.log = log
         self.deletions: tuple[SegmentDeletion, ...] = plan.deletions
         """The segments to delete and why, oldest first."""
+        self._facts = facts
+        self._reasons = reasons
         count = len(plan.deletions)
         self._going = tuple(log.segments)[:count]
         self._log_start = tuple(log.segments)[count].base_offset
@@ -51,13 +65,20 @@ class OldSegments:
             # Without the new segment's name a crash could leave a folder without any segment, and
             # the log would begin at offset 0 again.
             folder.files.sync_directory(folder.path)
-        for segment in self._going:
+        for segment, facts, why in zip(self._going, self._facts, self._reasons, strict=False):
             paths = segment.paths()
+            written_ms = segment.modified_ms()
             # If the log was deleted meanwhile, a new log may have files of these names.
             self.log.check_usable()
             # The `.log` first, so that a segment never lacks one.
             _retire_files(self.log, paths[:1])
             self._renamed.append(segment)
+            # Records that came too old were written just now.
+            logger.info(
+                "segment_deleted path=%s offsets=%d..%d bytes=%d newest=%s written=%s reason=%s",
+                paths[0], facts.base_offset, facts.next_base_offset - 1, facts.size_bytes,
+                iso_time(facts.timestamp_ms), iso_time(written_ms), why,
+            )  # fmt: skip
             _retire_files(self.log, paths[1:])
 
     def finish(self) -> None:
@@ -106,18 +127,20 @@ def plan_deletion(log: Log, now_ms: int) -> OldSegments | None:
         OSError: the log has failed, or cannot roll.
     """
     log.check_usable()
+    facts, log_start = retention_facts(log), log.start_offset
     plan = plan_retention(
-        retention_facts(log),
+        facts,
         config=log.config,
-        log_start=log.start_offset,
+        log_start=log_start,
         high_watermark=log.positions.high_watermark,
         now_ms=now_ms,
     )
     if not plan.deletions:
         return None
+    reasons = deletion_sentences(plan, facts, config=log.config, log_start=log_start, now_ms=now_ms)
     if plan.must_roll:
         log.roll()
-    return OldSegments(log, plan)
+    return OldSegments(log, plan, facts=facts, reasons=reasons)
 
 
 def delete_old_segments(log: Log, now_ms: int) -> tuple[SegmentDeletion, ...]:

@@ -1,5 +1,7 @@
 """DeleteRecords: who may, up to where, and what readers and the disk see of it."""
 
+import logging
+
 import pytest
 
 from tailrace.protocol.apis import ApiKey
@@ -72,13 +74,17 @@ async def test_a_log_starts_where_it_was_asked_to(
             assert below.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_a_start_never_goes_back(outside: Outside) -> None:
-    """An offset below it is answered with the start there is."""
+async def test_a_start_never_goes_back(outside: Outside, caplog: pytest.LogCaptureFixture) -> None:
+    """An offset below it is answered with the start there is; the log has a line for the other."""
+    caplog.set_level(logging.INFO)
     async with running(outside) as broker:
         peer = connect(outside, broker)
         await filled(peer)
         await delete_records(peer, "t", 6)
         assert (await delete_records(peer, "t", 3)).low_watermark == 6
+    raised = [line for line in caplog.messages if line.startswith("log_start_raised")]
+    assert len(raised) == 1
+    assert raised[0].endswith("/t-0 offset=6 reason=DeleteRecords")
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,13 @@
 """Retention and DeleteRecords on a whole log: which segments and snapshots go, and what remains."""
 
+import logging
+import re
+
 import pytest
 
 from tailrace.errors import OffsetOutOfRangeError
 from tailrace.model import LeaderEpoch, Offset
+from tailrace.runtime.clock import iso_time
 from tailrace.storage.log import Log
 from tailrace.storage.retention import DeletionReason, SegmentDeletion
 from tailrace.storage.shrink import delete_old_segments, raise_log_start
@@ -81,6 +85,31 @@ def test_what_the_log_start_removes_lets_time_go_on() -> None:
     )
     assert delete_old_segments(log, NOW + 901) == ()
     assert bases(log) == [2]
+
+
+def test_each_deleted_segment_has_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """It names the rule, the setting, the newest record, and the time of the last write."""
+    day_ms = 24 * 3_600_000
+    files = MemoryFiles()
+    log = open_at(files, config=settings(retention_ms=7 * day_ms, retention_bytes=2 * SIZE))
+    for age_ms in (0, 0, 900 * day_ms, 0):
+        append(log, batch(timestamps=[NOW - age_ms]))
+        log.roll()
+    raise_log_start(log, 1)
+    files.set_modified_ms(path(2, ".log"), NOW - 1)
+    with caplog.at_level(logging.INFO):
+        gone = delete_old_segments(log, NOW)
+    assert len(gone) == 3
+    *_, last = [line for line in caplog.messages if line.startswith("segment_deleted")]
+    assert [re.sub(".*reason=", "", line) for line in caplog.messages] == [
+        "its last offset, 0, is below the log start offset, 1",
+        f"the log has {2 * SIZE} bytes without it, retention.bytes is {2 * SIZE} bytes",
+        "its newest record is 900 d old, retention.ms is 7 d",
+    ]
+    assert last.startswith(
+        f"segment_deleted path={path(2, '.log')} offsets=2..2 bytes={SIZE} "
+        f"newest={iso_time(NOW - 900 * day_ms)} written={iso_time(NOW - 1)} reason="
+    )
 
 
 def test_deleted_records_take_the_snapshots_of_their_segments_along() -> None:
