@@ -18,6 +18,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from tailrace.errors import TailraceError
 from tailrace.spark import session
 from tailrace.spark.jobs.archive import ArchiveSettings, archive
 from tailrace.spark.jobs.compact import compact
@@ -31,6 +32,14 @@ def run_archive(
     """All topics of a directory into an archive."""
     settings = ArchiveSettings(target_file_bytes=file_bytes, format=form)
     archive(spark, {"path": data, "subscribePattern": ".*"}, lake, settings=settings)
+
+
+def run_archive_topic(
+    spark: SparkSession, *, bootstrap: str, topic: str, lake: str, file_bytes: int
+) -> None:
+    """A topic of a broker into an archive."""
+    where = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    archive(spark, where, lake, settings=ArchiveSettings(target_file_bytes=file_bytes))
 
 
 def run_verify(spark: SparkSession, *, data: str, lake: str) -> list[str]:
@@ -160,8 +169,19 @@ def run_compact(
     compact(spark, data, settings=settings, now_ms=now_ms, map_bytes=map_bytes)
 
 
+def run_ending(spark: SparkSession, *, name: str, **arguments: Any) -> str | None:
+    """Run a job that may end with an error; returns its sentence, or None."""
+    try:
+        JOBS[name](spark, **arguments)
+    except TailraceError as error:
+        return str(error)
+    return None
+
+
 JOBS: dict[str, Callable[..., Any]] = {
+    "ending": run_ending,
     "archive": run_archive,
+    "archive topic": run_archive_topic,
     "verify": run_verify,
     "follow": run_follow,
     "copy": run_copy,

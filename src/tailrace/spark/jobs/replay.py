@@ -79,6 +79,10 @@ FORMAT: Final = "tailrace.replay/1"
 ARCHIVE: Final = "archive"
 """Option that names an archive to read, in place of the source's `path` or broker."""
 
+_BEGIN_AGAIN: Final = (
+    "choose another offset map, and a topic that has no records of this replay, to begin again"
+)
+
 _USED: Final = frozenset(each.name for each in CLIENT_SETTINGS) | {
     "batch.size", "max.request.size", "compression.type", "compression.level", "buffer.memory",
     "delivery.timeout.ms", "max.in.flight.requests.per.connection",
@@ -352,7 +356,7 @@ class _Run:
             if name not in found or known.is_other(found[name]):
                 raise FatalError(
                     f"topic {name!r} was deleted while a replay sent to it, and records with it; "
-                    "choose another offset map to begin again"
+                    f"{_BEGIN_AGAIN}"
                 )
 
 
@@ -430,10 +434,10 @@ def plan_replay(
     )
     faults = [
         *sources.faults("choose another offset map"),
-        *targets.faults("choose another offset map"),
+        *targets.faults(_BEGIN_AGAIN),
         *(
             f"topic {name!r}, which the replay has written, does not exist at the target any more; "
-            "choose another offset map to begin again"
+            f"{_BEGIN_AGAIN}"
             for name in sorted(begun_targets - there.keys())
         ),
     ]
