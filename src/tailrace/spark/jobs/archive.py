@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, field, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tailrace import kernels
 from tailrace.errors import ConfigError, FatalError, StorageError, TailraceError
@@ -56,7 +56,9 @@ from tailrace.spark.jobs.remaining import late_starts
 from tailrace.spark.jobs.tables import (
     PARQUET,
     Table,
+    archive_id_settings,
     changed_table_faults,
+    checked_round,
     fill_table,
     format_of,
     open_table,
@@ -183,7 +185,7 @@ def check_archive(options: SourceOptions, target: str, settings: ArchiveSettings
     _check_settings(manifest, settings, _schema_of(settings))
     with open_table(settings.format, folder, settings.table_options) as table:
         if table is not None:
-            table.last_round()
+            checked_round(table, manifest)
     plan_archive(options, manifest, archived_ends(ranges_of(manifest)))
 
 
@@ -481,20 +483,19 @@ def _schema_of(settings: ArchiveSettings) -> str | None:
 def _settle(manifest: Manifest, settings: ArchiveSettings, schema: str | None) -> None:
     """Note the settings of a new archive, or find that they are those of the old one."""
     _check_settings(manifest, settings, schema)
+    noted: dict[str, Any] = archive_id_settings(settings.format, manifest)
     if not manifest.settings:
-        manifest.add(
-            [],
-            settings={
-                "by": settings.by,
-                "columns": LOSSLESS,
-                "has_json": schema is not None,
-                "value_schemas": {},
-                **table_settings(settings.format, settings.table_options),
-            },
-        )
+        noted |= {
+            "by": settings.by,
+            "columns": LOSSLESS,
+            "has_json": schema is not None,
+            "value_schemas": {},
+            **table_settings(settings.format, settings.table_options),
+        }
     elif format_of(manifest.settings) != settings.format:
         table_schema(manifest.settings)
-        noted = table_settings(settings.format, settings.table_options)
+        noted |= table_settings(settings.format, settings.table_options)
+    if noted:
         manifest.add([], settings=noted)
 
 

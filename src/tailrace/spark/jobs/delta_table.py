@@ -3,6 +3,8 @@
     lake/_delta_log/00000000000000000000.json     protocol, columns, the first files, txn: round 1
     lake/_delta_log/00000000000000000001.json     the files of round 2,               txn: round 2
 
+The id of the archive is the version of another txn in each of them.
+
 The table is the directory of the archive, and its paths are relative, so both can be moved. What a
 commit says of a file is in the manifest: no file is read.
 """
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 APPLICATION: Final = "tailrace.archive"
 """The application of the transactions; their version is the number of a round."""
+
+
+IDENTITY: Final = "tailrace.archive.id"
+"""The application of the transactions whose version is the id of the archive."""
 
 
 class DeltaLakeTable:
@@ -46,12 +52,31 @@ class DeltaLakeTable:
             )
         return int(version)
 
-    def add(self, files: Sequence[TableFile], *, number: int, schema: "pa.Schema") -> None:
+    def archive_id(self) -> int | None:
+        """The version of the newest transaction that is for the id."""
+        table = self._table()
+        if table is None:
+            return None
+        with told_as(f"the Delta table {self._target} cannot be read"):
+            version = table.transaction_version(IDENTITY)
+        return None if version is None else int(version)
+
+    def add(
+        self,
+        files: Sequence[TableFile],
+        *,
+        number: int,
+        archive_id: int | None,
+        schema: "pa.Schema",
+    ) -> None:
         """One commit; it fails if another run has committed meanwhile."""
         now_ms = int(time.time() * 1000)
         actions = [_action(each, now_ms) for each in files]
         columns = list(files[0].path_values)
-        properties = CommitProperties(app_transactions=[Transaction(APPLICATION, number)])
+        transactions = [Transaction(APPLICATION, number)]
+        if archive_id is not None:
+            transactions.append(Transaction(IDENTITY, archive_id))
+        properties = CommitProperties(app_transactions=transactions)
         table = self._table()
         with told_as(f"the Delta table {self._target} cannot be written"):
             if table is None:

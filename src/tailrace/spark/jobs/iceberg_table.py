@@ -42,6 +42,9 @@ ROUND: Final = "tailrace.round"
 ARCHIVE: Final = "tailrace.archive"
 """Property of the table: the directory of the archive."""
 
+IDENTITY: Final = "tailrace.archive.id"
+"""Property of the table: the id of the archive."""
+
 OWN_CATALOG: Final = "tailrace"
 OWN_TABLE: Final = "tailrace.archive"
 """Names of a catalog of its own, and of the table in it."""
@@ -77,7 +80,20 @@ class IcebergTable:
             )
         return int(table.properties[ROUND])
 
-    def add(self, files: Sequence[TableFile], *, number: int, schema: "pa.Schema") -> None:
+    def archive_id(self) -> int | None:
+        """The id in the properties of the table."""
+        table = self._table()
+        found = None if table is None else table.properties.get(IDENTITY)
+        return None if found is None else int(found)
+
+    def add(
+        self,
+        files: Sequence[TableFile],
+        *,
+        number: int,
+        archive_id: int | None,
+        schema: "pa.Schema",
+    ) -> None:
         """One commit, and another one for old snapshots when there are many."""
         if self._own is not None:
             os.makedirs(self._own, exist_ok=True)
@@ -86,7 +102,8 @@ class IcebergTable:
             work = self._creation(files, schema) if table is None else table.transaction()
             with work:
                 noted = {ROUND: str(number)}
-                work.set_properties(noted)
+                identity = {} if archive_id is None else {IDENTITY: str(archive_id)}
+                work.set_properties(noted | identity)
                 with work.update_snapshot(snapshot_properties=noted).merge_append() as append:
                     for each in files:
                         append.append_data_file(self._data_file(each, work.table_metadata))

@@ -8,7 +8,8 @@ commit adds files to the table and notes the number of the last round that it ha
 transaction of an application in Delta Lake, a property of the table in Iceberg. First a round is in
 the manifest, then in the table. So whatever ends a run, the table has all files of the rounds up to
 its number, and `fill_table` adds what the manifest has behind it: all of it in one commit. A table
-that is gone is made anew.
+that is gone is made anew. An archive that is removed and begun again counts its rounds from 0, and
+its old table may still be there, as in a catalog; so the table also has the id of its archive.
 
 Not here: dead letters, which have other columns, and stay files; and what else changes a table. If
 someone compacts its files, theirs take the place of the archive's in the table, and the archive
@@ -17,12 +18,19 @@ goes on behind them.
 Invariant: each file of a round up to the table's number was added to it once.
 """
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tailrace.errors import ConfigError, CorruptionError, StorageError, TailraceError
+from tailrace.errors import (
+    ConfigError,
+    CorruptionError,
+    FatalError,
+    StorageError,
+    TailraceError,
+)
 from tailrace.runtime.extras import check_extra
 from tailrace.spark.folder import Folder
 from tailrace.spark.jobs.archive_plan import DataFile, RangeFiles, range_of
@@ -43,6 +51,12 @@ CATALOG_OPTION: Final = "catalog"
 
 TABLE_OPTION: Final = "table"
 """The name of a table in it; all other options are properties of the catalog."""
+
+_ID: Final = "table_of"
+"""The setting of a manifest with the id that its table has, and the round of which it is."""
+
+_ID_BITS: Final = 62
+"""Bits of an id: a version of a transaction of Delta Lake is an int64."""
 
 PERIODS: Final = {"date": ("date",), "hour": ("date", "hour")}
 """Columns of a table that are in the paths of files, after `topic`."""
@@ -70,7 +84,18 @@ class Table(Protocol):
         """
         ...
 
-    def add(self, files: Sequence[TableFile], *, number: int, schema: "pa.Schema") -> None:
+    def archive_id(self) -> int | None:
+        """The id of the archive that it is of; None in one that is older than these ids."""
+        ...
+
+    def add(
+        self,
+        files: Sequence[TableFile],
+        *,
+        number: int,
+        archive_id: int | None,
+        schema: "pa.Schema",
+    ) -> None:
         """Add files, and note the number of the last round; makes the table if there is none."""
         ...
 
@@ -112,6 +137,36 @@ def table_faults(form: str, target: str, options: Mapping[str, str]) -> list[str
 def table_settings(form: str, options: Mapping[str, str]) -> dict[str, str | None]:
     """Settings of an archive's manifest about its table."""
     return {"format": form, "table": options.get(TABLE_OPTION)}
+
+
+def archive_id_settings(form: str, manifest: Manifest) -> dict[str, Any]:
+    """Settings with an id for the table of an archive, if it has one and no id yet."""
+    if form == PARQUET or _ID in manifest.settings:
+        return {}
+    chosen = random.SystemRandom().getrandbits(_ID_BITS)
+    return {_ID: {"id": chosen, "since": manifest.rounds}}
+
+
+def checked_round(table: Table, manifest: Manifest) -> int:
+    """The last round of an archive that is in its table; -1 if none is.
+
+    Raises:
+        FatalError: the table is of someone else, or of another archive.
+        StorageError: it cannot be read.
+    """
+    number = table.last_round()
+    noted = manifest.settings.get(_ID)
+    if number >= 0 and noted is not None:
+        found = table.archive_id()
+        # A table without the id is older than the id, or it is not of this archive.
+        is_other = number >= noted["since"] if found is None else found != noted["id"]
+        if is_other:
+            raise FatalError(
+                f"the table of {manifest.folder.path} has the files of another archive, which was "
+                f"there before (id {found}, and this is {noted['id']}); drop the table to have it "
+                "made anew, or give another one"
+            )
+    return number
 
 
 def format_of(settings: Mapping[str, Any]) -> str:
@@ -178,10 +233,10 @@ def fill_table(table: Table, manifest: Manifest) -> None:
 
     Raises:
         CorruptionError: the table has rounds that the manifest has not.
-        FatalError: the table is of someone else.
+        FatalError: as `checked_round`.
         StorageError: it cannot be read or written.
     """
-    number = table.last_round()
+    number = checked_round(table, manifest)
     if number >= manifest.rounds:
         raise CorruptionError(
             f"the table has the files of round {number}, and the manifest ends before it; put the "
@@ -190,7 +245,12 @@ def fill_table(table: Table, manifest: Manifest) -> None:
         )
     files = table_files([range_of(entry) for entry in manifest.entries_since(number + 1)])
     if files:
-        table.add(files, number=manifest.rounds - 1, schema=table_schema(manifest.settings))
+        table.add(
+            files,
+            number=manifest.rounds - 1,
+            archive_id=manifest.settings.get(_ID, {}).get("id"),
+            schema=table_schema(manifest.settings),
+        )
 
 
 def table_files(ranges: Sequence[RangeFiles]) -> list[TableFile]:

@@ -48,7 +48,7 @@ from tailrace.spark.jobs.archive_files import (
 from tailrace.spark.jobs.archive_plan import DataFile, RangeFiles, range_of
 from tailrace.spark.jobs.identities import identities_of
 from tailrace.spark.jobs.manifest import Manifest, uncounted
-from tailrace.spark.jobs.tables import open_noted_table
+from tailrace.spark.jobs.tables import checked_round, open_noted_table
 from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
 from tailrace.spark.offsets import Extent, choose_partitions
 from tailrace.spark.options import SourceOptions
@@ -118,7 +118,7 @@ def check_verification(
     require_archive(manifest)
     with open_noted_table(manifest, table_options or {}) as table:
         if table is not None:
-            table.last_round()
+            checked_round(table, manifest)
     if options is not None:
         _compared_logs(options, manifest)
 
@@ -229,10 +229,11 @@ def _stray_findings(manifest: Manifest) -> Iterator[ArchiveFinding]:
 
 def table_findings(folder: Folder, options: Mapping[str, str]) -> Iterator[ArchiveFinding]:
     """Files that the table of an archive lacks, or has beside those of the archive."""
-    with open_noted_table(Manifest.open(folder, form=FORMAT), options) as table:
+    manifest = Manifest.open(folder, form=FORMAT)
+    with open_noted_table(manifest, options) as table:
         if table is None:
             return
-        number = table.last_round()
+        number = checked_round(table, manifest)
         there = table.names()
     # Read anew: a run that goes on has each round in the manifest before it is in the table.
     manifest = Manifest.open(folder, form=FORMAT)

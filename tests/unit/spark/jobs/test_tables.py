@@ -27,6 +27,7 @@ from tailrace.spark.jobs.tables import (
     DELTA,
     ICEBERG,
     Table,
+    archive_id_settings,
     changed_table_faults,
     fill_table,
     open_table,
@@ -60,6 +61,8 @@ class Lake:
         self.path = directory / "lake"
         self.form = form
         self.options: dict[str, str] = {}
+        self.has_id = True
+        """Whether its release knows ids of archives."""
         self._data = directory / "data"
         self._by = by
         self._next = 0
@@ -74,6 +77,8 @@ class Lake:
             noted = table_settings(self.form, self.options)
             manifest.add([], settings=settings | noted)
             manifest.add([], settings={"value_schemas": {"flights": SCHEMA}})
+        if self.has_id and (noted := archive_id_settings(self.form, manifest)):
+            manifest.add([], settings=noted)
         try:
             with open_table(self.form, folder, self.options) as table:
                 assert table is not None
@@ -141,6 +146,12 @@ class Lake:
         """Findings of a verification that are about the table."""
         found = table_findings(open_folder(str(self.path)), self.options)
         return [str(each) for each in found]
+
+    def begin_again(self) -> None:
+        """Remove the archive, and not its table, which may well stand in another place."""
+        for name in ("_manifest", "_staging", "topic=flights"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        self._next = 0
 
     def remove_table(self) -> None:
         """Remove all of the table but its files, if there is one."""
@@ -241,7 +252,7 @@ def test_a_table_that_is_ahead_of_the_manifest_is_told(form: str, tmp_path: Path
     lake = Lake(tmp_path, form)
     lake.rounds(2)
     max(lake.path.glob("_manifest/*.json")).unlink()
-    with pytest.raises(CorruptionError, match="the table has the files of round 3, and the man"):
+    with pytest.raises(CorruptionError, match="the table has the files of round 4, and the man"):
         lake.fill()
 
 
@@ -258,6 +269,46 @@ def test_a_table_of_someone_else_is_refused(form: str, tmp_path: Path) -> None:
         expected = "table a.b of .*/other is of file:///.*/lake; give another table"
     with pytest.raises(FatalError, match=expected):
         lake.fill()
+
+
+@pytest.mark.parametrize("had_id", [False, True])
+def test_the_table_of_an_archive_that_was_begun_again_is_refused(
+    form: str, tmp_path: Path, *, had_id: bool
+) -> None:
+    """Its rounds have the same numbers, and the files of those would never come into the table."""
+    lake = Lake(tmp_path, form)
+    lake.has_id = had_id
+    lake.rounds(1)
+    lake.begin_again()
+    lake.has_id = True
+    with lake.opened() as (manifest, _):
+        for _ in range(5):
+            lake.add(manifest, 5, 6)
+    with pytest.raises(FatalError, match="has the files of another archive, which was there befo"):
+        lake.fill()
+    with pytest.raises(FatalError, match="drop the table to have it made anew"):
+        lake.findings()
+    lake.remove_table()
+    lake.fill()
+    assert lake.offsets() == list(range(10))
+    assert lake.findings() == []
+
+
+def test_an_archive_from_before_there_were_ids_keeps_its_table(form: str, tmp_path: Path) -> None:
+    """It gets an id at its next run, and the table with the next files."""
+    lake = Lake(tmp_path, form)
+    lake.has_id = False
+    lake.rounds(2)
+    lake.has_id = True
+    lake.fill()
+    lake.fill()
+    lake.rounds(2)
+    with lake.opened() as (_, table):
+        assert table.archive_id() is not None
+    lake.has_id = False
+    lake.rounds(1)
+    assert lake.offsets() == list(range(10))
+    assert lake.findings() == []
 
 
 def test_the_table_of_an_archive_stays_the_one_it_has(form: str, tmp_path: Path) -> None:
