@@ -138,7 +138,9 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     both, alone = (Kafka(java, jars, directory / each) for each in ("turns", "turns-alone"))
     metadata_turns.check(report, both, alone)
     report.section("A directory handed over with the settings of tailrace handover")
-    handing_over.check(report, Kafka(java, jars, directory / "handed-over"))
+    handed_over = Kafka(java, jars, directory / "handed-over")
+    handing_over.check(report, handed_over)
+    handing_over.check_folders(report, handed_over, java, jars)
     report.section("The metadata logs of earlier releases, taken over and given back")
 
     def old(release: Release) -> Kafka:

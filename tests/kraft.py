@@ -16,7 +16,6 @@ STRANGERS = (
     f"{METADATA_FOLDER}/something.txt",
     f"{ROOT}/notes.txt",
     f"{ROOT}/remote-log-index-cache/1_2.index",
-    f"{ROOT}/lost+found/x",
 )
 """Files that Kafka or somebody else may have there too, which the directory has not of itself."""
 

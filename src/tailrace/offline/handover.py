@@ -31,7 +31,6 @@ from tailrace.storage import names
 from tailrace.storage.checkpoints import parse_topic_id, read_partition_metadata
 from tailrace.storage.config import SEGMENT_BYTES_MIN, usable_configs
 from tailrace.storage.directories import MetaProperties, clean_stop_epoch, read_identity
-from tailrace.storage.directory_logs import STRAY_DIRECTORY_SUFFIX
 from tailrace.values import dataclass
 
 CLIENT_METRICS_RESOURCE: Final = 16
@@ -284,13 +283,16 @@ class _Survey:
 
     def look_at_folders(self) -> None:
         """Whether each partition folder is of a topic of the state, and the other way round."""
+        self._look_at_foreign_folders()
         if not self.replay.image.features:
             return
         found: dict[TopicPartition, str] = {}
         for directory, name in self._folders():
             path = f"{directory}/{name}"
             partition = names.parse_partition_directory_name(name)
-            if name.endswith(STRAY_DIRECTORY_SUFFIX):
+            if names.stops_kafka(name):
+                continue
+            if name.endswith(names.STRAY_DIRECTORY_SUFFIX):
                 self._hinder(
                     Side.BOTH,
                     f"{path} was set aside, and no broker serves or deletes it; move it away",
@@ -306,6 +308,24 @@ class _Survey:
                 f"{_list(missing)} of this node have no folder here, and would begin empty; name "
                 "all of log.dirs",
             )
+
+    def _look_at_foreign_folders(self) -> None:
+        """Folders beside the partitions: a file system's own, backups, snapshots."""
+        for directory, name in self._folders():
+            if directory not in self.log_dirs:
+                continue  # Kafka looks for no partitions where only the metadata log is.
+            path = f"{directory}/{name}"
+            if names.stops_kafka(name):
+                self._hinder(
+                    Side.KAFKA,
+                    f"{path} has no name of a partition, and Kafka does not start beside it; "
+                    "move it away",
+                )
+            elif not names.is_known_directory_name(name):
+                self._hinder(
+                    Side.KAFKA,
+                    f"{path} is no partition, and Kafka would take it for one; move it away",
+                )
 
     def _is_known(self, partition: TopicPartition, directory: str, path: str) -> bool:
         topic = self.image.topic(partition.topic)

@@ -31,10 +31,6 @@ from tailrace.storage.removals import Removals
 
 logger = logging.getLogger(__name__)
 
-STRAY_DIRECTORY_SUFFIX = "-stray"
-"""Kafka's name for a partition folder that belongs to no topic of the cluster."""
-
-
 DELETE_DELAY_MS = 60_000
 """Time that a start keeps the `-delete` folders it finds: Kafka's default `file.delete.delay.ms`.
 
@@ -135,6 +131,11 @@ class DirectoryLogs:
                     continue
                 partition = names.parse_partition_directory_name(name)
                 if partition is None:
+                    if not names.is_known_directory_name(name):
+                        logger.warning(
+                            "folder_ignored path=%s reason=it is no partition; Apache Kafka would "
+                            "not start beside it, or take it for one", folder,
+                        )  # fmt: skip
                     continue
                 topic_id = _read_topic_id(self.files, folder, known_ids.get(partition.topic))
                 if topic_id is None or known_ids.get(partition.topic, topic_id) == topic_id:
@@ -439,7 +440,7 @@ def _set_aside(
     files: Files, path: str, *, partition: TopicPartition, unique_id: uuid.UUID, reason: str
 ) -> None:
     name = names.delete_directory_name(partition, unique_id.hex)
-    stray = name.removesuffix(names.DELETE_DIRECTORY_SUFFIX) + STRAY_DIRECTORY_SUFFIX
+    stray = name.removesuffix(names.DELETE_DIRECTORY_SUFFIX) + names.STRAY_DIRECTORY_SUFFIX
     files.rename(f"{path}/{names.partition_directory_name(partition)}", f"{path}/{stray}")
     files.sync_directory(path)
     logger.warning("partition_set_aside path=%s/%s reason=%s", path, stray, reason)

@@ -32,6 +32,8 @@ DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 DELETE_DIRECTORY_SUFFIX = "-delete"
 FUTURE_DIRECTORY_SUFFIX = "-future"
+STRAY_DIRECTORY_SUFFIX = "-stray"
+"""Kafka's name for a partition folder that belongs to no topic of the cluster."""
 SWAP_SUFFIX = ".swap"
 TEMPORARY_SUFFIX = ".tmp"
 KEPT_SUFFIX = ".bytes"
@@ -55,6 +57,10 @@ _PARTITION = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")
 _METADATA = re.compile(rf"{METADATA_TOPIC}-[0-9]+(\.[^.\s]+{DELETE_DIRECTORY_SUFFIX})?")
 _DELETED_PARTITION = re.compile(r"[a-zA-Z0-9._-]*-[0-9]+\.[0-9a-f]{32}-delete")
 _FUTURE_PARTITION = re.compile(r"([a-zA-Z0-9._-]+-[0-9]+)\.[0-9a-f]{32}-future")
+_SUFFIXED_FOLDER = re.compile(r"\S+-\S+\.\S+-(?:delete|future|stray)", re.ASCII)
+_PARTITION_NUMBER = re.compile(r"[+]?\d+")
+_FOLDER_SUFFIXES = (DELETE_DIRECTORY_SUFFIX, FUTURE_DIRECTORY_SUFFIX, STRAY_DIRECTORY_SUFFIX)
+_REMOTE_INDEX_CACHE = "remote-log-index-cache"
 _SET_ASIDE = re.compile(r"set-aside-([0-9]{20})-(0|[1-9][0-9]{0,18})(-[1-9][0-9]*)?\.bytes")
 _QUARANTINE = re.compile(r"quarantine-[0-9]{20}-[0-9]+(-[0-9]+)?\.bytes")
 
@@ -113,6 +119,34 @@ def parse_partition_directory_name(name: str) -> TopicPartition | None:
     if match is None or int(match[2]) > INT32_MAX:
         return None
     return TopicPartition(match[1], int(match[2]))
+
+
+def stops_kafka(name: str) -> bool:
+    """Whether Kafka does not start because a folder of this name is in one of its log.dirs.
+
+    It takes each folder there for a log, and this is how it finds the partition
+    (`LocalLog.parseTopicPartitionName`).
+    """
+    if name == _REMOTE_INDEX_CACHE:
+        return False
+    if name.endswith(_FOLDER_SUFFIXES):
+        if _SUFFIXED_FOLDER.fullmatch(name) is None:
+            return True
+        name = name.rpartition(".")[0]
+    topic, _, number = name.rpartition("-")
+    # Java takes a plus sign, leading zeros, and the digits of other scripts in the first plane.
+    is_number = _PARTITION_NUMBER.fullmatch(number) is not None and max(number) < "\U00010000"
+    return not topic or not is_number or int(number) > INT32_MAX
+
+
+def is_known_directory_name(name: str) -> bool:
+    """Whether a folder of log.dirs is a partition or the metadata log, in service or not."""
+    return (
+        parse_partition_directory_name(name) is not None
+        or is_metadata_directory_name(name)
+        or name == _REMOTE_INDEX_CACHE
+        or (name.endswith(_FOLDER_SUFFIXES) and not stops_kafka(name))
+    )
 
 
 def is_metadata_directory_name(name: str) -> bool:

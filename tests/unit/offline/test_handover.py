@@ -290,9 +290,34 @@ def test_directories_have_to_belong_together() -> None:
 def test_folders_that_go_or_move_hinder_nothing() -> None:
     """Deleted partitions, copies on their way, and folders of topics that were removed."""
     files = kraft_directory()
-    for name in (f"gone-0.{UNIQUE}-delete", f"events-0.{UNIQUE}-future", "lost+found"):
+    for name in (f"gone-0.{UNIQUE}-delete", f"events-0.{UNIQUE}-future"):
         files.make_directory(f"{ROOT}/{name}")
     assert plan_handover(files, [ROOT]).is_ready
+
+
+@pytest.mark.parametrize("directory", [ROOT, SECOND])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("lost+found", "Kafka does not start beside it"),
+        ("backup", "Kafka does not start beside it"),
+        (".snapshot", "Kafka does not start beside it"),
+        ("other-0.bak", "Kafka does not start beside it"),
+        ("to-delete", "Kafka does not start beside it"),
+        ("my notes-1", "Kafka would take it for one"),
+        ("other-00", "Kafka would take it for one"),
+    ],
+)
+def test_a_folder_of_others_hinders_kafka(directory: str, name: str, told: str) -> None:
+    """Kafka takes every folder of log.dirs for a partition, in each directory; files are fine."""
+    files = with_second()
+    put(files, f"{directory}/backup.txt", b"")
+    assert plan_handover(files, [ROOT, SECOND]).is_ready
+    files.make_directory(f"{directory}/{name}")
+    ((side, sentence),) = hindrances(plan_handover(files, [ROOT, SECOND]))
+    assert side is Side.KAFKA
+    assert sentence.startswith(f"{directory}/{name} ")
+    assert told in sentence
 
 
 def test_a_formatted_directory_is_ready() -> None:

@@ -250,8 +250,8 @@ def test_a_deleted_partition_does_not_come_back() -> None:
     assert not files.exists(folder)
 
 
-def test_folders_of_others_stay() -> None:
-    """Other folders stay, even with a suffix like that of deleted partitions."""
+def test_folders_of_others_stay(caplog: pytest.LogCaptureFixture) -> None:
+    """Other folders stay, even with a suffix like that of deleted partitions; the log says so."""
     files = MemoryFiles()
     mine = f"data/x-0.{'ab' * 16}-delete"
     folders = ("to-delete", "lost+found", "flights-0.ab-future", "backup-2024.old-delete")
@@ -260,6 +260,8 @@ def test_folders_of_others_stay() -> None:
     files.open(mine, create=True)
     logs = started(files)
     assert logs.find_partitions() == {}
+    told = {line.split()[1] for line in caplog.messages if line.startswith("folder_ignored")}
+    assert told == {"path=data/lost+found", "path=data/to-delete"}
     logs.removals.remove_due(NOW + 60_000)
     assert all(files.exists(f"data/{name}") for name in folders)
     assert files.exists(mine)
