@@ -23,10 +23,11 @@ from compat.processes import Server, free_ports
 PROTOCOL = "2.8"
 """The newest with which the older formats can be written."""
 
+WITHOUT_TOPIC_IDS = "2.7"
+"""The newest with which topics have no ids."""
+
 _SETTINGS = {
     "broker.id": str(NODE_ID),
-    "inter.broker.protocol.version": PROTOCOL,
-    "log.message.format.version": PROTOCOL,
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
@@ -52,8 +53,11 @@ _ZOOKEEPER_SETTINGS = {
 class OldKafka:
     """A Kafka 3.9 and its ZooKeeper on one directory; each `with` is one start."""
 
-    def __init__(self, java: Path, class_path: str, directory: Path) -> None:
+    def __init__(
+        self, java: Path, class_path: str, directory: Path, *, protocol: str = PROTOCOL
+    ) -> None:
         self.directory = directory
+        self._protocol = protocol
         self.bootstrap_servers = ""
         self._java = java
         self._class_path = class_path
@@ -105,6 +109,8 @@ class OldKafka:
             "kafka.Kafka",
             {
                 **_SETTINGS,
+                "inter.broker.protocol.version": self._protocol,
+                "log.message.format.version": self._protocol,
                 "zookeeper.connect": f"127.0.0.1:{zookeeper_port}",
                 "listeners": f"PLAINTEXT://{self.bootstrap_servers}",
                 "log.dirs": str(self.logs),

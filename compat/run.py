@@ -31,6 +31,7 @@ from compat import (
     commands,
     consuming,
     coordinating,
+    created_again,
     damaged,
     default_layout,
     encoding,
@@ -59,7 +60,7 @@ from compat import (
 )
 from compat.artifacts import KAFKA, OLD_KAFKA, Release, class_path, old_release
 from compat.kafka import Kafka
-from compat.old_kafka import OldKafka
+from compat.old_kafka import WITHOUT_TOPIC_IDS, OldKafka
 from compat.others import OtherClient, find_clients
 from compat.processes import START_SECONDS_MAX
 from compat.processes import run as run_program
@@ -180,6 +181,12 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
         report,
         Kafka(java, class_path(earlier, os.environ), directory / "exactly-once-earlier"),
         version=earlier.version,
+    )
+    report.section("Topics of Kafka are created again between the runs of jobs on Spark")
+    created_again.check(report, Kafka(java, jars, directory / "created-again"))
+    created_again.check_without_ids(
+        report,
+        OldKafka(java, tools.old_jars, directory / "without-ids", protocol=WITHOUT_TOPIC_IDS),
     )
     report.section("Our clients log in to Kafka")
     securing.check(report, Kafka(java, jars, directory / "securing"), directory)

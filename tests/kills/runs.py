@@ -35,11 +35,16 @@ def run_archive(
 
 
 def run_archive_topic(
-    spark: SparkSession, *, bootstrap: str, topic: str, lake: str, file_bytes: int
+    spark: SparkSession, *, bootstrap: str, topic: str, lake: str, file_bytes: int = 1 << 20
 ) -> None:
     """A topic of a broker into an archive."""
     where = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
     archive(spark, where, lake, settings=ArchiveSettings(target_file_bytes=file_bytes))
+
+
+def run_archive_directory(spark: SparkSession, *, data: str, topic: str, lake: str) -> None:
+    """A topic of a directory into an archive."""
+    archive(spark, {"path": data, "subscribe": topic}, lake)
 
 
 def run_verify(spark: SparkSession, *, data: str, lake: str) -> list[str]:
@@ -182,6 +187,7 @@ JOBS: dict[str, Callable[..., Any]] = {
     "ending": run_ending,
     "archive": run_archive,
     "archive topic": run_archive_topic,
+    "archive directory": run_archive_directory,
     "verify": run_verify,
     "follow": run_follow,
     "copy": run_copy,
