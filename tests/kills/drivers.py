@@ -88,6 +88,8 @@ class Driver:
             home = folder / "spark"
             make_home(home)
         self.master = master
+        self.folder = folder
+        """The directory of all its files, also those of Spark."""
         self.is_killed = False
         self._is_busy = False
         self._errors = folder / "stderr"

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -24,6 +25,7 @@ from tailrace.spark.jobs.archive import ArchiveSettings, archive
 from tailrace.spark.jobs.compact import compact
 from tailrace.spark.jobs.replay import ReplaySettings, replay
 from tailrace.spark.jobs.verify_archive import verify_archive
+from tests.kills.stages import gated
 
 
 def run_archive(
@@ -139,6 +141,39 @@ def run_version(
     )
 
 
+def run_shuffled(
+    spark: SparkSession,
+    *,
+    bootstrap: str,
+    target: str,
+    folder: str,
+    kind: str,
+    rows: int,
+    maps: int,
+    slots: int,
+) -> None:
+    """Numbers behind a shuffle into a topic, exactly once, by tasks that wait behind gates."""
+    numbers = spark.range(0, rows, 1, maps)
+    if kind == "stream":
+        numbers.write.parquet(f"{folder}/input")
+        numbers = spark.readStream.schema("id long").parquet(f"{folder}/input")
+    found = (
+        numbers.repartition(slots, "id")
+        .mapInArrow(partial(gated, folder=f"{folder}/gates"), "id long")
+        .selectExpr("CAST(id AS STRING) AS value")
+    )
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": target, "delivery": "exactly-once"}
+    if kind != "write":
+        options["checkpointLocation"] = f"{folder}/checkpoint"
+    if kind == "stream":
+        writer = found.writeStream.format("tailrace").options(**options)
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return
+    if kind == "version":
+        options |= {"txnAppId": target, "txnVersion": "1"}
+    found.write.format("tailrace").options(**options).mode("append").save()
+
+
 def run_rows(spark: SparkSession, *, folder: str) -> list[tuple[int, int, str]]:
     """Return the rows that Spark finds in `sink`."""
     rows = spark.read.parquet(f"{folder}/sink").orderBy("partition", "offset").collect()
@@ -192,6 +227,7 @@ JOBS: dict[str, Callable[..., Any]] = {
     "follow": run_follow,
     "copy": run_copy,
     "version": run_version,
+    "shuffled": run_shuffled,
     "rows": run_rows,
     "show": run_show,
     "replay": run_replay,

@@ -19,6 +19,7 @@ from tests.kills.copying import (
     kill_task_at,
 )
 from tests.kills.drivers import Drivers, Victim
+from tests.kills.stages import lose_shuffle_files
 from tests.kills.versions import kill_job_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -100,6 +101,14 @@ def test_a_task_that_dies_at_a_request_has_each_record_written_once(
 ) -> None:
     """Spark tries the task again; its twin, and the driver, lose their connections meanwhile."""
     kill_task_at(point, drivers, reached[1], process, folder=tmp_path)
+
+
+@pytest.mark.slow
+def test_a_stage_that_is_run_again_has_each_record_written_once(
+    seed: int, drivers: Drivers, reached: tuple[Killable, Proxy], tmp_path: Path
+) -> None:
+    """Tasks of its first attempt live on, and end before and after those of the second."""
+    lose_shuffle_files(drivers, reached[1].address, seed=seed, folder=tmp_path)
 
 
 @pytest.mark.slow
