@@ -55,6 +55,7 @@ from compat import (
     recovering,
     schemas,
     securing,
+    transaction_answers,
     upstream,
     us_to_kafka,
 )
@@ -162,6 +163,8 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     report.check("the message tables are those of Kafka's definitions", differing(KAFKA.version))
     encoding.check(report, java, jars, directory)
     coordinating.check(report, Kafka(java, jars, directory / "coordinating"), directory)
+    report.section("Requests of transactional producers in every state, to both brokers")
+    transaction_answers.check(report, Kafka(java, jars, directory / "transaction-answers"))
     report.section("Groups and transactions of one directory, served by both in turn")
     interchange.check(report, Kafka(java, jars, directory / "interchange"))
     report.section("Framings of compressed batches, produced to both and read by clients")

@@ -68,6 +68,7 @@ class CoordinatorLog:
         """The guard to append the producer's first batch of a transaction with, or None.
 
         Raises:
+            InvalidProducerEpochError: the log has a newer epoch of the producer.
             UnknownPartitionError, StorageError: the partition is not here, or its directory failed.
         """
         return self._replicas.find(self.partition).log.producers.begin_verification(

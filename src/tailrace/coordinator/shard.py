@@ -98,6 +98,7 @@ class PartitionLog(Protocol):
         """The guard for a first batch, from `ProducerStates`; None: the transaction is open here.
 
         Raises:
+            InvalidProducerEpochError: the log has a newer epoch of the producer.
             TailraceError, OSError: the partition is not here, or its directory failed.
         """
         ...
@@ -289,6 +290,7 @@ class Shard(Generic[M]):
 
         Raises:
             CoordinatorLoadInProgressError, NotCoordinatorError: as `machine`.
+            InvalidProducerEpochError: the log has a newer epoch of the producer.
             TailraceError, OSError: the partition is not here, or its directory failed.
         """
         _ = self.machine

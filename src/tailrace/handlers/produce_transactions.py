@@ -2,6 +2,7 @@
 
 no transaction open here   guard from the log, the coordinator's yes, append with the guard
 open                       nothing: the batch follows
+of a newer epoch           refused: the log knows that the batch comes late
 
 Produce up to v10   the partition is in the transaction, or INVALID_TXN_STATE
 v11                 likewise, or TRANSACTION_ABORTABLE
@@ -24,6 +25,7 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.produce import ProduceRequest
 from tailrace.records import layout
 from tailrace.runtime.slices import Slices
+from tailrace.storage.producers import InvalidProducerEpochError
 from tailrace.storage.verification import VerificationGuard
 from tailrace.values import dataclass
 
@@ -59,7 +61,9 @@ async def admit(services: Services, request: ProduceRequest, version: int) -> Ad
             "the request has transactional records and no transactional id",
         )
     slices = Slices()
+    is_adding = version >= ADDS_SINCE
     producer: TransactionalProducer | None = None
+    refusals: dict[TopicPartition, Refusal] = {}
     guards: dict[TopicPartition, VerificationGuard] = {}
     begun: dict[TopicPartition, Callable[[], VerificationGuard | None]] = {}
     for name, records in _transactional(services, request):
@@ -72,7 +76,7 @@ async def admit(services: Services, request: ProduceRequest, version: int) -> Ad
                 "the request has transactional records of several producers",
             )
         producer = TransactionalProducer(producer_id, epoch)
-        if producer_id < 0 or not services.transaction_settings.is_verifying:
+        if producer_id < 0 or not (is_adding or services.transaction_settings.is_verifying):
             continue
         begun[name] = partial(
             _begin,
@@ -80,14 +84,17 @@ async def admit(services: Services, request: ProduceRequest, version: int) -> Ad
             name,
             producer,
             sequence=sequence,
-            begins_at_zero=version >= ADDS_SINCE,
+            begins_at_zero=is_adding,
         )
-        guard = begun[name]()
+        try:
+            guard = begun[name]()
+        except InvalidProducerEpochError as error:
+            refusals[name] = _late(error)
+            continue
         if guard is not None:
             guards[name] = guard
     if producer is None or not guards:
-        return Admission()
-    is_adding = version >= ADDS_SINCE
+        return Admission(refusals)
     asked = AddPartitions(
         transactional_id=request.transactional_id,
         producer=producer,
@@ -101,8 +108,14 @@ async def admit(services: Services, request: ProduceRequest, version: int) -> Ad
             if guard is not None:
                 guards[name] = guard
 
-    errors = await ask_coordinator(services, asked, is_adding=is_adding, begin_again=begin_again)
-    refusals = {name: _refusal(error, version) for name, error in errors.items() if error}
+    try:
+        errors = await ask_coordinator(
+            services, asked, is_adding=is_adding, begin_again=begin_again
+        )
+    except InvalidProducerEpochError as error:
+        # A marker came meanwhile; its epoch is that of the producer for all partitions.
+        return Admission(refusals | dict.fromkeys(guards, _late(error)))
+    refusals |= {name: _refusal(error, version) for name, error in errors.items() if error}
     return Admission(refusals, guards)
 
 
@@ -142,6 +155,10 @@ def _transactional(
             records = memoryview(each.records or b"")
             if is_transactional(records):
                 yield TopicPartition(topic.name, each.index), records
+
+
+def _late(error: InvalidProducerEpochError) -> Refusal:
+    return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, str(error))
 
 
 def _refusal(error: ErrorCode, version: int) -> Refusal:

@@ -38,6 +38,9 @@ async def ask_coordinator(
     With `is_adding` they are added to it, all or none (KIP-890). While the markers of the
     transaction before are written, that is tried again for a short time. `begin_again` is called
     before each further try: such a marker takes the guard of a verification that has begun.
+
+    Raises:
+        InvalidProducerEpochError: of `begin_again`.
     """
     coordinator, settings = coordinator_of(services), services.transaction_settings
     if not is_adding:

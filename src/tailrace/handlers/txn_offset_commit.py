@@ -110,7 +110,9 @@ async def _commit(
         shard = services.groups.shard_of(request.group_id)
         begin = partial(shard.begin_verification, producer, begins_at_zero=version >= ADDS_SINCE)
         guard = begin()
-        if guard is not None and services.transaction_settings.is_verifying:
+        if guard is not None and (
+            version >= ADDS_SINCE or services.transaction_settings.is_verifying
+        ):
 
             def begin_again() -> None:
                 nonlocal guard
@@ -148,8 +150,6 @@ async def _verified(
     )
     errors = await ask_coordinator(services, asked, is_adding=is_adding, begin_again=begin_again)
     error = error_of_verification(errors[partition], knows_abortable=version >= ABORTABLE_SINCE)
-    if error is ErrorCode.CONCURRENT_TRANSACTIONS and not is_adding:
-        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return _for_version(error, version)
 
 

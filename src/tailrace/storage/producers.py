@@ -218,8 +218,15 @@ class ProducerStates:
 
         None if the producer has a transaction of this epoch open here: then no verification is
         needed. `begins_at_zero` as in `Verification`.
+
+        Raises:
+            InvalidProducerEpochError: the log has a newer epoch of the producer. Its coordinator
+                may know less by now, if it has given the transactional id another producer id.
         """
-        if self._producers.get(producer_id, _UNKNOWN).is_writing(epoch):
+        known = self._producers.get(producer_id, _UNKNOWN)
+        if epoch < known.epoch:
+            raise InvalidProducerEpochError(producer_id, epoch=epoch, known_epoch=known.epoch)
+        if known.is_writing(epoch):
             return None
         return self.verifications.begin(
             producer_id,

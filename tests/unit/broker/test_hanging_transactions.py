@@ -1,5 +1,9 @@
 """Transactions that nobody ends: an operator finds them and aborts them."""
 
+import asyncio
+import errno
+from dataclasses import replace
+
 import pytest
 
 from tailrace.model import TopicPartition
@@ -25,8 +29,8 @@ from tailrace.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from tailrace.testing import Outside, Peer
-from tests.unit.broker.brokers import batch, connect, produce, running
+from tailrace.testing import DiskFault, Outside, Peer
+from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
 from tests.unit.broker.test_transactions import FEW
 from tests.unit.broker.transactional import Client, begin, committed_values, group_offset
 
@@ -196,3 +200,24 @@ async def test_a_list_with_filters_that_cannot_be(outside: Outside) -> None:
         assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
         log = broker.replicas.find(TopicPartition("d", 0)).log
         assert log.end_offset == 0
+
+
+async def test_a_batch_that_waits_for_its_transaction_to_end_is_refused_as_late(
+    outside: Outside,
+) -> None:
+    """An operator writes the marker, whose epoch is newer, between two tries of the broker."""
+    patient = {"add.partitions.to.txn.retry.backoff.max.ms": "1000"}
+    async with running(outside, FEW | patient) as broker:
+        client = await begin(outside, broker, knows_epochs=True)
+        await create_topic(client.peer, "full")
+        full = DiskFault(operation="write", path_part="/full-0", error=errno.ENOSPC)
+        outside.files.faults.append(full)
+        late = replace(client, peer=connect(outside, broker))
+        assert await client.add(0, topic="full") == [ErrorCode.NONE]
+        assert await client.end() is ErrorCode.NONE
+        waiting = asyncio.ensure_future(late.send(b"late"))
+        await outside.pass_time(0.1)
+        assert not waiting.done()
+        assert await mark(client.peer, client, transaction_version=2) is ErrorCode.NONE
+        assert (await waiting).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+        outside.files.faults.clear()

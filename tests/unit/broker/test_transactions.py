@@ -163,6 +163,21 @@ async def test_without_verification_the_coordinator_is_not_asked(outside: Outsid
         assert (await client.send(b"a")).error_code == ErrorCode.NONE
 
 
+async def test_without_verification_partitions_and_groups_are_still_added(
+    outside: Outside,
+) -> None:
+    """A producer of KIP-890 adds nothing itself: its transaction would have no end."""
+    settings = FEW | {"transaction.partition.verification.enable": "false"}
+    async with running(outside, settings) as broker:
+        client = await begin(outside, broker, knows_epochs=True)
+        assert (await client.send(b"a")).error_code == ErrorCode.NONE
+        assert await client.commit_offset(7) is ErrorCode.NONE
+        assert await client.end() is ErrorCode.NONE
+        await outside.pass_time(1)
+        assert await committed_values(client.peer) == [b"a"]
+        assert await group_offset(client.peer) == 7
+
+
 async def test_the_next_transaction_waits_a_short_time_for_the_one_before(
     outside: Outside,
 ) -> None:

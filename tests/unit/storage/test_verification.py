@@ -271,6 +271,16 @@ def test_a_transaction_of_the_next_epoch_waits_for_the_marker_of_the_one_before(
     assert has_open_transaction(log)
 
 
+def test_a_batch_of_an_older_epoch_is_refused_before_the_coordinator_is_asked() -> None:
+    """Only the log may know: the coordinator has a new producer id when epochs are used up."""
+    log = verifying()
+    send(log, guard=begin(log))
+    end(log, epoch=1, raises_epoch=True)
+    with pytest.raises(InvalidProducerEpochError) as raised:
+        begin(log)
+    assert (raised.value.epoch, raised.value.known_epoch) == (0, 1)
+
+
 def test_a_marker_that_comes_again_late_does_not_end_the_next_transaction() -> None:
     """Its epoch is that of the next transaction already, which has to be open still (KIP-1228)."""
     log = verifying()

@@ -20,6 +20,10 @@ def plan_add(
     error = _producer_error(current, request)
     if error is not ErrorCode.NONE:
         return error
+    # An abort of Kafka before 4.3 may have left it. A transaction under it could not be fenced, nor
+    # ended: a marker needs an epoch more. The client is fenced, and InitProducerId gives a new id.
+    if current.producer_epoch >= EPOCH_MAX:
+        return ErrorCode.PRODUCER_FENCED
     is_open = current.status is TransactionStatus.ONGOING
     if is_open and request.partitions <= current.partitions:
         return ErrorCode.NONE
@@ -49,8 +53,6 @@ def verify(current: Transaction | None, request: AddPartitions) -> dict[TopicPar
 def _producer_error(current: Transaction, request: AddPartitions) -> ErrorCode:
     if request.producer.producer_id != current.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    epoch = request.producer.producer_epoch
-    # No client has the last epoch: to fence it would take one more.
-    if epoch != current.producer_epoch or epoch >= EPOCH_MAX:
+    if request.producer.producer_epoch != current.producer_epoch:
         return ErrorCode.PRODUCER_FENCED
     return ErrorCode.NONE

@@ -2,7 +2,8 @@
 
 A request is decided on the state that all earlier ones have left, committed or not, and its reply
 waits for its own records and for those. So there is no pending transition as in Kafka, and
-CONCURRENT_TRANSACTIONS is left for transactions whose end is prepared and not complete.
+CONCURRENT_TRANSACTIONS is left for transactions whose end is prepared and not complete: there Kafka
+has the completion pending all the time.
 
 Only records change a transaction. What a restart forgets: the epoch before the last change,
 deadlines, and the tasks that write markers, which begin anew.

@@ -56,7 +56,8 @@ class TransactionSettings:
         "transaction.partition.verification.enable",
         default=True,
         text="Whether the coordinator is asked before a transaction's first batch in a partition "
-        "(KIP-890). Without that, a late batch can open a transaction that nobody ends.",
+        "(KIP-890). Without that, a late batch can open a transaction that nobody ends. Producers "
+        "that leave it to the broker to add a partition have it added in any case.",
     )
     retry_ms: int = setting(
         "add.partitions.to.txn.retry.backoff.ms",
