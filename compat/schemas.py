@@ -47,14 +47,23 @@ TYPES_VALUE: Final = {
 JSON_VALUE: Final = {"name": "Ann", "age": 7}
 UNICODE_VALUE: Final = {"name": 'Zoë "✈" \u2028', "age": -1, "more": {"list": [1.5, True, None]}}
 FLIGHT_VALUE: Final = {"number": 17, "leg": {"to": "IAH", "at": "2013-01-01T05:17:00Z"}}
-VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
+INVOICE_VALUE: Final = {"order": {"number": 17}, "paid": True}
+ROOTS: Final[Mapping[str, Any]] = {
+    "union": INVOICE_VALUE,
+    "array": [INVOICE_VALUE, INVOICE_VALUE],
+}
+"""Values of roots of Avro that are made of the names of references."""
+ALIKE_VALUE: Final = {"home": "Bern", "work": 3011}
+VALUES: Final[Mapping[str, Any]] = {
     "avro": AVRO_VALUE,
     "null": AVRO_VALUE | {"carrier": None},
     "types": TYPES_VALUE,
     "json": JSON_VALUE,
     "unicode": UNICODE_VALUE,
     "protobuf": FLIGHT_VALUE,
-    "nested": FLIGHT_VALUE["leg"],  # type: ignore[dict-item]
+    "nested": FLIGHT_VALUE["leg"],
+    **ROOTS,
+    "alike": ALIKE_VALUE,
 }
 
 
@@ -93,7 +102,9 @@ def _read(registry: SchemaRegistry, theirs: Mapping[str, str]) -> dict[str, Any]
         if name != "types":
             avro |= {"departed": avro["departed"].isoformat(), "fare": str(avro["fare"])}
         found[name] = avro
-    for name in ("json", "unicode"):
+    for name in ROOTS:
+        found[name] = AvroDeserializer(registry)("t", bytes.fromhex(theirs[name]))
+    for name in ("json", "unicode", "alike"):
         found[name] = JsonSchemaDeserializer(registry)("t", bytes.fromhex(theirs[name]))
     for name in ("protobuf", "nested"):
         message: Any = ProtobufDeserializer(registry)("t", bytes.fromhex(theirs[name]))
@@ -117,6 +128,8 @@ def _written(registry: SchemaRegistry, theirs: Mapping[str, str]) -> dict[str, s
         "types": (AvroSerializer(registry, schema("types")), TYPES_VALUE),
         "json": (JsonSchemaSerializer(registry, schema("json")), JSON_VALUE),
         "unicode": (JsonSchemaSerializer(registry, schema("unicode")), UNICODE_VALUE),
+        **{name: (AvroSerializer(registry, schema(name)), ROOTS[name]) for name in ROOTS},
+        "alike": (JsonSchemaSerializer(registry, schema("alike")), ALIKE_VALUE),
         "protobuf": (
             ProtobufSerializer(registry, schema("protobuf"), message="air.Flight"), FLIGHT_VALUE,
         ),

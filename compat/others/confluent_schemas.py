@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
@@ -52,7 +52,34 @@ AVROS = {"avro": AVRO, "null": AVRO, "types": TYPES}
 JSON = """{"title": "Person", "type": "object", "required": ["name"],
     "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}"""
 
-JSONS = ("json", "unicode")
+JSONS = ("json", "unicode", "alike")
+
+ORDER = """{"type": "record", "name": "Order", "namespace": "shop", "fields": [
+    {"name": "number", "type": "int"}]}"""
+INVOICE = """{"type": "record", "name": "Invoice", "namespace": "shop", "fields": [
+    {"name": "order", "type": "shop.Order"}, {"name": "paid", "type": "boolean"}]}"""
+ROOTS = {
+    "union": '["shop.Order", "shop.Invoice"]',
+    "array": '{"type": "array", "items": "shop.Invoice"}',
+}
+"""Roots of Avro that name the types of references; Confluent's own fail at a bare name."""
+ALIKE = """{"title": "Person", "type": "object", "properties": {
+    "home": {"$ref": "address.json"}, "work": {"$ref": "common/address.json"}}}"""
+"""Two references of JSON Schema whose names end alike."""
+
+
+def referring(registry: SchemaRegistryClient) -> dict[str, Schema]:
+    """Register what the schemas with references use, and return these by name."""
+    order = SchemaReference("shop.Order", "order", 1)
+    invoice = SchemaReference("shop.Invoice", "invoice", 1)
+    home = SchemaReference("address.json", "home", 1)
+    work = SchemaReference("common/address.json", "work", 1)
+    registry.register_schema("order", Schema(ORDER, "AVRO"))
+    registry.register_schema("invoice", Schema(INVOICE, "AVRO", [order]))
+    registry.register_schema("home", Schema('{"type": "string"}', "JSON"))
+    registry.register_schema("work", Schema('{"type": "integer"}', "JSON"))
+    found = {name: Schema(text, "AVRO", [order, invoice]) for name, text in ROOTS.items()}
+    return found | {"alike": Schema(ALIKE, "JSON", [home, work])}
 
 
 def main() -> None:
@@ -70,7 +97,7 @@ def main() -> None:
         import flight_schema_pb2
     messages = {"protobuf": flight_schema_pb2.Flight, "nested": flight_schema_pb2.Flight.Leg}
     options = {"use.deprecated.format": False}
-    told = {}
+    told, referred = {}, referring(registry)
     for name, each in given.items():
         context = SerializationContext(f"theirs-{name}", MessageField.VALUE)
         if command == "write":
@@ -82,8 +109,10 @@ def main() -> None:
                         "fare": Decimal(each["fare"]),
                     }
                 data = AvroSerializer(registry, AVROS[name])(row, context)
+            elif name in ROOTS:
+                data = AvroSerializer(registry, referred[name])(each, context)
             elif name in JSONS:
-                data = JSONSerializer(JSON, registry)(each, context)
+                data = JSONSerializer(referred.get(name, JSON), registry)(each, context)
             else:
                 kind = messages[name]
                 message = json_format.ParseDict(each, kind())
@@ -98,8 +127,11 @@ def main() -> None:
                         "departed": value["departed"].isoformat(),
                         "fare": str(value["fare"]),
                     }
+            elif name in ROOTS:
+                value = AvroDeserializer(registry)(data, context)
             elif name in JSONS:
-                value = JSONDeserializer(JSON, schema_registry_client=registry)(data, context)
+                schema = referred.get(name, JSON)
+                value = JSONDeserializer(schema, schema_registry_client=registry)(data, context)
             else:
                 message = ProtobufDeserializer(messages[name], options)(data, context)
                 value = json_format.MessageToDict(message)

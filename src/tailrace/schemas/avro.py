@@ -31,14 +31,24 @@ FREE_VALUES_MAX: Final = 10_000_000
 DECIMAL_BYTES_MAX: Final = 1000
 """Largest decimal, of 2,400 digits; the time that one takes grows with the square of its size."""
 
+_TYPES: Final = frozenset(
+    {
+        "null", "boolean", "int", "long", "float", "double", "bytes", "string",
+        "record", "error", "enum", "array", "map", "fixed", "union", "error_union", "request",
+    }
+)  # fmt: skip
+"""Words that name a kind of type; all others name a type that a schema defines."""
+
 _DECIMAL: Final = "tailrace-decimal"
 """A logical type of fastavro's, as it lets programs add them; schemas never have it."""
 
 STORED_IN_COLUMNS: Final = frozenset({"uuid", "time-millis", "time-micros"})
 """Logical types that columns have as text and numbers: Spark has no others for them."""
 
-_PARSED: Final = ("__fastavro_parsed", "__named_schemas")
-"""Keys by which fastavro takes a schema for one that it has checked."""
+_CHECKED: Final = "__fastavro_parsed"
+_NAMED: Final = "__named_schemas"
+_PARSED: Final = (_CHECKED, _NAMED)
+"""Keys by which fastavro takes a schema for one that it has checked, and knows its names."""
 
 
 class ParsedAvro:
@@ -59,7 +69,7 @@ class ParsedAvro:
         """All types that have a name, by their full names."""
         for _, text in schema.dependencies:
             _parse(text, self.named, without_logical)
-        self.parsed = _parse(schema.schema.text, self.named, without_logical)
+        self.parsed = _rooted(_parse(schema.schema.text, self.named, without_logical), self.named)
         self.shape = measure_shape(self.parsed, self.named)
         self.readable = self.parsed
         """The same, with our reader of decimals."""
@@ -68,6 +78,7 @@ class ParsedAvro:
             named: dict[str, Any] = {}
             for text in texts:
                 self.readable = _parse(text, named, without_logical, decimals=_DECIMAL)
+            self.readable = _rooted(self.readable, named)
 
     @property
     def name(self) -> str:
@@ -79,13 +90,21 @@ class ParsedAvro:
 class AvroCodec:
     """Encodes values of a schema, and decodes them, also for a reader with another one."""
 
-    def __init__(self, writer: ParsedAvro, reader: ParsedAvro | None = None) -> None:
+    def __init__(
+        self,
+        writer: ParsedAvro,
+        reader: ParsedAvro | None = None,
+        *,
+        names_records: bool = False,
+    ) -> None:
+        """With `names_records` a record of a union is decoded to a tuple of its name and itself."""
         self.name = writer.name
         """The full name of the record; empty if the schema is none."""
         self._writer: Any = writer.parsed
         self._written: Any = writer.readable
         self._reader: Any = None if reader is None else reader.readable
         self._free = writer.shape.free_values
+        self._names_records = names_records
         self._validate: Any = None
         is_recursive = writer.shape.is_recursive
         self._read: Any = _read_py.schemaless_reader if is_recursive else fastavro.schemaless_reader
@@ -130,7 +149,9 @@ class AvroCodec:
         stream = io.BytesIO(data)
         stream.seek(position)
         try:
-            value: object = self._read(stream, self._written, self._reader)
+            value: object = self._read(
+                stream, self._written, self._reader, return_record_name=self._names_records
+            )
         except Exception as error:
             raise UndecodableError(
                 f"{size} bytes are no value of the Avro schema {self.name}: {_reason(error)}"
@@ -155,12 +176,53 @@ def _parse(
     if any(each in text for each in _PARSED):
         raise SchemaError(f"the Avro schema has the name {_PARSED[0]}, which no schema may have")
     try:
-        given = load_json(text)
+        given = _without_wraps(load_json(text))
         if without_logical or decimals:
             given = _stripped(given, without_logical, decimals)
-        return fastavro.parse_schema(given, named_schemas=named)  # type: ignore[arg-type]
+        return fastavro.parse_schema(given, named_schemas=named)
     except Exception as error:
         raise SchemaError(f"this is no Avro schema: {_reason(error)}") from error
+
+
+def _without_wraps(schema: Any) -> Any:  # noqa: ANN401 - JSON
+    """A schema in which a name is a text, and not `{"type": "x.Order"}`, which fastavro refuses."""
+    match schema:
+        case list():
+            return [_without_wraps(each) for each in schema]
+        case {"type": str(name)} if name not in _TYPES:
+            return name
+        case {"type": "record" | "error", "fields": list(fields)}:
+            return {**schema, "fields": [_within(each, "type") for each in fields]}
+        case {"type": "array"}:
+            return _within(schema, "items")
+        case {"type": "map"}:
+            return _within(schema, "values")
+        case _:
+            return schema
+
+
+def _within(schema: Any, name: str) -> Any:  # noqa: ANN401 - JSON
+    """A schema, or a field, with another type under that name."""
+    if not isinstance(schema, dict) or name not in schema:
+        return schema
+    return {**schema, name: _without_wraps(schema[name])}
+
+
+def _rooted(parsed: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """A parsed schema that brings its names along to each call of fastavro.
+
+    Only a record, an enum and a fixed that are defined in the text do so by themselves. A root that
+    is a name, or a union, array or map of names that other schemas define, does not.
+    """
+    match parsed:
+        case list():
+            return [_rooted(each, named) for each in parsed]
+        case str() if parsed in named:
+            return {**named[parsed], _CHECKED: True, _NAMED: named}
+        case dict():
+            return {**parsed, _CHECKED: True, _NAMED: named}
+        case _:
+            return parsed
 
 
 def _stripped(schema: object, logical: frozenset[str], decimals: str | None) -> object:

@@ -55,12 +55,14 @@ def open_codec(
     message: str | None = None,
     is_plain: bool = False,
     is_for_columns: bool = False,
+    names_records: bool = False,
 ) -> Codec:
     """The codec of a schema and those that it uses.
 
     With `reader` values are decoded as that schema has them; `message` names a message of Protobuf
     in it, or in the schema itself. Plain values of Protobuf have no message indexes. For columns
     logical types of Avro that Arrow cannot take from Python stay what they are stored as.
+    `names_records` is as for `AvroCodec`.
 
     Raises:
         SchemaError: a schema cannot be used.
@@ -74,7 +76,8 @@ def open_codec(
 
             left = STORED_IN_COLUMNS if is_for_columns else frozenset[str]()
             wanted = None if reader is None else ParsedAvro(reader, without_logical=left)
-            return AvroCodec(ParsedAvro(schema, without_logical=left), wanted)
+            writer = ParsedAvro(schema, without_logical=left)
+            return AvroCodec(writer, wanted, names_records=names_records)
         case SchemaType.JSON:
             from tailrace.schemas.json_schema import JsonSchemaCodec
 

@@ -126,8 +126,7 @@ def plan_type(decoding: Decoding) -> TypePlan:
             from tailrace.schemas.json_columns import plan_json
             from tailrace.schemas.json_schema import JsonSchemaCodec
 
-            codec = JsonSchemaCodec(schema)
-            plan = plan_json(codec.parsed, codec.known)
+            plan = plan_json(JsonSchemaCodec(schema).known)
         case SchemaType.PROTOBUF:
             from tailrace.schemas.protobuf import ProtobufFile
             from tailrace.schemas.protobuf_columns import plan_protobuf

@@ -41,6 +41,8 @@ class ValueFormat:
     type: SchemaType
     is_plain: bool = False
     """Whether they have no header."""
+    names_records: bool = False
+    """Whether a record of a union of Avro is decoded to a tuple of its full name and itself."""
 
 
 class SchemaDeserializer:
@@ -140,6 +142,7 @@ class SchemaDeserializer:
             reader=self._schema,
             message=self._message,
             is_for_columns=self._is_for_columns,
+            names_records=self._form.names_records,
         )
 
     def _own_codec(self) -> Codec:
@@ -155,6 +158,7 @@ class SchemaDeserializer:
                     message=self._message,
                     is_plain=self._form.is_plain,
                     is_for_columns=self._is_for_columns,
+                    names_records=self._form.names_records,
                 )
         return self._own
 
@@ -168,8 +172,12 @@ class AvroDeserializer(SchemaDeserializer):
         schema: "SchemaLike | None" = None,
         *,
         is_plain: bool = False,
+        return_record_name: bool = False,
     ) -> None:
         """With a schema values are read as that has them, by Avro's rules for evolution.
+
+        With `return_record_name` a record of a union becomes a tuple of its full name and itself,
+        which says the type where several share a topic; a serializer takes such a tuple.
 
         Raises:
             SchemaError: the schema cannot be read, or there is none and no registry.
@@ -177,7 +185,8 @@ class AvroDeserializer(SchemaDeserializer):
         """
         kind = SchemaType.AVRO
         given = _resolved(registry, schema, kind)
-        super().__init__(registry, ValueFormat(type=kind, is_plain=is_plain), given)
+        form = ValueFormat(type=kind, is_plain=is_plain, names_records=return_record_name)
+        super().__init__(registry, form, given)
 
 
 class JsonSchemaDeserializer(SchemaDeserializer):

@@ -12,11 +12,13 @@ Needs PyArrow.
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 
 from tailrace.schemas.columns import FieldBudget, TypePlan, list_of, map_of, struct_of
+from tailrace.schemas.json_schema import KnownSchemas, joined
 
 
 def _as_text(value: object) -> str:
@@ -42,24 +44,31 @@ _MIXED: Final = ("oneOf", "anyOf", "allOf", "not", "if", "patternProperties", "p
 """Keywords under which the type is not the one that stands beside them."""
 
 
-def plan_json(schema: object, known: Mapping[str, object]) -> TypePlan:
-    """The column of a schema; `known` are those that it may refer to.
+class _Place(NamedTuple):
+    """The document that a part of a schema is in, where its references begin."""
+
+    uri: str
+    root: object
+
+
+def plan_json(schemas: KnownSchemas) -> TypePlan:
+    """The column of a schema.
 
     Raises:
         SchemaError: it has more fields than a table should.
     """
-    return _Planner(schema, known).plan(schema, ())
+    root = schemas.root
+    return _Planner(schemas).plan(root, _Place(schemas.base, root), ())
 
 
 class _Planner:
-    def __init__(self, root: object, known: Mapping[str, object]) -> None:
-        self._root = root
-        self._known = known
+    def __init__(self, schemas: KnownSchemas) -> None:
+        self._schemas = schemas
         self._budget = FieldBudget()
 
-    def plan(self, schema: object, above: tuple[int, ...]) -> TypePlan:
+    def plan(self, schema: object, place: _Place, above: tuple[int, ...]) -> TypePlan:
         """The plan of a schema; `above` are the identities of those that it is within."""
-        schema, above = self._followed(schema, above)
+        schema, place, above = self._followed(schema, place, above)
         if not isinstance(schema, dict) or id(schema) in above:
             return _TEXT
         within = (*above, id(schema))
@@ -67,28 +76,42 @@ class _Planner:
         if kind in _PRIMITIVES:
             return _PRIMITIVES[kind]
         if kind == "array" and isinstance(schema.get("items"), dict):
-            return list_of(self.plan(schema["items"], within))
+            return list_of(self.plan(schema["items"], place, within))
         properties = schema.get("properties")
         if kind == "object" and isinstance(properties, dict) and properties:
             self._budget.take(len(properties) + 1)
             return struct_of(
-                {name: self.plan(each, within) for name, each in properties.items()}, _field
+                {name: self.plan(each, place, within) for name, each in properties.items()},
+                _field,
             )
         if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
-            return map_of(self.plan(schema["additionalProperties"], within))
+            return map_of(self.plan(schema["additionalProperties"], place, within))
         return _TEXT
 
-    def _followed(self, schema: object, above: tuple[int, ...]) -> tuple[object, tuple[int, ...]]:
-        """The schema that a reference leads to."""
-        while isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
+    def _followed(
+        self, schema: object, place: _Place, above: tuple[int, ...]
+    ) -> tuple[object, _Place, tuple[int, ...]]:
+        """The schema that a reference leads to, and its place."""
+        while isinstance(schema, dict):
+            own = schema.get("$id")
+            if isinstance(own, str) and not own.startswith("#"):
+                place = _Place(joined(place.uri, own), schema)
+            reference = schema.get("$ref")
+            if not isinstance(reference, str):
+                break
             if id(schema) in above:
-                return None, above
+                return None, place, above
             above = (*above, id(schema))
-            name, _, pointer = schema["$ref"].partition("#")
-            if name and name not in self._known:
-                return None, above
-            schema = _pointed(self._known[name] if name else self._root, pointer)
-        return schema, above
+            document, _, pointer = reference.partition("#")
+            if document:
+                uri = joined(place.uri, document)
+                try:
+                    place = _Place(uri, self._schemas.find(uri))
+                except LookupError:
+                    # A part of a document may have a URI of its own, which is not looked for.
+                    return None, place, above
+            schema = _pointed(place.root, unquote(pointer))
+        return schema, place, above
 
     def _kind(self, schema: Mapping[str, Any]) -> str:
         """The type that all values but null have; empty if there are several."""
@@ -121,7 +144,9 @@ def _field(value: object, name: str) -> object:
 
 
 def _pointed(schema: object, pointer: str) -> object:
-    """The part that a JSON pointer leads to; None where it leads nowhere."""
+    """The part that a JSON pointer leads to; None where it leads nowhere, or is an anchor."""
+    if pointer and not pointer.startswith("/"):
+        return None
     for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
         if not isinstance(schema, dict):

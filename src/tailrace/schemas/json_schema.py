@@ -1,13 +1,16 @@
 """`JsonSchemaCodec`: JSON values of one JSON Schema, by jsonschema-rs.
 
-References lead only to the schemas that came with this one: nothing is fetched. Patterns may
-backtrack, up to a limit.
+References lead only to the schemas that came with this one: nothing is fetched. A reference is
+resolved to a whole URI, and so is the name of each schema that came along; two names that end alike
+are two schemas. Patterns may backtrack, up to a limit.
 
 Needs jsonschema-rs.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
 
 import jsonschema_rs
 
@@ -37,23 +40,16 @@ class JsonSchemaCodec:
         parsed = _parse(schema.schema.text)
         self.name = _title(parsed)
         """The schema's `title`; empty if it has none."""
-        self.parsed = parsed
-        """The schema as JSON."""
-        known = {name: _parse(text) for name, text in schema.dependencies}
-        self.known: dict[str, Any] = known
-        """The schemas that it may refer to, by the names it has for them."""
-
-        def retrieve(uri: str) -> Any:  # noqa: ANN401 - JSON
-            for name, each in known.items():
-                if uri == name or uri.endswith(f"/{name}"):
-                    return each
-            raise LookupError(f"{uri} is none of the schema's references")
-
+        named = {name: _parse(text) for name, text in schema.dependencies}
+        self.known = KnownSchemas(parsed, named)
+        """The schemas that it may refer to."""
         try:
             self._validator = jsonschema_rs.validator_for(
                 parsed,
-                retriever=retrieve,
-                base_uri=None if _has_id(parsed) else _BASE,
+                # Its own retriever resolves a reference by `$id` or by where the schema came from,
+                # now one and now the other; a registry can have both.
+                registry=jsonschema_rs.Registry(self.known.others(), retriever=self.known.find),
+                base_uri=_BASE,
                 pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS_MAX),
             )
         except Exception as error:
@@ -90,6 +86,73 @@ class JsonSchemaCodec:
                 f"{_reason(error)}"
             ) from error
         return value
+
+
+class KnownSchemas:
+    """A schema and those that came with it, by the URIs that references are resolved to."""
+
+    def __init__(self, root: object, named: Mapping[str, object]) -> None:
+        """`named` are those that came along, by the names that the references have in the text."""
+        self.root = root
+        self.base = _base_of(root, _BASE)
+        """The URI of the schema itself."""
+        by_name = {joined(self.base, name): each for name, each in named.items()}
+        # A schema that came along may itself say what its URI is.
+        by_id = {_base_of(each, uri): each for uri, each in by_name.items()}
+        self._known = {**by_id, **by_name, self.base: root}
+        # Those that came along refer to others by names that are relative to themselves.
+        for base, each in (*by_id.items(), *by_name.items()):
+            for name in _references_of(each) & named.keys():
+                self._known.setdefault(joined(base, name), named[name])
+
+    def others(self) -> list[tuple[str, Any]]:
+        """The schemas that came along, each with every URI that leads to it."""
+        return [(uri, each) for uri, each in self._known.items() if each is not self.root]
+
+    def find(self, uri: str) -> Any:  # noqa: ANN401 - JSON
+        """The schema of a URI.
+
+        Raises:
+            LookupError: none came along.
+        """
+        document = uri.partition("#")[0]
+        if document not in self._known:
+            raise LookupError(f"{uri} is none of the schema's references")
+        return self._known[document]
+
+
+def joined(base: str, reference: str) -> str:
+    """The URI that a reference leads to from a document with this URI, without its fragment."""
+    reference = reference.partition("#")[0]
+    scheme, is_path, path = base.partition("://")
+    if urlsplit(reference).scheme or not is_path:
+        return reference
+    # Python joins paths only under schemes that it knows.
+    return scheme + urljoin(f"http://{path}", reference).removeprefix("http")
+
+
+def _references_of(schema: object) -> set[str]:
+    """The documents that a schema refers to, as its text names them."""
+    found, left = set(), [schema]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            reference = part.get("$ref")
+            if isinstance(reference, str):
+                found.add(reference.partition("#")[0])
+            left += part.values()
+        elif isinstance(part, list):
+            left += part
+    return found
+
+
+def _base_of(schema: object, base: str) -> str:
+    """The URI that a schema has, by its own words or else `base`."""
+    if not isinstance(schema, dict):
+        return base
+    is_old = "draft-04" in str(schema.get("$schema"))
+    given = schema.get("id" if is_old else "$id")
+    return joined(base, given) if isinstance(given, str) else base
 
 
 class JsonCodec:
@@ -132,10 +195,6 @@ def _parse(text: str) -> Any:  # noqa: ANN401 - JSON
     if not isinstance(parsed, dict | bool):
         raise SchemaError("a JSON Schema is an object, true or false")
     return parsed
-
-
-def _has_id(parsed: object) -> bool:
-    return isinstance(parsed, dict) and isinstance(parsed.get("$id"), str)
 
 
 def _title(parsed: object) -> str:

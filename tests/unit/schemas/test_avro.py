@@ -201,3 +201,55 @@ def test_a_number_that_is_none_comes_back() -> None:
     """NaN and infinity are doubles."""
     found = codec("double")
     assert math.isnan(found.decode(found.encode(math.nan), 0))  # type: ignore[arg-type]
+
+
+ORDER = {**record(("id", "int"), ("price", {
+    "type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2,
+}), name="Order"), "namespace": "x"}  # fmt: skip
+KIND = {"type": "enum", "name": "Kind", "namespace": "x", "symbols": ["A", "B"]}
+INVOICE = {**record(("order", "Order"), ("kind", "x.Kind"), name="Invoice"), "namespace": "x"}
+NODE = {**LIST, "namespace": "x"}
+ORDER_VALUE = {"id": 1, "price": Decimal("1.50")}
+INVOICE_VALUE = {"order": ORDER_VALUE, "kind": "B"}
+
+
+@pytest.mark.parametrize(
+    ("root", "values"),
+    [
+        ("x.Order", [ORDER_VALUE]),
+        ("x.Kind", ["A"]),
+        ("x.Node", [{"next": {"next": None}}]),
+        (["x.Order", "x.Invoice"], [ORDER_VALUE, INVOICE_VALUE]),
+        (["null", "x.Invoice", "x.Node"], [None, INVOICE_VALUE, {"next": None}]),
+        ({"type": "array", "items": "x.Order"}, [[], [ORDER_VALUE, ORDER_VALUE]]),
+        ({"type": "array", "items": ["x.Kind", "x.Node"]}, [["A", {"next": None}]]),
+        ({"type": "map", "values": ["x.Kind", "x.Invoice"]}, [{"a": "A", "b": INVOICE_VALUE}]),
+        ({"type": "x.Order"}, [ORDER_VALUE]),
+        (record(("o", {"type": "x.Order"}), ("k", {"type": "array", "items": {"type": "x.Kind"}})),
+         [{"o": ORDER_VALUE, "k": ["B"]}]),
+        (["null", record(("o", "x.Order"))], [None, {"o": ORDER_VALUE}]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_root_may_be_made_of_the_names_of_references(root: Any, values: list[Any]) -> None:
+    """A bare name, a union, an array or a map of types that other schemas define."""
+    found = codec(root, ORDER, KIND, INVOICE, NODE)
+    for value in values:
+        assert found.decode(found.encode(value), 0) == value
+
+
+def test_a_reader_may_be_a_union_of_the_names_of_references() -> None:
+    """A value of one type is read by a schema of several, and the other way round."""
+    used = (ORDER, KIND, INVOICE)
+    union, single = parsed(["x.Order", "x.Invoice"], *used), parsed("x.Invoice", *used)
+    for writer, reader in ((single, union), (union, single)):
+        found = AvroCodec(writer, reader)
+        assert found.decode(found.encode(INVOICE_VALUE), 0) == INVOICE_VALUE
+
+
+def test_records_of_a_union_are_named_where_that_is_asked_for() -> None:
+    """A tuple of name and record comes out, and such a tuple goes in."""
+    union = parsed(["x.Order", "x.Invoice"], ORDER, KIND, INVOICE)
+    found = AvroCodec(union, names_records=True)
+    for value in (("x.Order", ORDER_VALUE), ("x.Invoice", INVOICE_VALUE)):
+        assert found.decode(found.encode(value), 0) == value

@@ -217,3 +217,35 @@ def test_a_type_that_multiplies_is_bounded() -> None:
     fields = [{"name": f"f{n}", "type": each} for n, each in enumerate(levels)]
     with pytest.raises(SchemaError, match="more than 10000 fields"):
         plain(avro({"type": "record", "name": "R", "fields": fields}))
+
+
+def test_references_of_json_lead_to_their_own_schemas() -> None:
+    """A pointer counts in the schema that has it, and of names that end alike the right one."""
+    known = {
+        "a.json": {"$ref": "#/definitions/t", "definitions": {"t": {"type": "string"}}},
+        "b/a.json": {"type": "integer"},
+        "b/c.json": {"type": "object", "properties": {"x": {"$ref": "a.json"}}},
+    }
+    root = {
+        "type": "object",
+        "properties": {
+            "a": {"$ref": "a.json"}, "b": {"$ref": "b/a.json"}, "c": {"$ref": "b/c.json"},
+        },
+        "definitions": {"t": {"type": "boolean"}},
+    }  # fmt: skip
+    dependencies = tuple((name, json.dumps(each)) for name, each in known.items())
+    resolved = ResolvedSchema(schema=json_schema(root), dependencies=dependencies)
+    found = ColumnDecoder(Decoding(form=FORMATS["plain-json"], schema=resolved)).type
+    inner = pa.struct([("x", pa.int64())])
+    assert found == pa.struct([("a", pa.string()), ("b", pa.int64()), ("c", inner)])
+
+
+def test_an_anchor_of_json_is_text() -> None:
+    """It names a part of the schema and not the whole, and is not looked for."""
+    schema = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#part"}, "b": {"type": "integer"}},
+        "$defs": {"p": {"$anchor": "part", "type": "number"}},
+    }
+    found = plain(json_schema(schema)).type
+    assert found == pa.struct([("a", pa.string()), ("b", pa.int64())])

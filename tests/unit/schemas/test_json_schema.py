@@ -124,3 +124,58 @@ def test_a_text_that_is_no_schema_is_refused(text: str) -> None:
     """Whatever it lacks, the error is ours."""
     with pytest.raises(SchemaError):
         codec(Schema(type=SchemaType.JSON, text=text))
+
+
+def referring(root: Any, **known: Any) -> JsonSchemaCodec:
+    """The codec of a schema with references, by names in which `__` is a slash and `_` a dot."""
+    return codec(root, **{name.replace("__", "/"): each for name, each in known.items()})
+
+
+_HOST = "json-schema"
+DRAFT_4 = f"http://{_HOST}.org/draft-04/schema#"
+TEXT, NUMBER = {"type": "string"}, {"type": "number"}
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_names_that_end_alike_are_two_schemas(is_turned: bool) -> None:  # noqa: FBT001
+    """Whichever of them the registry lists first."""
+    named = {"address_json": TEXT, "common__address_json": NUMBER}
+    if is_turned:
+        named = dict(reversed(named.items()))
+    found = referring(
+        {"prefixItems": [{"$ref": "address.json"}, {"$ref": "common/address.json"}]}, **named
+    )
+    assert found.decode(b'["a", 1]', 0) == ["a", 1]
+    with pytest.raises(UndecodableError):
+        found.decode(b'[1, "a"]', 0)
+
+
+def test_a_name_that_merely_ends_like_a_reference_is_not_taken() -> None:
+    """A schema that did not come along is missed, and another does not take its place."""
+    with pytest.raises(SchemaError, match=r"'common/address\.json' is not present"):
+        referring({"$ref": "common/address.json"}, address_json=TEXT)
+
+
+@pytest.mark.parametrize(
+    ("root", "known"),
+    [
+        ({"$id": "http://example.com/s/root.json", "$ref": "a.json"}, {"a_json": TEXT}),
+        ({"$id": "http://example.com/s/root.json", "$ref": "http://example.com/s/a.json"},
+         {"a_json": TEXT}),
+        ({"$ref": "http://example.com/a"}, {"any": {"$id": "http://example.com/a", **TEXT}}),
+        ({"$ref": "c/b.json"}, {"c__b_json": {"$ref": "a.json"}, "a_json": TEXT}),
+        ({"$ref": "c/b.json"},
+         {"c__b_json": {"$ref": "a.json"}, "c__a_json": TEXT, "a_json": NUMBER}),
+        ({"$ref": "b.json"},
+         {"b_json": {"$id": "http://example.com/b/b.json", "$ref": "a.json"}, "a_json": TEXT}),
+        ({"$schema": DRAFT_4, "id": "http://example.com/r.json",
+          "allOf": [{"$ref": "a.json"}]}, {"a_json": TEXT}),
+        ({"$ref": "a.json#/definitions/t"}, {"a_json": {"definitions": {"t": TEXT}}}),
+    ],
+)  # fmt: skip
+def test_references_are_resolved_to_whole_uris(root: Any, known: dict[str, Any]) -> None:
+    """By the URI of the schema that has them, which it says itself or gets from its name."""
+    found = referring(root, **known)
+    assert found.decode(b'"a"', 0) == "a"
+    with pytest.raises(UndecodableError):
+        found.decode(b"1", 0)
