@@ -21,7 +21,7 @@ from tailrace.client.nodes.errors import (
 )
 from tailrace.client.nodes.sasl import Blocking, Login
 from tailrace.client.nodes.versions import Features, settle_versions
-from tailrace.protocol.apis import SPOKEN, Api, ApiKey
+from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Buffer, Message
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -75,7 +75,7 @@ def introduce(
 
 
 def _ask_versions() -> Generator[Step, Message | bytes, ApiVersionsResponse]:
-    api = SPOKEN[ApiKey.API_VERSIONS]
+    api = APIS[ApiKey.API_VERSIONS]
     version = api.last_version
     request = ApiVersionsRequest(
         client_software_name="tailrace", client_software_version=_software_version()
@@ -107,12 +107,21 @@ def _log_in(
     login: Login, host: str, agreement: Agreement
 ) -> Generator[Step, Message | bytes, None]:
     mechanism = login.mechanism
-    answer = yield SPOKEN[ApiKey.SASL_HANDSHAKE], 1, SaslHandshakeRequest(mechanism=mechanism)
+    if ApiKey.SASL_HANDSHAKE not in agreement.versions:
+        # It would close the connection, which looks like a broker that is starting.
+        raise AuthenticationError(
+            "the broker has no logins by SASL; check security.protocol and the port"
+        )
+    answer = yield APIS[ApiKey.SASL_HANDSHAKE], 1, SaslHandshakeRequest(mechanism=mechanism)
     assert isinstance(answer, SaslHandshakeResponse)
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         raise AuthenticationError(
             f"the broker does not offer {mechanism} but {', '.join(answer.mechanisms) or 'none'}; "
             "change sasl.mechanism"
+        )
+    if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        raise AuthenticationError(
+            "the broker expects no login on this port; check security.protocol and the port"
         )
     if answer.error_code:
         raise AuthenticationError(
@@ -139,7 +148,7 @@ def _exchange(
     token: bytes, agreement: Agreement, *, advice: str
 ) -> Generator[Step, Message | bytes, Buffer]:
     """The broker's answer to a token."""
-    api = SPOKEN[ApiKey.SASL_AUTHENTICATE]
+    api = APIS[ApiKey.SASL_AUTHENTICATE]
     version = agreement.versions.get(api.key, 0)
     answer = yield api, version, SaslAuthenticateRequest(auth_bytes=token)
     assert isinstance(answer, SaslAuthenticateResponse)

@@ -272,6 +272,24 @@ def test_a_broker_without_logins_is_told() -> None:
         outside.run(main())
 
 
+def test_a_broker_that_knows_no_login_is_told() -> None:
+    """No handshake is sent to a broker that would close the connection, again and again."""
+    with stage(as_user("PLAIN")) as (outside, broker, client):
+        few = tuple(each for each in OFFERED if each.api_key != ApiKey.SASL_HANDSHAKE)
+        broker.rules[ApiKey.API_VERSIONS] = lambda asked: asked.answer(
+            ApiVersionsResponse(api_keys=few)
+        )
+
+        async def main() -> None:
+            node = broker.node()
+            client.nodes.connect(node, client.now)
+            await client.settle()
+            assert isinstance(client.failure(node), AuthenticationError)
+            assert "security.protocol" in str(client.failure(node))
+
+        outside.run(main())
+
+
 def test_a_failed_login_leaves_other_nodes_alone() -> None:
     """A request that waits at one node is answered though another node refuses the login."""
     with stage(as_user("PLAIN")) as (outside, broker, client):
