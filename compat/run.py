@@ -49,6 +49,7 @@ from compat import (
     old_metadata,
     others,
     placing,
+    plain_answers,
     producer_ids,
     producing,
     reading,
@@ -202,6 +203,8 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     administering.check(report, Kafka(java, jars, directory / "administering"))
     report.section("Every operation of our admin client, on both brokers")
     administering_both.check(report, Kafka(java, jars, directory / "administering-both"))
+    report.section("Requests for what neither broker is set up for")
+    plain_answers.check(report, Kafka(java, jars, directory / "plain-answers"))
     report.section("Kafka's command-line tools, on both brokers")
     commands.check(report, Kafka(java, jars, directory / "commands"), java, jars, directory)
     report.section("Confluent's serializers and ours, with a registry between them")

@@ -12,13 +12,14 @@ APIS = (
     "InitProducerId", "OffsetForLeaderEpoch", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn",
     "WriteTxnMarkers", "TxnOffsetCommit", "DescribeAcls", "CreateAcls", "DeleteAcls",
     "DescribeConfigs", "AlterConfigs", "AlterReplicaLogDirs", "DescribeLogDirs", "SaslAuthenticate",
-    "CreatePartitions", "DeleteGroups", "ElectLeaders", "IncrementalAlterConfigs",
+    "CreatePartitions", "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken",
+    "DescribeDelegationToken", "DeleteGroups", "ElectLeaders", "IncrementalAlterConfigs",
     "AlterPartitionReassignments", "ListPartitionReassignments", "OffsetDelete",
     "DescribeClientQuotas", "AlterClientQuotas", "DescribeUserScramCredentials",
     "AlterUserScramCredentials", "DescribeQuorum", "UpdateFeatures", "DescribeCluster",
     "DescribeProducers", "UnregisterBroker", "DescribeTransactions", "ListTransactions",
     "ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "GetTelemetrySubscriptions", "PushTelemetry",
-    "ListConfigResources", "DescribeTopicPartitions",
+    "ListConfigResources", "DescribeTopicPartitions", "AddRaftVoter", "RemoveRaftVoter",
 )  # fmt: skip
 """APIs by Kafka's names, in the order of their keys; each has a request and a response."""
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from tailrace.protocol import codec, frames
-from tailrace.protocol.apis import APIS, SPOKEN, Api
+from tailrace.protocol.apis import APIS, Api
 from tailrace.protocol.coordinator_records import (
     GroupRecordType,
     RecordType,
@@ -159,7 +159,7 @@ def _metadata() -> FuzzTarget:
     )
 
 
-_SPOKEN_MESSAGES = {message for api in SPOKEN.values() for message in (api.request, api.response)}
+_API_MESSAGES = {message for api in APIS.values() for message in (api.request, api.response)}
 
 TARGETS: tuple[FuzzTarget, ...] = (
     FuzzTarget(
@@ -171,11 +171,11 @@ TARGETS: tuple[FuzzTarget, ...] = (
     *(_requests(api) for api in APIS.values()),
     *(
         _responses(api, version)
-        for api in SPOKEN.values()
+        for api in APIS.values()
         for version in api.versions
         if version in {api.response.flexible_since - 1, api.last_version}
     ),
-    *(_bodies(message) for message in WIRE_MESSAGES if message not in _SPOKEN_MESSAGES),
+    *(_bodies(message) for message in WIRE_MESSAGES if message not in _API_MESSAGES),
     *map(_records, (*GroupRecordType, *TransactionRecordType)),
     _metadata(),
 )

@@ -32,7 +32,7 @@ from tailrace.config import (
 )
 from tailrace.config.settings import settings_by_key, settings_together
 from tailrace.errors import ConfigError
-from tailrace.protocol.apis import APIS, SPOKEN, Api, ApiKey
+from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.reading.columns import arrow_schema, check_columns
 from tailrace.records.codecs import Levels
 from tailrace.records.columns import schema_of
@@ -192,7 +192,7 @@ def vars_of(*defined: type | Callable[..., object]) -> dict[str, object]:
     return {each.__name__: each for each in defined}
 
 
-@pytest.mark.parametrize("api", SPOKEN.values(), ids=lambda api: api.key.module)
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.key.module)
 def test_modules_of_an_api_are_where_the_document_says(api: Api) -> None:
     """Each API has its messages in `protocol/messages`, and its handler if it is served."""
     assert (SOURCE / "protocol" / "messages" / f"{api.key.module}.py").exists()

@@ -3,11 +3,12 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tailrace import Admin, AsyncAdmin
-from tailrace.client import RemoteFatalError, UnsupportedBrokerError
+from tailrace.client import AuthenticationError, RemoteFatalError
 from tailrace.client.admin import (
     ConfigResource,
     NewTopic,
@@ -137,12 +138,24 @@ def test_transactions_are_listed_and_fenced(broker: TestBroker) -> None:
 
 
 def test_what_the_broker_lacks_is_told_in_a_sentence(broker: TestBroker) -> None:
-    """With the API and the version of Kafka that has it."""
+    """With Kafka's own words and code."""
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-        with pytest.raises(UnsupportedBrokerError, match=r"DescribeAcls .* Kafka 2\.0 and later"):
+        with pytest.raises(RemoteFatalError, match=r"No Authorizer is configured .*DISABLED"):
             admin.describe_acls()
-        with pytest.raises(UnsupportedBrokerError, match="UnregisterBroker"):
+        with pytest.raises(RemoteFatalError, match="Broker ID 99 is not currently registered"):
             admin.unregister_broker(99)
+
+
+def test_a_login_at_a_port_without_logins_fails_at_once(broker: TestBroker) -> None:
+    """The client does not try again until its time is up, and names the setting."""
+    login: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_username": "a", "sasl_password": "b"}
+    with (
+        Admin(
+            bootstrap_servers=broker.bootstrap_servers, security_protocol="SASL_PLAINTEXT", **login
+        ) as admin,
+        pytest.raises(AuthenticationError, match="expects no login on this port"),
+    ):
+        admin.list_topics()
 
 
 def test_the_quorum_of_a_broker_is_itself(broker: TestBroker) -> None:

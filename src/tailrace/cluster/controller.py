@@ -33,7 +33,11 @@ from tailrace.cluster.image import (
 )
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.features import LevelChange, plan_levels
-from tailrace.cluster.metadata.image import MIN_INSYNC_REPLICAS, ConfigResource
+from tailrace.cluster.metadata.image import (
+    MIN_INSYNC_REPLICAS,
+    ConfigResource,
+    MetadataImage,
+)
 from tailrace.cluster.metadata.log import MetadataLog
 from tailrace.cluster.records import (
     NO_BROKER_EPOCH,
@@ -262,6 +266,18 @@ class Controller:
             self._append(records)
             with self._showing:
                 self.image = replace(self.image, features=self.log.image.features)
+
+    def write(self, records: Callable[[MetadataImage], Iterable[RecordToWrite]]) -> None:
+        """Save the records that a function makes of the state, for what `image` does not show.
+
+        No other change comes between the look at the state and the records.
+
+        Raises:
+            StorageError: the state could not be saved; nothing has changed.
+        """
+        with self._changing:
+            self._begin()
+            self._append(records(self.log.image))
 
     def remove(self, topic: Topic) -> None:
         """Remove a topic from the cluster; the caller removes its logs.

@@ -42,6 +42,7 @@ _DIRECTORIES_SINCE: Final = 17
 _REGISTRATION_WITH_DIRECTORIES: Final = 2
 """First version of BrokerRegistrationChangeRecord that names log directories."""
 _EPOCHS_AT_ONCE_MAX: Final = 1000
+_NO_LEADER: Final = -1
 _FENCED: Final = 1
 _UNFENCED: Final = -1
 
@@ -270,6 +271,27 @@ def registration_records(
         broker_id=node.node_id, broker_epoch=epoch, fenced=_UNFENCED
     )
     yield RecordToWrite(change, 0)
+
+
+def unregistration_records(image: MetadataImage, *, broker_id: int) -> Iterator[RecordToWrite]:
+    """The records that end the registration of another broker, which leads and is in sync no more.
+
+    The last replica in sync stays one, since only it has all that was committed.
+    """
+    from tailrace.protocol.metadata_records.unregister_broker import UnregisterBrokerRecord
+
+    version = partition_version(image.metadata_version)
+    for topic in image.topics.values():
+        for state in topic.partitions.values():
+            changes: dict[str, Any] = {}
+            if state.leader == broker_id:
+                changes["leader"] = _NO_LEADER
+            rest = tuple(each for each in state.isr if each != broker_id)
+            if rest and rest != state.isr:
+                changes["isr"] = rest
+            yield from _partition_changes(state, changes, 0, version=version)
+    epoch = image.brokers[broker_id].broker_epoch
+    yield RecordToWrite(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=epoch), 0)
 
 
 def _partition_record(

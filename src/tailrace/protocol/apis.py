@@ -1,7 +1,17 @@
-"""The tables of APIs: all keys of Kafka, and the versions that are served or sent.
+"""The tables of APIs: all keys of Kafka, and the versions that are served and sent.
 
 `ApiKey` has every key of Kafka 4. `APIS` has the APIs that a Tailrace broker serves, with the
-versions that a Kafka 4.3 broker serves. `SPOKEN` adds the APIs that only our clients send.
+versions that a Kafka 4.3 broker serves; our clients send no others.
+
+    not served                          because
+    76 to 79, 83 to 87, 90 to 92        there are no share groups; a client that does not find the
+                                        API says the same as after Kafka's UNSUPPORTED_VERSION,
+                                        which brokers answer where share.version is 0
+    88, 89                              there are no streams groups; likewise, with streams.version
+    71, 72                              nothing takes metrics of clients; Kafka does not list them
+                                        either, unless it has a plug-in that does
+    52 to 54, 56, 58, 59, 62, 63, 67,   between controllers and brokers; Kafka has them on
+    70, 73, 82                          listeners of controllers only
 
 The classes of ListOffsets are `ListOffsetsRequest` and `ListOffsetsResponse` in
 `tailrace.protocol.messages.list_offsets`; so it is with every key. The module is imported when one
@@ -9,7 +19,7 @@ of its classes is first needed (decision 24).
 
 Not here: what a request means (`handlers`) and how a header is read (`frames`).
 
-Invariant: a version in `SPOKEN` can be decoded and encoded in both directions.
+Invariant: a version in `APIS` can be decoded and encoded in both directions.
 """
 
 from enum import IntEnum
@@ -128,7 +138,7 @@ class ApiKey(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Api:
-    """An API that is served, or that our clients send."""
+    """An API that is served, and that our clients send."""
 
     key: ApiKey
     """Its number."""
@@ -196,6 +206,7 @@ _SERVED = (
     (ApiKey.SYNC_GROUP, 0, 5),
     (ApiKey.DESCRIBE_GROUPS, 0, 6),
     (ApiKey.LIST_GROUPS, 0, 5),
+    (ApiKey.SASL_HANDSHAKE, 0, 1),
     (ApiKey.API_VERSIONS, 0, 4),
     (ApiKey.CREATE_TOPICS, 2, 7),
     (ApiKey.DELETE_TOPICS, 1, 6),
@@ -207,40 +218,42 @@ _SERVED = (
     (ApiKey.END_TXN, 0, 5),
     (ApiKey.WRITE_TXN_MARKERS, 1, 2),
     (ApiKey.TXN_OFFSET_COMMIT, 0, 5),
+    (ApiKey.DESCRIBE_ACLS, 1, 3),
+    (ApiKey.CREATE_ACLS, 1, 3),
+    (ApiKey.DELETE_ACLS, 1, 3),
     (ApiKey.DESCRIBE_CONFIGS, 1, 4),
     (ApiKey.ALTER_CONFIGS, 0, 2),
     (ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2),
     (ApiKey.DESCRIBE_LOG_DIRS, 1, 5),
+    (ApiKey.SASL_AUTHENTICATE, 0, 2),
     (ApiKey.CREATE_PARTITIONS, 0, 3),
+    (ApiKey.CREATE_DELEGATION_TOKEN, 1, 3),
+    (ApiKey.RENEW_DELEGATION_TOKEN, 1, 2),
+    (ApiKey.EXPIRE_DELEGATION_TOKEN, 1, 2),
+    (ApiKey.DESCRIBE_DELEGATION_TOKEN, 1, 3),
     (ApiKey.DELETE_GROUPS, 0, 2),
     (ApiKey.ELECT_LEADERS, 0, 2),
     (ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
     (ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1),
     (ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0),
     (ApiKey.OFFSET_DELETE, 0, 0),
+    (ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1),
+    (ApiKey.ALTER_CLIENT_QUOTAS, 0, 1),
+    (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0),
+    (ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0),
     (ApiKey.DESCRIBE_QUORUM, 0, 2),
     (ApiKey.UPDATE_FEATURES, 0, 2),
     (ApiKey.DESCRIBE_CLUSTER, 0, 2),
     (ApiKey.DESCRIBE_PRODUCERS, 0, 0),
+    (ApiKey.UNREGISTER_BROKER, 0, 0),
     (ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
     (ApiKey.LIST_TRANSACTIONS, 0, 2),
     (ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1),
     (ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
     (ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
     (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
-)
-
-_SPOKEN = (
-    (ApiKey.SASL_HANDSHAKE, 0, 1),
-    (ApiKey.SASL_AUTHENTICATE, 0, 2),
-    (ApiKey.DESCRIBE_ACLS, 1, 3),
-    (ApiKey.CREATE_ACLS, 1, 3),
-    (ApiKey.DELETE_ACLS, 1, 3),
-    (ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1),
-    (ApiKey.ALTER_CLIENT_QUOTAS, 0, 1),
-    (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0),
-    (ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0),
-    (ApiKey.UNREGISTER_BROKER, 0, 0),
+    (ApiKey.ADD_RAFT_VOTER, 0, 1),
+    (ApiKey.REMOVE_RAFT_VOTER, 0, 0),
 )
 
 APIS: dict[int, Api] = {
@@ -248,13 +261,8 @@ APIS: dict[int, Api] = {
 }
 """The served requests by key, ascending."""
 
-SPOKEN: dict[int, Api] = APIS | {
-    key: Api(key=key, first_version=first, last_version=last) for key, first, last in _SPOKEN
-}
-"""The requests that our clients send: the served ones, and some that this broker does not serve."""
-
 
 @cache
 def api_of(request: type[Message]) -> Api:
     """The API whose requests this class is of."""
-    return SPOKEN[ApiKey[request.__module__.rpartition(".")[2].upper()]]
+    return APIS[ApiKey[request.__module__.rpartition(".")[2].upper()]]

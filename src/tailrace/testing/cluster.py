@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.model import TopicPartition
 from tailrace.protocol import frames
-from tailrace.protocol.apis import SPOKEN, Api, ApiKey
+from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.api_versions import (
     ApiVersion,
@@ -112,8 +112,8 @@ class Channel:
                 return
             frame = memoryview(bytes(self._received[4:end]))
             del self._received[:end]
-            header, position = frames.read_request_header(frame, apis=SPOKEN)
-            api = SPOKEN[header.api_key]
+            header, position = frames.read_request_header(frame, apis=APIS)
+            api = APIS[header.api_key]
             self._requests.append(
                 Request(
                     api=api,
@@ -367,7 +367,7 @@ class ScriptedCluster:
     def _offered(self) -> tuple[ApiVersion, ...]:
         return tuple(
             ApiVersion(api_key=key, min_version=api.first_version, max_version=last)
-            for key, api in SPOKEN.items()
+            for key, api in APIS.items()
             if (last := self.versions.get(api.key, api.last_version)) >= api.first_version
         )
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.protocol.apis import APIS, SPOKEN, Api, ApiKey, api_of
+from tailrace.protocol.apis import APIS, Api, ApiKey, api_of
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID, Message
 from tailrace.protocol.frames import decode_response, encode_request
@@ -347,7 +347,7 @@ UNSERVED = [
     for api in APIS.values()
     for version in (api.first_version - 1, api.last_version + 1)
     if api.key is not ApiKey.API_VERSIONS
-] + [(key, 0) for key in (*(SPOKEN.keys() - APIS.keys()), 4, 999, -1)]
+] + [(key, 0) for key in (ApiKey.VOTE, ApiKey.SHARE_FETCH, 4, 999, -1)]
 
 
 @pytest.mark.parametrize(("key", "version"), UNSERVED)

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from tailrace.protocol import codec, frames
-from tailrace.protocol.apis import APIS, SPOKEN, Api, ApiKey
+from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError, UnencodableMessageError
 from tailrace.protocol.messages.api_versions import (
     ApiVersion,
@@ -24,7 +24,7 @@ from tailrace.protocol.messages.produce import (
 from tests.unit.protocol.strategies import in_version
 
 
-@pytest.mark.parametrize("api", SPOKEN.values(), ids=lambda api: api.key.title)
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.key.title)
 @pytest.mark.parametrize("client_id", [None, "", "größer"])
 def test_a_request_frame_is_read_back(api: Api, client_id: str | None) -> None:
     """Size, header and body of every request in each version come back as they were given."""
@@ -36,7 +36,7 @@ def test_a_request_frame_is_read_back(api: Api, client_id: str | None) -> None:
             )
             assert unpack(">i", frame[:4])[0] == len(frame) - 4
             view = memoryview(frame)[4:]
-            header, position = frames.read_request_header(view, apis=SPOKEN)
+            header, position = frames.read_request_header(view, apis=APIS)
             assert header == frames.RequestHeader(api.key, version, -7, client_id)
             assert codec.decode(api.request, version, view, position=position) == (body, len(view))
 
@@ -53,17 +53,7 @@ def test_a_served_request_is_decoded_by_its_header(api: Api) -> None:
     assert frames.decode_request(header, view, position) == api.request()
 
 
-@pytest.mark.parametrize("api", [api for key, api in SPOKEN.items() if key not in APIS])
-def test_what_only_clients_speak_is_not_served(api: Api) -> None:
-    """A broker reads the header of a request that only clients know, and no more."""
-    frame = frames.encode_request(
-        api, api.request(), version=api.last_version, correlation_id=1, client_id=None
-    )
-    header, _ = frames.read_request_header(memoryview(frame)[4:])
-    assert header.api is None
-
-
-@pytest.mark.parametrize("api", SPOKEN.values(), ids=lambda api: api.key.title)
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.key.title)
 def test_a_response_frame_is_read_back(api: Api) -> None:
     """Size, header and body of every response in each version come back as they were given."""
     body = api.response()
@@ -78,13 +68,13 @@ def test_a_response_frame_is_read_back(api: Api) -> None:
 
 def test_requests_and_responses_turn_flexible_together() -> None:
     """The header follows one version number, so both classes of an API must agree on it."""
-    for api in SPOKEN.values():
+    for api in APIS.values():
         assert api.request.flexible_since == api.response.flexible_since, api.key
 
 
 def test_kafka_has_every_version_that_is_spoken() -> None:
     """A row of the table has no version that the messages of the API do not declare."""
-    for api in SPOKEN.values():
+    for api in APIS.values():
         for message in (api.request, api.response):
             declared = range(message.first_version, message.last_version + 1)
             assert {*api.versions} <= {*declared}, api.key

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.protocol.apis import SPOKEN, Api, ApiKey
+from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import wire_fields
 from tailrace.protocol.frames import decode_response, encode_response
@@ -56,7 +56,7 @@ def codes(message: object) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    "api", [each for key, each in SPOKEN.items() if key not in FROM_ANSWER], ids=lambda api: api.key
+    "api", [each for key, each in APIS.items() if key not in FROM_ANSWER], ids=lambda api: api.key
 )
 def test_every_api_can_be_refused_in_every_version(api: Api) -> None:
     """A client that reads the refusal finds the error in it."""
@@ -79,7 +79,7 @@ def test_a_refused_produce_names_each_partition() -> None:
         for name in ("a", "b")
     )
     refusal: Any = error_response(
-        SPOKEN[ApiKey.PRODUCE], ProduceRequest(acks=-1, topic_data=topics), version=9, code=CODE
+        APIS[ApiKey.PRODUCE], ProduceRequest(acks=-1, topic_data=topics), version=9, code=CODE
     )
     assert [
         (topic.name, each.index, each.error_code, each.base_offset)
@@ -101,7 +101,7 @@ def test_a_refused_fetch_has_errors_of_partitions_in_partitions(
     """Only the errors of fetch sessions are in the outermost field."""
     topic = FetchTopic(topic_id=UUID(int=5), partitions=(FetchPartition(partition=3),))
     refusal: Any = error_response(
-        SPOKEN[ApiKey.FETCH], FetchRequest(topics=(topic,)), version=17, code=code
+        APIS[ApiKey.FETCH], FetchRequest(topics=(topic,)), version=17, code=code
     )
     assert [refusal.error_code] == outermost
     assert [each.error_code for topic in refusal.responses for each in topic.partitions] == (
@@ -111,7 +111,7 @@ def test_a_refused_fetch_has_errors_of_partitions_in_partitions(
 
 def test_a_request_that_names_nothing_has_no_place_for_an_error() -> None:
     """Such requests are left alone: Metadata for the brokers alone, and OffsetFetch v1 for none."""
-    api = SPOKEN[ApiKey.OFFSET_FETCH]
+    api = APIS[ApiKey.OFFSET_FETCH]
     assert error_response(api, OffsetFetchRequest(topics=()), version=1, code=CODE) is None
     assert not has_place(MetadataRequest(topics=()), 9)
     assert has_place(MetadataRequest(topics=()), 0)

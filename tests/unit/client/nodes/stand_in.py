@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tailrace.client.nodes import Node, NodeError, Nodes, NodesConfig, RequestOutcome
 from tailrace.protocol import frames
-from tailrace.protocol.apis import SPOKEN, Api, ApiKey
+from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -20,7 +20,7 @@ Wrap = Callable[[Socket], Socket]
 
 OFFERED = tuple(
     ApiVersion(api_key=api.key, min_version=api.first_version, max_version=api.last_version)
-    for api in SPOKEN.values()
+    for api in APIS.values()
 )
 
 
@@ -102,7 +102,7 @@ class Channel:
 
 def read_request(channel: Channel, frame: memoryview) -> Asked:
     """A request as the broker reads it."""
-    api = SPOKEN[int.from_bytes(frame[:2], "big")]
+    api = APIS[int.from_bytes(frame[:2], "big")]
     version = int.from_bytes(frame[2:4], "big")
     length = int.from_bytes(frame[8:10], "big", signed=True)
     position = 10 + max(length, 0) + api.is_flexible(version)

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from tailrace.client.nodes import DisconnectedError, MalformedAnswerError
 from tailrace.protocol import frames
-from tailrace.protocol.apis import SPOKEN, ApiKey
+from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.protocol.messages.metadata import MetadataResponse
 from tests.unit.client.nodes.stand_in import METADATA, stage
 
-ANSWER = frames.encode_response(SPOKEN[ApiKey.METADATA], METADATA, version=8, correlation_id=1)
+ANSWER = frames.encode_response(APIS[ApiKey.METADATA], METADATA, version=8, correlation_id=1)
 """The right answer of a broker to the first request after ApiVersions."""
 
 
@@ -70,7 +70,7 @@ def test_another_protocol_is_recognised(data: bytes, hint: str) -> None:
 @pytest.mark.parametrize("correlation_id", [0, 2, -1, 2**31 - 1])
 def test_an_answer_to_another_request_ends_the_connection(correlation_id: int) -> None:
     """Answers come in the order of the requests; with another id nothing can be believed."""
-    api = SPOKEN[ApiKey.METADATA]
+    api = APIS[ApiKey.METADATA]
     data = frames.encode_response(api, METADATA, version=8, correlation_id=correlation_id)
     for outcome in outcome_of(data):
         assert isinstance(outcome, MalformedAnswerError)
@@ -80,7 +80,7 @@ def test_an_answer_to_another_request_ends_the_connection(correlation_id: int) -
 def test_a_surplus_answer_closes_the_connection() -> None:
     """A third answer to two requests closes the connection."""
     second, third = (
-        frames.encode_response(SPOKEN[ApiKey.METADATA], METADATA, version=8, correlation_id=number)
+        frames.encode_response(APIS[ApiKey.METADATA], METADATA, version=8, correlation_id=number)
         for number in (2, 3)
     )
     assert outcome_of(ANSWER + second + third) == [METADATA, METADATA]

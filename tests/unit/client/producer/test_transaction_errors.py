@@ -22,7 +22,7 @@ from tailrace.client.producer.errors import (
 from tailrace.client.producer.identity.requests import PendingOperation
 from tailrace.client.producer.identity.sequences import ProducerIdAndEpoch
 from tailrace.client.producer.identity.state import State
-from tailrace.protocol.apis import SPOKEN, ApiKey
+from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -410,7 +410,7 @@ def test_an_answer_about_other_partitions_is_fatal(
     life = Life()
     pending = upto(life)
     request = life.ask(key)
-    life.manager.flow.answered(request, SPOKEN[key].response(), life.now)
+    life.manager.flow.answered(request, APIS[key].response(), life.now)
     with pytest.raises(BrokerRefusedError, match="other partitions"):
         pending.take()
 
@@ -487,12 +487,12 @@ def test_any_answer_leads_to_a_state(key: ApiKey, upto: Callable[[Life], Pending
     """Whatever a coordinator answers, the call ends, or the request is repeated after a pause."""
 
     @settings(max_examples=examples(60), deadline=None, derandomize=True, database=None)
-    @given(data=st.data(), version=st.sampled_from(list(SPOKEN[key].versions)))
+    @given(data=st.data(), version=st.sampled_from(list(APIS[key].versions)))
     def holds(data: st.DataObject, version: int) -> None:
         life = Life()
         pending = upto(life)
-        answer = data.draw(messages(SPOKEN[key].response, version))
-        assert isinstance(answer, SPOKEN[key].response)
+        answer = data.draw(messages(APIS[key].response, version))
+        assert isinstance(answer, APIS[key].response)
         life.manager.flow.answered(life.ask(key), answer, life.now)
         request = life.manager.flow.next_request(life.now, has_incomplete=False)
         has_way_on = request is not None or life.next_deadline() is not None
@@ -505,12 +505,12 @@ def test_any_answer_to_a_look_up_leads_to_a_state() -> None:
     """Any answer to FindCoordinator, in each version's form, leads to a defined state."""
 
     @settings(max_examples=examples(100), deadline=None, derandomize=True, database=None)
-    @given(data=st.data(), version=st.sampled_from(list(SPOKEN[FIND].versions)))
+    @given(data=st.data(), version=st.sampled_from(list(APIS[FIND].versions)))
     def holds(data: st.DataObject, version: int) -> None:
         life = Life()
         pending = life.manager.init_transactions()
-        answer = data.draw(messages(SPOKEN[FIND].response, version))
-        assert isinstance(answer, SPOKEN[FIND].response)
+        answer = data.draw(messages(APIS[FIND].response, version))
+        assert isinstance(answer, APIS[FIND].response)
         life.manager.flow.answered(life.ask(FIND), answer, life.now)
         request = life.manager.flow.next_request(life.now, has_incomplete=False)
         has_way_on = request is not None or life.next_deadline() is not None

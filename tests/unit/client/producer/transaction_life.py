@@ -15,7 +15,7 @@ from tailrace.client.producer.queue.gate import Gate
 from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
 from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.model import TopicPartition
-from tailrace.protocol.apis import SPOKEN, ApiKey
+from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
@@ -130,7 +130,7 @@ class Life:
 
     def reply(self, request: TransactionRequest, code: int = ErrorCode.NONE) -> None:
         """Answer a request, after its body has gone through the wire."""
-        assert isinstance(request.body, SPOKEN[request.key].request)
+        assert isinstance(request.body, APIS[request.key].request)
         answer = answer_to(request.body, request.key, code, producer=self.producer)
         self.manager.flow.answered(request, answer, self.now)
 
