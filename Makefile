@@ -90,7 +90,7 @@ chaos: setup ## Kill and cut off a broker at random under producers, then under 
 hostile: setup ## Attack a live broker beside working clients; what they notice, in figures
 	$(BIN)/python -m benchmarks.hostile.run
 
-bench: setup ## Measure, as ratios of one run; writes benchmarks/results/
+bench: setup ## Measure, as ratios of one run; writes benchmarks/results/local/
 	$(BIN)/python -m benchmarks.run
 
 bench-kafka: setup ## The same against Apache Kafka; needs Java 17 and Maven

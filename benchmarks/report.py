@@ -1,5 +1,9 @@
 """Writes the results of a run: a file of JSON with every raw value, and a table in Markdown.
 
+    benchmarks/results/local/    files of runs, which git ignores
+    benchmarks/results/          files that were moved there to be published: the documentation has
+                                 the newest of each kind
+
 The file, version 1:
 
     version   1
@@ -25,6 +29,7 @@ from benchmarks.measure import Figure
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+LOCAL = RESULTS / "local"
 VERSION = 1
 
 
@@ -69,7 +74,7 @@ def write_results(
 ) -> Path:
     """Write the file of a full run of the checkout with this `checkout_name`; returns its path.
 
-    `kind` follows the checkout in the name of the file, as in `-kafka`.
+    It is not published. `kind` follows the checkout in the name of the file, as in `-kafka`.
     """
     content = {
         "version": VERSION,
@@ -83,7 +88,8 @@ def write_results(
         "versions": dict(versions),
         "figures": figures_as_json(figures),
     }
-    path = RESULTS / f"{checkout}{kind}.json"
+    LOCAL.mkdir(exist_ok=True)
+    path = LOCAL / f"{checkout}{kind}.json"
     path.write_text(json.dumps(content, indent=1) + "\n")
     return path
 

@@ -1,4 +1,4 @@
-"""`make bench`: measure, show a table of ratios, and write `benchmarks/results/<commit>.json`.
+"""`make bench`: measure, show a table, and write `benchmarks/results/local/<commit>.json`.
 
     python -m benchmarks.run [--only STAGE ...] [--quick]
 

@@ -1,6 +1,6 @@
 """Runs the stages of a benchmark one after the other, and keeps what they found.
 
-    benchmarks/results/unfinished/<commit><kind>/<stage>.json    figures, as in a file of results
+    benchmarks/results/local/unfinished/<commit><kind>/<stage>.json   figures of a run
 
 A whole run takes an hour. If one of its stages fails, the figures of those before it stay in these
 files, and the next run of the same commit does not measure them again: ours and its peer have taken
@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.measure import Bench, Figure
-from benchmarks.report import RESULTS, figures_as_json
+from benchmarks.report import LOCAL, figures_as_json
 
 DISK = "/var/tmp"
 """Directory of the logs; the usual directory for temporary files may be memory."""
 
-UNFINISHED = RESULTS / "unfinished"
+UNFINISHED = LOCAL / "unfinished"
 
 Stage = Callable[[Bench], list[Figure]]
 

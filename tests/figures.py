@@ -1,6 +1,7 @@
-"""Figures of the documentation, from the files that `make bench` and `make bench-kafka` wrote.
+"""Figures of the documentation, from files of `make bench` and `make bench-kafka`.
 
-docs/performance.md shows every figure of the newest file of each kind, and the README a choice.
+docs/performance.md shows every figure of the newest published file of each kind, and the README a
+choice. Files that were not moved to `benchmarks/results` are not published.
 Nobody types a figure or the name of a machine.
 """
 
@@ -70,7 +71,7 @@ CHOICES: Final = (
 
 
 def newest(kind: str) -> Run:
-    """The run of a kind (`""` or `"-kafka"`) that ended last."""
+    """The published run of a kind (`""` or `"-kafka"`) that ended last."""
     files = [path for path in RESULTS.glob("*.json") if _kind(path) == kind]
     runs: list[Run] = [json.loads(path.read_text()) for path in files]
     return max(runs, key=lambda run: str(run["date"]))

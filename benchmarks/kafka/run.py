@@ -2,9 +2,9 @@
 
     python -m benchmarks.kafka.run [--only STAGE ...] [--quick]
 
-From the root of the checkout. A full run writes `benchmarks/results/<commit>-kafka.json`; a stage
-that fails ends it, and the next run goes on there. One with `--only` or `--quick` just shows the
-table. Exit code 2 if Kafka cannot be had.
+From the root of the checkout. A full run writes `benchmarks/results/local/<commit>-kafka.json`; a
+stage that fails ends it, and the next run goes on there. One with `--only` or `--quick` just shows
+the table. Exit code 2 if Kafka cannot be had.
 """
 
 import argparse

@@ -1,11 +1,14 @@
-"""A run of benchmarks that fails goes on where it has ended, and nowhere else."""
+"""Runs of benchmarks: one that fails goes on where it has ended; none publishes its figures."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from benchmarks import report
 from benchmarks.measure import Bench, Figure
 from benchmarks.stages import FinishedStages, Stage, run_stages
+from tests import figures
 
 
 class Stages:
@@ -74,3 +77,19 @@ def test_a_whole_run_leaves_no_stages_behind(tmp_path: Path) -> None:
     stages.run(finished)
     stages.run(others)
     assert stages.measured == ["first", "second"] * 4
+
+
+def test_a_run_changes_no_page_until_it_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No document has what `make bench` writes, until it is moved to the published files."""
+    published = tmp_path / "results"
+    shutil.copytree(figures.RESULTS, published)
+    monkeypatch.setattr(figures, "RESULTS", published)
+    monkeypatch.setattr(report, "LOCAL", published / report.LOCAL.relative_to(report.RESULTS))
+    before = figures.every()
+    mine = Figure(name="mine", unit="s", ours=(1.0,), peer_name="p", peer=(2.0,))
+    written = report.write_results([mine], checkout="abc")
+    assert figures.every() == before
+    written.rename(published / written.name)
+    assert "| mine | s | 1 | 2: p |" in figures.every()
