@@ -219,7 +219,7 @@ class RunningBroker:
         """Host and port that clients are told to connect to."""
         if self.config.advertised is not None:
             host, port = self.config.advertised
-            return host, port or self._server.port
+            return host or socket.gethostname(), port or self._server.port
         host = self._server.host
         return (socket.gethostname() if host in WILDCARDS else host), self._server.port
 

@@ -125,8 +125,9 @@ class BrokerConfig:
     advertised_listeners: str = setting(
         "advertised.listeners",
         default="",
-        text="HOST:PORT that clients are told to connect to; the one listened on if empty. Of "
-        "several, the one with the name of the listener.",
+        text="HOST:PORT that clients are told to connect to; the one listened on if empty. Without "
+        "a host the name of this machine; 0.0.0.0 and :: are refused. Of several, the one with the "
+        "name of the listener.",
     )
     listener_protocols: tuple[str, ...] = setting(
         "listener.security.protocol.map",

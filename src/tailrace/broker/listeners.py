@@ -6,7 +6,9 @@
 Invariant: a listener that Kafka would encrypt, or ask for a login, is refused.
 """
 
+import ipaddress
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from tailrace.values import dataclass
@@ -51,6 +53,7 @@ def plan_addresses(
 ) -> tuple[Address, Address | None]:
     """The address to listen on, and the advertised address if it differs, else None.
 
+    An advertised address without a host, which is the name of this machine, has an empty one.
     Errors are appended to `faults`; ignore the addresses if there are any.
     """
     count = len(faults)
@@ -74,7 +77,7 @@ def plan_addresses(
             f"advertised.listeners: which of {_texts(told)} is that of {listener.text}; keep one"
         )
         return listener.address, None
-    return listener.address, chosen[0].address if chosen else None
+    return listener.address, _advertised(chosen[0], faults) if chosen else None
 
 
 def parse_address(text: str) -> Address:
@@ -106,6 +109,22 @@ def _parse(name: str, text: str, *, names: ListenerNames, faults: list[str]) -> 
         except ValueError as error:
             faults.append(f"{name}: {error}")
     return found
+
+
+def _advertised(listener: _Listener, faults: list[str]) -> Address:
+    host, port = listener.address
+    if listener.text.rpartition("://")[2].startswith(":"):
+        return "", port
+    with suppress(ValueError):  # It is a name.
+        # Kafka refuses only 0.0.0.0 in this form. A client that is sent to any of these connects
+        # to its own machine, if at all.
+        if ipaddress.ip_address(host).is_unspecified:
+            faults.append(
+                f"advertised.listeners: clients cannot connect to {host}, which stands for all "
+                "addresses of a machine; give a name or an address of this one, or leave the host "
+                f"out, as in :{port}, for the name that it has"
+            )
+    return host, port
 
 
 def _texts(listeners: Iterable[_Listener]) -> str:

@@ -1,8 +1,12 @@
 """Kafka's lists of listeners: which one is this broker's, and where clients are sent."""
 
+import socket
+
 import pytest
 
 from tailrace.broker.listeners import ListenerNames, plan_addresses
+from tailrace.testing import Outside
+from tests.unit.broker.brokers import running
 
 CONTROLLERS = "CONTROLLER"
 MAP = ("CONTROLLER:PLAINTEXT", "INSIDE:PLAINTEXT", "OUTSIDE:SSL")
@@ -37,6 +41,8 @@ def test_a_broker_listens_on_its_listener(listeners: str, address: tuple[str, in
         ("broker.example.com:9", ("broker.example.com", 9)),
         ("PLAINTEXT://a:1,CONTROLLER://a:2", ("a", 1)),
         ("INSIDE://b:2,PLAINTEXT://a:1", ("a", 1)),
+        (":9", ("", 9)),
+        ("PLAINTEXT://:0", ("", 0)),
     ],
 )
 def test_clients_are_sent_to_the_listener_of_that_name(
@@ -60,6 +66,9 @@ def test_clients_are_sent_to_the_listener_of_that_name(
         ),
         ("PLAINTEXT://host", "", "'host' is not HOST:PORT"),
         ("PLAINTEXT://:1", "nowhere", "advertised.listeners: 'nowhere' is not HOST:PORT"),
+        ("PLAINTEXT://:1", "0.0.0.0:9", "clients cannot connect to 0.0.0.0"),
+        ("PLAINTEXT://:1", "PLAINTEXT://[::]:9", "or leave the host out, as in :9,"),
+        ("PLAINTEXT://:1", "[0:0::0]:9", "clients cannot connect to 0:0::0"),
         ("PLAINTEXT://:1", "INSIDE://a:1,INSIDE://b:1", "which of INSIDE://a:1, INSIDE://b:1"),
     ],
 )
@@ -67,3 +76,9 @@ def test_what_cannot_be_done_is_one_sentence(listeners: str, advertised: str, to
     """The sentence has the setting, what was given, and what to give."""
     (fault,) = planned(listeners, advertised)[2]
     assert told in fault
+
+
+async def test_without_a_host_clients_are_sent_to_the_name_of_the_machine(outside: Outside) -> None:
+    """`PLAINTEXT://:9` means so to Kafka too."""
+    async with running(outside, {"advertised.listeners": ":9"}) as broker:
+        assert broker.bootstrap_servers == f"{socket.gethostname()}:9"
