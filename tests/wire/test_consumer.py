@@ -1,5 +1,6 @@
 """`Consumer` on real sockets and threads: beside other clients, restarts, Ctrl-C, close."""
 
+import logging
 import os
 import signal
 import threading
@@ -230,6 +231,37 @@ def test_a_signal_handler_ends_a_loop_that_works(broker: TestBroker, call: str) 
                 os.kill(os.getpid(), signal.SIGTERM)
     assert len(seen) == 4
     assert committed(broker) == (4 if call == "wakeup" else 3)
+
+
+def test_ctrl_c_in_the_middle_of_a_step_costs_nothing(broker: TestBroker) -> None:
+    """It waits for the end of the step, so the consumer commits and leaves as otherwise."""
+    fill(broker, 10)
+    consumer = Consumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+    )
+
+    class Interrupting(logging.Handler):
+        def emit(self, _: logging.LogRecord) -> None:
+            logger.removeHandler(self)
+            signal.raise_signal(signal.SIGINT)
+
+    def read() -> None:
+        with consumer:
+            consumer.subscribe("t")
+            while True:
+                consumer.poll(5)
+
+    # It logs in the middle of the step that takes in the answer to JoinGroup.
+    logger = logging.getLogger("tailrace.client.consumer.membership.classic_state")
+    logger.addHandler(Interrupting())
+    logger.setLevel(logging.INFO)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            read()
+    finally:
+        logger.setLevel(logging.NOTSET)
+    with pytest.raises(ClosedConsumerError, match=r"^the consumer is closed$"):
+        consumer.poll()
 
 
 @pytest.mark.parametrize("call", ["wakeup", "close"])

@@ -20,6 +20,7 @@ from math import inf
 from tailrace.client.consumer.engine import ConsumerEngine
 from tailrace.client.consumer.errors import ConcurrentCallError
 from tailrace.client.consumer.loading import load_beside
+from tailrace.runtime.interrupts import uninterrupted
 from tailrace.runtime.polling import Events, PollingNetwork
 
 log = logging.getLogger(__name__)
@@ -135,7 +136,7 @@ class ThreadDriver:
         self._over()
 
     def give_up(self, error: BaseException) -> None:
-        """End everything, after Ctrl-C or a bug of ours has interrupted a step.
+        """End everything, after a bug of ours or an exhausted memory has interrupted a step.
 
         The consumer's state is unknown then.
         """
@@ -168,12 +169,15 @@ class ThreadDriver:
     # -- leading ------------------------------------------------------------------------------
 
     def _turn(self, events: Events) -> None:
-        try:
-            self._network.run(events)
-            self._engine.poll(time.monotonic())
-        except BaseException as error:
-            self.give_up(error)
-            raise
+        def turn() -> None:
+            try:
+                self._network.run(events)
+                self._engine.poll(time.monotonic())
+            except BaseException as error:
+                self.give_up(error)
+                raise
+
+        uninterrupted(turn)
 
     def _lead(self, deadline: float) -> None:
         """Wait in the kernel, without the lock, for an event or a deadline; then do the I/O."""
