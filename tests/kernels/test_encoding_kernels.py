@@ -112,7 +112,7 @@ def append_rows(engine: str, rows: list[Row], block: bytearray, *, limit: int) -
             encoders.append_record, engine,
             value or b"", key or b"", header_bytes(row) if headers else b"", block, state,
             encoders.KEY_NULL * (key is None) | encoders.VALUE_NULL * (value is None),
-            -1, timestamp * 1_000_000 + place, 1,
+            encoders.NOW, timestamp * 1_000_000 + place, 1,
         )
         for place, row in enumerate(rows)
         for key, value, headers, timestamp in [row]

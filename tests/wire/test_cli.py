@@ -124,17 +124,29 @@ def test_lines_are_sent_and_printed_again(at: tuple[str, str], topic: str) -> No
 
 
 def test_objects_go_from_one_topic_to_another(at: tuple[str, str], topic: str) -> None:
-    """Bytes, nulls, headers and timestamps arrive as they were."""
-    sent = {
-        "key": {"hex": "00ff"}, "value": None, "timestamp": 1_700_000_000_000,
-        "headers": [["h", None], ["h", "x"]],
-    }  # fmt: skip
-    lines("produce", topic, "--json", *at, given=json.dumps(sent).encode())
-    lines("topic", "create", f"{topic}-2", *at)
+    """Bytes, nulls, headers, timestamps and partitions arrive as they were, whatever they are."""
+    sent: list[dict[str, Any]] = [
+        {"key": key, "value": value, "timestamp": time, "headers": headers, "partition": place}
+        for key, value, time, headers, place in (
+            ({"hex": "00ff"}, None, 1_700_000_000_000, [["h", None], ["h", "x"]], 0),
+            (None, "", -1, [], 1),
+            ("", {"hex": "ff" * 3}, -86_400_000, [["", {"hex": "80"}]], 1),
+            (None, None, 0, [], 0),
+            # Its object has more characters than a record may have bytes.
+            ("k", "\1" * 300_000, -(1 << 40), [], 0),
+        )
+    ]
+    given = "\n".join(map(json.dumps, sent)).encode()
+    lines("produce", topic, "--json", "--keep-partitions", *at, given=given)
+    lines("topic", "create", f"{topic}-2", "--partitions", 2, *at)
     printed = "\n".join(consumed(topic, at, "--json"))
-    lines("produce", f"{topic}-2", "--json", *at, given=printed.encode())
-    (found,) = (json.loads(line) for line in consumed(f"{topic}-2", at, "--json"))
-    assert {name: found[name] for name in sent} == sent
+    options = ("--json", "--keep-partitions", "-z", "zstd")
+    lines("produce", f"{topic}-2", *options, *at, given=printed.encode())
+    found = [json.loads(line) for line in consumed(f"{topic}-2", at, "--json")]
+    order = {(each["partition"], each["offset"]): each for each in found}
+    assert [{name: each[name] for name in sent[0]} for _, each in sorted(order.items())] == sorted(
+        sent, key=lambda each: each["partition"]
+    )
 
 
 def test_places_to_begin_and_to_stop(at: tuple[str, str], topic: str) -> None:

@@ -12,7 +12,13 @@ import click
 
 from tailrace.cli.on_cluster import Connection, faults_in_flags, on_cluster, say
 from tailrace.cli.record_format import FormatError, unescape
-from tailrace.cli.record_input import InputRecord, json_record, plain_record, read_lines
+from tailrace.cli.record_input import (
+    JSON_GROWTH,
+    InputRecord,
+    json_record,
+    plain_record,
+    read_lines,
+)
 from tailrace.client.topics import find_or_create_topic, find_partitions
 from tailrace.config import parse_assignments
 from tailrace.errors import ConfigError, FatalError, TailraceError
@@ -42,6 +48,10 @@ _EXIT_UNDELIVERED: Final = 1
 @click.option(
     "--json", "as_json", is_flag=True,
     help="Each line is an object as consume --json prints it: key, value, headers, timestamp.",
+)  # fmt: skip
+@click.option(
+    "--keep-partitions", is_flag=True,
+    help="Send each record to the partition that its object names; needs --json.",
 )  # fmt: skip
 @click.option(
     "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE",
@@ -87,6 +97,8 @@ def produce(
         raise click.UsageError("--delimiter: it is empty")
     if options["as_json"] and separator:
         raise click.UsageError("give --key-separator or --json, not both")
+    if options["keep_partitions"] and (not options["as_json"] or partition is not None):
+        raise click.UsageError("--keep-partitions: give it with --json, and without --partition")
     more = _headers(headers)
     with connection.open() as cluster:
         # Told now, and not when records have waited for max.block.ms.
@@ -100,6 +112,7 @@ def produce(
             delimiter=delimiter,
             separator=separator,
             is_json=bool(options["as_json"]),
+            keeps_partitions=bool(options["keep_partitions"]),
             size_max=line_bytes_max,
         )
         try:
@@ -110,7 +123,7 @@ def produce(
                     each.key,
                     headers=(*each.headers, *more) or None,
                     timestamp=each.timestamp,
-                    partition=partition,
+                    partition=partition if each.partition is None else each.partition,
                 )
                 deliveries.add(receipt)
             deliveries.wait()
@@ -217,14 +230,21 @@ def _records(
     delimiter: bytes,
     separator: bytes,
     is_json: bool,
+    keeps_partitions: bool,
     size_max: int,
 ) -> Iterator[InputRecord]:
     """The records of all inputs, one after the other; - is stdin."""
     number = 0
+    if is_json:
+        size_max = JSON_GROWTH * size_max
     for stream in _inputs(files):
         for line in read_lines(stream, delimiter, size_max=size_max):
             number += 1
-            yield json_record(line, number) if is_json else plain_record(line, separator)
+            yield (
+                json_record(line, number, keeps_partition=keeps_partitions)
+                if is_json
+                else plain_record(line, separator)
+            )
 
 
 def _inputs(files: Sequence[Path]) -> Iterator[BinaryIO]:

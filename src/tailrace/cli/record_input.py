@@ -4,16 +4,20 @@
     json    {"key": "k", "value": {"hex": "ff00"}, "headers": [["h", "v"]], "timestamp": 1700000000}
 
 The objects are those that `tailrace consume --json` and `tailrace log cat --format json` print. All
-fields may be missing; `topic`, `partition` and `offset` are passed over.
+fields may be missing; `topic` and `offset` are passed over, and so is `partition` unless it is to
+be kept. Every record that a broker can store is read as it was printed.
 """
 
 import json
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from tailrace.errors import FatalError, kind_of
 
 CHUNK_BYTES = 64 * 1024
+
+JSON_GROWTH: Final = 6
+"""Most characters of JSON for a byte of a record: control characters are written as \\u0001."""
 
 
 class InputError(FatalError, ValueError):
@@ -32,7 +36,9 @@ class InputRecord(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp: int | None = None
-    """Milliseconds since 1970; None for the time of sending."""
+    """Milliseconds since 1970, -1 for no time; None for the time of sending."""
+    partition: int | None = None
+    """The partition that the line names, if it is asked for."""
 
 
 def read_lines(stream: BinaryIO, delimiter: bytes, *, size_max: int) -> Iterator[bytes]:
@@ -58,7 +64,7 @@ def read_lines(stream: BinaryIO, delimiter: bytes, *, size_max: int) -> Iterator
         if len(rest) > size_max:
             raise FatalError(
                 f"a line has more than {size_max} bytes without a delimiter, which is more than a "
-                "record may have (max.request.size)"
+                "record can take (max.request.size)"
             )
     if rest:
         yield bytes(rest)
@@ -73,8 +79,8 @@ def plain_record(line: bytes, separator: bytes | None) -> InputRecord:
     return InputRecord(None, line)
 
 
-def json_record(line: bytes, number: int) -> InputRecord:
-    """The record of a line with a JSON object.
+def json_record(line: bytes, number: int, *, keeps_partition: bool = False) -> InputRecord:
+    """The record of a line with a JSON object; with its partition, if that is to be kept.
 
     Raises:
         InputError: the line is not such an object.
@@ -88,6 +94,9 @@ def json_record(line: bytes, number: int) -> InputRecord:
     timestamp = given.get("timestamp")
     if timestamp is not None and type(timestamp) is not int:
         raise InputError(number, "timestamp is no number of milliseconds")
+    partition = given.get("partition") if keeps_partition else None
+    if keeps_partition and (type(partition) is not int or partition < 0):
+        raise InputError(number, "partition is no number of a partition, and it is to be kept")
     headers = given.get("headers") or ()
     pairs = list(headers.items()) if isinstance(headers, dict) else headers
     if not isinstance(pairs, list | tuple) or not all(map(_is_header, pairs)):
@@ -97,6 +106,7 @@ def json_record(line: bytes, number: int) -> InputRecord:
         value=_content(given.get("value"), number, field="value"),
         headers=tuple((name, _content(value, number, field="header")) for name, value in pairs),
         timestamp=timestamp,
+        partition=partition,
     )
 
 

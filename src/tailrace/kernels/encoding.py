@@ -41,9 +41,12 @@ MAX_TIMESTAMP: Final = 4
 STATE_WORDS: Final = 5
 """Integers at the start of the state of a batch; the timestamps of its records follow."""
 NO_ROOM: Final = -1
+NOW: Final = -(1 << 62)
+"""A timestamp (ms) that stands for the present time; -1 is that of a record without a time."""
 
 _UINT32_MAX: Final = (1 << 32) - 1
 _INT32_MAX: Final = (1 << 31) - 1
+INT64_MAX: Final = (1 << 63) - 1
 _MURMUR_SEED: Final = 0x9747B28C
 _MURMUR_FACTOR: Final = 0x5BD1E995
 
@@ -128,14 +131,14 @@ def append_record(  # noqa: PLR0917 (a kernel takes its buffers by position)
     """Writes one record behind those that are in `block`, and its timestamp into `state`.
 
     `state` has `STATE_WORDS` numbers, named above, and room for the timestamps in ms; the block is
-    at least as large as its limit. A `timestamp` (ms) of -1 stands for the time `now_ns`. `headers`
-    are encoded with their count, or empty. `count` is 1. Nothing else of the interpreter runs
+    at least as large as its limit. A `timestamp` (ms) of `NOW` stands for `now_ns`. `headers` are
+    encoded with their count, or empty. `count` is 1. Nothing else of the interpreter runs
     meanwhile, so the record is there whole or not at all.
 
     Returns:
         The index of the record in its batch, or `NO_ROOM`, with nothing written.
     """
-    if timestamp == -1:
+    if timestamp == NOW:
         timestamp = now_ns // 1_000_000
     position = state[POSITION]
     index = state[COUNT]
@@ -144,6 +147,11 @@ def append_record(  # noqa: PLR0917 (a kernel takes its buffers by position)
     if index > 0:
         base = state[BASE_TIMESTAMP]
         latest = max(timestamp, state[MAX_TIMESTAMP])
+        # A delta has 64 bits too, and times may lie further apart.
+        if (base < 0 and timestamp > INT64_MAX + base) or (
+            base > 0 and timestamp < base - INT64_MAX
+        ):
+            return NO_ROOM
     delta = timestamp - base
     value_size = -1 if nulls & VALUE_NULL else len(value)
     key_size = -1 if nulls & KEY_NULL else len(key)

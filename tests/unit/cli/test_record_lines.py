@@ -95,7 +95,7 @@ def test_escapes_of_a_delimiter_are_read() -> None:
     st.none() | st.binary(max_size=9),
     st.none() | st.binary(max_size=9),
     st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=3),
-    st.integers(0, 1 << 50),
+    st.integers(-(1 << 50), 1 << 50),
 )
 def test_objects_that_are_printed_can_be_sent_again(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], time: int
@@ -122,11 +122,13 @@ def test_headers_may_be_an_object() -> None:
         ('{"key": {"hex": "00", "more": 1}}', "key is a dict"),
         ('{"headers": [["a"]]}', "headers are no pairs"),
         ('{"timestamp": "now"}', "timestamp is no number of milliseconds"),
+        ('{"partition": -1}', "partition is no number of a partition"),
+        ("{}", "partition is no number of a partition"),
         (json.dumps({"value": "\ud800"}), "value is no Unicode text"),
     ],
 )
 def test_a_line_that_is_no_record_is_told_with_its_number(line: str, rule: str) -> None:
     """Nothing is guessed."""
     with pytest.raises(InputError) as raised:
-        json_record(line.encode(), 17)
+        json_record(line.encode(), 17, keeps_partition="partition" in rule)
     assert str(raised.value).startswith(f"line 17: {rule}")

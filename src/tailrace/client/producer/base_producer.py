@@ -29,7 +29,7 @@ from tailrace.client.producer.producer_batch import ProducerBatch
 from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.client.producer.receipts import Receipt, receipt_of
 from tailrace.config.settings import INT64_MAX
-from tailrace.kernels.encoding import KEY_NULL, NO_ROOM, VALUE_NULL, choose_partition
+from tailrace.kernels.encoding import KEY_NULL, NO_ROOM, NOW, VALUE_NULL, choose_partition
 
 if TYPE_CHECKING:
     from tailrace.client.producer.intake.columns import RefusedRow
@@ -113,8 +113,9 @@ class BaseProducer:
 
         `value` and `key` are bytes, text (UTF-8), None, or any type that the serializers take. A
         None value deletes its key in a compacted topic. `timestamp` is in ms since 1970-01-01 UTC,
-        by default the time of this call. Without `partition`, the key decides; records without a
-        key go to one partition after the other, a batch at a time.
+        by default the time of this call; before 1970 it is negative, and -1 stands for no time.
+        Without `partition`, the key decides; records without a key go to one partition after the
+        other, a batch at a time.
 
         `on_delivery(metadata, error)` is called with the outcome, by the producer's own thread or
         the event loop; nothing is sent while it blocks. `receipt=False` returns None instead of a
@@ -141,7 +142,7 @@ class BaseProducer:
                 batch = self._open.get(topic)
                 if batch is not None:
                     index = batch.append(
-                        value, b"", b"", batch.block, batch.state, KEY_NULL, -1, self._now_ns(), 1
+                        value, b"", b"", batch.block, batch.state, KEY_NULL, NOW, self._now_ns(), 1
                     )
             elif type(key) is bytes:
                 places = self._keyed.get(topic)
@@ -152,7 +153,7 @@ class BaseProducer:
                         batch = places[partition_of_key(key, len(places))]
                     if batch is not None:
                         index = batch.append(
-                            value, key, b"", batch.block, batch.state, 0, -1, self._now_ns(), 1
+                            value, key, b"", batch.block, batch.state, 0, NOW, self._now_ns(), 1
                         )
         else:
             check_callback(on_delivery)
@@ -222,8 +223,8 @@ class BaseProducer:
         if batch is None or type(value) is not bytes or type(key) is not bytes:
             return None, NO_ROOM
         if timestamp is None:
-            timestamp = -1
-        elif type(timestamp) is not int or not 0 <= timestamp <= INT64_MAX:
+            timestamp = NOW
+        elif type(timestamp) is not int or not NOW < timestamp <= INT64_MAX:
             return None, NO_ROOM
         record = value, key, encoded, batch.block, batch.state, nulls, timestamp, self._now_ns(), 1
         if on_delivery is None:

@@ -25,7 +25,7 @@ from tailrace.client.producer.intake.encoding import (
     timestamps_of,
 )
 from tailrace.client.producer.queue.sealed_batch import EncodedRecords
-from tailrace.kernels.encoding import KEY_NULL, NO_ROOM, VALUE_NULL, append_record
+from tailrace.kernels.encoding import KEY_NULL, NO_ROOM, NOW, VALUE_NULL, append_record
 from tailrace.model import Codec
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import BatchBuilder, records_of
@@ -57,7 +57,7 @@ ROW = st.builds(
     CONTENT,
     CONTENT,
     HEADERS.map(tuple),
-    st.none() | st.integers(0, 2**62),
+    st.none() | st.integers(-(2**61), 2**61),
     st.integers(-(10**11), 2**61),
 )
 
@@ -87,7 +87,7 @@ class Batch:
         nulls = KEY_NULL * (row.key is None) | VALUE_NULL * (row.value is None)
         return self.append(
             row.value or b"", row.key or b"", encode_headers(row.headers) if row.headers else b"",
-            self.block, self.state, nulls, -1 if row.timestamp is None else row.timestamp,
+            self.block, self.state, nulls, NOW if row.timestamp is None else row.timestamp,
             row.now_ns, 1,
         )  # fmt: skip
 
@@ -153,6 +153,14 @@ def test_a_record_without_room_changes_nothing(rows: list[Row], spare: int) -> N
         assert [batch.add(row) for row in rows] == [NO_ROOM] * len(rows)
         assert (bytes(batch.block), bytes(batch.state)) == before
         assert not any(batch.block[state_of(batch.state).position :])
+
+
+def test_times_that_lie_too_far_apart_do_not_share_a_batch(append: Callable[..., int]) -> None:
+    """The difference of two timestamps has 64 bits in the log, and times of both signs more."""
+    early, late = (Row(b"k", b"v", (), each, 0) for each in (-(2**62) + 1, 2**63 - 1))
+    for rows in ([early, late], [late, early]):
+        batch = Batch(append, size=1000, count=9)
+        assert [batch.add(row) for row in rows] == [0, NO_ROOM]
 
 
 def test_a_state_without_room_for_a_timestamp_refuses_the_record(

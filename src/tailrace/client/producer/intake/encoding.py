@@ -19,7 +19,15 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tailrace.client.producer.intake.record import Header
-from tailrace.kernels.encoding import KEY_NULL, LIMIT, NO_ROOM, STATE_WORDS, VALUE_NULL
+from tailrace.kernels.encoding import (
+    INT64_MAX,
+    KEY_NULL,
+    LIMIT,
+    NO_ROOM,
+    NOW,
+    STATE_WORDS,
+    VALUE_NULL,
+)
 from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, Codec
 from tailrace.records import layout, packages
 from tailrace.records.builder import RECORD_OVERHEAD_MAX, zigzag
@@ -265,11 +273,13 @@ def append_plainly(*record: Untyped) -> int:
     last line has run.
     """
     value, key, headers, block, state, nulls, timestamp, now_ns, _ = record
-    if timestamp == -1:
+    if timestamp == NOW:
         timestamp = now_ns // 1_000_000
     position, index, limit, base, latest = _STATE.unpack_from(state)
     if not index:
         base = latest = timestamp
+    if abs(timestamp - base) > INT64_MAX:
+        return NO_ROOM
     body = b"".join(
         (
             b"\0",

@@ -19,6 +19,7 @@ from tailrace.client.producer.intake.record import Prepared, ProducerRecord
 from tailrace.client.producer.intake.serializers import serialize
 from tailrace.client.producer.metadata import ProducerMetadata
 from tailrace.config.settings import INT64_MAX
+from tailrace.kernels.encoding import NOW
 
 if TYPE_CHECKING:
     from tailrace.client.producer.intake.plugins import Plugins
@@ -57,9 +58,9 @@ class Preparation:
                     f"{record.topic}: after the interceptors, {error}"
                 ) from error
         self.check_name(record.topic)
-        if record.timestamp is not None and not 0 <= record.timestamp <= INT64_MAX:
+        if record.timestamp is not None and not NOW < record.timestamp <= INT64_MAX:
             raise RejectedRecordError(
-                f"{record.topic}: timestamp {record.timestamp} is not in the range 0 to "
+                f"{record.topic}: timestamp {record.timestamp} is not in the range {NOW + 1} to "
                 f"{INT64_MAX} (ms since 1970-01-01 UTC)"
             )
         key = serialize(record.key, self._plugins.key_serializer, setting="key_serializer")

@@ -15,7 +15,7 @@ class ProducerRecord(NamedTuple):
     key: object = None
     headers: tuple[Header, ...] = ()
     timestamp: int | None = None
-    """Milliseconds since 1970-01-01 UTC; None for the time of sending."""
+    """Milliseconds since 1970-01-01 UTC; None for the time of sending, -1 for no time."""
     partition: int | None = None
     """Number of the partition; with None the partitioner chooses it."""
 

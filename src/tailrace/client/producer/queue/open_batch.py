@@ -24,7 +24,7 @@ from tailrace.client.producer.intake.record import Prepared
 from tailrace.client.producer.outcome import BatchOutcome
 from tailrace.client.producer.queue.gate import Gate
 from tailrace.client.producer.queue.sealed_batch import EncodedRecords, SealedBatch
-from tailrace.kernels.encoding import KEY_NULL, VALUE_NULL, append_record
+from tailrace.kernels.encoding import KEY_NULL, NOW, VALUE_NULL, append_record
 from tailrace.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class OpenBatch:
         nulls = KEY_NULL * (key is None) | VALUE_NULL * (value is None)
         return self.append_inside(
             value or b"", key or b"", prepared.headers, self.block, self.state, nulls,
-            -1 if timestamp is None else timestamp, now_ns, 1,
+            NOW if timestamp is None else timestamp, now_ns, 1,
         )  # fmt: skip
 
     def grow(self, *, size_limit: int, count_limit: int) -> None:

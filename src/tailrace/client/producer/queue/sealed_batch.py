@@ -86,8 +86,8 @@ class EncodedRecords(NamedTuple):
                 block,
                 state,
                 KEY_NULL * (key_size < 0) | VALUE_NULL * (value_size < 0),
-                -1,
-                (self.base_timestamp + delta) * 1_000_000,
+                self.base_timestamp + delta,
+                0,
                 1,
             )
             position = end
