@@ -9,14 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
 
-from tailrace import Broker, Consumer
+from tailrace import Broker, Consumer, Producer
 from tailrace.cli import commands
 from tests.unit.cli.running import lines, objects, run, said
 
@@ -187,6 +187,47 @@ def test_a_group_goes_on_where_it_has_stopped(at: tuple[str, str], topic: str) -
     ] == [(20, 22, 2), (0, 3, 3)]
     listed = {each["group"]: each for each in objects("group", "list", *at)}
     assert listed["reader"]["state"] == "Empty"
+
+
+@pytest.mark.parametrize("partitions", [(), ("-p", "0,1")])
+@pytest.mark.parametrize("is_aborted", [True, False])
+def test_no_lag_is_left_behind_transactions(
+    at: tuple[str, str], topic: str, partitions: tuple[str, ...], *, is_aborted: bool
+) -> None:
+    """Markers and aborted records at the end are not printed, and count as read."""
+    with Producer(bootstrap_servers=at[1], transactional_id=topic) as producer:
+        with producer.transaction():
+            producer.send(topic, b"committed", partition=0)
+        if is_aborted:
+            with suppress(ZeroDivisionError), producer.transaction():
+                for _ in range(5):
+                    producer.send(topic, b"aborted", partition=0)
+                raise ZeroDivisionError
+    options = ("--group", f"g-{topic}-{is_aborted}-{len(partitions)}", *partitions)
+    assert consumed(topic, at, "--isolation", "read_committed", *options) == ["committed"]
+    described = objects("group", "describe", options[1], *at)
+    assert [each["lag"] for each in described if each["type"] == "offset"] == [0, 0]
+
+
+def test_records_behind_the_last_place_are_not_committed(at: tuple[str, str], topic: str) -> None:
+    """A batch that reaches beyond e@MS is read in part, and read on from there."""
+    with Producer(bootstrap_servers=at[1], linger_ms=1000) as producer:
+        for number in range(20):
+            producer.send(topic, b"%d" % number, partition=0, timestamp=1000 + number)
+    options = ("--group", f"g-{topic}", "-p", "0")
+    assert consumed(topic, at, "-o", "e@1008", *options) == [*map(str, range(8))]
+    assert consumed(topic, at, *options) == [*map(str, range(8, 20))]
+
+
+def test_a_group_after_the_end_of_the_log_has_a_negative_lag(
+    at: tuple[str, str], topic: str
+) -> None:
+    """Kafka's tools say so too: the log was lost, or the offset is that of another topic."""
+    fill(topic, at, count=10)
+    with Consumer(bootstrap_servers=at[1], group_id=f"g-{topic}") as consumer:
+        consumer.commit({(topic, 0): 500})
+    described = objects("group", "describe", f"g-{topic}", *at)
+    assert next(each["lag"] for each in described if each["type"] == "offset") == -490
 
 
 def test_a_group_is_reset_when_it_is_executed(at: tuple[str, str], topic: str) -> None:

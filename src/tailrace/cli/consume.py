@@ -116,7 +116,7 @@ def consume(
         committer = None if group is None else _Committer(cluster, group)
         try:
             with printer.ctrl_c:
-                _follow(follower, printer, committer, is_finite=limits is not None)
+                _follow(follower, printer, committer, limits=limits)
         except KeyboardInterrupt:
             printer.flush()
         except BrokenPipeError:
@@ -161,7 +161,11 @@ class _Committer:
 
 
 def _follow(
-    follower: Follower, printer: Printer, committer: _Committer | None, *, is_finite: bool
+    follower: Follower,
+    printer: Printer,
+    committer: _Committer | None,
+    *,
+    limits: Mapping[TopicPartition, int] | None,
 ) -> None:
     told = ""
     while not follower.is_over and not printer.has_enough:
@@ -169,12 +173,16 @@ def _follow(
             for each in follower.poll(POLL_S):
                 if not printer.has_enough:
                     records = (record for record, _ in each.records())
-                    printer.print(each.partition, records, next_offset=each.next_offset)
+                    printer.print(each.partition, records, next_offset=each.limit_offset)
             printer.flush()
+            for place, limit in (limits or {}).items():
+                if place not in follower.positions and not printer.has_enough:
+                    # Compaction may have removed the last records before the limit.
+                    printer.begin(place, max(limit, printer.flushed[place]))
             if committer is not None:
                 committer.commit_if_due(printer.flushed)
         except RetriableError as error:
-            if is_finite:
+            if limits is not None:
                 raise
             if str(error) != told:
                 told = str(error)

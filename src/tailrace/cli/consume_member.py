@@ -7,6 +7,7 @@ what is committed when partitions go away is what has left this process.
 import time
 from collections.abc import Sequence
 from itertools import groupby
+from math import inf
 from typing import Final
 
 from tailrace.cli.on_cluster import Connection, faults_in_flags, say
@@ -96,6 +97,7 @@ class _Member:
                 for place, part in groupby(records, lambda each: each.topic_partition):
                     self._print(place, [*part])
                 self._printer.flush()
+                self._note_positions()
                 if time.monotonic() >= self._due:
                     self._commit(self._printer.flushed)
             except RetriableError as error:
@@ -118,6 +120,18 @@ class _Member:
             self._printer.print(place, shown, next_offset=fitting[-1].offset + 1)
         if len(fitting) < len(records):
             self._consumer.pause(place)
+
+    def _note_positions(self) -> None:
+        """Count all before the positions as printed, once what was polled has been printed.
+
+        The last record may be followed by markers and aborted records, which nobody prints.
+        """
+        if self._printer.has_enough:
+            return
+        for place, found in self._consumer.statistics().partitions.items():
+            if found.position is not None and place in self._printer.flushed:
+                limit = inf if self._limits is None else self._limits[place]
+                self._printer.begin(place, int(min(found.position, limit)))
 
     def _is_over(self) -> bool:
         """Whether all that this member was given is printed."""

@@ -108,8 +108,8 @@ def list_groups(*, as_json: bool, connection: Connection) -> None:
 def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -> None:
     """Show members, their partitions, committed offsets and lag.
 
-    The lag is counted from the committed offset to the end of the log; - where nothing is committed
-    or nobody leads the partition.
+    The lag is counted from the committed offset to the end of the log. It is negative for an offset
+    after that end, and - where nothing is committed or nobody leads the partition.
     """
     with connection.open() as cluster:
         for name in dict.fromkeys(names):
@@ -373,7 +373,7 @@ def _offset_fields(
         else committed.leader_epoch,
         "metadata": None if committed is None else committed.metadata,
         "log_end_offset": None if log is None else log.end,
-        "lag": None if committed is None or log is None else max(log.end - committed.offset, 0),
+        "lag": None if committed is None or log is None else log.end - committed.offset,
         "member_id": None if owner is None else owner.member_id,
     }
 

@@ -69,7 +69,7 @@ def _fields(each: GroupOffset) -> dict[str, object]:
         "group": each.group,
         "topic": each.partition.topic,
         "partition": each.partition.partition,
-        "committed_offset": None if commit is None else commit.offset,
+        "committed_offset": each.committed_offset,
         "leader_epoch": None if commit is None or version < 3 else commit.leader_epoch,
         "metadata": None if commit is None else commit.metadata,
         "commit_timestamp": None if commit is None else commit.commit_timestamp,
@@ -78,7 +78,7 @@ def _fields(each: GroupOffset) -> dict[str, object]:
         "lag": each.lag,
         "pending": [
             {
-                "offset": pending.offset,
+                "offset": None if pending.offset < 0 else pending.offset,
                 "metadata": pending.metadata,
                 "commit_timestamp": pending.commit_timestamp,
             }
@@ -97,18 +97,18 @@ def _lines(found: GroupsFound) -> Iterator[str]:
 
 
 def _row(each: GroupOffset) -> tuple[str, ...]:
-    committed, at, metadata = "-", "-", ""
+    at, metadata = "-", ""
     if each.committed is not None:
         commit = each.committed.value
-        committed, at = str(commit.offset), iso_time(commit.commit_timestamp)
+        at = iso_time(commit.commit_timestamp)
         metadata = printable(commit.metadata)
     return (
         printable(each.group),
         printable(str(each.partition)),
-        committed,
+        "-" if each.committed_offset is None else str(each.committed_offset),
         "-" if each.log_end_offset is None else str(each.log_end_offset),
         "-" if each.lag is None else str(each.lag),
         at,
-        ",".join(str(pending.offset) for _, pending in each.pending) or "-",
+        ",".join(str(pending.offset) for _, pending in each.pending if pending.offset >= 0) or "-",
         metadata,
     )

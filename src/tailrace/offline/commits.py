@@ -76,7 +76,7 @@ class GroupOffset:
     group: str
     partition: TopicPartition
     committed: OffsetCommit | None
-    """The last one; None if all there is is pending."""
+    """The last commit; None if all there is is pending."""
     pending: tuple[OffsetCommit, ...]
     """Commits in transactions without a marker, in the order of their records."""
     log_end_offset: int | None
@@ -85,9 +85,16 @@ class GroupOffset:
     @property
     def lag(self) -> int | None:
         """Offsets between the committed one and the log end, negative behind that end."""
-        if self.committed is None or self.log_end_offset is None:
+        if self.committed_offset is None or self.log_end_offset is None:
             return None
-        return self.log_end_offset - self.committed.value.offset
+        return self.log_end_offset - self.committed_offset
+
+    @property
+    def committed_offset(self) -> int | None:
+        """The committed offset; None for a commit of -1, which stands for none."""
+        if self.committed is None or self.committed.value.offset < 0:
+            return None
+        return self.committed.value.offset
 
 
 @dataclass(slots=True, kw_only=True)

@@ -174,6 +174,12 @@ def test_a_group_with_nothing_but_pending_offsets_is_listed(
     assert (committed(files), pending(files), only(files).lag) == (None, [40], None)
 
 
+def test_a_commit_of_minus_one_is_no_offset(files: MemoryFiles, log: OffsetsLog) -> None:
+    """Kafka stores it, and answers that nothing is committed; there is no lag of it."""
+    log.add((key("g"), commit(-1)))
+    assert (only(files).committed_offset, only(files).lag) == (None, None)
+
+
 def test_the_lag_is_counted_to_the_log_end_in_the_same_directory(
     files: MemoryFiles, log: OffsetsLog
 ) -> None:
