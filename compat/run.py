@@ -44,6 +44,7 @@ from compat import (
     kerberos,
     keyed_order,
     killed,
+    lives,
     metadata_turns,
     old_formats,
     old_metadata,
@@ -176,6 +177,8 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     producing.check(report, Kafka(java, jars, directory / "producing"), directory)
     report.section("Our consumer reads from Kafka")
     consuming.check(report, Kafka(java, jars, directory / "consuming"))
+    report.section("The life of our consumer, ended in ten ways")
+    lives.check(report, Kafka(java, jars, directory / "lives"))
     report.section("Our producer sends keys to three Kafkas whose leaders go away")
     keyed_order.check(report, keyed_order.Cluster(java, jars, directory / "keyed-order"))
     report.section("Spark writes to Kafka exactly once, and is killed")
