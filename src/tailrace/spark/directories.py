@@ -40,7 +40,13 @@ from tailrace.reading.opening import NamedDirectory, open_directory
 from tailrace.reading.reader import FolderGoneError, StoredRun, partition_folders
 from tailrace.reading.view import LogView, open_view
 from tailrace.runtime.files import Files
-from tailrace.spark.losses import PartitionGoneError, gone, is_other_topic, lost
+from tailrace.spark.losses import (
+    PartitionGoneError,
+    gone,
+    is_other_topic,
+    lost,
+    warn_of_skipped,
+)
 from tailrace.spark.offsets import Extent
 from tailrace.spark.options import Partitions, Pattern, Selection, Topics
 from tailrace.spark.planning import OffsetRange
@@ -201,11 +207,15 @@ class DirectoryStore:
     def _remaining(self, wanted: OffsetRange) -> Iterator[StoredRun]:
         """The rest of the range; the log is opened again if its files were changed meanwhile."""
         at, seals, tries = wanted.start, wanted.seals, 0
+        warned = at
         while True:
             log = self._log(wanted.partition)
             start = max(at, log.reader.start_offset)
             limit = min(wanted.limit, log.reader.end_offset)
+            warn_of_skipped(wanted, max(at, warned), start, where=log.reader.folder)
+            warned = start
             if start >= limit:
+                warn_of_skipped(wanted, start, wanted.limit, where=log.reader.folder)
                 return
 
             def has_changed() -> bool:
@@ -223,6 +233,7 @@ class DirectoryStore:
                     else:
                         if not self._damage or not has_changed():
                             self._note_damage()
+                            warn_of_skipped(wanted, limit, wanted.limit, where=log.reader.folder)
                             return
             except OffsetOutOfRangeError:
                 pass  # Retention, or another log that ends earlier.

@@ -3,6 +3,7 @@
 Not here: whether a loss is an error (`failOnDataLoss`), and how a stream finds one (`progress`).
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
@@ -10,6 +11,8 @@ from uuid import UUID
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
 from tailrace.spark.planning import OffsetRange
+
+logger = logging.getLogger(__name__)
 
 LOST: Final = "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE]"
 """Spark's name for a range that cannot be read any more."""
@@ -38,6 +41,16 @@ def lost(
         f"{LOST} {where}: offsets {wanted.start} to {wanted.limit} were planned, but {reason}; "
         f"retention or compaction may have been at work. {advice}"
     )
+
+
+def warn_of_skipped(wanted: OffsetRange, start: int, limit: int, *, where: str) -> None:
+    """Log the part of a range between two offsets that is gone, if there is one."""
+    start, limit = max(start, wanted.start), min(limit, wanted.limit)
+    if start < limit:
+        logger.warning(
+            "Skipped: %s %s: offsets %d to %d were planned, of which %d to %d are gone: %d offsets",
+            LOST, where, wanted.start, wanted.limit, start, limit, limit - start,
+        )  # fmt: skip
 
 
 def gone(partition: TopicPartition, where: str) -> PartitionGoneError:

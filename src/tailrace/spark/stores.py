@@ -20,7 +20,7 @@ from tailrace.model import IsolationLevel, Offset, SpecialTimestamp, TopicPartit
 from tailrace.protocol.errors import ErrorCode
 from tailrace.reading.located import LocatedBatch, LocatedBatches, Skipped, split_batches
 from tailrace.spark.directories import DirectoryStore
-from tailrace.spark.losses import GONE, PartitionGoneError, gone, lost
+from tailrace.spark.losses import GONE, PartitionGoneError, gone, lost, warn_of_skipped
 from tailrace.spark.offsets import Extent
 from tailrace.spark.options import Partitions, Pattern, Selection, SourceOptions, Topics
 from tailrace.spark.planning import OffsetRange
@@ -198,6 +198,9 @@ class BrokerStore:
         """The rest of the range; goes on where the log begins by now."""
         first, end = self._cluster.log_range(wanted.partition, isolation=self._isolation)
         at, limit = max(wanted.start, first), min(wanted.limit, end)
+        where = str(wanted.partition)
+        warn_of_skipped(wanted, wanted.start, at, where=where)
+        warn_of_skipped(wanted, max(at, limit), wanted.limit, where=where)
         tries = 0
         while at < limit:
             try:
@@ -207,12 +210,12 @@ class BrokerStore:
             except OffsetOutOfRangeError as error:
                 # The offset that was asked for, as batches of aborted transactions are not seen.
                 at = max(error.offset, error.log_start_offset)
+                warn_of_skipped(wanted, error.offset, min(at, limit), where=where)
+                warn_of_skipped(wanted, max(at, error.log_end_offset), limit, where=where)
                 limit = min(limit, error.log_end_offset)
                 tries += 1
                 if tries == ATTEMPTS_MAX:
-                    raise lost(
-                        wanted, str(error), where=str(wanted.partition), fails_on_data_loss=False
-                    ) from error
+                    raise lost(wanted, str(error), where=where, fails_on_data_loss=False) from error
             else:
                 return
 

@@ -178,13 +178,21 @@ def test_an_old_format_is_read(tmp_path: Path) -> None:
     assert read(tmp_path, "offset", "key", "value") == [{"offset": 0, "key": None, "value": b"v"}]
 
 
-def test_records_that_went_between_plan_and_task_are_missed(tmp_path: Path) -> None:
-    """Retention may run in between: an error by default, the rest with failOnDataLoss=false."""
+def test_records_that_went_between_plan_and_task_are_missed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error by default; with failOnDataLoss=false the rest, and a line says what is gone."""
     write_numbered(tmp_path, T0, first=20, limit=40)
     with pytest.raises(FatalError, match=r"offsets 0 to 40 were planned.*failOnDataLoss=false"):
         read_range(tmp_path, 0, 40)
     assert read_range(tmp_path, 0, 40, fails_on_data_loss=False) == list(range(20, 40))
     assert read_range(tmp_path, 0, 20, fails_on_data_loss=False) == []
+    assert read_range(tmp_path, 30, 50, fails_on_data_loss=False) == list(range(30, 40))
+    assert [each.partition("t-0: offsets ")[2] for each in caplog.messages] == [
+        "0 to 40 were planned, of which 0 to 20 are gone: 20 offsets",
+        "0 to 20 were planned, of which 0 to 20 are gone: 20 offsets",
+        "30 to 50 were planned, of which 40 to 50 are gone: 10 offsets",
+    ]
 
 
 def test_offsets_are_found_by_timestamp(tmp_path: Path) -> None:

@@ -198,11 +198,12 @@ def read_while(
 
 
 def test_a_log_start_that_moves_during_a_read_is_a_loss_or_where_it_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without failOnDataLoss the rest is read, and no error advises to set what is set."""
+    """Without failOnDataLoss the rest is read, and a line says what is not."""
     with broker(monkeypatch) as cluster:
         assert read_while(cluster, retain, fails=False) == [0, 30, 40, 50]
+    assert skipped(caplog) == ["of which 10 to 35 are gone: 25 offsets"]
     with broker(monkeypatch) as cluster, pytest.raises(FatalError) as caught:
         read_while(cluster, retain, fails=True)
     assert str(caught.value).startswith(f"{LOST} flights-0: offsets 0 to 60 were planned, but ")
@@ -228,10 +229,19 @@ def test_a_log_start_among_aborted_records_is_where_a_read_goes_on(
         assert read_while(cluster, move, fails=False, **level) == [0, 30, 31]
 
 
-def test_a_log_that_is_cut_during_a_read_ends_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def skipped(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The ends of the lines about ranges that were skipped."""
+    lines = [each for each in caplog.messages if each.startswith(f"Skipped: {LOST} ")]
+    return [each.rpartition(" were planned, ")[2] for each in lines]
+
+
+def test_a_log_that_is_cut_during_a_read_ends_there(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """An unclean election may take the end of the log; the rest is not waited for without end."""
     with broker(monkeypatch) as cluster:
         assert read_while(cluster, truncate, fails=False) == [0, 10, 20, 30]
+    assert skipped(caplog) == ["of which 40 to 60 are gone: 20 offsets"]
     with broker(monkeypatch) as cluster, pytest.raises(FatalError, match="which has 0 to 40"):
         read_while(cluster, truncate, fails=True)
 
