@@ -8,6 +8,7 @@ import click
 
 from tailrace.cli.decoding import undecoded_sentence
 from tailrace.offline.cat import parse_time
+from tailrace.reading.damage import lost_words
 from tailrace.reading.directory import DataDirectory, list_segments
 from tailrace.reading.located import Skipped
 from tailrace.runtime.files import Files
@@ -66,21 +67,28 @@ class LeftOut:
 
     def __init__(self) -> None:
         self._ranges = 0
+        self._records = 0
         self._offsets = 0
+        self._bytes = 0
         self._unknown = 0
+        """Ranges of which nobody knows how many records they had."""
 
     def tell(self, skipped: Skipped) -> None:
-        """One line: file, position, offsets, and why."""
+        """One line: file, position, offsets, how much, and why."""
         first, limit = skipped.first_offset, skipped.next_offset
         self._ranges += 1
+        self._records += skipped.records or 0
+        self._bytes += skipped.size_bytes
+        self._unknown += skipped.records is None
         if limit is None:
-            self._unknown += 1
             offsets = f"offsets from {first} on"
         else:
             self._offsets += max(limit - first, 0)
             offsets = f"offsets {first} to {limit - 1}" if limit > first else "no offset"
+        lost = lost_words(skipped.records, None, skipped.size_bytes)
         click.echo(
-            f"left out: {skipped.file}, position {skipped.position}, {offsets}: {skipped.reason}",
+            f"left out: {skipped.file}, position {skipped.position}, {offsets}: "
+            f"{skipped.reason} ({lost})",
             err=True,
         )
 
@@ -88,8 +96,9 @@ class LeftOut:
         """The summary, and exit code 1, if anything was left out or could not be decoded."""
         if self._ranges:
             ranges = "1 damaged range" if self._ranges == 1 else f"{self._ranges} damaged ranges"
-            unknown = f"; {self._unknown} of unknown length" if self._unknown else ""
-            click.echo(f"left out: {ranges}, {self._offsets} offsets{unknown}", err=True)
+            unknown = f"; of {self._unknown} nobody knows the records" if self._unknown else ""
+            lost = lost_words(self._records, self._offsets, self._bytes)
+            click.echo(f"left out: {ranges}, {lost}{unknown}", err=True)
         if undecoded:
             click.echo(undecoded_sentence(undecoded), err=True)
         if self._ranges or undecoded:

@@ -191,6 +191,16 @@ class OffsetIndexCheck:
         ):
             self._open = None
 
+    def skip(self, position: int, end: int) -> Iterator[Finding]:
+        """Pass the entries up to the end of damaged bytes; only those before them are judged."""
+        self._open = None
+        while (entry := self._entries.next) is not None and entry.fields[1] < end:
+            if not entry.is_rising:
+                yield self._finding(entry, "does not stand in rising order between its neighbours")
+            elif entry.fields[1] < position:
+                yield self._finding(entry, f"points at {entry.fields[1]}, where no batch starts")
+            self._entries.advance()
+
     def finish(self, end: int, *, is_active: bool) -> Iterator[Finding]:
         """Check the index entries behind the last batch, which ends at `end`.
 
@@ -282,7 +292,7 @@ class TimeIndexCheck:
     def see(self, batch: BatchTimes, *, is_sound: bool) -> Iterator[Finding]:
         """Check the index entries up to this batch; returns the findings."""
         if not is_sound:
-            self._is_exact = self._was_sound = False
+            self.skip()
             return
         if batch.max_timestamp > self._newest:
             self._newest, self._newest_base = batch.max_timestamp, batch.base_offset
@@ -313,6 +323,10 @@ class TimeIndexCheck:
                 )  # fmt: skip
             self._entries.advance()
         self._was_sound = True
+
+    def skip(self) -> None:
+        """Pass damaged bytes, whose times nobody knows."""
+        self._is_exact = self._was_sound = False
 
     def _is_late(self, batch: BatchTimes) -> bool:
         """Whether an entry for this batch belongs to an earlier one."""

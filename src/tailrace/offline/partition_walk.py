@@ -21,7 +21,7 @@ from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, OFFSET_MAX, Offset, ProducerId
 from tailrace.offline.aborts import check_aborts
 from tailrace.offline.findings import Finding, Rule, Severity, batch_finding, file_finding
-from tailrace.offline.segment_check import CheckedBatch, CheckedRun, SegmentWalk
+from tailrace.offline.segment_check import CheckedBatch, CheckedHole, CheckedRun, SegmentWalk
 from tailrace.reading.listing import SegmentFiles
 from tailrace.reading.producers import EndedTransaction, ProducerWalk
 from tailrace.records.batch import Batch
@@ -42,6 +42,8 @@ class PartitionWalk:
     """No batch may begin below it."""
     epochs: Sequence[tuple[int, int]]
     """Epoch and start offset, as the checkpoint has them."""
+    is_of_coordinator: bool = False
+    """Whether coordinators write this log, and no client does."""
     latest_epoch: int = NO_LEADER_EPOCH
     is_complete: bool = True
     """Whether every segment was walked to its end."""
@@ -99,6 +101,8 @@ class PartitionWalk:
                 yield each
             elif isinstance(each, CheckedBatch):
                 yield from self._see(segment, each)
+            elif isinstance(each, CheckedHole):
+                self._pass_hole()
             else:
                 yield from self._see_run(segment, each)
         if not check.is_complete:
@@ -142,6 +146,11 @@ class PartitionWalk:
                 "segment; compaction leaves such gaps, and so does a lost machine",
             )
 
+    def _pass_hole(self) -> None:
+        """What is behind damage may begin anywhere, and nothing of before has to go on there."""
+        self.is_sound = self.is_end_known = False
+        self.producers.holes += 1
+
     def _see_run(self, segment: SegmentFiles, checked: CheckedRun) -> Iterator[Finding]:
         position, run = checked
         passed = self._pass(run)
@@ -176,8 +185,7 @@ class PartitionWalk:
     def _see(self, segment: SegmentFiles, checked: CheckedBatch) -> Iterator[Finding]:
         position, batch, is_sound = checked
         if not is_sound:
-            self.is_sound = self.is_end_known = False
-            self.producers.holes += 1
+            self._pass_hole()
             return
         yield from self._compare_snapshots(batch.base_offset)
         if batch.base_offset > self.next_offset:
@@ -220,7 +228,8 @@ class PartitionWalk:
     def _check_producer(
         self, segment: SegmentFiles, position: int, batch: Batch
     ) -> Iterator[Finding]:
-        fault = self.producers.sequence_fault(batch)
+        # Coordinators begin at 0 with each batch, and no broker looks at their sequences.
+        fault = None if self.is_of_coordinator else self.producers.sequence_fault(batch)
         if fault is not None:
             finding = batch_finding(
                 segment.path, position, batch, rule=Rule.SEQUENCE, sentence=fault

@@ -151,7 +151,7 @@ class RepairPlan:
             rescued=rescued + sum(restore.records for restore in restores),
             set_aside=set_aside,
             lost=sum(drop.records or 0 for drop in drops) - set_aside,
-            unknown_ranges=sum(drop.records is None and drop.size_bytes > 0 for drop in drops),
+            unknown_ranges=sum(drop.unknown_ranges for drop in drops),
         )
 
 

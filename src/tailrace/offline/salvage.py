@@ -79,7 +79,7 @@ def _damaged(
             following = segments[number + 1].base_offset if number + 1 < len(segments) else None
             file = files.open(segment.path, read_only=True)
             try:
-                for drop in find_segment_damage(file, segment, following=following):
+                for drop in find_segment_damage(file, segment, following=following).drops:
                     yield drop, unproven_records(file, drop)
             finally:
                 file.close()

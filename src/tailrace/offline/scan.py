@@ -1,20 +1,25 @@
 """Summarise a directory from the 61-byte headers of its batches.
 
-Checksums are not computed and records not looked into; `tailrace.offline.verify` does that.
+Checksums are not computed and records not looked into; `tailrace.offline.verify` does that. Only a
+segment whose headers do not lead from its start to its end is read as a whole: what is sound behind
+its damage is counted too.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 
 from tailrace.errors import CorruptionError, DirectoryError
-from tailrace.model import Codec, TimestampType, TopicPartition
+from tailrace.model import Codec, Offset, Position, TimestampType, TopicPartition
+from tailrace.reading.damage import find_segment_damage, sound_ranges
 from tailrace.reading.directory import believed_log_start, unreadable
 from tailrace.reading.listing import SegmentFiles, settled
 from tailrace.records import layout
 from tailrace.records.batch import Batch
-from tailrace.runtime.files import Files
-from tailrace.storage.walk import walk_headers
+from tailrace.runtime.files import File, Files
+from tailrace.storage.damage import NOT_WHOLE
+from tailrace.storage.set_aside import is_blank
+from tailrace.storage.walk import walk_batches, walk_headers
 from tailrace.values import dataclass
 
 
@@ -40,7 +45,7 @@ class PartitionScan:
     codecs: Counter[str] = field(default_factory=Counter)
     """Batches by codec."""
     damage: list[str] = field(default_factory=list)
-    """A sentence for each segment whose headers cannot be walked to its end."""
+    """A sentence for each damaged range among the segments whose headers do not lead to the end."""
     tail_bytes: int = 0
     """Behind the last whole batch: an append in progress, or a torn one."""
 
@@ -125,23 +130,48 @@ def _scan_segments(
     found.end_offset = found.start_offset
     for number, segment in enumerate(segments):
         found.end_offset = max(found.end_offset, segment.base_offset)
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else None
         log = files.open(segment.path, read_only=True)
-        end = 0
         try:
-            for position, batch in walk_headers(log, segment.path, start=0, limit=segment.size):
+            if _leads_to_end(log, segment):
+                batches = walk_headers(log, segment.path, start=0, limit=segment.size)
+            else:
+                batches = _sound_batches(log, segment, following, found=found)
+            for position, batch in batches:
                 found.add(batch)
-                end = position + batch.size
-                count += batch.size
-                tell(count)
-        except CorruptionError as error:
-            found.damage.append(str(error))
-        else:
-            if number == len(segments) - 1:
-                found.tail_bytes = segment.size - end
-            elif end < segment.size:
-                found.damage.append(f"{segment.path}, position {end}: a batch is not whole")
+                tell(count + position + batch.size)
         finally:
             log.close()
+        count += segment.size
+
+
+def _leads_to_end(log: File, segment: SegmentFiles) -> bool:
+    """Whether headers lead from the start of a segment to its end, and offsets rise."""
+    end, next_offset = 0, segment.base_offset
+    try:
+        for position, batch in walk_headers(log, segment.path, start=0, limit=segment.size):
+            if batch.base_offset < next_offset:
+                return False
+            end, next_offset = position + batch.size, batch.next_offset
+    except CorruptionError:
+        return False
+    return is_blank(log, segment.path, start=end, limit=segment.size)
+
+
+def _sound_batches(
+    log: File, segment: SegmentFiles, following: Offset | None, *, found: PartitionScan
+) -> Iterator[tuple[Position, Batch]]:
+    """The batches around the damage of a segment; `found` gets what is damaged."""
+    damage = find_segment_damage(log, segment, following=following)
+    for drop in damage.drops:
+        end = drop.position + drop.size_bytes
+        if following is None and end == segment.size and drop.reason == NOT_WHOLE:
+            found.tail_bytes = drop.size_bytes
+        else:
+            place = f"{drop.path}, position {drop.position}"
+            found.damage.append(f"{place}: {drop.reason}; left out: {drop.lost}")
+    for start, limit in sound_ranges(damage):
+        yield from walk_batches(log, segment.path, start=start, limit=limit)
 
 
 def _codec_name(number: int) -> str:

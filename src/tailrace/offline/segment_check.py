@@ -13,7 +13,7 @@ the sound batches of an earlier segment end before this one begins.
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from tailrace import kernels
 from tailrace.config.settings import INT32_MAX, INT64_MAX
@@ -36,9 +36,9 @@ from tailrace.records.codecs import DecompressedTooLargeError, check_framing
 from tailrace.records.runs import BatchRun, Field, Piece, batches_of
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
+from tailrace.storage.damage import NOT_WHOLE, DamagedRange, runs_across_damage
 from tailrace.storage.index import offset as offset_index
 from tailrace.storage.index import time as time_index
-from tailrace.storage.walk import walk_runs
 
 VERIFYING: Final = (*kernels.CHECKING, check_offset_entries, check_time_entries)
 """The kernels of a verification."""
@@ -64,6 +64,17 @@ class CheckedRun(NamedTuple):
     run: BatchRun
 
 
+class CheckedHole(NamedTuple):
+    """Bytes of a segment in which a walk has found no sound batch."""
+
+    position: int
+    end: int
+
+
+Checked: TypeAlias = Finding | CheckedBatch | CheckedRun | CheckedHole
+"""What a walk over a segment gives."""
+
+
 class SegmentWalk(Protocol):
     """One walk over one segment."""
 
@@ -72,7 +83,7 @@ class SegmentWalk(Protocol):
     has_grown: bool
     """Whether a broker has appended since the walk began; likewise."""
 
-    def walk(self) -> Iterator[Finding | CheckedBatch | CheckedRun]:
+    def walk(self) -> Iterator[Checked]:
         """Every batch, by itself or in a run, and what is found by the way.
 
         Raises:
@@ -129,8 +140,8 @@ class SegmentCheck:
         log = files.open(segment.path, read_only=True)
         return cls(files, segment, log, following=following, progress=progress)
 
-    def walk(self) -> Iterator[Finding | CheckedBatch | CheckedRun]:
-        """Every batch, damaged ones too, with the rules that do not hold."""
+    def walk(self) -> Iterator[Checked]:
+        """Every batch and every damaged range, with the rules that do not hold."""
         segment, is_active, size = self._segment, self._following is None, self._log.size()
         offsets = self._open_index(names.OFFSET_INDEX_SUFFIX)
         times = self._open_index(names.TIME_INDEX_SUFFIX)
@@ -142,8 +153,23 @@ class SegmentCheck:
                 raise CorruptionError(
                     f"the file has {size} bytes, more than the {INT32_MAX} of the largest segment"
                 )
-            pieces = walk_runs(self._log, segment.path, start=0, limit=size)
-            for position, piece, next_base in _with_next(pieces):
+            pieces = runs_across_damage(
+                self._log,
+                segment.path,
+                base_offset=segment.base_offset,
+                size=size,
+                following=None if self._following is None else Offset(self._following),
+            )
+            for found, next_base in _with_next(pieces):
+                if isinstance(found, DamagedRange):
+                    yield from self._see_damage(found, size)
+                    if self._is_hole(found, size):
+                        yield from offset_check.skip(found.position, found.end)
+                        time_check.skip()
+                        yield CheckedHole(found.position, found.end)
+                        self._end = found.end
+                    continue
+                position, piece = found
                 if isinstance(piece, BatchRun) and self._is_sound(piece, next_base=next_base):
                     yield CheckedRun(position, piece)
                     yield from offset_check.see_run(position, piece)
@@ -162,17 +188,49 @@ class SegmentCheck:
             self.is_complete = False
             yield _blocking(segment, error, size)
         self.has_grown = is_active and self._log.size() > size
-        if self.is_complete:
-            yield from _tail(segment, self._end, size, is_active=is_active)
-            # If a broker has appended since, the last entries may belong to its new batches.
-            if not self.has_grown:
-                yield from offset_check.finish(self._end, is_active=is_active)
-                yield from time_check.finish(is_active=is_active)
+        # If a broker has appended since, the last entries may belong to its new batches.
+        if self.is_complete and not self.has_grown:
+            yield from offset_check.finish(self._end, is_active=is_active)
+            yield from time_check.finish(is_active=is_active)
 
     def close(self) -> None:
         """Release the files."""
         for file in self._opened:
             file.close()
+
+    def _see_damage(self, found: DamagedRange, size: int) -> Iterator[Finding]:
+        """The finding of a damaged range."""
+        is_active, is_tail = self._following is None, found.end == size
+        count = found.end - found.position
+        severity, rule = Severity.ERROR, Rule.FRAME if found.is_frame else Rule.CHECKSUM
+        sentence = f"{found.reason}; {count} bytes are left out"
+        if found.is_blank and is_active:
+            return  # Room for appends to come, as preallocation makes it.
+        if found.is_blank and self._next_offset == self._following:
+            severity, rule = Severity.INFO, Rule.TAIL
+            sentence = f"{count} zeros are left of the room for appends; a broker removes them"
+        elif found.is_blank:
+            rule = Rule.TAIL
+            sentence = f"the last {count} bytes are zeros, and this is not the last segment"
+        elif found.reason == NOT_WHOLE and is_tail:
+            severity, rule = Severity.WARNING if is_active else Severity.ERROR, Rule.TAIL
+            sentence = (
+                f"{count} bytes of an append in progress, or of a torn one"
+                if is_active
+                else f"the last {count} bytes are no whole batch, and this is not the last segment"
+            )
+        yield Finding(
+            severity=severity,
+            rule=rule,
+            path=self._segment.path,
+            position=found.position,
+            offset=found.offset,
+            sentence=sentence,
+        )
+
+    def _is_hole(self, found: DamagedRange, size: int) -> bool:
+        """Whether offsets may be missing in a range, and it is not just the end of the file."""
+        return not (found.is_blank or (found.reason == NOT_WHOLE and found.end == size))
 
     def _is_sound(self, run: BatchRun, *, next_base: int | None) -> bool:
         """Whether nothing is found in any batch of a run; its checksums and order hold already.
@@ -204,14 +262,6 @@ class SegmentCheck:
     ) -> Iterator[tuple[Finding, bool]]:
         """Findings, each with whether it makes the batch unusable."""
         path = self._segment.path
-        try:
-            batch.check()
-        except CorruptionError as error:
-            yield (
-                batch_finding(path, position, batch, rule=Rule.CHECKSUM, sentence=error.rule),
-                True,
-            )
-            return
         is_sound = True
         for finding, is_fault in _check_records(path, position, batch):
             yield finding, is_fault
@@ -234,7 +284,7 @@ class SegmentCheck:
             return f"the batch begins at offset {first}, where {due} or more is due"
         if following is not None and last >= following:
             return f"the batch reaches to offset {last}, and the next segment begins at {following}"
-        if next_base is not None and due < next_base <= last:
+        if next_base is not None and first != due < next_base <= last:
             return (
                 f"the batch has offsets {first} to {last}, and the next one begins at {next_base}"
             )
@@ -254,21 +304,18 @@ class SegmentCheck:
 
 
 def _with_next(
-    pieces: Iterator[tuple[int, Piece]],
-) -> Iterator[tuple[int, Piece, int | None]]:
-    """Each piece with the base offset of the batch behind it; all of them before an error."""
-    held = None
-    try:
-        for position, piece in pieces:
-            if held is not None:
-                yield (*held, piece.base_offset)
-            held = position, piece
-    except CorruptionError:
-        if held is not None:
-            yield (*held, None)
-        raise
-    if held is not None:
-        yield (*held, None)
+    pieces: Iterator[tuple[int, Piece] | DamagedRange],
+) -> Iterator[tuple[tuple[int, Piece] | DamagedRange, int | None]]:
+    """Each piece with the base offset of the next batch, damage between them or not."""
+    held: list[tuple[int, Piece] | DamagedRange] = []
+    for found in pieces:
+        if not isinstance(found, DamagedRange):
+            for each in held:
+                yield each, found[1].base_offset
+            held = []
+        held.append(found)
+    for each in held:
+        yield each, None
 
 
 def _load_if_worth() -> None:
@@ -332,20 +379,6 @@ def _blocking(segment: SegmentFiles, error: CorruptionError, size: int) -> Findi
         offset=error.offset,
         sentence=f"{error.rule}; {rest}",
     )
-
-
-def _tail(segment: SegmentFiles, end: int, limit: int, *, is_active: bool) -> Iterator[Finding]:
-    if end < limit:
-        size = limit - end
-        yield Finding(
-            severity=Severity.WARNING if is_active else Severity.ERROR,
-            rule=Rule.TAIL,
-            path=segment.path,
-            position=end,
-            sentence=f"{size} bytes of an append in progress, or of a torn one"
-            if is_active
-            else f"the last {size} bytes are no whole batch, and this is not the last segment",
-        )
 
 
 def _offset_check(

@@ -14,7 +14,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 
 from tailrace.offline.findings import Finding, FindingLimit, Rule
-from tailrace.offline.segment_check import CheckedBatch, Progress, SegmentCheck
+from tailrace.offline.segment_check import (
+    Checked,
+    CheckedBatch,
+    CheckedHole,
+    Progress,
+    SegmentCheck,
+)
 from tailrace.offline.verify import PartitionFiles, load_kernels_for, verify_partition
 from tailrace.reading.listing import SegmentFiles
 from tailrace.records.batch import Batch
@@ -36,6 +42,8 @@ class SegmentReport:
     """Position behind the last batch that was looked at."""
     unsound: frozenset[int] = frozenset()
     """Positions of batches that are unusable."""
+    holes: tuple[CheckedHole, ...] = ()
+    """Ranges without a sound batch."""
     is_complete: bool = True
     has_grown: bool = False
     is_open: bool = True
@@ -60,11 +68,16 @@ def check_segment(
     limit = FindingLimit()
     findings: list[Finding] = []
     unsound = set()
+    holes = []
     end, failure = 0, None
     try:
         for each in check.walk():
             if isinstance(each, Finding):
                 findings += limit.take([each])
+                continue
+            if isinstance(each, CheckedHole):
+                holes.append(each)
+                end = each.end
                 continue
             piece = each.batch if isinstance(each, CheckedBatch) else each.run
             end = each.position + piece.size
@@ -80,6 +93,7 @@ def check_segment(
         excess=limit.excess(),
         end=end,
         unsound=frozenset(unsound),
+        holes=tuple(holes),
         is_complete=check.is_complete,
         has_grown=check.has_grown,
         error=failure,
@@ -110,16 +124,24 @@ class _Headers:
         self._report = report
         self._log = log
 
-    def walk(self) -> Iterator[Finding | CheckedBatch]:
+    def walk(self) -> Iterator[Checked]:
         """The batches that the check has come to, with its findings before them."""
         report = self._report
         yield from report.findings
-        for position, header in walk_headers(self._log, self._path, start=0, limit=report.end):
-            is_sound = position not in report.unsound
-            batch = self._whole(position, header) if is_sound and header.is_control else header
-            yield CheckedBatch(position, batch, is_sound=is_sound)
+        start = 0
+        for hole in report.holes:
+            yield from self._batches(start, hole.position)
+            yield hole
+            start = hole.end
+        yield from self._batches(start, report.end)
         if report.error is not None:
             raise report.error
+
+    def _batches(self, start: int, limit: int) -> Iterator[CheckedBatch]:
+        for position, header in walk_headers(self._log, self._path, start=start, limit=limit):
+            is_sound = position not in self._report.unsound
+            batch = self._whole(position, header) if is_sound and header.is_control else header
+            yield CheckedBatch(position, batch, is_sound=is_sound)
 
     def close(self) -> None:
         """Release the file."""

@@ -49,6 +49,10 @@ class Skipped(NamedTuple):
     next_offset: Offset | None
     """The first offset that can be read again; None if nobody knows where that is."""
     reason: str
+    records: int | None = None
+    """Records that are left out, markers of transactions included; None if nobody knows."""
+    size_bytes: int = 0
+    """Bytes of the file that are left out."""
 
 
 TellDamage: TypeAlias = Callable[[Skipped], None]
@@ -59,6 +63,14 @@ def split_batches(located: LocatedBatches, wanted: OffsetSpan) -> Iterator[Locat
     piece, path, start = located
     for position, batch in batches_of(piece, wanted.start, wanted.limit):
         yield batch, path, None if start is None else Position(start + position)
+
+
+def records_between(batch: Batch, first: Offset, limit: Offset) -> int | None:
+    """Records of a batch in a range of its offsets; None if only the records could tell."""
+    if first <= batch.base_offset and batch.next_offset <= limit:
+        return batch.record_count
+    is_dense = batch.record_count == batch.last_offset_delta + 1
+    return max(limit - first, 0) if is_dense else None
 
 
 @contextmanager
@@ -85,6 +97,8 @@ def decoding(located: LocatedBatch, wanted: OffsetSpan, tell: TellDamage | None)
                 first,
                 limit,
                 found.rule,
+                records_between(batch, first, limit),
+                batch.size,
             )
         )
     except UnsupportedCodecError as error:

@@ -13,8 +13,10 @@ from tailrace.model import Offset, Position
 from tailrace.reading.listing import SegmentFiles, open_sibling
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
+from tailrace.storage.damage import DamagedRange, batches_across_damage
 from tailrace.storage.index import offset as offset_index
 from tailrace.storage.index import time as time_index
+from tailrace.storage.set_aside import is_blank
 from tailrace.storage.walk import walk_batches, walk_headers
 
 
@@ -49,7 +51,7 @@ def position_near(files: Files, segment: SegmentFiles, file: File, *, offset: Of
 def find_end(files: Files, segments: Sequence[SegmentFiles]) -> Offset:
     """The offset behind the last whole batch, from the last index entry on; 0 without segments.
 
-    Damage on the way counts as the end.
+    Damage on the way is stepped over.
 
     Raises:
         OSError: a file cannot be read.
@@ -57,16 +59,35 @@ def find_end(files: Files, segments: Sequence[SegmentFiles]) -> Offset:
     if not segments:
         return Offset(0)
     last = segments[-1]
-    end = last.base_offset
     file = files.open(last.path, read_only=True)
     try:
-        position = position_near(files, last, file, offset=Offset(end + INT32_MAX))
-        for _, batch in walk_headers(file, last.path, start=position, limit=last.size):
-            end = max(end, batch.next_offset)
-    except CorruptionError:
-        return end
+        near = position_near(files, last, file, offset=Offset(last.base_offset + INT32_MAX))
+        end, position = last.base_offset, near
+        try:
+            for at, batch in walk_headers(file, last.path, start=near, limit=last.size):
+                end, position = max(end, batch.next_offset), Position(at + batch.size)
+            if is_blank(file, last.path, start=position, limit=last.size):
+                return end
+        except CorruptionError:
+            pass
+        return _end_behind_damage(file, last, start=near)
     finally:
         file.close()
+
+
+def _end_behind_damage(file: File, last: SegmentFiles, *, start: Position) -> Offset:
+    # No checksum covers an offset: one is believed if the next batch does not contradict it.
+    before = end = last.base_offset
+    for found in batches_across_damage(
+        file, last.path, base_offset=last.base_offset, size=last.size, start=start
+    ):
+        if isinstance(found, DamagedRange):
+            continue
+        _, batch = found
+        if batch.base_offset >= end:
+            before, end = end, batch.next_offset
+        elif batch.base_offset >= before:
+            end = batch.next_offset
     return end
 
 

@@ -30,11 +30,11 @@ from tailrace.reading.listing import (
 )
 from tailrace.reading.lookup import position_near
 from tailrace.records.batch import Batch
-from tailrace.records.layout import FRAME_SIZE
 from tailrace.records.runs import Piece, batches_of
 from tailrace.runtime.files import FileCutError, Files
 from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import read_offset_checkpoint
+from tailrace.storage.set_aside import is_blank
 from tailrace.storage.walk import walk_runs
 
 ResultT = TypeVar("ResultT")
@@ -441,14 +441,15 @@ class LogReader:
         file = self.files.open(last.path, read_only=True)
         try:
             start = position_near(self.files, last, file, offset=OFFSET_MAX)
-            for position, piece in walk_runs(file, last.path, start=start, limit=last.size):
-                _check_order(last, position, piece, first=end)
-                end, size = piece.next_offset, position + piece.size
-        except CorruptionError as found:
-            error = found
+            try:
+                for position, piece in walk_runs(file, last.path, start=start, limit=last.size):
+                    _check_order(last, position, piece, first=end)
+                    end, size = piece.next_offset, position + piece.size
+            except CorruptionError as found:
+                error = found
+            # Zeros up to the end of the file come from preallocation, and are no tail.
+            has_tail = not is_blank(file, last.path, start=size, limit=last.size)
         finally:
-            # Zeros behind the last batch come from preallocation, and are no tail.
-            has_tail = any(file.read(size, min(FRAME_SIZE, last.size - size)))
             file.close()
         return _LogEnd(end, size, error, has_tail)
 

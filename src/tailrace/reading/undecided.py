@@ -151,6 +151,6 @@ def _sound_batches(
     if not steps_over_damage:
         yield from walk_batches(file, segment.path, start=start, limit=segment.size)
         return
-    drops = find_segment_damage(file, segment, following=following, start=start)
-    for first, limit in sound_ranges(drops, segment.size):
+    found = find_segment_damage(file, segment, following=following, start=start)
+    for first, limit in sound_ranges(found):
         yield from walk_batches(file, segment.path, start=max(first, start), limit=limit)

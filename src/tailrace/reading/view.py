@@ -27,6 +27,7 @@ from tailrace.errors import (
 from tailrace.model import OFFSET_MAX, IsolationLevel, Offset, TopicPartition
 from tailrace.reading.damage import (
     Drop,
+    LogDamage,
     find_segment_damage,
     find_tail_damage,
     sound_ranges,
@@ -68,7 +69,7 @@ class _DamagedSegment(NamedTuple):
     following: Offset | None
     """Base offset of the next one."""
     file: File
-    drops: list[Drop]
+    damage: LogDamage
 
 
 class _Tail:
@@ -259,7 +260,7 @@ class LogView:
                 damaged = self._open_damaged(error, at, limit)
                 if self._tell is None and damaged is not None:
                     damaged.file.close()
-                    raise _first_error(damaged.drops, at) from error
+                    raise _first_error(damaged.damage.drops, at) from error
             else:
                 return
             if damaged is None:
@@ -289,7 +290,12 @@ class LogView:
             raise error
         reason = error.rule if isinstance(error, CorruptionError) else str(error)
         first, limit = batch.base_offset, batch.next_offset
-        self._tell(Skipped(self.partition, path, position, first, limit, reason))
+        self._tell(
+            Skipped(
+                self.partition, path, position, first, limit, reason,
+                batch.record_count, batch.size,
+            )
+        )  # fmt: skip
 
     def finish(self) -> None:
         """Tell of what is behind the end of the log, once everything before it is read.
@@ -329,28 +335,27 @@ class LogView:
             return None
         try:
             try:
-                drops = find_segment_damage(file, segment, following=following)
+                damage = find_segment_damage(file, segment, following=following)
             except FileCutError:
-                drops = []  # Another file by now, or one that was cut: the error says so.
+                damage = LogDamage()  # Another file by now, or one that was cut.
             if self.reader.list_anew(start, limit):
                 file.close()
                 return None
-            if not drops:
+            if not damage.drops:
                 raise error
         except BaseException:
             file.close()
             raise
-        return _DamagedSegment(segment, following, file, drops)
+        return _DamagedSegment(segment, following, file, damage)
 
     def _sound_pieces(
         self, damaged: "_DamagedSegment", start: Offset, limit: Offset
     ) -> Iterator[StoredRun]:
         """The batches between the damage, which is told in its place."""
-        segment, _, file, drops = damaged
+        segment, _, file, damage = damaged
         assert self._tell is not None
-        ranges = sound_ranges(drops, segment.size)
         try:
-            for (first, end), drop in zip(ranges, [*drops, None], strict=True):
+            for (first, end), drop in zip(sound_ranges(damage), [*damage.drops, None], strict=True):
                 for position, piece in walk_runs(file, segment.path, start=first, limit=end):
                     if piece.base_offset >= limit:
                         return
@@ -393,14 +398,17 @@ def open_view(
 
 
 def _told(partition: TopicPartition, drop: Drop, start: Offset, *, limit: Offset | None) -> Skipped:
-    ends = [each for each in (drop.next_offset, limit) if each is not None]
+    first = max(drop.offset, start)
+    end = min((each for each in (drop.next_offset, limit) if each is not None), default=None)
+    records = drop.records
+    if end is not None and drop.next_offset is not None:
+        offsets = max(end - first, 0)
+        if offsets < drop.next_offset - drop.offset:
+            # Of a part of the range the records are known if each offset had one.
+            is_dense = records == drop.next_offset - drop.offset
+            records = offsets if is_dense else None
     return Skipped(
-        partition,
-        drop.path,
-        drop.position,
-        max(drop.offset, start),
-        min(ends, default=None),
-        drop.reason,
+        partition, drop.path, drop.position, first, end, drop.reason, records, drop.size_bytes
     )
 
 

@@ -1,9 +1,11 @@
 """Write what `onCorruption=skip` leaves out as JSON lines, one file for each task.
 
     {"topic": "flights", "partition": 0, "file": "…/00000000000000000000.log", "position": 1204,
-     "first_offset": 10, "next_offset": 20, "reason": "the stored CRC-32C is 1, the bytes have 2"}
+     "first_offset": 10, "next_offset": 20, "reason": "the stored CRC-32C is 1, the bytes have 2",
+     "records": 10, "size_bytes": 645}
 
-Offsets from `first_offset` up to below `next_offset` have no row. The driver writes a file too,
+Offsets from `first_offset` up to below `next_offset` have no row; `records` is how many records
+they had, markers of transactions included, and null if nobody knows. The driver writes a file too,
 about what is damaged at the end of a log: no task reads there, and `next_offset` is null.
 
 Invariant: a file has the name of what it reports on, so a task that runs again writes its own once

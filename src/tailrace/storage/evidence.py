@@ -118,25 +118,6 @@ def is_of_this_log(files: Files, folder: str, log_start: int) -> bool:
     return noted is not None and noted >= log_start
 
 
-def count_records(files: Files, path: str) -> int:
-    """Records in a file according to its batch headers, damaged batches included; for reports.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    count = 0
-    log = open_records_file(files, path, read_only=True)
-    try:
-        for _, batch in log.batches():
-            if 0 <= batch.record_count <= batch.last_offset_delta + 1 <= batch.size:
-                count += batch.record_count
-    except CorruptionError:
-        pass  # These bytes are no batch header, so the records behind them cannot be counted.
-    finally:
-        log.close()
-    return count
-
-
 def log_path(folder: str, base_offset: int) -> str:
     """The log file of a segment."""
     return f"{folder}/{names.segment_file_name(base_offset, names.LOG_SUFFIX)}"

@@ -56,6 +56,7 @@ from tailrace.storage.index import time as time_index
 from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.log import Log
+from tailrace.storage.losses import RecordTotal, count_records
 from tailrace.storage.positions import Positions
 from tailrace.storage.producers import ProducerStates, open_producers
 from tailrace.storage.records_file import RecordsFile
@@ -95,7 +96,14 @@ class LogCut:
     kept: str | None = None
     """The file that has the bytes now; None if they were zeros."""
     records: int = 0
-    """Records in that file, according to its batch headers."""
+    """Records in these bytes: those of sound batches, and those of damaged ones as far as headers
+    or missing offsets tell."""
+    unknown_ranges: int = 0
+    """Damaged ranges in these bytes of which nobody knows how many records they had."""
+    offset: int = 0
+    """The first offset of these bytes."""
+    next_offset: int | None = None
+    """The offset of the next segment; None if there was none."""
 
 
 def open_log(
@@ -359,7 +367,13 @@ class _LogOpening:
             reason = "the last batch is not whole"
             self._cut(
                 segment,
-                LogCut(path=segment.log.path, position=size, bytes_cut=bytes_cut, reason=reason),
+                LogCut(
+                    path=segment.log.path,
+                    position=size,
+                    bytes_cut=bytes_cut,
+                    reason=reason,
+                    offset=segment.base_offset,
+                ),
             )
 
     def _open_producers(self, segments: Segments, log_end: Offset) -> ProducerStates:
@@ -384,7 +398,8 @@ class _LogOpening:
     def _drop(self, base_offsets: Sequence[int], *, reason: str) -> None:
         """Set segments aside, the last one first, so that a crash leaves no hole between them."""
         folder = self._folder.path
-        for base_offset in reversed(base_offsets):
+        limits = [*base_offsets[1:], None][: len(base_offsets)]
+        for base_offset, limit in reversed([*zip(base_offsets, limits, strict=True)]):
             path = evidence.log_path(folder, base_offset)
             file = self._files.open(path, read_only=True)
             size = file.size()
@@ -396,7 +411,15 @@ class _LogOpening:
             else:
                 target = f"{folder}/{names.set_aside_file_name(base_offset, 0)}"
                 kept = set_aside.move_file(self._files, path, target)
-            self._tell(LogCut(path=path, position=0, bytes_cut=size, reason=reason), kept)
+            cut = LogCut(
+                path=path,
+                position=0,
+                bytes_cut=size,
+                reason=reason,
+                offset=base_offset,
+                next_offset=limit,
+            )
+            self._tell(cut, kept)
             for suffix in INDEX_SUFFIXES:
                 path = f"{folder}/{names.segment_file_name(base_offset, suffix)}"
                 if self._files.exists(path):
@@ -404,11 +427,22 @@ class _LogOpening:
         self._files.sync_directory(folder)
 
     def _tell(self, cut: LogCut, kept: str | None) -> None:
-        records = evidence.count_records(self._files, kept) if kept is not None else 0
-        told = replace(cut, kept=kept, records=records)
+        total = RecordTotal(0, 0)
+        if kept is not None:
+            following = None if cut.next_offset is None else Offset(cut.next_offset)
+            total = count_records(
+                self._files,
+                kept,
+                base_offset=Offset(cut.offset),
+                following=following,
+                may_have_gaps=self._may_have_gaps,
+            )
+        told = replace(cut, kept=kept, records=total.records, unknown_ranges=total.unknown_ranges)
         logger.warning(
-            "log_cut path=%s position=%d bytes=%d records=%d kept=%s reason=%s",
-            cut.path, cut.position, cut.bytes_cut, records, kept or "none", cut.reason,
+            "log_cut path=%s position=%d bytes=%d offset=%d records=%d unknown_ranges=%d kept=%s "
+            "reason=%s",
+            cut.path, cut.position, cut.bytes_cut, cut.offset, told.records, told.unknown_ranges,
+            kept or "none", cut.reason,
         )  # fmt: skip
         self._report(told)
 
@@ -473,7 +507,14 @@ def recover_segment(
     bytes_cut = segment.log.size - good_bytes
     if not bytes_cut:
         return None
-    return LogCut(path=segment.log.path, position=good_bytes, bytes_cut=bytes_cut, reason=reason)
+    return LogCut(
+        path=segment.log.path,
+        position=good_bytes,
+        bytes_cut=bytes_cut,
+        reason=reason,
+        offset=next_offset,
+        next_offset=None if limit_offset == INT64_MAX else limit_offset,
+    )
 
 
 class _IndexEntries:

@@ -70,7 +70,8 @@ def test_scan_says_what_is_damaged_and_goes_on(data: Path) -> None:
     first, second = (json.loads(line) for line in lines("scan", "--data", data, "--json"))
     assert str(path) in first["damage"][0]
     assert f"position {second_batch}" in first["damage"][0]
-    assert (first["records"], first["end_offset"], second["end_offset"]) == (30, 50, 5)
+    assert (first["records"], first["end_offset"], second["end_offset"]) == (40, 50, 5)
+    assert "10 offsets, 10 records" in first["damage"][0]
 
 
 def test_cat_chooses_by_offset_time_key_and_count(data: Path) -> None:

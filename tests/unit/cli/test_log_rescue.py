@@ -41,7 +41,7 @@ def test_cat_skips_damage_and_says_what_it_left_out(data: Path) -> None:
     told, summary = result.stderr.splitlines()
     assert told.startswith(f"left out: {log}, position ")
     assert "offsets 10 to 19: the stored CRC-32C" in told
-    assert summary == "left out: 1 damaged range, 10 offsets"
+    assert summary == "left out: 1 damaged range, 10 offsets, 10 records, 281 bytes"
     assert result.exit_code == 1
 
 
@@ -118,7 +118,7 @@ def test_export_over_damage_is_refused_or_told(data: Path, tmp_path: Path) -> No
     assert not target.exists()
     result = run("export", "--data", data, "flights-0", "--to", target, "--on-damage", "skip")
     assert result.exit_code == 1
-    assert "left out: 1 damaged range, 10 offsets" in result.stderr
+    assert "left out: 1 damaged range, 10 offsets, 10 records, 281 bytes" in result.stderr
     assert len(target.read_text().splitlines()) == 40
 
 

@@ -9,7 +9,9 @@ from tailrace.errors import CorruptionError
 from tailrace.kernels.showing import Form
 from tailrace.model import AppendOrigin, Codec, IsolationLevel, LeaderEpoch
 from tailrace.offline.cat import Choice, show_records
+from tailrace.reading.directory import list_segments
 from tailrace.reading.located import Skipped
+from tailrace.reading.lookup import find_end
 from tailrace.records import layout
 from tailrace.records.codecs import compress
 from tailrace.testing import MemoryFiles
@@ -94,6 +96,26 @@ def test_a_damaged_length_leads_to_the_next_sound_batch(
     offsets, told = shown(files)
     assert offsets == without(base + number)
     assert [each.first_offset for each in told] == [base + number]
+
+
+@pytest.mark.parametrize("base", [5, 15])
+@pytest.mark.parametrize("number", range(5))
+def test_zeros_over_a_header_hide_nothing_where_the_index_is_missing(
+    number: int, base: int
+) -> None:
+    """They are no room for appends, since batches follow; one record is left out and counted."""
+    files = a_log()
+    content = bytearray(files.content(path(base, ".log")))
+    size = len(content) // 5
+    content[number * size : number * size + layout.HEADER_SIZE] = bytes(layout.HEADER_SIZE)
+    files.overwrite(path(base, ".log"), bytes(content))
+    files.remove(path(base, ".index"))
+    offsets, told = shown(files)
+    assert offsets == without(base + number)
+    is_end = base + number == 19
+    assert ranges(told) == [(base + number, None if is_end else base + number + 1)]
+    assert [(each.records, each.size_bytes) for each in told] == [(None if is_end else 1, size)]
+    assert find_end(files, list_segments(files, FOLDER)[0]) == (19 if is_end else 20)
 
 
 def test_damage_on_both_sides_of_a_segment_border_is_told_twice() -> None:

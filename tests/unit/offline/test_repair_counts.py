@@ -58,16 +58,15 @@ def put(position: int, data: bytes) -> Damage:
     return damage
 
 
-DAMAGES: dict[str, tuple[Damage, int, int]] = {
-    # What is done; records lost by damage alone; ranges of which nobody knows.
-    "a flipped value": (put(SIZE - 2, b"\x55"), 3, 0),
-    "a damaged length": (put(layout.LENGTH_POSITION, b"\0\0\x40\0"), 0, 1),
-    "a damaged checksum": (put(layout.CRC_POSITION, b"\0\0\0\0"), 3, 0),
-    "a damaged record count": (put(layout.RECORD_COUNT_POSITION, b"\0\x7f\0\0"), 0, 1),
-    "a record count that is too small": (put(layout.RECORD_COUNT_POSITION + 3, b"\1"), 1, 0),
-    "a damaged delta": (put(layout.LAST_OFFSET_DELTA_POSITION, b"\0\x7f\0\0"), 3, 0),
-    "a damaged magic": (put(layout.MAGIC_POSITION, b"\x77"), 0, 1),
-    "garbage between": (lambda content: bytes(content[:SIZE] + b"\7" * 99 + content[SIZE:]), 0, 1),
+DAMAGES: dict[str, Damage] = {
+    "a flipped value": put(SIZE - 2, b"\x55"),
+    "a damaged length": put(layout.LENGTH_POSITION, b"\0\0\x40\0"),
+    "a damaged checksum": put(layout.CRC_POSITION, b"\0\0\0\0"),
+    "a damaged record count": put(layout.RECORD_COUNT_POSITION, b"\0\x7f\0\0"),
+    "a record count that is too small": put(layout.RECORD_COUNT_POSITION + 3, b"\1"),
+    "a damaged delta": put(layout.LAST_OFFSET_DELTA_POSITION, b"\0\x7f\0\0"),
+    "a damaged magic": put(layout.MAGIC_POSITION, b"\x77"),
+    "garbage between": lambda content: bytes(content[:SIZE] + b"\7" * 99 + content[SIZE:]),
 }
 
 
@@ -75,16 +74,15 @@ DAMAGES: dict[str, tuple[Damage, int, int]] = {
 @pytest.mark.parametrize("on_damage", list(OnDamage))
 def test_what_is_rescued_set_aside_and_lost_adds_up(name: str, on_damage: OnDamage) -> None:
     """Shown before = shown after + set aside, and what is behind the damage is rescued or not."""
-    damage, lost, unknown = DAMAGES[name]
+    damage, lost = DAMAGES[name], 0 if "between" in name else PER_BATCH
     files = a_log()
     files.overwrite(path(12, ".log"), damage(bytearray(files.content(path(12, ".log")))))
     before = shown(files)
-    is_between = "between" in name
-    assert before == 36 - (0 if is_between else PER_BATCH)
+    assert before == 36 - lost
     plan = plan_repair(files, find_partitions(files, "data"), on_damage)
     behind = before - 12 - PER_BATCH
     expected = (
-        RecordCounts(rescued=behind, set_aside=0, lost=lost, unknown_ranges=unknown)
+        RecordCounts(rescued=behind, set_aside=0, lost=lost, unknown_ranges=0)
         if on_damage is OnDamage.SKIP
         else RecordCounts(rescued=0, set_aside=behind, lost=lost, unknown_ranges=0)
     )

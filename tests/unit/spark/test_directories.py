@@ -361,6 +361,7 @@ class TestDamage:
         assert query.offsets() == [*range(20), *range(30, 50)]
         [line] = self.told(tmp_path / "report")
         assert "CRC-32C" in line.pop("reason")
+        assert (line.pop("records"), line.pop("size_bytes")) == (10, 281)
         assert line == {
             "topic": "t",
             "partition": 0,

@@ -174,6 +174,24 @@ def test_every_byte_that_is_cut_is_kept(is_clean: bool) -> None:  # noqa: FBT001
     assert files.content(cut.kept) == damaged[SIZE:]
 
 
+def test_all_records_that_a_start_cuts_are_counted() -> None:
+    """Those of sound batches behind the damage, and those of the damaged one without its header."""
+    files = MemoryFiles()
+    log = filled(files, 20, config=settings(segment_bytes=5 * SIZE + 10))
+    stop_cleanly(log)
+    data = bytearray(files.content(path(0, ".log")))
+    data[2 * SIZE : 2 * SIZE + 61] = bytes(61)
+    files.overwrite(path(0, ".log"), bytes(data))
+    cuts: list[LogCut] = []
+    assert offsets_of(open_at(files, report=cuts.append)) == [0, 1]
+    assert sorted((cut.offset, cut.records, cut.unknown_ranges) for cut in cuts) == [
+        (2, 3, 0),
+        (5, 5, 0),
+        (10, 5, 0),
+        (15, 5, 0),
+    ]
+
+
 def test_zeros_are_not_kept() -> None:
     """Zeros are dropped: they come from preallocation or from a lost machine."""
     files = MemoryFiles()
