@@ -66,17 +66,17 @@ class Entry(NamedTuple):
     last_offset: int
     is_v2: bool
     content: bytes
-    """What the checksum covers."""
+    """The bytes that the checksum covers."""
 
 
 class Known(NamedTuple):
-    """What a batch held before the damage."""
+    """The content of a batch before the damage."""
 
     base_offset: int
     values: tuple[tuple[int, bytes | None], ...]
     """Offset and value of each record that consumers see."""
-    count: int
-    """Of all records, markers included."""
+    records: int
+    """Number of all records, markers included."""
     is_absolute: bool
     """Whether the offsets do not depend on that of the batch, as in a wrapper of v0."""
 
@@ -106,7 +106,7 @@ def entry_at(data: bytes, at: int) -> Entry | None:
 
 
 def all_entries(data: bytes) -> Iterator[Entry]:
-    """What the search finds at any byte."""
+    """All batches that the search finds at any byte."""
     return filter(None, (entry_at(data, at) for at in range(len(data))))
 
 
@@ -245,7 +245,7 @@ DAMAGES: list[Callable[[random.Random, bytearray], None]] = [
 
 
 def starts(data: bytes) -> list[int]:
-    """Where batches begin that are still there."""
+    """Positions of the batches that are still there."""
     return [each.position for each in all_entries(data)] or [0]
 
 
@@ -256,7 +256,7 @@ class Case(NamedTuple):
     partition: TopicPartition
     contents: dict[str, bytes]
     values: list[tuple[int, bytes | None]]
-    """Of the records that are left."""
+    """Offset and value of each record that is left."""
     survivors: int
     """Records that are left, markers included."""
     missing: int
@@ -292,7 +292,7 @@ def damaged(whole: Golden, chance: random.Random, folder: str) -> Case:
             continue
         shift = 0 if known.is_absolute else entry.base_offset - known.base_offset
         values += [(offset + shift, value) for offset, value in known.values]
-        survivors += known.count
+        survivors += known.records
         end = max(end, entry.last_offset + 1)
     last = contents[files[-1][1]]
     tail = max((each.position + each.size for each in all_entries(last)), default=0)
@@ -317,7 +317,7 @@ def held(contents: dict[str, bytes], folder: str) -> MemoryFiles:
 
 
 def check_counts(case: Case, skipped: list[Skipped], whole: Golden) -> None:
-    """What is said to be left out is what is missing."""
+    """The number that is said to be left out is that of what is missing."""
     told = [each.records for each in skipped]
     known = sum(each or 0 for each in told)
     if None in told:

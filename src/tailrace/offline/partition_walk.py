@@ -147,7 +147,7 @@ class PartitionWalk:
             )
 
     def _pass_hole(self) -> None:
-        """What is behind damage may begin anywhere, and nothing of before has to go on there."""
+        """Pass damage: the next batch may begin anywhere, whatever was due."""
         self.is_sound = self.is_end_known = False
         self.producers.holes += 1
 

@@ -72,7 +72,7 @@ class CheckedHole(NamedTuple):
 
 
 Checked: TypeAlias = Finding | CheckedBatch | CheckedRun | CheckedHole
-"""What a walk over a segment gives."""
+"""The results of a walk over a segment."""
 
 
 class SegmentWalk(Protocol):

@@ -19,7 +19,7 @@ from functools import partial
 
 from tailrace import kernels
 from tailrace.errors import CorruptionError, DirectoryError
-from tailrace.model import METADATA_TOPIC, OFFSET_MAX, Offset, TopicPartition
+from tailrace.model import INTERNAL_TOPICS, METADATA_TOPIC, OFFSET_MAX, Offset, TopicPartition
 from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity, file_finding
 from tailrace.offline.leftovers import (
     check_directory_leftovers,
@@ -234,6 +234,7 @@ def _walk(files: Files, found: PartitionFiles, open_segment: OpenSegment) -> Ite
         folder=found.folder,
         next_offset=found.segments[0].base_offset if found.segments else 0,
         epochs=found.epochs,
+        is_of_coordinator=_topic_of(found.folder) in INTERNAL_TOPICS,
     )
     yield from walk.begin(found.listed)
     for segment, following in found.with_following():
@@ -268,6 +269,11 @@ def _walk(files: Files, found: PartitionFiles, open_segment: OpenSegment) -> Ite
         listed=found.listed,
         is_sound=walk.is_sound and walk.is_complete and walk.is_end_known,
     )
+
+
+def _topic_of(folder: str) -> str | None:
+    partition = names.parse_partition_directory_name(folder.rpartition("/")[2])
+    return None if partition is None else partition.topic
 
 
 def _behind_the_end(found: PartitionFiles, end: int) -> Iterator[Finding]:

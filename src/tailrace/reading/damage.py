@@ -68,7 +68,7 @@ class Drop:
 
     @property
     def lost(self) -> str:
-        """What is lost as records, offsets and bytes, for a sentence."""
+        """The loss as records, offsets and bytes, for a sentence."""
         offsets = None if self.next_offset is None else self.next_offset - self.offset
         return lost_words(self.records, offsets, self.size_bytes)
 

@@ -15,11 +15,12 @@ and transactions may lack their beginning.
 from dataclasses import replace
 from typing import Final
 
-from tailrace.model import Offset, ProducerEpoch, ProducerId
+from tailrace.model import NO_TIMESTAMP, Offset, ProducerEpoch, ProducerId
 from tailrace.records.batch import Batch, sequence_after
 from tailrace.records.control import ControlType, end_transaction_marker_or_none
 from tailrace.records.layout import SEQUENCE_MAX
 from tailrace.records.runs import Header
+from tailrace.storage.config import DAY_MS
 from tailrace.storage.snapshots import NONE, KnownProducer
 from tailrace.values import dataclass
 
@@ -38,6 +39,8 @@ class SeenProducer:
     """Number of holes behind the walk when the transaction was seen to begin."""
     holes: int = 0
     """Number of holes behind the walk at the producer's last batch."""
+    timestamp: int = NO_TIMESTAMP
+    """Timestamp (ms) of the producer's last batch or marker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +84,11 @@ class ProducerWalk:
         """Take over the state of a snapshot, in place of what was seen."""
         self.producers = {
             producer_id: SeenProducer(
-                each.epoch, each.last_sequence, each.last_offset, each.transaction_start
+                each.epoch,
+                each.last_sequence,
+                each.last_offset,
+                each.transaction_start,
+                timestamp=each.timestamp,
             )
             for producer_id, each in known.items()
         }
@@ -103,6 +110,8 @@ class ProducerWalk:
             return None
         if known.holes != self.holes or known.epoch != batch.producer_epoch:
             return None
+        if batch.max_timestamp - known.timestamp >= DAY_MS:
+            return None  # A broker has forgotten the producer (`producer.id.expiration.ms`).
         due = sequence_after(known.last_sequence, 1)
         if known.last_sequence < 0 or batch.base_sequence == due:
             return None
@@ -116,7 +125,7 @@ class ProducerWalk:
 
         If so, it is noted, as by `see`. If not, nothing changes, and `see` has to be called.
         """
-        base, *_, delta, _, _, producer_id, producer_epoch, sequence, _ = header
+        base, *_, delta, _, timestamp, producer_id, producer_epoch, sequence, _ = header
         known = self.producers.get(producer_id)
         if (
             known is None
@@ -128,6 +137,7 @@ class ProducerWalk:
             return False
         known.last_sequence = (sequence + delta) & SEQUENCE_MAX
         known.last_offset = base + delta  # type: ignore[assignment]
+        known.timestamp = timestamp
         return True
 
     def see(self, batch: Batch) -> EndedTransaction | None:
@@ -144,7 +154,7 @@ class ProducerWalk:
             known = self.producers[batch.producer_id] = SeenProducer(batch.producer_epoch)
         known.epoch = batch.producer_epoch
         known.last_sequence, known.last_offset = batch.last_sequence, batch.last_offset
-        known.holes = self.holes
+        known.holes, known.timestamp = self.holes, batch.max_timestamp
         if batch.is_transactional and known.transaction_start < 0:
             known.transaction_start, known.holes_at_start = batch.base_offset, self.holes
             self._open[batch.base_offset] = batch.producer_id
@@ -163,6 +173,7 @@ class ProducerWalk:
             known.last_sequence, known.last_offset = NONE, _NO_OFFSET
             known.holes = self.holes
         known.epoch, known.transaction_start = batch.producer_epoch, _NO_OFFSET
+        known.timestamp = batch.max_timestamp
         first_open = self.first_open
         return EndedTransaction(
             producer_id=batch.producer_id,

@@ -86,7 +86,7 @@ def runs_across_damage(
     following: Offset | None = None,
     start: Position = _FILE_START,
 ) -> Iterator[tuple[Position, Piece] | DamagedRange]:
-    """As `batches_across_damage`, with neighbouring batches in runs; see `records.runs`."""
+    """Walk as `batches_across_damage` does, with batches in runs; see `records.runs`."""
     walk = _Walk(file, path, walk_runs, base_offset=base_offset, size=size, following=following)
     return walk.walk(start)
 

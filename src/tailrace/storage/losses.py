@@ -1,4 +1,4 @@
-"""How many records damaged bytes had: what their headers say, held against missing offsets.
+"""Count the records that damaged bytes had: what their headers say, held against missing offsets.
 
     offsets    0 ... 9    | 10 .. 19 lost |    20 ... 29
     header                  10 records                     the same number: believed

@@ -20,7 +20,7 @@ A value that meets all of these is taken for what it claims to be. Nothing insid
 is ever looked at.
 
 Checksums of overlapping ranges are worked out from those of blocks (`records.range_checksums`), and
-a chain is read once for each decision: the time is linear in the bytes, whoever has written them.
+a chain is read once for each decision: the time is linear in the bytes, also in hostile ones.
 """
 
 import re
@@ -49,7 +49,7 @@ _NOT_ZERO: Final = re.compile(rb"[^\x00]")
 
 
 class Claim(NamedTuple):
-    """What a plausible header says of its batch, whose checksum nobody has looked at."""
+    """The fields of a plausible header of a batch, whose checksum nobody has looked at."""
 
     position: Position
     end: Position

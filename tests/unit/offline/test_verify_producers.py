@@ -177,6 +177,43 @@ def test_a_sequence_that_leaves_a_gap_is_a_warning() -> None:
     assert "sequence 5, where 1 is due" in found.sentence
 
 
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+def test_sequences_of_coordinators_are_no_findings(topic: str) -> None:
+    """A group coordinator begins with 0 in each batch of a transaction."""
+    files = MemoryFiles()
+    log = open_at(files, config=settings(segment_bytes=4000))
+    for _ in range(3):
+        for _ in range(2):
+            send(log, 0, is_transactional=True)
+            log.producers.truncate_fully(log.end_offset)
+        end(log, is_commit=True)
+    stop_cleanly(log)
+    found = MemoryFiles()
+    for name in files.list(FOLDER):
+        if not name.endswith(".snapshot"):
+            found.make_directory(f"data/{topic}-0")
+            put(found, f"data/{topic}-0/{name}", files.content(f"{FOLDER}/{name}"))
+    assert not [each for each in findings(found) if each.severity is not Severity.INFO]
+
+
+@pytest.mark.parametrize(("hours", "rules"), [(1, [Rule.SEQUENCE]), (24, [])])
+def test_a_producer_that_a_broker_has_forgotten_may_begin_anywhere(
+    hours: int, rules: list[Rule]
+) -> None:
+    """By default it does so after a day of silence, and takes any sequence then."""
+    files = MemoryFiles()
+    log = open_at(files)
+    send(log, 0, is_transactional=False)
+    log.producers.truncate_fully(Offset(0))
+    later = NOW + hours * 3600 * 1000
+    data = batch(
+        b"v", producer_id=7, producer_epoch=0, base_sequence=5, timestamps=[later]
+    )  # fmt: skip
+    append(log, data, now_ms=later)
+    stop_cleanly(log)
+    assert [each.rule for each in findings(files)] == rules
+
+
 def test_a_sequence_behind_missing_offsets_is_excused() -> None:
     """Compaction takes batches out, and the ones left have the sequences they had."""
     files = MemoryFiles()

@@ -44,7 +44,8 @@ class CountedFile:
 
 def walked(content: bytes, *, base: int = 0) -> tuple[list[int], list[tuple[int, int]]]:
     """Offsets of the sound batches, and the damaged ranges."""
-    offsets, ranges = [], []
+    offsets: list[int] = []
+    ranges: list[tuple[int, int]] = []
     for found in batches_across_damage(
         CountedFile(content),  # type: ignore[arg-type]
         PATH,

@@ -175,7 +175,7 @@ def test_every_byte_that_is_cut_is_kept(is_clean: bool) -> None:  # noqa: FBT001
 
 
 def test_all_records_that_a_start_cuts_are_counted() -> None:
-    """Those of sound batches behind the damage, and those of the damaged one without its header."""
+    """Sound batches behind the damage count, and the damaged one that has lost its header."""
     files = MemoryFiles()
     log = filled(files, 20, config=settings(segment_bytes=5 * SIZE + 10))
     stop_cleanly(log)
