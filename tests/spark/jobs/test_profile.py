@@ -52,6 +52,18 @@ def test_partitions_are_profiled_in_parts_and_as_a_whole(
     assert "key-0" in profile_page(profile)
 
 
+def test_a_profile_says_that_a_log_begins_above_its_start(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a profile of a part would pass for one of all."""
+    write_numbered(tmp_path, TopicPartition("t", 0), first=60, limit=70)
+    options = {"path": str(tmp_path), "subscribe": "t", "failOnDataLoss": "false"}
+    profile = profile_topics(spark, options | {"startingOffsets": '{"t": {"0": 25}}'})
+    assert profile.topics()["t"].counters.records == 10
+    [told] = caplog.messages
+    assert "t-0 was to be read from offset 25 on, and its log begins at 60: 35 offsets are" in told
+
+
 def test_damage_ends_a_profile_unless_it_is_to_be_skipped(
     spark: SparkSession, data: Path, tmp_path: Path
 ) -> None:

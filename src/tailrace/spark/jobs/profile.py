@@ -14,6 +14,7 @@ Invariant: every number that is not called an estimate is exact, however the wor
 damaged stretches, two ranges may count the same one.
 """
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
@@ -43,7 +44,12 @@ from tailrace.spark.jobs.sketches import (
     hashes_of,
 )
 from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
-from tailrace.spark.offsets import choose_partitions, resolve_ranges
+from tailrace.spark.offsets import (
+    Extent,
+    choose_partitions,
+    find_late_starts,
+    resolve_ranges,
+)
 from tailrace.spark.options import SourceOptions, parse_job_options
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.stores import LogStore, measure_ranges, open_store, single_batches
@@ -53,6 +59,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
 
 ITEM_BYTES: Final = 256 * 1024 * 1024
 """Bytes of log that are one task's work."""
@@ -266,6 +274,10 @@ def profile_topics(
     local = [each for each in options.directories if "://" not in each]
     check_visible(spark, directories=local, target=None, core_count=core_count)
     ranges = plan_profile(options)
+    # A range that was cut begins where its log does.
+    cut = {each.partition: Extent(each.start, each.limit) for each in ranges}
+    for late in find_late_starts(options.starting, cut):
+        logger.warning("Skipped: %s", late)
     if any(each.length >= CACHED_KERNEL_RECORDS for each in ranges):
         kernels.load(*kernels.DECODING)  # Once here, and not in every worker at the same time.
     items = plan_items([each for each in ranges if each.length], item_bytes=item_bytes)
