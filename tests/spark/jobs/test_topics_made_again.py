@@ -307,6 +307,20 @@ def test_an_older_offset_map_is_taken_once(
     assert [each.split(":")[0] for each in caught.value.faults] == ["t", "older"]
 
 
+def test_a_target_that_has_lost_records_is_refused_without_ids(
+    spark: SparkSession, bootstrap: str, tmp_path: Path
+) -> None:
+    """An older map knows no ids, and the log is shorter than what the replay has sent."""
+    data, moved = tmp_path / "data", tmp_path / "moved"
+    make(data, 30)
+    send(bootstrap, "shorter", 0)
+    to(spark, bootstrap, {"path": str(data)}, "shorter", moved)
+    forget_identities(moved, REPLAY_FORMAT)
+    send(bootstrap, "shorter", 20)
+    with pytest.raises(ConfigError, match="shorter-0: the replay has written it up to offset 30 a"):
+        to(spark, bootstrap, {"path": str(data)}, "shorter", moved)
+
+
 def test_a_replay_ends_if_its_target_is_created_again_meanwhile(
     spark: SparkSession, bootstrap: str, tmp_path: Path
 ) -> None:

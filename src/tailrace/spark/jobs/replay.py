@@ -58,6 +58,7 @@ from tailrace.spark.jobs.replay_plan import (
     PlannedRange,
     entry_of,
     files_of,
+    least_ends,
     plan_waves,
     progress_of,
     replay_ranges,
@@ -441,6 +442,8 @@ def plan_replay(
             for name in sorted(begun_targets - there.keys())
         ),
     ]
+    if not faults:
+        faults += _shorter_targets(manifest, target, begun_targets)
     if faults:
         raise ConfigError(faults)
     pending = [each for each in interrupted if each.source in extents]
@@ -463,6 +466,26 @@ def plan_replay(
             target, [*(each.source for each in pending), *ranges], settings
         ),
     )
+
+
+def _shorter_targets(
+    manifest: Manifest, target: BrokerTarget, topics: Collection[str]
+) -> list[str]:
+    """A sentence for each partition that has lost records of the replay, whatever ids tell."""
+    counts = target.partitions(topics) if topics else {}
+    least = {
+        partition: end
+        for partition, end in least_ends(manifest.entries).items()
+        if partition.topic in topics
+    }
+    there = [each for each in least if each.partition < counts[each.topic]]
+    ends = target.ends(there) if there else {}
+    return [
+        f"{partition}: the replay has written it up to offset {end} at least, and it ends at "
+        f"{ends.get(partition, 0)}; {_BEGIN_AGAIN}"
+        for partition, end in sorted(least.items())
+        if ends.get(partition, 0) < end
+    ]
 
 
 def count_target_partitions(

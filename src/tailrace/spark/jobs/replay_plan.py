@@ -82,6 +82,13 @@ def entry_of(each: PlannedRange | SentRange) -> Entry:
     return {"planned" if isinstance(each, PlannedRange) else "sent": asdict(each)}
 
 
+def planned_of(entry: Entry) -> PlannedRange:
+    """The range of an entry that plans one."""
+    fields = entry["planned"]
+    since = {int(number): offset for number, offset in fields["since"].items()}
+    return PlannedRange(**{**fields, "since": since})
+
+
 def files_of(entry: Entry) -> tuple[str, ...]:
     """The files of an entry of the manifest."""
     name = entry["sent"]["file"] if "sent" in entry else None
@@ -94,9 +101,7 @@ def progress_of(entries: Iterable[Entry]) -> tuple[list[PlannedRange], dict[Topi
     ends: dict[TopicPartition, int] = {}
     for entry in entries:
         if "planned" in entry:
-            fields = entry["planned"]
-            since = {int(number): offset for number, offset in fields["since"].items()}
-            planned = PlannedRange(**{**fields, "since": since})
+            planned = planned_of(entry)
             pending[planned.source] = planned
         else:
             sent = SentRange(**entry["sent"])
@@ -104,6 +109,31 @@ def progress_of(entries: Iterable[Entry]) -> tuple[list[PlannedRange], dict[Topi
             del pending[source]
             ends[source] = sent.limit
     return list(pending.values()), ends
+
+
+def least_ends(entries: Iterable[Entry]) -> dict[TopicPartition, int]:
+    """Offsets that the partitions of a replay's targets had reached, for certain."""
+    found: dict[TopicPartition, int] = {}
+    planned: dict[TopicPartition, PlannedRange] = {}
+
+    def note(topic: str, number: int, end: int) -> None:
+        target = TopicPartition(topic, number)
+        found[target] = max(found.get(target, 0), end)
+
+    for entry in entries:
+        if "planned" in entry:
+            each = planned_of(entry)
+            planned[each.source] = each
+            for number, since in each.since.items():
+                note(each.target, number, since)
+            continue
+        sent = SentRange(**entry["sent"])
+        before = planned[TopicPartition(sent.topic, sent.partition)]
+        # Which of several partitions has how many of the records, only the map says.
+        if len(before.since) == 1:
+            [(number, since)] = before.since.items()
+            note(before.target, number, since + sent.records)
+    return found
 
 
 def replay_ranges(

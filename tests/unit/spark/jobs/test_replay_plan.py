@@ -1,6 +1,7 @@
 """Tests of planning a replay: every offset once, in order, and interrupted ranges as they were."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from tailrace.spark.jobs.replay_plan import (
     SentRange,
     entry_of,
     files_of,
+    least_ends,
     plan_waves,
     progress_of,
     replay_ranges,
@@ -52,6 +54,18 @@ def test_ranges_that_were_planned_and_not_sent_are_pending() -> None:
     assert {each.source: each for each in pending} == {A: planned(A, 5, 8), B: planned(B, 2, 9)}
     assert ends == {A: 5}
     assert [name for entry in again for name in files_of(entry)] == ["x.parquet"]
+
+
+def test_targets_have_reached_what_was_planned_and_sent() -> None:
+    """Records count too where they go to one partition; of several only the map says which."""
+    several = [entry_of(planned(A, 0, 5)), entry_of(sent(A, 0, 5))]
+    assert least_ends(several) == {
+        TopicPartition("t", 0): 7,
+        TopicPartition("t", 1): 0,
+    }
+    one = replace(planned(A, 0, 5), since={3: 40})
+    assert least_ends([entry_of(one)]) == {TopicPartition("t", 3): 40}
+    assert least_ends([entry_of(one), entry_of(sent(A, 0, 5))]) == {TopicPartition("t", 3): 41}
 
 
 def test_partitions_go_on_where_they_ended() -> None:
