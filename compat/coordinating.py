@@ -10,6 +10,7 @@ coordinators, and prints as JSON.
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from tailrace.protocol.coordinator_records import (
     value_class,
 )
 from tailrace.protocol.fields import Record
+from tailrace.protocol.records.group_metadata import GroupMetadataValue
 from tailrace.records.builder import BatchBuilder
 from tests.unit.protocol.strategies import full_message, versions_of
 
@@ -72,6 +74,62 @@ def check(report: Report, kafka: Kafka, directory: Path) -> None:
         report.check(
             f"Kafka's decoder reads our records of {topic}, {len(written)} of all versions",
             [*_read_alike(written, lines)],
+        )
+    alone = kafka.moved_to(directory / "classic-group")
+    mine = directory / "classic-group-ours" / "logs"
+    mine.mkdir(parents=True)
+    _check_classic_group(report, alone, mine)
+
+
+def _check_classic_group(report: Report, kafka: Kafka, mine: Path) -> None:
+    """The same life of a classic group on both brokers, on directories with no other group."""
+    stored = []
+    with kafka:
+        _live(kafka.bootstrap_servers)
+    with ours.serving(mine, settings={"offsets.topic.num.partitions": "1"}) as servers:
+        _live(servers)
+    for path in (kafka.logs, mine):
+        with ours.opened(path, topics={TOPIC: {}}) as logs:
+            read = ours.read_log(ours.log_of(logs, OFFSETS_TOPIC), is_committed=False)
+            stored.append(
+                [*_classic_groups((each.key or b"", each.value) for each in read.records)]
+            )
+    theirs, found = stored
+    report.check(
+        "a classic group that joins and leaves has the records that Kafka writes",
+        [] if found == theirs and theirs else [f"{found} from us, {theirs} from Kafka"],
+        explained="but for ids, addresses and times",
+    )
+
+
+def _live(bootstrap_servers: str) -> None:
+    create_topics(bootstrap_servers, {TOPIC: {}})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    producer.produce(TOPIC, b"value")
+    producer.flush(WAIT_SECONDS)
+    _consume(bootstrap_servers, {"partition.assignment.strategy": "range"}, TOPIC)
+
+
+def _classic_groups(records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[object]:
+    """The records of classic groups, without ids, addresses and times."""
+    for key, value in records:
+        if record_type(GroupRecordType, key) is not GroupRecordType.GROUP_METADATA:
+            continue
+        if value is None:
+            yield None
+            continue
+        version, found = decode_value(GroupMetadataValue, value)
+        leader = found.leader and "the member"
+        yield (
+            version,
+            replace(
+                found,
+                leader=leader,
+                current_state_timestamp=0,
+                members=tuple(
+                    replace(each, member_id="the member", client_host="") for each in found.members
+                ),
+            ),
         )
 
 

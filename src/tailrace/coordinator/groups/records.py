@@ -30,7 +30,9 @@ def empty_group_record(group: ClassicGroup) -> CoordinatorRecord:
     """A group whose first member has been given its id and nothing else."""
     return CoordinatorRecord(
         GroupMetadataKey(group=group.group_id),
-        GroupMetadataValue(current_state_timestamp=group.state_since_ms),
+        GroupMetadataValue(
+            protocol=None, leader=None, current_state_timestamp=group.state_since_ms
+        ),
     )
 
 

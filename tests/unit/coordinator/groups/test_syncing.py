@@ -322,6 +322,15 @@ async def test_ids_that_were_given_out_can_leave(broker: Broker) -> None:
 
 
 @on_stage()
+async def test_a_group_that_is_new_is_stored_without_protocol_and_leader(broker: Broker) -> None:
+    """In generation 0, before its first member has joined: both are null, as in Kafka."""
+    await Member(broker, "member").join_once()
+    stored = broker.stored_group()
+    assert (stored.generation, stored.protocol, stored.leader) == (0, None, None)
+    assert (stored.members, stored.protocol_type) == ((), "")
+
+
+@on_stage()
 async def test_the_last_member_leaves_an_empty_group(broker: Broker) -> None:
     """It is stored as such, in a generation of its own."""
     [member] = await stable(broker, "member")
