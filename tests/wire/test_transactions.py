@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tailrace import Broker, Producer
-from tailrace.client.producer.errors import ProducerFencedError
+from tailrace.client.producer.errors import BrokerRefusedError, ProducerFencedError
 from tailrace.model import TopicPartition
 from tests.wire.clients import TIMEOUT_S, kafka
 from tests.wire.test_serve import serving
@@ -255,8 +255,13 @@ def commit_beside(first: Producer, address: str) -> None:
 
 
 def test_a_transaction_that_is_open_for_too_long_is_aborted(address: str) -> None:
-    """Readers behind it go on, and its producer cannot commit it."""
+    """Readers behind it go on, and its producer cannot commit it; ours says why."""
     create(address, "late")
+    own = Producer(
+        bootstrap_servers=address, transactional_id="late-own", transaction_timeout_ms=1000
+    )
+    own.begin_transaction()
+    own.send("late", b"lost too").result(TIMEOUT_S)
     producer = confluent(address, "late", **{"transaction.timeout.ms": 1000})
     producer.begin_transaction()
     producer.produce("late", b"lost")
@@ -266,6 +271,9 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(address: str) -> Non
     eventually(lambda: read_with_confluent(address, "late"), [b"behind"])
     with pytest.raises(confluent_kafka.KafkaException):
         producer.commit_transaction(TIMEOUT_S)
+    with pytest.raises(BrokerRefusedError, match=r"longer than transaction\.timeout\.ms \(1000 ms"):
+        own.commit_transaction()
+    own.close()
 
 
 def test_consume_transform_produce_is_exactly_once(address: str) -> None:

@@ -275,6 +275,13 @@ _MESSAGES = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "the producer's sequence number leaves a gap",
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: "the producer sent that sequence number before",
     ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer has taken over that producer id",
+    ErrorCode.INVALID_TXN_STATE: "no transaction is open that the request could be for",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the transactional id has another producer id",
+    ErrorCode.CONCURRENT_TRANSACTIONS: (
+        "the markers of the transaction before are being written; ask again"
+    ),
+    ErrorCode.PRODUCER_FENCED: "a newer producer has taken over that transactional id",
+    ErrorCode.TRANSACTION_ABORTABLE: "the partition is not in the transaction: abort it",
     ErrorCode.KAFKA_STORAGE_ERROR: "the partition's directory is offline",
     ErrorCode.UNKNOWN_PRODUCER_ID: "the log has no state of that producer id",
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND: "the fetch session is not known; start a new one",

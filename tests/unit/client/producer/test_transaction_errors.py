@@ -189,6 +189,20 @@ def test_a_fatal_error_ends_the_producer(
         life.manager.begin()
 
 
+def test_a_commit_of_a_transaction_that_has_timed_out_says_so() -> None:
+    """With the setting, its value, and what to do; an abort has no such advice."""
+    life = Life()
+    pending = upto_end(life)
+    life.serve(END, ErrorCode.INVALID_TXN_STATE)
+    with pytest.raises(BrokerRefusedError) as raised:
+        pending.take()
+    assert raised.value.code is ErrorCode.INVALID_TXN_STATE
+    told = str(raised.value)
+    assert "the coordinator has aborted the transaction" in told
+    assert "longer than transaction.timeout.ms (60000 ms)" in told
+    assert "with a new one" in told
+
+
 @pytest.mark.parametrize(
     ("key", "upto", "code", "error"),
     [

@@ -181,7 +181,13 @@ class TransactionFlow:
         can_abort = verdict is not Verdict.ABORT_AND_BUMP or self.version.can_go_on
         is_end_of_abort = request.key is ApiKey.END_TXN and self.state is State.ABORTING
         is_fatal = verdict is Verdict.FATAL or not can_abort or is_end_of_abort
-        error = error_of(request.key, verdict, codes, is_fatal=is_fatal)
+        error = error_of(
+            request.key,
+            verdict,
+            codes,
+            is_fatal=is_fatal,
+            commit_timeout_ms=self._timeout_ms if request.is_commit else None,
+        )
         if is_fatal:
             self.fail(error, request)
             return

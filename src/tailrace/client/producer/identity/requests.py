@@ -286,9 +286,18 @@ def error_codes(key: ApiKey, answer: Any) -> list[tuple[str, int]]:  # noqa: ANN
 
 
 def error_of(
-    key: ApiKey, verdict: Verdict, codes: Iterable[tuple[str, int]], *, is_fatal: bool
+    key: ApiKey,
+    verdict: Verdict,
+    codes: Iterable[tuple[str, int]],
+    *,
+    is_fatal: bool,
+    commit_timeout_ms: int | None = None,
 ) -> Exception:
-    """The error for the codes that led to a verdict other than RETRY and RELOCATE."""
+    """The error for the codes that led to a verdict other than RETRY and RELOCATE.
+
+    `commit_timeout_ms` is the `transaction.timeout.ms` of the transaction that was to be committed;
+    None: the request is no commit.
+    """
     found = [(about, code) for about, code in codes if verdict_on(key, code) is verdict]
     causes = [each for each in found if each[1] != ErrorCode.OPERATION_NOT_ATTEMPTED] or found
     code = causes[0][1]
@@ -298,6 +307,14 @@ def error_of(
     message = f"{key.title}{' of ' * bool(about)}{about}: {words}"
     if known in _ADVICE:
         message += f"; {_ADVICE[known]}"
+    if known is ErrorCode.INVALID_TXN_STATE and commit_timeout_ms is not None:
+        # A client of KIP-890 is not fenced: its epoch is known as the one before the abort.
+        message += (
+            "; the coordinator has aborted the transaction, most likely because it was open for "
+            f"longer than transaction.timeout.ms ({commit_timeout_ms} ms). Nothing of it is "
+            "committed: close this producer, and do the work again with a new one, in shorter "
+            "transactions or with a longer timeout"
+        )
     if known in _FENCED:
         return ProducerFencedError(message)
     if known in _UNAUTHORIZED:
