@@ -1,6 +1,6 @@
 """Clients of other languages at work on our broker: franz-go, sarama, kafkajs, and Kafka's own.
 
-Each has the same three commands, in `compat/others/`:
+Each has the same four commands, in `compat/others/`:
 
     produce TOPIC COUNT          records 0 to COUNT - 1 with ten keys, idempotent, acks=all
     consume TOPIC GROUP SECONDS  what a member of the group reads, one `PARTITION OFFSET VALUE` a
@@ -8,6 +8,8 @@ Each has the same three commands, in `compat/others/`:
                                  waits SECONDS for the first record
     transform FROM TO GROUP      the same, with each value `v` sent as `tv` in the transaction that
                                  commits its offset; the first of three is aborted, and repeated
+    transact TOPIC COUNT         COUNT times a transaction that commits `cN`, and at once one that
+                                 sends `aN` and aborts; `transaction_loops` runs it
 
 Invariant: the versions of the libraries are pinned, in `go.mod` and here.
 """

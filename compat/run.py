@@ -58,6 +58,7 @@ from compat import (
     schemas,
     securing,
     transaction_answers,
+    transaction_loops,
     upstream,
     us_to_kafka,
 )
@@ -173,6 +174,9 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     framing.check(report, Kafka(java, jars, directory / "framings"), java, jars, directory)
     report.section("Clients of other languages use our broker")
     others.check(report, tools.others, directory)
+    report.section("Producers that end a transaction and begin the next at once, on both brokers")
+    looping = Kafka(java, jars, directory / "transaction-loops-kafka")
+    transaction_loops.check(report, tools.others, looping, directory)
     report.section("Our producer sends to Kafka")
     producing.check(report, Kafka(java, jars, directory / "producing"), directory)
     report.section("Our consumer reads from Kafka")

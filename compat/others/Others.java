@@ -29,6 +29,7 @@ public class Others {
             case "produce" -> produce(arguments[3], Integer.parseInt(arguments[4]));
             case "consume" -> consume(arguments[3], arguments[4], Integer.parseInt(arguments[5]));
             case "transform" -> transform(arguments[3], arguments[4], arguments[5]);
+            case "transact" -> transact(arguments[3], Integer.parseInt(arguments[4]));
             default -> throw new IllegalArgumentException(arguments[1]);
         }
     }
@@ -78,6 +79,21 @@ public class Others {
                         producer.abortTransaction();
                     }
                 } while (turn % 3 == 1);
+            }
+        }
+    }
+
+    static void transact(String topic, int count) {
+        var settings = Map.<String, Object>of("transactional.id", topic, "retry.backoff.ms", 5);
+        try (var producer = producer(settings)) {
+            producer.initTransactions();
+            for (int number = 0; number < count; number++) {
+                producer.beginTransaction();
+                producer.send(new ProducerRecord<>(topic, "c" + number));
+                producer.commitTransaction();
+                producer.beginTransaction();
+                producer.send(new ProducerRecord<>(topic, "a" + number));
+                producer.abortTransaction();
             }
         }
     }

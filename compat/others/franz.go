@@ -102,3 +102,41 @@ func (franz) transform(bootstrap, from, to, group string) error {
 		}
 	}
 }
+
+func (franz) transact(bootstrap, topic string, count int) error {
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(bootstrap),
+		kgo.TransactionalID(topic),
+		kgo.DefaultProduceTopic(topic),
+		kgo.RetryBackoffFn(func(int) time.Duration { return 5 * time.Millisecond }),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx := context.Background()
+	for number := 0; number < count; number++ {
+		if err := client.BeginTransaction(); err != nil {
+			return err
+		}
+		committed := &kgo.Record{Value: []byte("c" + strconv.Itoa(number))}
+		if err := client.ProduceSync(ctx, committed).FirstErr(); err != nil {
+			return err
+		}
+		if err := client.EndTransaction(ctx, kgo.TryCommit); err != nil {
+			return err
+		}
+		if err := client.BeginTransaction(); err != nil {
+			return err
+		}
+		aborted := &kgo.Record{Value: []byte("a" + strconv.Itoa(number))}
+		client.Produce(ctx, aborted, nil)
+		if err := client.AbortBufferedRecords(ctx); err != nil {
+			return err
+		}
+		if err := client.EndTransaction(ctx, kgo.TryAbort); err != nil {
+			return err
+		}
+	}
+	return nil
+}

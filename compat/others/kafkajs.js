@@ -89,7 +89,27 @@ async function transform(from, to, groupId) {
   await producer.disconnect();
 }
 
-({ produce, consume, transform })[command](...rest).then(
+async function transact(topic, count) {
+  const producer = kafka.producer({
+    transactionalId: topic,
+    idempotent: true,
+    maxInFlightRequests: 1,
+    createPartitioner,
+    retry: { initialRetryTime: 5, retries: 50, maxRetryTime: 20 },
+  });
+  await producer.connect();
+  for (let number = 0; number < Number(count); number += 1) {
+    const committed = await producer.transaction();
+    await committed.send({ topic, messages: [{ value: `c${number}` }] });
+    await committed.commit();
+    const aborted = await producer.transaction();
+    await aborted.send({ topic, messages: [{ value: `a${number}` }] });
+    await aborted.abort();
+  }
+  await producer.disconnect();
+}
+
+({ produce, consume, transform, transact })[command](...rest).then(
   () => process.exit(0),
   (error) => {
     console.error(error);

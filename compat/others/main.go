@@ -18,6 +18,7 @@ type client interface {
 	produce(bootstrap, topic string, count int) error
 	consume(bootstrap, topic, group string, patience time.Duration) error
 	transform(bootstrap, from, to, group string) error
+	transact(bootstrap, topic string, count int) error
 }
 
 func main() {
@@ -33,6 +34,9 @@ func main() {
 		err = chosen.consume(bootstrap, rest[0], rest[1], time.Duration(seconds)*time.Second)
 	case "transform":
 		err = chosen.transform(bootstrap, rest[0], rest[1], rest[2])
+	case "transact":
+		count, _ := strconv.Atoi(rest[1])
+		err = chosen.transact(bootstrap, rest[0], count)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

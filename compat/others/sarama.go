@@ -159,3 +159,37 @@ func (saramaClient) transform(bootstrap, from, to, group string) error {
 			}
 		})
 }
+
+func (saramaClient) transact(bootstrap, topic string, count int) error {
+	config := settings()
+	config.Producer.Transaction.ID = topic
+	config.Producer.Transaction.Retry.Backoff = 5 * time.Millisecond
+	producer, err := sarama.NewSyncProducer([]string{bootstrap}, config)
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	send := func(value string) error {
+		if err := producer.BeginTxn(); err != nil {
+			return err
+		}
+		_, _, err := producer.SendMessage(
+			&sarama.ProducerMessage{Topic: topic, Value: sarama.StringEncoder(value)})
+		return err
+	}
+	for number := 0; number < count; number++ {
+		if err := send("c" + strconv.Itoa(number)); err != nil {
+			return err
+		}
+		if err := producer.CommitTxn(); err != nil {
+			return err
+		}
+		if err := send("a" + strconv.Itoa(number)); err != nil {
+			return err
+		}
+		if err := producer.AbortTxn(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

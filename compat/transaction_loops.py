@@ -1,0 +1,111 @@
+"""Producers that end a transaction, and at once begin, fill and abort the next, a thousand times.
+
+Each request then meets the markers of the transaction before, which are still being written. What
+a broker answers there decides whether a producer tries again or dies. The clients of
+`compat.others`, librdkafka and our producer do so on our broker and on Kafka.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import confluent_kafka
+from confluent_kafka import KafkaException
+
+from compat import clients, ours
+from compat.kafka import Kafka
+from compat.others import OtherClient
+from compat.processes import bound_to_us, run
+from compat.report import Report
+from compat.topics import create_topics
+from tailrace.client.producer.producer import Producer
+from tailrace.errors import FatalError, TailraceError
+
+COUNT = 1_000
+RUN_SECONDS_MAX = 900
+
+_UNVERIFIED = {"transaction.partition.verification.enable": "false"}
+_UNVERIFIED_COUNT = 100
+
+Loop = Callable[[str, str, int], None]
+"""Runs on a broker, with a topic, this number of times."""
+
+
+def check(report: Report, found: Iterable[OtherClient], kafka: Kafka, directory: Path) -> None:
+    """Run each loop on both brokers, with `kafka` on a directory of its own, which is new."""
+    loops = {**dict(_others(found)), "librdkafka": _librdkafka, "our producer": _our_producer}
+    logs = directory / "transaction-loops"
+    logs.mkdir()
+    with ours.serving(logs) as servers:
+        _check_loops(report, loops, servers, count=COUNT, broker="our broker")
+    with kafka:
+        _check_loops(report, loops, kafka.bootstrap_servers, count=COUNT, broker="Kafka")
+    broker = "our broker, which verifies nothing"
+    with ours.serving(logs, settings=_UNVERIFIED) as servers:
+        _check_loops(report, loops, servers, count=_UNVERIFIED_COUNT, broker=broker)
+
+
+def _others(found: Iterable[OtherClient]) -> Iterator[tuple[str, Loop]]:
+    for client in found:
+        if client.name.endswith("consumer groups"):
+            continue  # It differs from the one of classic groups as a consumer only.
+
+        def loop(servers: str, topic: str, count: int, client: OtherClient = client) -> None:
+            command = bound_to_us([*client.command, "transact", servers, topic, str(count)])
+            run(command, name=client.name, seconds_max=RUN_SECONDS_MAX)
+
+        yield client.name.partition(", ")[0], loop
+
+
+def _check_loops(
+    report: Report, loops: Mapping[str, Loop], servers: str, *, count: int, broker: str
+) -> None:
+    for number, (name, loop) in enumerate(loops.items()):
+        topic = f"loop-{count}-{number}"
+        create_topics(servers, {topic: {}})
+        started = time.monotonic()
+        failure = []
+        try:
+            loop(servers, topic, count)
+        except (FatalError, KafkaException, TailraceError) as error:
+            failure = [str(error)]
+        report.say(f"      {time.monotonic() - started:.1f} s")
+        report.check(
+            f"{name} commits and aborts {count} transactions in turn on {broker}",
+            [*failure, *_differing(servers, topic, count)],
+        )
+
+
+def _differing(servers: str, topic: str, count: int) -> Iterator[str]:
+    """The values that are not visible once, or should not be."""
+    [read] = clients.read_partitions(servers, [(topic, 0)], is_committed=True).values()
+    seen = Counter((each.value or b"").decode() for each in read.records)
+    due = Counter(f"c{number}" for number in range(count))
+    yield from (f"{value} is missing" for value in due - seen)
+    yield from (f"{value} is there too often" for value in seen - due)
+
+
+def _librdkafka(servers: str, topic: str, count: int) -> None:
+    settings = {"bootstrap.servers": servers, "transactional.id": topic, "log_level": 0}
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions(clients.WAIT_SECONDS)
+    for number in range(count):
+        producer.begin_transaction()
+        producer.produce(topic, b"c%d" % number)
+        producer.commit_transaction(clients.WAIT_SECONDS)
+        producer.begin_transaction()
+        producer.produce(topic, b"a%d" % number)
+        producer.abort_transaction(clients.WAIT_SECONDS)
+
+
+def _our_producer(servers: str, topic: str, count: int) -> None:
+    with Producer(bootstrap_servers=servers, transactional_id=topic) as producer:
+        producer.init_transactions()
+        for number in range(count):
+            producer.begin_transaction()
+            producer.send(topic, b"c%d" % number)
+            producer.commit_transaction()
+            producer.begin_transaction()
+            producer.send(topic, b"a%d" % number)
+            producer.abort_transaction()
