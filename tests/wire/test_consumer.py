@@ -3,10 +3,11 @@
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
@@ -309,6 +310,66 @@ def test_close_in_a_signal_handler_lets_a_commit_end(broker: TestBroker) -> None
         with pytest.raises(ClosedConsumerError):
             consumer.poll(0)
     assert committed(broker) == 1
+
+
+CALLS: dict[str, Callable[[Consumer], object]] = {
+    "position": lambda consumer: consumer.position(T0, timeout=0.3),
+    "committed": lambda consumer: consumer.committed(T0, timeout=0.3),
+    "commit": lambda consumer: consumer.commit({T0: 1}, timeout=0.3),
+    "list_topics": lambda consumer: consumer.list_topics(timeout=0.3),
+    "partitions_for": lambda consumer: consumer.partitions_for("t", timeout=0.3),
+    "end_offsets": lambda consumer: consumer.end_offsets(T0, timeout=0.3),
+}
+
+
+@pytest.fixture(scope="module")
+def http_port() -> Iterator[int]:
+    """A port where something speaks HTTP."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    peer, _ = listener.accept()
+                    with peer:
+                        peer.recv(1000)
+                        peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("reason", ["Connection refused", "the port speaks HTTP, not Kafka"])
+def test_a_call_says_why_no_broker_answers(call: str, reason: str, http_port: int) -> None:
+    """Its timeout has the failure of the last connection, and `close` has nothing to wait for."""
+    port = 1 if "refused" in reason else http_port
+    with Consumer(bootstrap_servers=f"127.0.0.1:{port}", group_id="g") as consumer:
+        consumer.assign(T0)
+        with pytest.raises(TimeoutError, match=reason):
+            CALLS[call](consumer)
+        start = time.monotonic()
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("is_member", [True, False])
+def test_close_waits_for_no_broker_without_need(broker: TestBroker, *, is_member: bool) -> None:
+    """When all is committed and the broker is gone, it ends at once."""
+    fill(broker, 2)
+    consumer = Consumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+    )
+    if is_member:
+        consumer.subscribe("t")
+    else:
+        consumer.assign(T0)
+    assert consumer.poll(10)
+    consumer.commit()
+    broker.kill()
+    start = time.monotonic()
+    consumer.close()
+    assert time.monotonic() - start < 5
 
 
 def test_damaged_records_are_named_and_read_again(broker: TestBroker) -> None:

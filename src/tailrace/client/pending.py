@@ -15,8 +15,8 @@ class Pending(Generic[T]):
         self.is_abandoned = False
         """Whether nobody waits any more, so that no further request is sent for it."""
         self.error: Exception | None = None
-        self.reason = "no broker has answered yet"
-        """The thing that it waits for, for the error of a timeout."""
+        self.reason = ""
+        """The thing that it waits for, for the error of a timeout; empty: the first answer."""
         self._value: T | None = None
 
     def settle(self, value: T) -> None:

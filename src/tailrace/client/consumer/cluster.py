@@ -82,12 +82,13 @@ class Cluster:
         self._nodes.send(node.id, body, now=now, done=done, timeout_ms=timeout_ms)
 
 
-def describe_wait(metadata: ConsumerMetadata, topic: str, partition: int | None = None) -> str:
+def describe_wait(
+    metadata: ConsumerMetadata, nodes: Nodes, topic: str, *, partition: int | None = None
+) -> str:
     """Why a topic or a partition cannot be used yet."""
     known = metadata.topics.get(topic)
     if known is None:
-        brokers = ", ".join(f"{each.host}:{each.port}" for each in metadata.nodes)
-        reason = f"no metadata of topic {topic} came from {brokers}"
+        reason = f"no metadata of topic {topic} came from {_addresses(metadata)}"
     elif known.error:
         code = known.error
         name = ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"
@@ -96,4 +97,18 @@ def describe_wait(metadata: ConsumerMetadata, topic: str, partition: int | None 
         reason = f"topic {topic} has {len(known.leaders)} partitions, numbered from 0"
     else:
         reason = f"topic {topic} has partitions without a leader"
-    return reason if metadata.failure is None else f"{reason}; the last failure: {metadata.failure}"
+    return reason + _last_failure(metadata, nodes)
+
+
+def describe_silence(metadata: ConsumerMetadata, nodes: Nodes) -> str:
+    """Why no broker has answered, as far as that is known."""
+    return f"no answer from {_addresses(metadata)}{_last_failure(metadata, nodes)}"
+
+
+def _addresses(metadata: ConsumerMetadata) -> str:
+    return ", ".join(f"{each.host}:{each.port}" for each in metadata.nodes)
+
+
+def _last_failure(metadata: ConsumerMetadata, nodes: Nodes) -> str:
+    failure = nodes.failure_of_any(metadata.nodes) or metadata.failure
+    return "" if failure is None else f"; the last failure: {failure}"

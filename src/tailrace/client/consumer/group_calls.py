@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 
 from tailrace.client.consumer.arguments import Partitions, offsets_of, partitions_of
+from tailrace.client.consumer.cluster import describe_silence
 from tailrace.client.consumer.errors import SubscriptionError
 from tailrace.client.consumer.group_work import GroupWork
 from tailrace.client.consumer.hooks import RebalanceHooks
@@ -78,7 +79,9 @@ class GroupCalls:
             log.warning(
                 "commit_failed group=%s effect=records are read again reason=%s",
                 self._work.engine.config.group_id,
-                pending.error or pending.reason,
+                pending.error
+                or pending.reason
+                or describe_silence(self._work.engine.metadata, self._work.engine.nodes),
             )
 
     def commit(self, offsets: object, deadline: float) -> Steps[None]:

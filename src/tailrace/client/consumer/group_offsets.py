@@ -79,12 +79,13 @@ class GroupOffsets:
         return max(self._auto_commit.next_deadline(), self._look_at)
 
     def _commit_by_itself(self, offsets: Offsets, now: float) -> None:
+        def done(error: Exception | None) -> None:
+            if error is None:
+                self._note_stored(offsets)
+            self._auto_commit.finished(error, self._clock())
+
         self._auto_commit.started(now)
-        self._commits.commit(
-            offsets,
-            done=lambda error: self._auto_commit.finished(error, self._clock()),
-            deadline=None,
-        )
+        self._commits.commit(offsets, done=done, deadline=None)
 
     def without_offsets(self, states: Collection[Assigned]) -> list[Assigned]:
         """Fetch the committed offsets of partitions; returns those that turned out to have none.
@@ -114,6 +115,7 @@ class GroupOffsets:
 
         def take(error: Exception | None) -> None:
             if error is None:
+                self._note_stored(offsets)
                 pending.settle(None)
             else:
                 pending.fail(error)
@@ -122,8 +124,19 @@ class GroupOffsets:
         return pending
 
     def commit_handled(self, *, deadline: float) -> Pending[None]:
-        """Store the offsets after handled records, before partitions go away."""
-        return self.commit(self._handling.handled(), deadline=deadline, is_last=True)
+        """Store the offsets after handled records, before partitions go away.
+
+        Those that were stored last are left out, so that a consumer with nothing to commit need
+        not wait for a coordinator that is away.
+        """
+        assigned = self._subscription.assigned
+        handled = self._handling.handled()
+        offsets = {each: at for each, at in handled.items() if assigned[each].stored != at}
+        if offsets:
+            return self.commit(offsets, deadline=deadline, is_last=True)
+        pending: Pending[None] = Pending()
+        pending.settle(None)
+        return pending
 
     def commit_given_up(self, offsets: Offsets, now: float) -> None:
         """Store the positions of partitions that `assign` gives up; a failure is logged."""
@@ -160,6 +173,11 @@ class GroupOffsets:
         self._commits.fetch(partitions, done=take, deadline=deadline)
         return pending
 
+    def _note_stored(self, offsets: Offsets) -> None:
+        for each, at in offsets.items():
+            if each in self._subscription.assigned:
+                self._subscription.assigned[each].stored = at
+
     def _take_committed(
         self, asked: Mapping[TopicPartition, int], outcome: FetchedOffsets | Exception
     ) -> None:
@@ -179,6 +197,7 @@ class GroupOffsets:
             else:
                 leader = self._metadata.leader(each) or NOBODY
                 state.seek_unvalidated(Position(offset.offset, offset.leader_epoch, leader))
+                state.stored = OffsetAndMetadata(offset.offset, offset.leader_epoch)
 
     def close(self, error: Exception) -> None:
         """Fail commits that have no outcome."""

@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Callable
 
+from tailrace.client.consumer.cluster import describe_silence
 from tailrace.client.consumer.config import ConsumerConfig
 from tailrace.client.consumer.group_offsets import GroupOffsets
 from tailrace.client.consumer.handling import Handling
@@ -64,7 +65,7 @@ class GroupWork:
         self._clock = clock
         self._any_node = any_node
         settings = _membership_settings(config)
-        coordinator = GroupCoordinator(settings, chance=chance)
+        self._coordinator = coordinator = GroupCoordinator(settings, chance=chance)
         self._member: Membership = (
             ConsumerMembership(settings, coordinator, chance=chance)
             if config.group_protocol == "consumer"
@@ -112,7 +113,7 @@ class GroupWork:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits for the coordinator."""
+        """Whether neither a commit nor leaving waits for the coordinator."""
         return self._member.is_left and self._commits.is_idle
 
     @property
@@ -237,6 +238,8 @@ class GroupWork:
         """Whether the request was sent, or has failed; else it was put back."""
         node = request.node or self._any_node(now)
         if node is None:
+            if self._nodes.failure_of_any(self._metadata.nodes) is not None:
+                self._coordinator.unreachable(describe_silence(self._metadata, self._nodes))
             source.put_back(request, now)
             return False
         if not self._nodes.connect(node, now):

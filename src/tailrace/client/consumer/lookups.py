@@ -300,7 +300,9 @@ class OffsetLookups:
                 continue
             leader = self._leader_of(each)
             if leader is None:
-                question.reason = describe_wait(self._metadata, each.topic, each.partition)
+                question.reason = describe_wait(
+                    self._metadata, self._nodes, each.topic, partition=each.partition
+                )
                 denied = topics_with(self._metadata, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if each.topic in denied:
                     question.fail(TopicAuthorizationError(frozenset({each.topic})))

@@ -9,7 +9,7 @@ from tailrace.client.consumer.arguments import (
     partitions_of,
     topic_of,
 )
-from tailrace.client.consumer.cluster import describe_wait
+from tailrace.client.consumer.cluster import describe_silence, describe_wait
 from tailrace.client.consumer.engine import ConsumerEngine
 from tailrace.client.consumer.errors import (
     ConsumerTimeoutError,
@@ -54,7 +54,9 @@ class OffsetCalls:
             engine.check_open()
             engine.raise_error()
             if not is_in_time and not state.has_position:
-                why = describe_wait(engine.metadata, place.topic, place.partition)
+                why = describe_wait(
+                    engine.metadata, engine.nodes, place.topic, partition=place.partition
+                )
                 raise ConsumerTimeoutError(
                     f"the position of {place} is not known in time: it waits for "
                     f"{state.phase.value}; {why}"
@@ -150,7 +152,7 @@ class OffsetCalls:
             engine.check_open()
             if refused:
                 raise refused.pop()
-            why = describe_wait(metadata, topic)
+            why = describe_wait(metadata, engine.nodes, topic)
             match None if known is None else known.error:
                 case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     raise TopicAuthorizationError(frozenset({topic}))
@@ -190,7 +192,8 @@ def steps_of_pending(
             engine.check_open()
             if refused:
                 raise refused.pop()
-            raise ConsumerTimeoutError(f"{about}: not known in time: {pending.reason}")
+            why = pending.reason or describe_silence(engine.metadata, engine.nodes)
+            raise ConsumerTimeoutError(f"{about}: not known in time: {why}")
         return pending.result()
     finally:
         pending.is_abandoned = True

@@ -96,6 +96,8 @@ class Assigned:
     """The beginning, in AWAIT_RESET."""
     version: int = 0
     """Larger after each seek, reset and validation."""
+    stored: OffsetAndMetadata | None = None
+    """The committed offset, as far as this consumer has fetched or stored it."""
     is_paused: bool = False
     is_revoking: bool = False
     """Whether the partition is being given back, so that nothing of it is fetched or returned."""

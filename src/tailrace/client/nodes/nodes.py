@@ -184,6 +184,10 @@ class Nodes:
         state = self._states.get(node_id)
         return None if state is None else state.failure
 
+    def failure_of_any(self, nodes: Sequence[Node]) -> NodeError | None:
+        """The error of a connection to one of these nodes; None if no connection has failed."""
+        return next(filter(None, (self.failure(each.id) for each in nodes)), None)
+
     def login_error(self, nodes: Sequence[Node]) -> NodeError | None:
         """The error if all of these nodes refused authentication; else None."""
         failures = [self.failure(each.id) for each in nodes]

@@ -37,9 +37,9 @@ class Retries:
         call.retry_at = now + self._backoff.pause_s(call.failures)
         call.failures += 1
 
-    def timed_out(self, call: Call, *, what: str) -> GroupTimeoutError:
-        """The error of a call whose time is up."""
-        why = "its coordinator was not found" if call.error is None else str(call.error)
+    def timed_out(self, call: Call, *, what: str, trouble: str) -> GroupTimeoutError:
+        """The error of a call whose time is up; `trouble` says why there is no coordinator."""
+        why = trouble if call.error is None else str(call.error)
         return GroupTimeoutError(
             f"group {self._group_id!r}: {what} got no result in time: {why}; raise "
             "default.api.timeout.ms or the timeout of the call, or look at the brokers"

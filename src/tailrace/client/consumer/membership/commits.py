@@ -46,8 +46,8 @@ class Commits:
 
     @property
     def is_idle(self) -> bool:
-        """Whether every call has its outcome."""
-        return self._commits.is_idle and self._fetches.is_idle
+        """Whether every commit has its outcome; nobody needs what is fetched at the end."""
+        return self._commits.is_idle
 
     def commit(
         self,

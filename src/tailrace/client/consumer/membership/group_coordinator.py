@@ -45,6 +45,8 @@ class GroupCoordinator:
         """The coordinator; None while it is not known."""
         self.error: Exception | None = None
         """Why it cannot be found; None if it may be."""
+        self.trouble = "its coordinator was not found"
+        """Why it is not known yet, for the error of a call that has waited for it."""
         self.find_count = 0
         """Number of times that it was found."""
         self._request: GroupRequest | None = None
@@ -79,6 +81,10 @@ class GroupCoordinator:
         """The look-up could not be sent yet."""
         if request is self._request:
             self._request = None
+
+    def unreachable(self, why: str) -> None:
+        """No broker can be asked for the coordinator."""
+        self.trouble = f"its coordinator was not found, {why}"
 
     def answered(self, request: GroupRequest, outcome: Message | NodeError, now: float) -> None:
         """Handle the answer to a look-up, or the error that came instead."""
@@ -130,4 +136,5 @@ class GroupCoordinator:
     def _retry(self, now: float, *, why: str) -> None:
         self._retry_at = now + self._backoff.pause_s(self._failures)
         self._failures += 1
+        self.trouble = f"its coordinator was not found: {why}"
         logger.debug("group_coordinator_not_found group=%s reason=%s", self._group, why)

@@ -169,7 +169,11 @@ class OffsetCommits:
         """Fail commits whose time is up, and retry those whose coordinator was lost."""
         for each in [each for each in self._waiting if each.is_late(now)]:
             self._waiting.remove(each)
-            each.done(self._retries.timed_out(each, what="OffsetCommit"))
+            each.done(
+                self._retries.timed_out(
+                    each, what="OffsetCommit", trouble=self._coordinator.trouble
+                )
+            )
         if self._request is not None and self._request.node != self._coordinator.node:
             lost = RetriableCommitError(
                 f"group {self._settings.group_id!r}: the coordinator was lost before it answered"

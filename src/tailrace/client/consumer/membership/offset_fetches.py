@@ -149,7 +149,12 @@ class OffsetFetches:
         """Fail questions whose time is up, and retry those whose coordinator was lost."""
         for each in list(self._fetches):
             if each.is_late(now):
-                self._finish(each, self._retries.timed_out(each, what="OffsetFetch"))
+                self._finish(
+                    each,
+                    self._retries.timed_out(
+                        each, what="OffsetFetch", trouble=self._coordinator.trouble
+                    ),
+                )
             elif each.request is not None and each.request.node != self._coordinator.node:
                 each.request = None
                 lost = RetriableCommitError("the coordinator was lost before it answered")

@@ -49,5 +49,4 @@ def why_no_end(engine: "Engine", step: str) -> str:
 
 def last_failure(engine: "Engine") -> "NodeError | None":
     """The latest failure of a connection to a broker."""
-    failures = (engine.nodes.failure(each.id) for each in engine.metadata.nodes)
-    return next(filter(None, failures), None)
+    return engine.nodes.failure_of_any(engine.metadata.nodes)
