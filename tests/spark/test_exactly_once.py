@@ -1,6 +1,7 @@
 """Exactly-once delivery with real Spark: streams that fail and start again, and batch writes."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -53,7 +54,9 @@ class Copy:
                 producer.send(f"{self._name}-in", b"%d" % number, key=b"%d" % number)
         self._sent += count
 
-    def start(self, *, fails_at: str = "", group: str | None = None) -> StreamingQuery:
+    def start(
+        self, *, fails_at: str = "", group: str | None = None, **options: str
+    ) -> StreamingQuery:
         """Start it; with `fails_at` a task that has a row of this value fails for good."""
         source = {
             "kafka.bootstrap.servers": self._bootstrap,
@@ -74,12 +77,13 @@ class Copy:
             .option("topic", f"{self._name}-out")
             .option("delivery", "exactly-once")
             .option("checkpointLocation", str(self.checkpoint))
+            .options(**options)
             .start()
         )
 
-    def run(self, *, group: str | None = None) -> None:
+    def run(self, *, group: str | None = None, **options: str) -> None:
         """Copy all that is there."""
-        query = self.start(group=group)
+        query = self.start(group=group, **options)
         try:
             query.processAllAvailable()
         finally:
@@ -229,6 +233,30 @@ def test_a_checkpoint_that_was_put_back_is_refused(copy: Copy, tmp_path: Path) -
         query.processAllAvailable()
 
 
+def test_a_checkpoint_of_a_backup_is_refused(copy: Copy, bootstrap: str) -> None:
+    """With its record of commits: the cluster has seen a later batch. The user may go on once."""
+    copy.feed(100)
+    copy.run()
+    kept = copy.checkpoint.with_name("kept")
+    shutil.copytree(copy.checkpoint, kept)
+    copy.feed(50)
+    copy.run()
+    shutil.rmtree(copy.checkpoint)
+    shutil.copytree(kept, copy.checkpoint)
+    query = copy.start()
+    with pytest.raises(StreamingQueryException, match="put back to an earlier") as caught:
+        query.processAllAvailable()
+    copy.check()
+    named = re.search(r"acceptOlderCheckpoint', '(\d+:\d+)'", str(caught.value))
+    assert named is not None
+    copy.run(acceptOlderCheckpoint=named[1])
+    copy.feed(50)
+    copy.run()
+    found = seen(bootstrap, f"{copy.checkpoint.parent.name}-out")
+    assert len(found) == 250
+    assert len(set(found)) == 200
+
+
 def write_numbers(
     spark: SparkSession,
     bootstrap: str,
@@ -264,7 +292,10 @@ def test_a_batch_is_visible_as_a_whole_or_not_at_all(spark: SparkSession, bootst
 def test_a_version_of_a_job_is_written_once(
     spark: SparkSession, bootstrap: str, tmp_path: Path
 ) -> None:
-    """Again: nothing, whatever its rows; a later one is added, a lower one refused."""
+    """Again: nothing, whatever its rows; a later one is added, a lower one refused.
+
+    So is another directory, which does not know what was written.
+    """
     create_topic(bootstrap, "versions", partition_count=3)
     options = {"txnAppId": "nightly", "checkpointLocation": tmp_path.as_uri()}
 
@@ -276,6 +307,9 @@ def test_a_version_of_a_job_is_written_once(
     write(20261201, "CAST(id + 100 AS STRING)")
     with pytest.raises(PySparkException, match="txnVersion 20261130 is lower than 20261201"):
         write(20261130, "CAST(id + 200 AS STRING)")
+    options["checkpointLocation"] = f"{tmp_path.as_uri()}/other"
+    with pytest.raises(PySparkException, match="has seen later ones of 'nightly'"):
+        write(20261201, "CAST(id + 100 AS STRING)")
     assert sorted(map(int, seen(bootstrap, "versions"))) == list(range(200))
 
 

@@ -393,7 +393,25 @@ def fence_producers(
     Raises:
         TypeError: `transactional_ids` is no list of names.
     """
+    wanted = names(transactional_ids, what="transactional_ids")
+    return (yield from for_each(call, wanted, _init_question()))
 
+
+def raise_epoch(
+    call: Call, transactional_id: str, *, producer_id: int, epoch: int
+) -> Steps[Outcomes[str, FencedProducer]]:
+    """Give a transactional id the epoch after this one, unless its producer has another.
+
+    Then it has a RemoteFatalError with PRODUCER_FENCED. Repeated after a lost connection: a second
+    request changes nothing, as long as the coordinator stays (KIP-360).
+    """
+    question = _init_question(producer_id=producer_id, producer_epoch=epoch)
+    return (yield from for_each(call, [transactional_id], question))
+
+
+def _init_question(
+    *, producer_id: int = -1, producer_epoch: int = -1
+) -> Question[str, FencedProducer, InitProducerIdResponse]:
     def read(
         answer: InitProducerIdResponse, address: str, batch: Sequence[str]
     ) -> Iterator[tuple[str, FencedProducer | TailraceError]]:
@@ -404,18 +422,19 @@ def fence_producers(
             or FencedProducer(ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch)),
         )
 
-    question = Question(
+    return Question(
         what="transactional id",
         target=transaction_coordinator,
         request=lambda batch: InitProducerIdRequest(
-            transactional_id=batch[0], transaction_timeout_ms=FENCING_TIMEOUT_MS
+            transactional_id=batch[0],
+            transaction_timeout_ms=FENCING_TIMEOUT_MS,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
         ),
         response=InitProducerIdResponse,
         read=read,
         is_single=True,
     )
-    wanted = names(transactional_ids, what="transactional_ids")
-    return (yield from for_each(call, wanted, question))
 
 
 def end_transactions(

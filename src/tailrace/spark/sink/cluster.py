@@ -18,6 +18,7 @@ from tailrace.client.admin.transactions import (
     end_transactions,
     fence_producers,
     list_transactions,
+    raise_epoch,
 )
 from tailrace.client.errors import RemoteFatalError, UnsupportedBrokerError
 from tailrace.client.metadata import ClusterReader
@@ -25,12 +26,12 @@ from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.steps import Call
 from tailrace.client.transaction_outcome import ForgottenTransactionError, find_outcome
-from tailrace.config.settings import INT32_MAX
+from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import FatalError, TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
-from tailrace.spark.sink.counters import Count
-from tailrace.spark.sink.ledger import PLACE
+from tailrace.spark.sink.counters import NO_COUNT, Count
+from tailrace.spark.sink.ledger import GO_BACK
 
 LIMIT_MS: Final = 60_000
 """Longest time of one step, with all retries (Kafka: default.api.timeout.ms)."""
@@ -95,8 +96,8 @@ class ClusterTransactions:
                 )
             except ForgottenTransactionError as error:
                 raise FatalError(
-                    f"it cannot be told whether a transaction was committed: {error}. Remove the "
-                    f"newest file of {PLACE} to write its rows again"
+                    f"it cannot be told whether a transaction was committed: {error}. To write "
+                    f"its rows again, {GO_BACK}"
                 ) from error
             if found is not None:
                 return found
@@ -115,8 +116,35 @@ class ClusterTransactions:
         fenced = self._cluster.run(fence_producers(self._call(), [name])).result(name)
         return Count(fenced.producer_id, fenced.producer_epoch)
 
-    def count(self, name: str) -> Count | None:
-        """The newest count; None if there is no such counter, or none any more.
+    def raise_count_after(self, name: str, before: Count) -> None:
+        """Raise a counter whose newest count is this; once more, it changes nothing.
+
+        Raises:
+            FatalError: it has another count.
+            TailraceError: its coordinator does not answer for a minute, or refuses.
+        """
+        # Of a counter that does not exist Kafka takes any; and if that was repeated, none.
+        expected = Count(INT64_MAX, 0) if before == NO_COUNT else before
+        raised = self._cluster.run(
+            raise_epoch(
+                self._call(), name, producer_id=expected.producer_id, epoch=expected.producer_epoch
+            )
+        )
+        try:
+            raised.result(name)
+        except RemoteFatalError as error:
+            if error.code not in _GONE:
+                raise
+            # It was raised already, and the coordinator has lost its memory of that meanwhile.
+            found = self.count(name)
+            if not found.follows(before):
+                raise FatalError(
+                    f"transactional id {name!r} is at {found}, and was at {before} just now: "
+                    "another driver writes for the same query or job. Run one driver at a time"
+                ) from error
+
+    def count(self, name: str) -> Count:
+        """The newest count; `NO_COUNT` if there is no such counter, or none any more.
 
         Raises:
             TailraceError: its coordinator does not answer for a minute, or refuses.
@@ -125,7 +153,7 @@ class ClusterTransactions:
         try:
             found = described.result(name)
         except NoSuchTransactionError:
-            return None
+            return NO_COUNT
         return Count(found.producer_id, found.producer_epoch)
 
     def fence(self, prefix: str) -> None:

@@ -1,8 +1,8 @@
 """`BatchCommitter`: the commit of batches, each exactly once; the part of the driver.
 
-    driver      | recover, token |                               | promise | commit | token, sweep
-    task        |                | ticket, begin, token? | rows .. |
-    coordinator |                                          open .. |        | committed |
+    driver      | recover, token                          promise, count, commit | token, sweep
+    task        |                | ticket, begin, token? rows |
+    coordinator |                                       | open .............. committed |
 
 A batch is a micro-batch of a stream, or one version of a job: a batch write with a `txnAppId` and a
 `txnVersion`, which the user raises from write to write.
@@ -34,6 +34,12 @@ whether its token is the newest before it sends its first row; a driver raises t
 fences all identities that have no transaction or an open one. The second of the two sees what the
 first has done, so nothing is opened behind a sweep.
 
+Notes may be older than the cluster: put back from a backup, copied, or in another directory. Then
+rows would be written again. So the cluster counts batches too: a promise says the count before it,
+and the driver raises the count by one before it commits. A driver that starts finds the count of
+its newest note or the next one; if the cluster is ahead of that, it refuses. The request that
+raises it names the count before, so that it can be repeated and never counts a batch twice.
+
 A broker aborts a transaction that is open for longer than `transaction.timeout.ms`, promised or
 not. Then the commit is refused, the log tells that the transaction was aborted, and its slot is
 lost: the query fails, and the next run of the batch writes the lost slots again, and no others, if
@@ -42,9 +48,9 @@ until that has happened.
 
 Not here: files (`ledger`), requests (`cluster`), the work of tasks (`rows`).
 
-Invariant: a transaction is committed only if a promise names it, a promise names one for each slot
-with rows, and a slot is written again only when its transaction is known to be aborted. After a
-sweep no attempt with an older token opens a transaction.
+Invariant: a transaction is committed only if a promise names it that was counted, a promise names
+one for each slot with rows, and a slot is written again only when its transaction is known to be
+aborted. After a sweep no attempt with an older token opens a transaction.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -54,8 +60,24 @@ from typing import TYPE_CHECKING, Protocol
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
-from tailrace.spark.sink.counters import Count, attempts_prefix, tickets_name, token_name
-from tailrace.spark.sink.ledger import PLACE, BatchRecord, FreeId, Ledger, Slot, SlotState
+from tailrace.spark.sink.counters import (
+    NO_COUNT,
+    Count,
+    attempts_prefix,
+    commits_name,
+    tickets_name,
+    token_name,
+)
+from tailrace.spark.sink.ledger import (
+    ACCEPT,
+    GO_BACK,
+    PLACE,
+    BatchRecord,
+    FreeId,
+    Ledger,
+    Slot,
+    SlotState,
+)
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
@@ -81,8 +103,12 @@ class Transactions(Protocol):
         """Raise a counter; nobody else gets the same count."""
         ...
 
-    def count(self, name: str) -> Count | None:
-        """The newest count; None if there is no such counter, or none any more."""
+    def raise_count_after(self, name: str, before: Count) -> None:
+        """Raise a counter whose newest count is this; once more, it changes nothing."""
+        ...
+
+    def count(self, name: str) -> Count:
+        """The newest count; `NO_COUNT` if there is no such counter, or none any more."""
         ...
 
     def fence(self, prefix: str) -> None:
@@ -119,7 +145,7 @@ class OtherRowsError(FatalError):
             f"committed, so the lost ones ({', '.join(map(str, record.lost))}) cannot be written "
             "again without doubling or losing rows: the query's plan gives rows in another order "
             "or number each time, as behind a shuffle. To write all of it again, and have the "
-            f"committed partitions twice, remove the newest file of {PLACE}"
+            f"committed partitions twice, {GO_BACK}"
         )
 
 
@@ -140,8 +166,23 @@ class PartlyCommittedError(FatalError):
         super().__init__(
             f"{record.label} is committed in part: brokers have aborted the transactions of "
             f"{len(record.lost)} of {len(record.slots)} partitions. Run it again first: that "
-            "writes the missing rows. To go on without them, remove the newest file of "
-            f"{PLACE}"
+            f"writes the missing rows. To go on without them, {GO_BACK}"
+        )
+
+
+class OlderCheckpointError(FatalError):
+    """The cluster has seen batches that the notes of a query or job do not know."""
+
+    def __init__(self, work: str, record: BatchRecord | None, count: Count) -> None:
+        self.count = count
+        """The count of promised batches, with which the user may go on."""
+        known = "no batch" if record is None else f"nothing after {record.label}"
+        super().__init__(
+            f"{PLACE} knows {known}, and the cluster has seen later ones of {work!r}, which may be "
+            "visible: the location was put back to an earlier state, is a copy, or is another one "
+            "than before. Nothing is written, since it may be there already. Start with the newest "
+            "state of the location that wrote last. To go on from this one, and write again what "
+            f"it does not know, set option('{ACCEPT}', '{count}') for one start"
         )
 
 
@@ -202,12 +243,14 @@ class TransactionPlan:
                 raise FatalError(
                     f"txnVersion {batch_id} is lower than {record.batch_id}, the newest that "
                     f"{record.app_id!r} has written, and versions of a txnAppId have to rise. To "
-                    f"write lower ones, whatever of them is there already, remove {PLACE}"
+                    f"write lower ones, whatever of them is there already, remove {PLACE}, and "
+                    "start with the option that the next error names"
                 )
             raise FatalError(
                 f"batch {batch_id} is to be written, and batch {record.batch_id} is committed "
-                "already: the checkpoint was put back to an earlier state. Remove its "
-                "tailrace-commits to write the batches since then once more"
+                "already: the checkpoint was put back to an earlier state. To write the batches "
+                "since then once more, remove its tailrace-commits, and start with the option "
+                "that the next error names"
             )
         if record.is_void:
             return None
@@ -229,16 +272,19 @@ class BatchCommitter:
         transactions: Transactions,
         is_done: Callable[[int], bool] | None = None,
         app_id: str | None = None,
+        accepted: Count | None = None,
     ) -> None:
         """A stream has `is_done`, which tells whether Spark has noted a batch as done.
 
-        A job has an `app_id`, and its notes tell that themselves.
+        A job has an `app_id`, and its notes tell that themselves. `accepted` is the count of
+        promised batches with which older notes are taken.
         """
         self._query_id = query_id
         self._app_id = app_id
         self._ledger = ledger
         self._transactions = transactions
         self._is_done = is_done
+        self._accepted = accepted
 
     def recover(self) -> TransactionPlan:
         """Finish what was promised, and abort the rest; before the tasks of a batch start.
@@ -246,11 +292,12 @@ class BatchCommitter:
         The plan has the newest promise: a batch that Spark may run again, or one that is done.
 
         Raises:
+            OlderCheckpointError: the cluster has seen a later batch than the ledger.
             FatalError: the ledger is another query's.
             CorruptionError: the newest file of the ledger is damaged.
             TailraceError, OSError: brokers or checkpoint do not answer; nothing is decided by it.
         """
-        record = self._newest()
+        record = self._checked(self._newest())
         if record is not None and not (self._is_done and self._is_done(record.batch_id)):
             record = self._finish(record)
         return TransactionPlan(work_id=self._query_id, token=self._sweep(), record=record)
@@ -281,7 +328,8 @@ class BatchCommitter:
             return
         else:
             record = _completed(record, slots)
-        record = replace(record, free_ids=free_ids)
+        count = self._transactions.count(commits_name(self._query_id))
+        record = replace(record, free_ids=free_ids, commits_before=count)
         self._ledger.write(record)
         record = self._finish(record)
         self._sweep()
@@ -304,6 +352,31 @@ class BatchCommitter:
             )
         return record
 
+    def _checked(self, record: BatchRecord | None) -> BatchRecord | None:
+        """The newest record, unless the cluster has counted a later one.
+
+        The count is that of the record, or the next one if its batch was counted before it was
+        committed. It may be missing, because no batch came for a week; and a cluster that was put
+        back, or is another one, knows less than the record.
+        """
+        count = self._transactions.count(commits_name(self._query_id))
+        if record is None:
+            if count not in {NO_COUNT, self._accepted}:
+                raise OlderCheckpointError(self._app_id or self._query_id, record, count)
+            return record
+        before = record.commits_before
+        is_elsewhere = record.cluster_id != self._transactions.cluster_id()
+        if before is None or is_elsewhere or count == before or count.follows(before):
+            return record
+        is_cluster_older = count == NO_COUNT or (
+            count.producer_id == before.producer_id and count < before
+        )
+        if not is_cluster_older and count != self._accepted:
+            raise OlderCheckpointError(self._app_id or self._query_id, record, count)
+        record = replace(record, commits_before=count)
+        self._ledger.write(record)
+        return record
+
     def _finish(self, record: BatchRecord) -> BatchRecord:
         """Commit what is promised; the record with what became of it."""
         promised = {
@@ -317,6 +390,10 @@ class BatchCommitter:
                 f"{record.label} was written to the cluster {record.cluster_id!r} and may not be "
                 f"committed there, and the brokers are of {here!r} now. Run it with the old ones "
                 "once, or give it another checkpointLocation"
+            )
+        if promised and record.commits_before is not None:
+            self._transactions.raise_count_after(
+                commits_name(self._query_id), record.commits_before
             )
         gone = self._transactions.commit(list(promised))
         slots = {

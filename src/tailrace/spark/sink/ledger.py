@@ -36,6 +36,15 @@ KEPT: Final = 3
 PLACE: Final = "tailrace-commits in the checkpointLocation"
 """Name of the folder in messages."""
 
+ACCEPT: Final = "acceptOlderCheckpoint"
+"""Option of the sink by which notes are taken that are older than the cluster."""
+
+GO_BACK: Final = (
+    f"remove the newest file of {PLACE}, and start with the option {ACCEPT} that the next error "
+    "names"
+)
+"""The way to have a batch written once more."""
+
 _NAME: Final = re.compile(r"(\d{20})\.json")
 
 
@@ -97,6 +106,9 @@ class BatchRecord:
     """By the number of the DataFrame's partition."""
     free_ids: Mapping[int, FreeId] = field(default_factory=dict)
     """For the next batch, also by the number of a partition; of this batch or earlier ones."""
+    commits_before: Count | None = None
+    """The cluster's count of promised batches when this one was; with transactions, it is raised
+    by one before they are committed. None in a note of an earlier version."""
 
     @property
     def label(self) -> str:
@@ -198,6 +210,7 @@ def _content(record: BatchRecord) -> dict[str, Any]:
             }
             for number, slot in record.slots.items()
         },
+        **({} if record.commits_before is None else {"commits": list(record.commits_before)}),
         "ids": {
             str(number): [each.transactional_id, *each.ticket]
             for number, each in record.free_ids.items()
@@ -229,4 +242,5 @@ def _record(content: Mapping[str, Any]) -> BatchRecord:
             int(number): FreeId(name, Count(*ticket))
             for number, (name, *ticket) in content.get("ids", {}).items()
         },
+        commits_before=Count(*content["commits"]) if "commits" in content else None,
     )

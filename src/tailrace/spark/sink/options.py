@@ -15,7 +15,7 @@ Options are `topic`, `delivery`, `kafka.` before every setting of the producer
 (docs/configuration.md), and `includeHeaders`, which changes nothing since a column `headers` is
 always written. `txnAppId`, `txnVersion` and `checkpointLocation` together make a batch write one
 version of a job, which is there once however often the job is run; the first two are those of
-Delta Lake.
+Delta Lake. `acceptOlderCheckpoint` takes notes of commits that are older than the cluster.
 
 Not here: anything that has to look at a row or at a topic; see `rows`.
 
@@ -24,6 +24,7 @@ Invariant: all faults of one write are reported together, before Spark starts a 
 
 import difflib
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
@@ -35,6 +36,8 @@ from tailrace.client.producer.config import parse_producer_config
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError
 from tailrace.records.schema import names_added_by
+from tailrace.spark.sink.counters import Count
+from tailrace.spark.sink.ledger import ACCEPT
 from tailrace.values import dataclass
 
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
@@ -58,11 +61,14 @@ _CHECKPOINT: Final = "checkpointLocation"
 
 _TXN: Final = ("txnAppId", "txnVersion")
 
+_COUNT: Final = re.compile(r"[0-9]{1,19}:[0-9]{1,5}")
+
 _DIGITS_MAX: Final = 100
 """Digits of a number that is looked at; Python refuses to read thousands."""
 
 OWN: Final = {
-    name.lower(): name for name in ("topic", "delivery", "includeHeaders", *_TXN, _CHECKPOINT)
+    name.lower(): name
+    for name in ("topic", "delivery", "includeHeaders", *_TXN, _CHECKPOINT, ACCEPT)
 }
 """Options besides the producer's."""
 
@@ -128,6 +134,8 @@ class SinkOptions:
     """The location of the stream's checkpoint, if Spark has passed it on."""
     job: JobVersion | None = None
     """A batch write that is one version of a job."""
+    accepted: Count | None = None
+    """The cluster's count of batches with which notes are taken that are older."""
 
 
 def parse_sink(
@@ -155,6 +163,7 @@ def parse_sink(
         delivery=Delivery(asked.lower()),
         checkpoint=options.get(_CHECKPOINT.lower()) if is_stream else None,
         job=None if is_stream else _job_version(options),
+        accepted=_accepted(options),
     )
 
 
@@ -203,6 +212,11 @@ def _option_faults(options: Mapping[str, str]) -> list[str]:
         asked = options.get(name.lower(), allowed[0])
         if asked.lower() not in allowed:
             faults.append(f"{name}: {asked!r} is not one of {', '.join(allowed)}")
+    accepted = options.get(ACCEPT.lower(), "0:0")
+    if not _COUNT.fullmatch(accepted):
+        faults.append(f"{ACCEPT}: {accepted!r} is not a count such as 1000:7, as an error names it")
+    if ACCEPT.lower() in options and _CHECKPOINT.lower() not in options:
+        faults.append(f"{ACCEPT}: only with option('{_CHECKPOINT}', …), where commits are noted")
     return faults
 
 
@@ -260,6 +274,12 @@ def _job_version(options: Mapping[str, str]) -> JobVersion | None:
         number=int(options["txnversion"]),
         location=options[_CHECKPOINT.lower()],
     )
+
+
+def _accepted(options: Mapping[str, str]) -> Count | None:
+    """The count of an option without faults."""
+    given = options.get(ACCEPT.lower())
+    return None if given is None else Count(*map(int, given.split(":")))
 
 
 def _producer_settings(

@@ -158,6 +158,7 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # l
             ledger=checkpoint.ledger(),
             transactions=_transactions(self._options),
             is_done=checkpoint.is_committed,
+            accepted=self._options.accepted,
         )
 
     def _checkpoint(self) -> "Checkpoint":
@@ -202,6 +203,7 @@ def open_writer(
         ConfigError: the options or the columns have faults, or the mode is overwrite; all faults.
         FatalError: the delivery is exactly-once, and the brokers have no transactions; or the job
             has written a later version.
+        OlderCheckpointError: the notes of the job are older than the cluster.
         PartlyCommittedError: an earlier version of the job has to be run again first.
         TailraceError, OSError: as `BatchCommitter.recover`.
     """
@@ -257,6 +259,7 @@ def _job_committer(options: SinkOptions, version: JobVersion) -> BatchCommitter:
         ledger=Checkpoint(version.location).ledger(),
         transactions=_transactions(options),
         app_id=version.app_id,
+        accepted=options.accepted,
     )
 
 

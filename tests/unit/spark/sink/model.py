@@ -2,11 +2,12 @@
 
 Every step to the outside asks `Choices` what happens: it goes well, the driver dies before or after
 it, its answer is lost, a transaction expires before it, or an attempt at a task that nobody waits
-for does some or all of its work: a speculative twin, one of another attempt of the stage, one whose
-driver is dead, or one that has stalled in the middle of its work and goes on. `explore` runs a
-scenario with every sequence of choices that has at most so many faults. Where a batch begins, or
-the query ends, in a state that an earlier run was in with as many faults to come, the run is over:
-what follows is tried from there.
+for does its work: a speculative twin, one of another attempt of the stage, one whose driver is
+dead, or one that has stalled in the middle of its work and does the rest. Between batches a week
+may pass, or notes of an earlier moment may be put back. `explore` runs a scenario with every
+sequence of choices that has at most so many faults. Where a batch begins, or the query ends, in a
+state that an earlier run was in with as many faults to come, the run is over: what follows is tried
+from there.
 
 Real are the committer, its ledger, and the work of a task down to its producer. The model is the
 cluster (transactions by id, and one partition), a folder, and how Spark runs batches.
@@ -31,7 +32,7 @@ from tailrace.spark.sink.commits import (
     TransactionPlan,
     TransactionsLostError,
 )
-from tailrace.spark.sink.counters import Count
+from tailrace.spark.sink.counters import NO_COUNT, Count
 from tailrace.spark.sink.ledger import BatchRecord, FreeId, Ledger, Slot
 from tailrace.spark.sink.options import SinkOptions
 from tailrace.spark.sink.rows import write_in_transaction
@@ -40,8 +41,6 @@ from tailrace.spark.sink.written import TaskAttempt, WrittenRows
 QUERY = "q"
 PLACE = TopicPartition("out", 0)
 APP = "app"
-PARTS = {"to its ticket": 1, "to its identity": 2}
-"""Steps after which an attempt that nobody waits for may stall."""
 RUNS_MAX = 12
 """Runs of a query that has at most a few faults, before it counts as stuck."""
 
@@ -171,7 +170,7 @@ class Cluster:
         for each in transactions:
             with self._world.step(f"commit {each.transactional_id}", has_answer=True):
                 producer = (each.producer_id, each.producer_epoch)
-                if self._ids[each.transactional_id] != producer or not self.ended.get(
+                if self._ids.get(each.transactional_id) != producer or not self.ended.get(
                     producer, True
                 ):
                     gone.add(each)
@@ -199,9 +198,16 @@ class Cluster:
         self._counts[name] = Count(known.producer_id if known else self._new_id(), next_epoch or 0)
         return self._counts[name]
 
-    def count(self, name: str) -> Count | None:
+    def raise_count_after(self, name: str, before: Count) -> None:
+        """See `Transactions`."""
+        with self._world.step(f"raise {name}", has_answer=True):
+            if self.count(name) == before:
+                self.next_count(name)
+            assert self.count(name).follows(before), "a batch was counted twice, or never"
+
+    def count(self, name: str) -> Count:
         """See `Transactions`; a failure of it is one of the step before."""
-        return self._counts.get(name)
+        return self._counts.get(name, NO_COUNT)
 
     def fence(self, prefix: str) -> None:
         """See `Transactions`."""
@@ -235,6 +241,13 @@ class Cluster:
         for name in self.open_ids():
             self.begin(name)
 
+    def forget(self) -> None:
+        """Forget all transactional ids, as a broker does that nobody asks for a week."""
+        self.expire()
+        self._ids.clear()
+        self._fenced.clear()
+        self._counts.clear()
+
     def append(self, name: str, producer: tuple[int, int], rows: Sequence[bytes]) -> int:
         """Append records and return the last offset; a fenced producer may not."""
         self._check(name, producer)
@@ -249,7 +262,7 @@ class Cluster:
         self._pending[producer] = positions
 
     def _check(self, name: str, producer: tuple[int, int]) -> None:
-        if self._ids[name] != producer or producer in self.ended:
+        if self._ids.get(name) != producer or producer in self.ended:
             raise LostAnswerError("the producer is fenced")
 
     def _is_begun(self, producer: tuple[int, int]) -> bool:
@@ -263,21 +276,16 @@ class Cluster:
 class Tape:
     """The steps of an attempt: those that it has done already, and then those to do."""
 
-    def __init__(self, world: "World", attempt: "Attempt", *, steps_max: int | None) -> None:
+    def __init__(self, world: "World", attempt: "Attempt") -> None:
         self.world = world
         self._attempt = attempt
         self._answers: list[Any] = []
-        self._left = steps_max
 
     def step(self, name: str, do: Callable[[], Any]) -> Any:
         """The answer of a step, which is done unless it was done before."""
         if len(self._answers) < len(self._attempt.answers):
             return self.see(do)
         rest = replace(self._attempt, answers=tuple(self._answers))
-        if self._left == 0:
-            self.world.keep(f"late {name}", rest)
-            raise LostAnswerError(name)
-        self._left = None if self._left is None else self._left - 1
         with self.world.step(name, has_answer=False, late=rest):
             return self.see(do)
 
@@ -300,7 +308,7 @@ class TaskTransactions:
         cluster = self._tape.world.cluster
         return self._tape.step(f"ticket {name}", lambda: cluster.next_count(name))  # type: ignore[no-any-return]
 
-    def count(self, name: str) -> Count | None:
+    def count(self, name: str) -> Count:
         """See the token."""
         cluster = self._tape.world.cluster
         return self._tape.see(lambda: cluster.count(name))  # type: ignore[no-any-return]
@@ -369,9 +377,9 @@ class Attempt:
     answers: tuple[Any, ...] = ()
     """The answers of the steps that it has done."""
 
-    def run(self, world: "World", *, steps_max: int | None = None) -> WrittenRows:
-        """Write the rows into an open transaction; it stalls after so many more steps."""
-        tape = Tape(world, self, steps_max=steps_max)
+    def run(self, world: "World") -> WrittenRows:
+        """Write the rows into an open transaction."""
+        tape = Tape(world, self)
         return write_in_transaction(
             batches_of(tuple(self.rows)),
             SinkOptions(topic=PLACE.topic, producer={}),
@@ -425,6 +433,14 @@ class ModelFolder:
         """Remove a file."""
         del self._files[name]
 
+    def copy(self) -> dict[str, bytes]:
+        """All files as they are now."""
+        return dict(self._files)
+
+    def put_back(self, files: Mapping[str, bytes]) -> None:
+        """Have these files and no others."""
+        self._files = dict(files)
+
 
 class World:
     """A query over batches of rows, run again after each failure until all batches are done.
@@ -439,8 +455,13 @@ class World:
         batches: Sequence[Callable[[int], Sequence[Sequence[bytes]]]],
         *,
         is_job: bool = False,
+        has_backups: bool = False,
     ) -> None:
-        """Each of `batches` gives, for the number of the run, the rows of each slot."""
+        """Each of `batches` gives, for the number of the run, the rows of each slot.
+
+        With `has_backups` an earlier state of the notes may be put back before a batch, alone or
+        with that of Spark.
+        """
         self._choices = choices
         self._batches = batches
         self._is_job = is_job
@@ -452,6 +473,8 @@ class World:
         """Versions of a job that failed, and were not tried again."""
         self.is_dead = False
         self.run_count = 0
+        self._has_backups = has_backups
+        self._backups: dict[str, tuple[Mapping[str, bytes], set[int]]] = {"nothing": ({}, set())}
         self._zombies: dict[str, Attempt] = {}
         """Attempts that nobody waits for and that may run, by their names in the choices."""
         self._is_quiet = False
@@ -472,13 +495,7 @@ class World:
             found.append("expiry")
         if can_stall:
             found.append("stalls")
-        for zombie in self._zombies:
-            found += [zombie, *(f"{zombie} {each}" for each in PARTS if zombie.startswith("twin"))]
-        return found
-
-    def keep(self, name: str, zombie: Attempt) -> None:
-        """Have an attempt that may go on later."""
-        self._zombies[name] = zombie
+        return [*found, *self._zombies]
 
     def decide(self, name: str, *, has_answer: bool, late: Attempt | None = None) -> str:
         """Choose what happens at a step."""
@@ -486,12 +503,11 @@ class World:
             return "well"
         outcomes = self.outcomes(has_answer=has_answer, can_stall=late is not None)
         chosen = self._choices.take(name, outcomes)
-        zombie, _, part = chosen.partition(" to ")
-        if zombie in self._zombies:
-            self._wake(zombie, steps_max=PARTS[f"to {part}"] if part else None)
+        if chosen in self._zombies:
+            self._wake(chosen)
             chosen = "well"
         if chosen == "stalls" and late is not None:
-            self.keep(f"late {name}", late)
+            self._zombies[f"late {name}"] = late
         if chosen == "expiry":
             self.cluster.expire()
             chosen = "well"
@@ -502,17 +518,18 @@ class World:
         for name in list(self._zombies):
             self._wake(name)
 
-    def _wake(self, name: str, *, steps_max: int | None = None) -> None:
+    def _wake(self, name: str) -> None:
         was_quiet, self._is_quiet = self._is_quiet, True
         with suppress(LostAnswerError, OtherRowsError, AttemptFencedError, PartlyCommittedError):
-            self._zombies.pop(name).run(self, steps_max=steps_max)
+            self._zombies.pop(name).run(self)
         self._is_quiet = was_quiet
 
     def run_to_the_end(self) -> None:
         """Run the query, again after each failure, until all batches are done.
 
         Raises:
-            OtherRowsError, PartlyCommittedError: the query or job refuses to go on.
+            OtherRowsError, PartlyCommittedError, OlderCheckpointError: the query or job refuses to
+                go on.
             AssertionError: a row was seen twice, or the query is stuck.
             KnownStateError: see `Choices.reach`.
         """
@@ -557,6 +574,9 @@ class World:
             if batch_id in self.done:
                 continue
             self._choices.reach(self._state())
+            self._pass_time()
+            if batch_id in self.done or set(range(batch_id)) - self.done:
+                raise CrashError("Spark's part of the checkpoint is another one")
             recovered = self._committer().recover()
             assert self.cluster.open_ids() == [], "something is open when a batch begins"
             plan = replace(
@@ -581,6 +601,28 @@ class World:
                 # Nobody may depend on the log of a batch that is done.
                 self.cluster.delete_records()
 
+    def _pass_time(self) -> None:
+        """Let a week pass, or the checkpoint be put back to one before, between two batches."""
+        outcomes = ["at once", "a week later"]
+        if self._has_backups:
+            outcomes = ["at once"]
+            for name in self._backups:
+                outcomes.append(f"notes of {name} put back")
+                if not self._is_job:
+                    outcomes.append(f"checkpoint of {name} put back")
+        chosen = self._choices.take("the query goes on", outcomes)
+        if chosen == "a week later":
+            self.cluster.forget()
+        elif chosen != "at once":
+            kind, _, name = chosen.removesuffix(" put back").partition(" of ")
+            files, done = self._backups[name]
+            self._folder.put_back(files)
+            if kind == "checkpoint":
+                self.done = set(done)
+        if self._has_backups:
+            name = f"batch {len(self.done)}"
+            self._backups.setdefault(name, (self._folder.copy(), set(self.done)))
+
     def _task(
         self, plan: TransactionPlan, *, batch_id: int, slot: int, rows: Sequence[bytes]
     ) -> WrittenRows:
@@ -601,13 +643,13 @@ class World:
             return attempt.run(self)
 
     def _has_expired(self) -> bool:
-        return any("expiry" in each for each in self._choices.names)
+        return any("expiry" in each or "week" in each for each in self._choices.names)
 
     def _state(self) -> str:
         """Everything that decides what follows while no driver is at work in a batch."""
         return repr((
             self.run_count, self.is_dead, sorted(self.done), sorted(self.given_up), self._zombies,
-            self.cluster, self._folder, self._has_expired(),
+            self.cluster, self._folder, self._has_expired(), self._backups,
         ))  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Single decisions of the committer, and the work of a task by them, with a real broker."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -21,19 +22,25 @@ from tailrace.spark.sink.commits import (
     AttemptFencedError,
     BatchCommitter,
     JobCommitter,
+    OlderCheckpointError,
     OtherRowsError,
     PartlyCommittedError,
     TransactionPlan,
 )
-from tailrace.spark.sink.counters import PREFIX, Count, token_name
+from tailrace.spark.sink.counters import (
+    EPOCH_LAST,
+    NO_COUNT,
+    PREFIX,
+    Count,
+    commits_name,
+    token_name,
+)
 from tailrace.spark.sink.ledger import BatchRecord, Ledger, Slot, SlotState
 from tailrace.spark.sink.options import SinkOptions
 from tailrace.spark.sink.rows import write_in_transaction
 from tailrace.spark.sink.written import TaskAttempt, WrittenRows
 
 pytestmark = pytest.mark.wire
-
-QUERY = "q"
 
 
 @pytest.fixture(scope="module")
@@ -47,29 +54,36 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class House:
-    """A query on a topic of its own."""
+    """A query on a topic of its own, whose id is the name of the topic."""
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
-        self.topic = folder.name[:60]
+        self.topic = self.query = folder.name[:60]
         self.settings = {"bootstrap.servers": bootstrap, "transaction.timeout.ms": "60000"}
+        self.folder = folder
         self.ledger = Ledger(DiskFolder(str(folder / "ledger")))
         self.transactions = ClusterTransactions(self.settings)
         self.done: set[int] = set()
         self.bootstrap = bootstrap
 
-    def job(self) -> BatchCommitter:
-        """The committer of a job with versions."""
+    def job(self, *, place: str = "ledger") -> BatchCommitter:
+        """The committer of a job with versions, which are noted at a place."""
         return BatchCommitter(
-            QUERY, ledger=self.ledger, transactions=self.transactions, app_id="nightly"
+            self.query,
+            ledger=Ledger(DiskFolder(str(self.folder / place))),
+            transactions=self.transactions,
+            app_id="nightly",
         )
 
-    def committer(self, query: str = QUERY) -> BatchCommitter:
+    def committer(
+        self, query: str | None = None, *, accepted: Count | None = None
+    ) -> BatchCommitter:
         """A committer, as each step of a driver has a new one."""
         return BatchCommitter(
-            query,
+            query or self.query,
             ledger=self.ledger,
             transactions=self.transactions,
             is_done=self.done.__contains__,
+            accepted=accepted,
         )
 
     def write(
@@ -87,13 +101,13 @@ class House:
             table.to_batches(),
             SinkOptions(topic=self.topic, producer=self.settings),
             TransactionPlan(
-                work_id=QUERY,
-                token=token or self.transactions.raise_count(token_name(QUERY)),
+                work_id=self.query,
+                token=token or self.transactions.raise_count(token_name(self.query)),
                 record=record,
                 offsets_of=batch,
                 group_offsets=groups or {},
             ),
-            attempt=TaskAttempt(query_id=QUERY, batch_id=batch, partition_id=slot),
+            attempt=TaskAttempt(query_id=self.query, batch_id=batch, partition_id=slot),
             transactions=self.transactions,
         )
 
@@ -137,7 +151,9 @@ def test_a_promise_survives_an_abort_and_is_kept_at_the_next_start(house: House)
     written = house.write(b"a")
     cluster_id = house.transactions.cluster_id()
     house.ledger.write(
-        BatchRecord(query_id=QUERY, batch_id=7, cluster_id=cluster_id, slots=slots_of(written))
+        BatchRecord(
+            query_id=house.query, batch_id=7, cluster_id=cluster_id, slots=slots_of(written)
+        )
     )
     house.committer().abort(7)
     assert house.visible()[0] == 0
@@ -195,10 +211,102 @@ def test_batches_use_the_ids_of_those_before(house: House) -> None:
     assert [run(7, b"f"), run(8, b"g")] == [third, third]
 
 
+def run_batch(house: House, number: int, value: bytes) -> None:
+    """A batch of one row."""
+    plan = house.committer().recover()
+    written = house.write(value, batch=number, token=plan.token, record=plan.record)
+    house.committer().commit(number, slots_of(written))
+    house.done.add(number)
+
+
+def test_notes_that_were_put_back_are_refused(house: House) -> None:
+    """The cluster has seen a later batch; the user may go on all the same, and says it once."""
+    run_batch(house, 1, b"a")
+    shutil.copytree(house.folder / "ledger", house.folder / "backup")
+    run_batch(house, 2, b"b")
+    shutil.rmtree(house.folder / "ledger")
+    shutil.copytree(house.folder / "backup", house.folder / "ledger")
+    with pytest.raises(OlderCheckpointError, match="knows nothing after batch 1") as caught:
+        house.committer().recover()
+    with pytest.raises(OlderCheckpointError, match="nothing after batch 1"):
+        house.committer(accepted=Count(caught.value.count.producer_id, 0)).recover()
+    house.committer(accepted=caught.value.count).recover()
+    run_batch(house, 2, b"b")
+    run_batch(house, 3, b"c")
+    # Each with the marker of its transaction.
+    assert house.visible() == (8, 8)
+
+
+def test_a_job_with_another_directory_is_refused(house: House) -> None:
+    """Its version may be there already; the directory of before is taken."""
+    house.job().recover()
+    house.job().commit(7, slots_of(house.write(b"a")))
+    with pytest.raises(OlderCheckpointError, match="seen later ones of 'nightly'"):
+        house.job(place="other").recover()
+    assert house.job().recover().record is not None
+
+
+def test_a_promise_that_was_not_counted_is_kept(house: House) -> None:
+    """Its driver died after the note; so does a driver that died after the count."""
+    written = house.write(b"a")
+    name, before = commits_name(house.query), house.transactions.count(commits_name(house.query))
+    house.ledger.write(
+        BatchRecord(
+            query_id=house.query,
+            batch_id=7,
+            cluster_id=house.transactions.cluster_id(),
+            slots=slots_of(written),
+            commits_before=before,
+        )
+    )
+    for _ in range(2):
+        house.committer().recover()
+        assert house.transactions.count(name).follows(before)
+    assert house.visible() == (2, 2)
+
+
+def test_notes_of_another_cluster_or_an_earlier_version_are_not_compared(house: House) -> None:
+    """They do not say what this cluster has counted."""
+    run_batch(house, 1, b"a")
+    run_batch(house, 2, b"b")
+    record = house.ledger.newest()
+    assert record is not None
+    older = replace(record, commits_before=Count(record.commits_before[0], 0))  # type: ignore[index]
+    for each in (replace(older, cluster_id="other"), replace(older, commits_before=None)):
+        house.ledger.write(each)
+        assert house.committer().recover().record == each
+
+
+def test_a_count_is_raised_once_however_often_it_is_asked(house: House) -> None:
+    """From nothing to epoch 0; a driver that has another count in mind is refused."""
+    name, transactions = f"{house.topic}.commits", house.transactions
+    assert transactions.count(name) == NO_COUNT
+    for _ in range(2):
+        transactions.raise_count_after(name, NO_COUNT)
+        assert transactions.count(name).producer_epoch == 0
+    first = transactions.count(name)
+    for _ in range(2):
+        transactions.raise_count_after(name, first)
+        assert transactions.count(name) == (first.producer_id, 1)
+    for before in (NO_COUNT, Count(first.producer_id, 7)):
+        with pytest.raises(FatalError, match="another driver writes"):
+            transactions.raise_count_after(name, before)
+    assert transactions.count(name).producer_epoch == 1
+
+
+def test_the_count_after_the_last_epoch_is_that_of_another_producer() -> None:
+    """Kafka gives out no epoch above 32766."""
+    assert Count(9, 0).follows(Count(7, EPOCH_LAST))
+    assert not Count(9, 1).follows(Count(7, EPOCH_LAST))
+    assert not Count(9, 0).follows(Count(7, 12))
+    assert Count(7, 13).follows(Count(7, 12))
+    assert Count(7, 0).follows(NO_COUNT)
+
+
 @pytest.mark.parametrize("kind", ["job", "stream"])
 def test_a_task_that_outlives_its_batch_opens_nothing(house: House, kind: str) -> None:
     """It comes too late for an identity, or has one and is fenced; an identity is fenced once."""
-    job = JobCommitter(QUERY, house.transactions)
+    job = JobCommitter(house.query, house.transactions)
     stream = house.committer()
     plan = job.begin() if kind == "job" else stream.recover()
     slot = TaskAttempt(partition_id=5 if kind == "job" else 6)
@@ -216,7 +324,7 @@ def test_a_task_that_outlives_its_batch_opens_nothing(house: House, kind: str) -
     with Admin(bootstrap_servers=house.bootstrap) as admin:
         described = admin.describe_transactions([name]).results()
     assert [each.producer_epoch for each in described.values()] == [1]
-    with pytest.raises(AttemptFencedError, match="this task of 'q' comes too late"):
+    with pytest.raises(AttemptFencedError, match="comes too late and writes nothing"):
         house.write(b"later", token=plan.token)
     stable, end = house.visible()
     assert stable == end
@@ -246,7 +354,9 @@ def test_a_promise_to_another_cluster_is_not_judged_by_this_one(house: House) ->
     """Its transactions are not here; once Spark has noted the batch, that does not matter."""
     written = house.write(b"a")
     slots = slots_of(written)
-    house.ledger.write(BatchRecord(query_id=QUERY, batch_id=7, cluster_id="other", slots=slots))
+    house.ledger.write(
+        BatchRecord(query_id=house.query, batch_id=7, cluster_id="other", slots=slots)
+    )
     with pytest.raises(FatalError, match="written to the cluster 'other'"):
         house.committer().recover()
     house.done.add(7)
@@ -256,7 +366,7 @@ def test_a_promise_to_another_cluster_is_not_judged_by_this_one(house: House) ->
 def test_a_ledger_belongs_to_one_query(house: House) -> None:
     """Two queries on one checkpoint would commit each other's rows."""
     house.committer().commit(7, slots_of(house.write(b"a")))
-    with pytest.raises(FatalError, match="'q', and this is 'other': give each query"):
+    with pytest.raises(FatalError, match="and this is 'other': give each query"):
         house.committer("other").recover()
 
 
@@ -299,7 +409,7 @@ def test_a_lost_slot_that_is_not_written_again_is_an_error(house: House) -> None
     """The second run of the batch has fewer tasks."""
     lost = house.write(b"lost", slot=1).slot().becomes(SlotState.LOST)
     kept = house.write(b"kept").slot().becomes(SlotState.COMMITTED)
-    house.ledger.write(BatchRecord(query_id=QUERY, batch_id=7, slots={0: kept, 1: lost}))
+    house.ledger.write(BatchRecord(query_id=house.query, batch_id=7, slots={0: kept, 1: lost}))
     with pytest.raises(OtherRowsError, match="partition 1"):
         house.committer().commit(7, {0: kept})
 
@@ -340,10 +450,12 @@ def test_versions_of_a_job_rise(house: House) -> None:
     """
     kept = house.write(b"kept").slot().becomes(SlotState.COMMITTED)
     lost = house.write(b"lost", slot=1).slot().becomes(SlotState.LOST)
-    record = BatchRecord(query_id=QUERY, app_id="nightly", batch_id=7, slots={0: kept, 1: lost})
+    record = BatchRecord(
+        query_id=house.query, app_id="nightly", batch_id=7, slots={0: kept, 1: lost}
+    )
     with pytest.raises(FatalError, match="txnVersion 6 is lower than 7, the newest that 'nightly'"):
         house.write(b"early", batch=6, record=record)
-    plan = TransactionPlan(work_id=QUERY, token=Count(0, 0), record=record)
+    plan = TransactionPlan(work_id=house.query, token=Count(0, 0), record=record)
     assert plan.promised(7) == record
     with pytest.raises(PartlyCommittedError, match="txnVersion 7 of 'nightly' is committed in par"):
         plan.promised(8)
@@ -359,6 +471,6 @@ def test_a_batch_job_tells_what_was_not_committed(house: House) -> None:
     with Admin(bootstrap_servers=house.bootstrap) as admin:
         admin.fence_producers([transactions[1].transactional_id]).results()
     with pytest.raises(FatalError, match="have aborted 1 of 2 transactions"):
-        JobCommitter(QUERY, house.transactions).commit(transactions)
+        JobCommitter(house.query, house.transactions).commit(transactions)
     stable, end = house.visible()
     assert stable == end

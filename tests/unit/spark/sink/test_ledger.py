@@ -34,6 +34,7 @@ def record(batch_id: int, **slots: Slot) -> BatchRecord:
         batch_id=batch_id,
         slots={int(number.lstrip("s")): slot for number, slot in found.items()},
         free_ids={4: FreeId("tailrace-q-4-7-0", Count(7, 12))},
+        commits_before=Count(8, 41),
     )
 
 
@@ -72,14 +73,16 @@ def test_the_page_shows_what_is_written(tmp_path: Path) -> None:
 
 
 def test_a_note_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    """It has no transactional ids for the next batch."""
+    """It has no transactional ids for the next batch, and no count."""
     Ledger(DiskFolder(str(tmp_path))).write(record(42))
     path = tmp_path / f"{42:020}.json"
     content = json.loads(path.read_text())
-    del content["ids"], content["digest"]
+    del content["ids"], content["commits"], content["digest"]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     path.write_text(json.dumps(content | {"digest": digest}))
-    assert Ledger(DiskFolder(str(tmp_path))).newest() == replace(record(42), free_ids={})
+    assert Ledger(DiskFolder(str(tmp_path))).newest() == replace(
+        record(42), free_ids={}, commits_before=None
+    )
 
 
 def test_a_note_of_a_job_names_it(tmp_path: Path) -> None:

@@ -277,6 +277,18 @@ def test_a_stream_refuses_the_options_of_a_version() -> None:
     assert "option('checkpointLocation', …)" in fault
 
 
+def test_older_notes_are_taken_with_a_count_that_an_error_has_named() -> None:
+    """Anything else is refused, and so is a write without notes."""
+    name = "acceptOlderCheckpoint"
+    parsed = parse_sink(VERSION | {name: "1000:7"}, schema("value STRING"))
+    assert parsed.accepted == (1000, 7)
+    for given in ("", "true", "1000", "1000:-1", "1000:7:0"):
+        [fault] = faults("value STRING", VERSION | {name: given})
+        assert fault.startswith(f"{name}: {given!r} is not a count such as 1000:7")
+    [fault] = faults("value STRING", BOOTSTRAP | {"topic": "t", name: "1000:7"})
+    assert fault.startswith(f"{name}: only with option('checkpointLocation', …)")
+
+
 def test_no_job_finds_the_transactions_of_another_one() -> None:
     """Ids have one length and no hyphen, so that none begins another one and a hyphen."""
     names = ["a", "a-", "a-0", "", "ü", "a" * 500]

@@ -2,16 +2,21 @@
 
 Two batches of two tasks, of which each may be tried twice. At every step to the outside the driver
 may die before or after it, the step may fail, its answer may be lost, what is open may expire, and
-attempts that Spark does not count may do some or all of their work: twins, those of another attempt
-of the stage, those of a dead driver. The scheduler of a job may give up a version that has failed.
-See `model`.
+attempts that Spark does not count may do their work or the rest of it: twins, those of another
+attempt of the stage, those of a dead driver. Between batches a week may pass, after which brokers
+have forgotten all transactional ids, or notes may be put back. The scheduler of a job may give up
+a version that has failed. See `model`.
 """
 
 from collections.abc import Callable, Sequence
 
 import pytest
 
-from tailrace.spark.sink.commits import OtherRowsError, PartlyCommittedError
+from tailrace.spark.sink.commits import (
+    OlderCheckpointError,
+    OtherRowsError,
+    PartlyCommittedError,
+)
 from tests.unit.spark.sink.model import Choices, World, explore, rows_in, slots
 
 Batch = Callable[[int], Sequence[Sequence[bytes]]]
@@ -21,6 +26,9 @@ SAME: list[Batch] = [slots([b"a", b"b"], [b"c"]), slots([b"d"], [b"e"])]
 
 VERSIONS: list[Batch] = [slots([b"a", b"b"], [b"c"]), slots([b"d"])]
 """Versions of a job: one that may be committed in part, and a later one."""
+
+SHORT: list[Batch] = [slots([b"a"]), slots([b"b"]), slots([b"c"])]
+"""Three batches of one task."""
 
 EMPTY: list[Batch] = [slots([], [b"a"]), slots([], [])]
 """Tasks without rows; slot 0 still has offsets of a group to commit."""
@@ -90,7 +98,7 @@ def test_other_rows_in_a_second_run_are_refused_or_harmless(batch: Batch, faults
             finish([batch], choices)
         except OtherRowsError:
             refused += 1
-            assert any("expiry" in each for each in choices.names)
+            assert any("expiry" in each or "week" in each for each in choices.names)
 
     assert explore(scenario, faults=faults) > 500
     assert refused, "some way of failing leads to it"
@@ -127,3 +135,45 @@ def test_a_version_of_a_job_is_visible_once_or_not_at_all(faults: int) -> None:
 
     assert explore(scenario, faults=faults) > 1000
     assert refused, "some way of failing leads to it"
+
+
+@pytest.mark.parametrize("faults", FAULTS)
+def test_notes_that_are_put_back_double_nothing(faults: int) -> None:
+    """Alone or with the rest of the checkpoint, at any moment between two batches.
+
+    The query refuses to go on if anything was promised since then, or all is well. Without such an
+    event it never refuses, which the other claims say.
+    """
+    refused = 0
+
+    def scenario(choices: Choices) -> None:
+        nonlocal refused
+        world = World(choices, SHORT, has_backups=True)
+        try:
+            world.run_to_the_end()
+        except OlderCheckpointError:
+            refused += 1
+        else:
+            assert sorted(world.cluster.visible()) == sorted(rows_in(SHORT))
+        world.check()
+
+    assert explore(scenario, faults=faults) > 300
+    assert refused, "some way of putting them back leads to it"
+
+
+@pytest.mark.parametrize("faults", FAULTS)
+def test_notes_of_a_job_that_are_put_back_double_nothing(faults: int) -> None:
+    """So does another directory, which has none."""
+    refused = 0
+
+    def scenario(choices: Choices) -> None:
+        nonlocal refused
+        world = World(choices, SHORT, is_job=True, has_backups=True)
+        try:
+            world.run_to_the_end()
+        except OlderCheckpointError:
+            refused += 1
+        world.check()
+
+    assert explore(scenario, faults=faults) > 300
+    assert refused, "some way of putting them back leads to it"
