@@ -73,6 +73,9 @@ SPARK_CONNECTOR = Release(
 """The newest that can be had. Its helper for delegation tokens, which nothing here uses, is missing
 in every version after 4.0.0."""
 
+_LACKING = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
+"""Jars of the connector that Spark has not got."""
+
 FETCH_SECONDS_MAX = 900
 """The first fetch brings 130 MB."""
 
@@ -115,6 +118,16 @@ def class_path(release: Release, environment: Mapping[str, str]) -> str:
                 f"not what the registry has: {faults[0]}; remove {cache} and try again"
             )
     return listed.read_text().strip()
+
+
+def connector_jars(environment: Mapping[str, str]) -> list[str]:
+    """The jars of Spark's connector that a session needs.
+
+    Raises:
+        FatalError: as `class_path`.
+    """
+    jars = class_path(SPARK_CONNECTOR, environment).split(os.pathsep)
+    return [jar for jar in jars if Path(jar).name.startswith(_LACKING)]
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path:

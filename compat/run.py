@@ -57,6 +57,7 @@ from compat import (
     recovering,
     schemas,
     securing,
+    topic_patterns,
     transaction_answers,
     transaction_loops,
     upstream,
@@ -216,6 +217,10 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     commands.check(report, Kafka(java, jars, directory / "commands"), java, jars, directory)
     report.section("Confluent's serializers and ours, with a registry between them")
     schemas.check(report, os.environ)
+    report.section("Topics by expressions, as Spark's connector and Java select them")
+    topic_patterns.check(
+        report, Kafka(java, jars, directory / "topic-patterns"), java, jars, directory
+    )
     report.section("The tests of Python's Kafka clients, on both brokers")
     suites = upstream.find_suites(os.environ, directory)
     upstream.check(report, Kafka(java, jars, directory / "suites"), suites, directory)

@@ -6,6 +6,7 @@ at least once only. Costs are of the whole query, from its start to its end, wit
 processes: driver, JVM, Python workers, and Kafka.
 """
 
+import os
 import random
 from functools import partial
 from itertools import count
@@ -17,11 +18,12 @@ import pyarrow.parquet as pq
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.kafka.peer import Peer
-from benchmarks.kafka.spark import PEER, connector_jars
+from benchmarks.kafka.spark import PEER
 from benchmarks.macro.load import VALUE_BYTES
 from benchmarks.macro.pipeline_streams import AT_LEAST_ONCE, ONCE
 from benchmarks.macro.spark import KEY_BYTES, compare, cost_of_everything, interleave_warm
 from benchmarks.measure import Bench, Figure
+from compat.artifacts import connector_jars
 from tailrace.spark import session
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def measure_exactly_once(bench: Bench, peer: Peer) -> list[Figure]:
     batches = bench.scaled(BATCHES, quick=2)
     _write_files(files, batches)
     with peer.kafka(bench.directory / "kafka") as kafka:
-        settings = {"spark.jars": ",".join(connector_jars()), "spark.driver.memory": "2g"}
+        settings = {"spark.jars": ",".join(connector_jars(os.environ)), "spark.driver.memory": "2g"}
         spark = session(name="benchmark", master="local[2]", settings=settings)
         try:
             run = partial(_run, bench, spark, kafka, files=files, numbers=count())

@@ -9,7 +9,6 @@ of its jars the session gets those that Spark has not got itself.
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -26,7 +25,7 @@ from benchmarks.macro.spark import (
     from_directory,
 )
 from benchmarks.measure import Bench, Figure
-from compat.artifacts import SPARK_CONNECTOR, class_path
+from compat.artifacts import SPARK_CONNECTOR, connector_jars
 from compat.kafka import Kafka
 from tailrace.client import parse_bootstrap
 from tailrace.spark import session
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from benchmarks.macro.spark import Places
 
 PEER = f"Spark's connector {SPARK_CONNECTOR.version}"
-
-LACKING = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
-"""Jars of the connector that Spark has not got."""
 
 
 def measure_spark(bench: Bench, peer: Peer) -> list[Figure]:
@@ -52,7 +48,9 @@ def measure_spark(bench: Bench, peer: Peer) -> list[Figure]:
         assert fill(bench, broker.address) == rows
         bench.say(f"spark: {rows} rows are in both brokers; starting a session")
         spark = session(
-            name="benchmark", master="local[2]", settings={"spark.jars": ",".join(connector_jars())}
+            name="benchmark",
+            master="local[2]",
+            settings={"spark.jars": ",".join(connector_jars(os.environ))},
         )
         try:
             places: Places = {
@@ -88,12 +86,6 @@ def _figures(bench: Bench, query: str, *, places: "Places", rows: int) -> list[F
 def _create(kafka: Kafka) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
-
-
-def connector_jars() -> list[str]:
-    """The jars of the connector that a session needs."""
-    jars = class_path(SPARK_CONNECTOR, os.environ).split(os.pathsep)
-    return [jar for jar in jars if Path(jar).name.startswith(LACKING)]
 
 
 def _by_connector(spark: "SparkSession", kafka: Kafka, schema: str | None) -> "DataFrame":

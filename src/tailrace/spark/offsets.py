@@ -9,7 +9,6 @@ Invariant: a range lies within its partition's log, or it is an error; with fail
 is cut to what the log has.
 """
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, assert_never
 from uuid import UUID
@@ -26,6 +25,7 @@ from tailrace.spark.options import (
     SourceOptions,
     Topics,
 )
+from tailrace.spark.options.topic_pattern import topic_regex
 
 
 class Extent(NamedTuple):
@@ -81,7 +81,7 @@ def choose_partitions(
             chosen = [partition for partition in known if partition.topic in names]
         case Pattern(expression):
             missing = []
-            matches = re.compile(expression).fullmatch
+            matches = topic_regex(expression)
             chosen = [
                 partition
                 for partition in known

@@ -40,7 +40,7 @@ def faults_of(**given: str) -> list[str]:
 
 
 def test_partitions_are_chosen_in_order() -> None:
-    """Partitions are chosen by topic, by expression over the whole name, and by number."""
+    """Partitions are chosen by topic, by an expression in the name, and by number."""
     known = {B0, A1, A0, INTERNAL}
     assert choose_partitions(Topics(("b", "a")), known) == [A0, A1, B0]
     assert choose_partitions(Pattern("[ab]"), known) == [A0, A1, B0]

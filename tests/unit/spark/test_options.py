@@ -159,9 +159,9 @@ def test_a_bad_assignment_is_refused(text: str) -> None:
 
 
 def test_a_bad_pattern_is_refused() -> None:
-    """The message is the one of the expression compiler."""
+    """The message has the expression and what is wrong with it."""
     [fault] = faults_of({"path": "x", "subscribePattern": "a("})
-    assert "is not a regular expression" in fault
+    assert "'a(' is not a regular expression of Java: there is a ( without its )" in fault
 
 
 def test_what_cannot_change_the_rows_is_accepted() -> None:

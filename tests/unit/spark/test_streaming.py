@@ -95,7 +95,7 @@ def test_a_batch_that_failed_is_read_again_as_it_was(tmp_path: Path) -> None:
 
 def test_new_segments_partitions_and_topics_are_seen(tmp_path: Path) -> None:
     """A pattern takes up a topic when it comes; all start from their first offset."""
-    query = Query(tmp_path, subscribePattern="[tu]", startingOffsets="latest")
+    query = Query(tmp_path, subscribePattern="^[tu]$", startingOffsets="latest")
     assert query.run() == []
     assert len(query.written) == 1
     write_numbered(tmp_path, T0, limit=10)

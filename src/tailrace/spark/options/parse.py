@@ -7,7 +7,6 @@ Invariant: all faults of one call are reported together, before Spark starts a j
 """
 
 import json
-import re
 from collections.abc import Mapping
 
 from tailrace.client.config import CLIENT_SETTINGS, parse_client_config
@@ -20,6 +19,7 @@ from tailrace.spark.limits import RateLimits
 from tailrace.spark.options import names
 from tailrace.spark.options.bounds import parse_bound
 from tailrace.spark.options.given import GivenOptions, is_count, name_faults
+from tailrace.spark.options.topic_pattern import TopicPatternError, topic_regex
 from tailrace.spark.options.values import (
     EARLIEST,
     LATEST,
@@ -152,9 +152,11 @@ def _selection(read: GivenOptions) -> Selection:
             return Topics(read.words("subscribe"))
         case "subscribePattern":
             try:
-                re.compile(text)
-            except re.error as error:
-                read.fault("subscribePattern", f"{text!r} is not a regular expression: {error}")
+                topic_regex(text)
+            except TopicPatternError as error:
+                read.fault(
+                    "subscribePattern", f"{text!r} is not a regular expression of Java: {error}"
+                )
             return Pattern(text)
         case _:
             return Partitions(tuple(_assigned(read)))

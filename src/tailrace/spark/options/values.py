@@ -63,7 +63,7 @@ class Topics(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """Option `subscribePattern`: all partitions of the topics whose whole name matches."""
+    """Option `subscribePattern`: all partitions of the topics with a match in their names."""
 
     expression: str
 
@@ -134,8 +134,9 @@ class SourceOptions:
         Setting(
             name="subscribePattern",
             default="",
-            text="A regular expression for the whole name, which Kafka's internal topics and "
-            "metadata log never match.",
+            text="A regular expression of Java that is found in the name, as Spark's connector "
+            "searches it: `tx` takes `txx` too, and `^tx$` does not. Kafka's internal topics and "
+            "metadata log are never taken.",
         ),
         Setting(
             name="assign",

@@ -1,0 +1,351 @@
+r"""`topic_regex`: the expression of `subscribePattern`, in the syntax of Java, for names of topics.
+
+Spark's connector compiles the option with `java.util.regex`, without the spaces around it, and
+takes each topic in whose name it finds a match, wherever that is: `lai` selects `plain`. Python's
+syntax looks the same and is not: there `[a-z&&[^e]]` is no intersection, `\p{Lower}` and `\Q` do
+not exist, and `{,3}` is a repetition.
+
+So the expression is read here by Java's rules and written down in Python's. Names of topics have
+letters, digits and `.`, `_`, `-` only, so a class of characters becomes the list of those that it
+has, and a letter under `(?i)` becomes a class of two. What Java refuses is refused, and so is what
+cannot be written down with the same meaning; nothing is guessed.
+"""
+
+import re
+import string
+from collections.abc import Callable
+from typing import Final
+
+ALPHABET: Final = frozenset(string.ascii_letters + string.digits + "._-")
+"""Characters that names of topics have."""
+
+REPEATS_MAX: Final = 1000
+
+_LOWER: Final = frozenset(string.ascii_lowercase)
+_UPPER: Final = frozenset(string.ascii_uppercase)
+_DIGITS: Final = frozenset(string.digits)
+_LETTERS: Final = _LOWER | _UPPER
+_NOTHING: Final[frozenset[str]] = frozenset()
+_CLASSES: Final = {
+    "d": _DIGITS,
+    "w": _LETTERS | _DIGITS | {"_"},
+    "s": _NOTHING,
+    "h": _NOTHING,
+    "v": _NOTHING,
+}
+"""By the letter after a backslash; its capital is the opposite."""
+
+_PROPERTIES: Final = {
+    "Lower": _LOWER, "Upper": _UPPER, "Alpha": _LETTERS, "Digit": _DIGITS,
+    "Alnum": _LETTERS | _DIGITS, "Punct": frozenset("._-"), "Graph": ALPHABET, "Print": ALPHABET,
+    "ASCII": ALPHABET, "Blank": _NOTHING, "Cntrl": _NOTHING, "Space": _NOTHING,
+    "XDigit": frozenset(string.hexdigits),
+    "L": _LETTERS, "Ll": _LOWER, "Lu": _UPPER, "N": _DIGITS, "Nd": _DIGITS,
+    "IsAlphabetic": _LETTERS, "IsLetter": _LETTERS, "IsDigit": _DIGITS,
+    "IsL": _LETTERS, "IsLl": _LOWER, "IsLu": _UPPER, "IsN": _DIGITS, "IsNd": _DIGITS,
+}  # fmt: skip
+_CASES: Final = frozenset({"Lower", "Upper", "Ll", "Lu", "IsLl", "IsLu"})
+"""Properties that mean something else under `(?i)`, and in other versions of Java."""
+
+_CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
+_GROUP_NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
+_REPEATS: Final = re.compile(r"\{([0-9]+)(,([0-9]*))?\}")
+_FLAGS: Final = re.compile(r"([a-zA-Z]*)(-[a-zA-Z]*)?([:)])")
+
+
+class TopicPatternError(ValueError):
+    """An expression that Java refuses, or that is not supported here."""
+
+
+def topic_regex(text: str) -> Callable[[str], object]:
+    """A function that finds the expression in the name of a topic; false where it does not.
+
+    Raises:
+        TopicPatternError: it is empty, Java refuses it, or Python has nothing with its meaning.
+
+    Example:
+        >>> bool(topic_regex("lai")("plain"))
+        True
+    """
+    trimmed = text.strip("".join(map(chr, range(33))))
+    if not trimmed:
+        raise TopicPatternError("it is empty")
+    reader = _Reader(trimmed)
+    translated = reader.alternatives(is_ignoring_case=False)
+    if not reader.is_at_end:
+        raise TopicPatternError("there is a ) without its (")
+    try:
+        return re.compile(translated).search
+    except (re.error, OverflowError, RecursionError) as error:
+        raise TopicPatternError(f"it cannot be used: {error}") from error
+
+
+class _Reader:
+    """Reads an expression from left to right; each part is returned in Python's syntax."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._groups = 0
+        self._names: set[str] = set()
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether everything has been read."""
+        return self._at >= len(self._text)
+
+    def alternatives(self, *, is_ignoring_case: bool) -> str:
+        """Everything up to the end of the group, or of the text."""
+        written: list[str] = []
+        while not self.is_at_end and not self._is_next(")"):
+            if self._takes("|"):
+                written.append("|")
+            elif self._takes("^") or self._takes("$"):
+                written.append(self._text[self._at - 1])
+                self._refuse_repeats("a repetition of ^ or $")
+            elif (flags := self._flags(is_ignoring_case)) is not None:
+                # They count up to the end of the group, in its other alternatives too.
+                is_ignoring_case = flags
+                self._refuse_repeats("a repetition of flags")
+            else:
+                written += (self._atom(is_ignoring_case), self._repeats())
+        return "".join(written)
+
+    def _atom(self, is_ignoring_case: bool) -> str:  # noqa: FBT001 - of a private reader
+        character = self._next()
+        match character:
+            case "(":
+                return self._group(is_ignoring_case)
+            case "[":
+                return _class_of(self._members(is_ignoring_case))
+            case "\\":
+                return self._escaped(is_ignoring_case)
+            case ".":
+                return "."
+            case "*" | "+" | "?":
+                raise TopicPatternError(f"there is nothing that {character} could repeat")
+            case "{":
+                raise TopicPatternError("{ begins a repetition; write \\{ for the character")
+            case _:
+                return _literal(character, is_ignoring_case)
+
+    def _group(self, is_ignoring_case: bool) -> str:  # noqa: FBT001
+        opening = "("
+        if self._takes("?"):
+            for kind in (":", "=", "!", ">", "<=", "<!"):
+                if self._takes(kind):
+                    opening = f"(?{kind}"
+                    break
+            else:
+                if self._takes("<"):
+                    opening = f"(?P<{self._name()}>"
+                else:
+                    is_ignoring_case = self._scoped_flags(is_ignoring_case)
+                    opening = "(?:"
+        if opening == "(" or opening.startswith("(?P"):
+            self._groups += 1
+        inner = self.alternatives(is_ignoring_case=is_ignoring_case)
+        if not self._takes(")"):
+            raise TopicPatternError("there is a ( without its )")
+        if opening[2:3] in set("=!<"):
+            self._refuse_repeats("a repetition of a look-around")
+        return f"{opening}{inner})"
+
+    def _name(self) -> str:
+        found = _GROUP_NAME.match(self._text, self._at)
+        if found is None or self._text[found.end() : found.end() + 1] != ">":
+            raise TopicPatternError("the name of a group has letters and digits, and ends with >")
+        self._at = found.end() + 1
+        if found[0] in self._names:
+            raise TopicPatternError(f"two groups are named {found[0]}")
+        self._names.add(found[0])
+        return found[0]
+
+    def _flags(self, is_ignoring_case: bool) -> bool | None:  # noqa: FBT001
+        """Whether case is ignored after flags for the rest of the group; None if there are none."""
+        found = _FLAGS.match(self._text, self._at + 2)
+        if not self._text.startswith("(?", self._at) or found is None or found[3] != ")":
+            return None
+        self._at += 2
+        return self._scoped_flags(is_ignoring_case)
+
+    def _scoped_flags(self, is_ignoring_case: bool) -> bool:  # noqa: FBT001
+        found = _FLAGS.match(self._text, self._at)
+        named = "" if found is None else found[1] + (found[2] or "")
+        if found is None or not set(named) <= set("imsd-"):
+            raise TopicPatternError("after (? only i, m, s and d are supported as flags")
+        self._at = found.end()
+        if "i" in (found[2] or ""):
+            return False
+        return is_ignoring_case or "i" in found[1]
+
+    def _repeats(self) -> str:
+        written = ""
+        if self._is_next("{"):
+            found = _REPEATS.match(self._text, self._at)
+            if found is None:
+                raise TopicPatternError("a repetition is {n}, {n,} or {n,m}")
+            self._at = found.end()
+            low, high = int(found[1]), int(found[3] or found[1])
+            if max(low, high) > REPEATS_MAX or high < low:
+                raise TopicPatternError(
+                    f"the repetition {found[0]} is above {REPEATS_MAX}, or ends below its start"
+                )
+            written = found[0]
+        elif not self.is_at_end and self._text[self._at] in "*+?":
+            written = self._next()
+        if written and (self._takes("?") or self._takes("+")):
+            written += self._text[self._at - 1]
+        if written:
+            self._refuse_repeats("a repetition of a repetition")
+        return written
+
+    def _refuse_repeats(self, what: str) -> None:
+        if not self.is_at_end and self._text[self._at] in "*+?{":
+            raise TopicPatternError(f"{what} is not supported; put what is repeated into (?:…)")
+
+    def _escaped(self, is_ignoring_case: bool) -> str:  # noqa: FBT001
+        """An escape outside of a class, after its backslash."""
+        character = self._peek()
+        if character == "Q":
+            return self._quoted(is_ignoring_case)
+        if character in set("bBAzZ"):
+            self._at += 1
+            if self._is_next("{"):
+                raise TopicPatternError(f"\\{character}{{ is not supported")
+            self._refuse_repeats(f"a repetition of \\{character}")
+            return "\\Z" if character in "zZ" else f"\\{character}"
+        if character.isdecimal() and character != "0":
+            self._at += 1
+            if int(character) > self._groups or self._peek().isdecimal():
+                raise TopicPatternError(f"\\{character} refers to a group that is not before it")
+            return f"(?i:\\{character})" if is_ignoring_case else f"\\{character}"
+        if character == "k":
+            raise TopicPatternError("\\k is not supported; refer to the group by its number")
+        return _class_of(self._member_escape(is_ignoring_case))
+
+    def _quoted(self, is_ignoring_case: bool) -> str:  # noqa: FBT001
+        self._at += 1
+        end = self._text.find("\\E", self._at)
+        quoted = self._text[self._at : end if end >= 0 else len(self._text)]
+        self._at = end + 2 if end >= 0 else len(self._text)
+        if not quoted:
+            raise TopicPatternError("\\Q\\E with nothing between is not supported")
+        # A repetition counts for the last character only.
+        return "".join(_literal(each, is_ignoring_case) for each in quoted)
+
+    def _members(self, is_ignoring_case: bool) -> frozenset[str]:  # noqa: FBT001
+        """The characters of a class, after its bracket; the class is read to its end."""
+        is_opposite = self._takes("^")
+        found = self._union(is_ignoring_case)
+        while self._takes("&&"):
+            found &= self._union(is_ignoring_case)
+        if not self._takes("]"):
+            raise TopicPatternError("there is a [ without its ]")
+        return ALPHABET - found if is_opposite else found
+
+    def _union(self, is_ignoring_case: bool) -> frozenset[str]:  # noqa: FBT001
+        found, kinds = _NOTHING, []
+        while not self.is_at_end and not self._is_next("]") and not self._is_next("&&"):
+            if self._is_next("&"):
+                raise TopicPatternError("& in a class is not supported; no topic has it")
+            kinds.append(self._is_next("["))
+            found |= self._member(is_ignoring_case)
+        if not kinds:
+            raise TopicPatternError("a class without characters is not supported; write \\] for ]")
+        if self._is_next("&&") and kinds[0] and not all(kinds):
+            # Java takes what follows the inner class together with what follows the &&.
+            raise TopicPatternError(
+                "characters between a class within a class and && are not supported; put them first"
+            )
+        return found
+
+    def _member(self, is_ignoring_case: bool) -> frozenset[str]:  # noqa: FBT001
+        """One character, range, escape, or class within a class."""
+        if self._takes("["):
+            return self._members(is_ignoring_case)
+        if self._is_next("\\") and not self._is_character_escape():
+            self._at += 1
+            return self._member_escape(is_ignoring_case)
+        first = self._character()
+        if not self._is_next("-") or self._text[self._at + 1 : self._at + 2] in {"]", "["}:
+            return _both_cases({first}, is_ignoring_case)
+        self._at += 1
+        if self._is_next("\\") and not self._is_character_escape():
+            raise TopicPatternError("a range in a class ends with a character")
+        last = self._character()
+        if last < first:
+            raise TopicPatternError(f"the range {first}-{last} in a class ends below its start")
+        inside = {each for each in ALPHABET if first <= each <= last}
+        return _both_cases(inside, is_ignoring_case)
+
+    def _is_character_escape(self) -> bool:
+        """Whether the escape that follows is a character, which may begin or end a range."""
+        return not self._text[self._at + 1 : self._at + 2].isalnum()
+
+    def _character(self) -> str:
+        character = self._next()
+        return self._next() if character == "\\" else character
+
+    def _member_escape(self, is_ignoring_case: bool) -> frozenset[str]:  # noqa: FBT001
+        """The characters of an escape, after its backslash, inside and outside of a class."""
+        character = self._next()
+        if character.lower() in _CLASSES:
+            inside = _CLASSES[character.lower()]
+            return inside if character.islower() else ALPHABET - inside
+        if character in {"p", "P"}:
+            inside = self._property(is_ignoring_case)
+            return inside if character == "p" else ALPHABET - inside
+        if character in _CONTROLS:
+            return _NOTHING
+        if character.isalnum():
+            raise TopicPatternError(f"\\{character} is not supported here")
+        return frozenset(character) & ALPHABET
+
+    def _property(self, is_ignoring_case: bool) -> frozenset[str]:  # noqa: FBT001
+        name = self._next()
+        if name == "{":
+            end = self._text.find("}", self._at)
+            name, self._at = self._text[self._at : end], end + 1
+            if end < 0:
+                raise TopicPatternError("there is a \\p{ without its }")
+        if name not in _PROPERTIES or (is_ignoring_case and name in _CASES):
+            raise TopicPatternError(f"\\p{{{name}}} is not supported here")
+        return _PROPERTIES[name]
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _is_next(self, text: str) -> bool:
+        return self._text.startswith(text, self._at)
+
+    def _takes(self, text: str) -> bool:
+        """Whether this text follows, which then is read."""
+        if not self._is_next(text):
+            return False
+        self._at += len(text)
+        return True
+
+    def _next(self) -> str:
+        if self.is_at_end:
+            raise TopicPatternError("it ends too early")
+        self._at += 1
+        return self._text[self._at - 1]
+
+
+def _both_cases(characters: set[str], is_ignoring_case: bool) -> frozenset[str]:  # noqa: FBT001
+    if is_ignoring_case:
+        characters = {case for each in characters for case in (each.lower(), each.upper())}
+    return frozenset(characters) & ALPHABET
+
+
+def _literal(character: str, is_ignoring_case: bool) -> str:  # noqa: FBT001
+    if is_ignoring_case and character in _LETTERS:
+        return f"[{character.lower()}{character.upper()}]"
+    return re.escape(character)
+
+
+def _class_of(characters: frozenset[str]) -> str:
+    if not characters:
+        return "(?:(?!))"
+    return "[" + "".join(map(re.escape, sorted(characters))) + "]"
