@@ -292,6 +292,27 @@ def test_another_thread_ends_a_loop_that_waits(broker: TestBroker, call: str) ->
     assert committed(broker) == 10
 
 
+def test_close_commits_nothing_for_a_thread_that_has_failed(broker: TestBroker) -> None:
+    """The record at which it failed is read again, though its thread is gone."""
+    fill(broker, 10)
+    consumer = Consumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+    )
+    consumer.subscribe("t")
+
+    def fail() -> None:
+        with suppress(ZeroDivisionError):
+            for number, _ in enumerate(consumer):
+                if number == 3:
+                    raise ZeroDivisionError
+
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+    consumer.close()
+    assert committed(broker) == 3
+
+
 def test_close_in_a_signal_handler_lets_a_commit_end(broker: TestBroker) -> None:
     """The interrupted call keeps its outcome, and the consumer is closed when it returns."""
     fill(broker, 2)

@@ -307,7 +307,7 @@ class BaseConsumer:
             self._handling.is_taking = False
 
     def _has_ended(self, reader: object) -> bool:
-        """Whether a thread or task is the present one, or has come to its end."""
+        """Whether a thread or task is the present one, or has surely come to its end in order."""
         raise NotImplementedError
 
     def _is_not_end(self, error: WakeupError | ClosedConsumerError) -> bool:
