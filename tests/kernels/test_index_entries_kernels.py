@@ -136,7 +136,7 @@ def test_the_offset_index_is_judged_in_runs_as_batch_by_batch(
     file.write(0, b"".join(OFFSET_ENTRY.pack(*each) for each in entries))
 
     def make() -> OffsetIndexCheck:
-        read = IndexEntries(file, OFFSET_ENTRY, is_active=False, rises=offset_entries_rise)
+        read = IndexEntries(file, OFFSET_ENTRY, rises=offset_entries_rise)
         return OffsetIndexCheck("index", BASE, read)
 
     in_runs, one_by_one = both_ways(
@@ -166,7 +166,7 @@ def test_the_time_index_is_judged_in_runs_as_batch_by_batch(
     file.write(0, b"".join(TIME_ENTRY.pack(*each) for each in entries))
 
     def make() -> TimeIndexCheck:
-        read = IndexEntries(file, TIME_ENTRY, is_active=False, rises=time_entries_rise)
+        read = IndexEntries(file, TIME_ENTRY, rises=time_entries_rise)
         return TimeIndexCheck("index", BASE, read)
 
     def times(header: Header) -> BatchTimes:

@@ -62,15 +62,12 @@ class IndexEntries:
     Where two neighbours are out of order, the one that does not fit the entries around it is wrong.
     """
 
-    def __init__(
-        self, file: File | None, layout: struct.Struct, *, is_active: bool, rises: Rises
-    ) -> None:
-        """No entries without a file; in an active index what is zero at the end is not in use."""
+    def __init__(self, file: File | None, layout: struct.Struct, *, rises: Rises) -> None:
+        """No entries without a file; what is zero at the end is room for entries to come."""
         self._file = file
         self._layout = layout
         self._rises = rises
-        used = 0 if file is None else _used_bytes(file) if is_active else file.size()
-        self._count = -(-used // layout.size)
+        self._count = 0 if file is None else -(-used_bytes(file) // layout.size)
         self._first = 0
         """Number of the first entry in `chunk`."""
         self._number = 0
@@ -367,7 +364,7 @@ def time_entries_rise(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
     return after[0] > before[0] and after[1] >= before[1]
 
 
-def _used_bytes(file: File) -> int:
+def used_bytes(file: File) -> int:
     """Bytes up to the last one that is not zero: the rest is room for entries to come."""
     end = file.size()
     while end > 0:

@@ -28,6 +28,7 @@ from tailrace.offline.indexes import (
     offset_entries_rise,
     time_entries_rise,
     times_of,
+    used_bytes,
 )
 from tailrace.reading.listing import SegmentFiles
 from tailrace.records.batch import Batch
@@ -145,9 +146,9 @@ class SegmentCheck:
         segment, is_active, size = self._segment, self._following is None, self._log.size()
         offsets = self._open_index(names.OFFSET_INDEX_SUFFIX)
         times = self._open_index(names.TIME_INDEX_SUFFIX)
-        yield from _odd_sizes(offsets, times)
-        offset_check = _offset_check(segment, *offsets, is_active=is_active)
-        time_check = _time_check(segment, *times, is_active=is_active)
+        yield from _odd_sizes(offsets, times, is_active=is_active)
+        offset_check = _offset_check(segment, *offsets)
+        time_check = _time_check(segment, *times)
         try:
             if size > INT32_MAX:
                 raise CorruptionError(
@@ -381,23 +382,20 @@ def _blocking(segment: SegmentFiles, error: CorruptionError, size: int) -> Findi
     )
 
 
-def _offset_check(
-    segment: SegmentFiles, path: str, file: File | None, *, is_active: bool
-) -> OffsetIndexCheck:
-    entries = IndexEntries(file, offset_index.ENTRY, is_active=is_active, rises=offset_entries_rise)
+def _offset_check(segment: SegmentFiles, path: str, file: File | None) -> OffsetIndexCheck:
+    entries = IndexEntries(file, offset_index.ENTRY, rises=offset_entries_rise)
     return OffsetIndexCheck(path, segment.base_offset, entries)
 
 
-def _time_check(
-    segment: SegmentFiles, path: str, file: File | None, *, is_active: bool
-) -> TimeIndexCheck:
-    entries = IndexEntries(file, time_index.ENTRY, is_active=is_active, rises=time_entries_rise)
+def _time_check(segment: SegmentFiles, path: str, file: File | None) -> TimeIndexCheck:
+    entries = IndexEntries(file, time_index.ENTRY, rises=time_entries_rise)
     return TimeIndexCheck(path, segment.base_offset, entries)
 
 
 def _odd_sizes(
-    offsets: tuple[str, File | None], times: tuple[str, File | None]
+    offsets: tuple[str, File | None], times: tuple[str, File | None], *, is_active: bool
 ) -> Iterator[Finding]:
+    """Indexes whose size is not that of their entries."""
     for (path, file), rule, entry in (
         (offsets, Rule.OFFSET_INDEX, offset_index.ENTRY),
         (times, Rule.TIME_INDEX, time_index.ENTRY),
@@ -410,4 +408,14 @@ def _odd_sizes(
                 path=path,
                 position=size - size % entry.size,
                 sentence=f"{size % entry.size} bytes are left over behind entries of {entry.size}",
+            )
+            continue
+        used = 0 if file is None else -(-used_bytes(file) // entry.size) * entry.size
+        if used < size and not is_active:
+            yield Finding(
+                severity=Severity.WARNING,
+                rule=rule,
+                path=path,
+                position=used,
+                sentence=f"{size - used} zeros are room for entries, which a broker cuts",
             )

@@ -15,6 +15,7 @@ them. Findings come as they are made; of one rule in one file no more than 20 ar
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 from tailrace import kernels
@@ -47,6 +48,13 @@ KERNELS_FROM_BYTES = 16 * 1024 * 1024
 """In a log of this size it takes longer to walk the records without compiled kernels than to load
 them."""
 
+_UNFINISHED = frozenset({Rule.LEFTOVER, Rule.ORPHAN, Rule.TAIL})
+"""Rules that do not hold while a broker appends, rolls, deletes or exchanges segments, and so after
+it was killed there: its next start completes or removes what is unfinished."""
+
+_DERIVED = frozenset({Rule.OFFSET_INDEX, Rule.TIME_INDEX, Rule.TRANSACTION_INDEX})
+"""Rules of files that a start after a kill writes anew, from the recovery point on."""
+
 WALKS_MAX = 5
 """Over a partition in which a broker exchanges files under the walk."""
 
@@ -69,6 +77,16 @@ class PartitionFiles:
     segments: tuple[SegmentFiles, ...]
     listed: tuple[str, ...]
     """The names of all files."""
+    is_in_use: bool = False
+    """Whether a broker is at work in the directory, or was killed there: its mark is missing."""
+
+    @property
+    def recovery_point(self) -> int:
+        """The offset up to which the log was on the device, by the checkpoint; 0 without one."""
+        points = f"/{names.RECOVERY_POINTS}"
+        return max(
+            (at for path, at in self.checkpoints.items() if path.endswith(points)), default=0
+        )
 
     @property
     def size(self) -> int:
@@ -202,6 +220,7 @@ def list_partition(
         epochs=tuple(epochs),
         segments=tuple(segments),
         listed=tuple(listed),
+        is_in_use=_is_in_use(files, folder.rpartition("/")[0]),
     )
     return found, findings
 
@@ -215,11 +234,47 @@ def verify_partition(
     """
     open_segment = open_segment or partial(_open_check, files, progress=lambda _: None)
     try:
-        yield from _orphans(files, found)
-        yield from check_partition_leftovers(found.folder, list(found.listed))
-        yield from _walk(files, found, open_segment)
+        for each in (
+            *_orphans(files, found),
+            *check_partition_leftovers(found.folder, list(found.listed)),
+        ):
+            yield _as_work(each, found)
+        for each in _walk(files, found, open_segment):
+            yield _as_work(each, found)
     except OSError as error:
         yield file_finding(found.folder, Rule.READABLE, error)
+
+
+def _as_work(finding: Finding, found: PartitionFiles) -> Finding:
+    """The finding as information, if a broker at work may bring it about.
+
+    From its recovery point on a log is recovered after a kill, with all that is derived from it.
+    """
+    if not found.is_in_use or finding.severity not in {Severity.ERROR, Severity.WARNING}:
+        return finding
+    name = finding.path.rpartition("/")[2].removesuffix(names.SWAP_SUFFIX)
+    parsed = names.parse_segment_file_name(name)
+    if finding.rule in _UNFINISHED:
+        is_work = finding.severity is Severity.WARNING
+    elif finding.rule in _DERIVED and parsed is not None:
+        limits = (each.base_offset for each in found.segments if each.base_offset > parsed[0])
+        end = min(limits, default=OFFSET_MAX)
+        # The indexes of a closed segment have room for entries again while a start opens them.
+        is_work = end >= found.recovery_point or finding.severity is Severity.WARNING
+    elif finding.rule is Rule.SNAPSHOT and parsed is not None:
+        is_work = parsed[0] >= found.recovery_point
+    else:
+        is_work = False
+    return replace(finding, severity=Severity.INFO) if is_work else finding
+
+
+def _is_in_use(files: Files, root: str) -> bool:
+    """Whether a directory of a broker lacks the mark that an orderly stop leaves.
+
+    A backup without `meta.properties` may lack it too, and says nothing.
+    """
+    has_mark = files.exists(f"{root}/{names.CLEAN_SHUTDOWN}")
+    return not has_mark and files.exists(f"{root}/{names.META_PROPERTIES}")
 
 
 def load_kernels_for(size: int) -> None:
