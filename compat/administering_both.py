@@ -12,6 +12,10 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import NewTopic as LibraryTopic
+
 from compat.administering import SETTINGS
 from compat.clients import WAIT_SECONDS
 from compat.kafka import NODE_ID, Kafka
@@ -177,6 +181,12 @@ def check(report: Report, kafka: Kafka) -> None:
     report.check("every operation is called", sorted(missing))
     kafka.settings |= SETTINGS
     with kafka, TestBroker() as ours:
+        words = {each.bootstrap_servers: _words(each.bootstrap_servers) for each in (kafka, ours)}
+        report.check(
+            "refusals that programs read are Kafka's, word for word",
+            [f"{theirs}: {mine}" for theirs, mine in zip(*words.values(), strict=True)
+             if theirs != mine],
+        )  # fmt: skip
         for name, runner in (("Admin", _blocking), ("AsyncAdmin", _awaited)):
             with runner(ours.bootstrap_servers) as run:
                 expected = [_shape(run(step)) for step in STEPS]
@@ -187,6 +197,21 @@ def check(report: Report, kafka: Kafka) -> None:
                 differences,
                 explained="but for access control and quotas, which only Kafka has",
             )
+
+
+def _words(servers: str) -> list[str]:
+    """The messages of a topic that exists, one whose name collides, and too few partitions."""
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    for future in admin.create_topics([LibraryTopic("words.x", 2, 1)]).values():
+        future.result()
+    refused = [
+        admin.create_topics([LibraryTopic("words.x", 2, 1)]),
+        admin.create_topics([LibraryTopic("words_x", 2, 1)]),
+        admin.create_partitions([NewPartitions("words.x", 2)]),
+        admin.create_partitions([NewPartitions("words.x", 1)]),
+    ]
+    told = [future.exception() for futures in refused for future in futures.values()]
+    return [each.args[0].str() if isinstance(each, KafkaException) else "none" for each in told]
 
 
 def _differences(run: Run, expected: Sequence[object]) -> Iterator[str]:

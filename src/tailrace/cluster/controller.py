@@ -169,8 +169,12 @@ class Controller:
             TooManyPartitionsError: more than `PARTITIONS_MAX`.
         """
         if count <= topic.partition_count:
+            now = topic.partition_count
             raise InvalidPartitionsError(
-                f"topic {topic.name} has {topic.partition_count} partitions; {count} is no increase"
+                f"Topic already has {now} partition(s)."
+                if count == now
+                else f"The topic {topic.name} currently has {now} partition(s); {count} would not "
+                "be an increase."
             )
         check_partition_limit(count)
         added = range(topic.partition_count, count)

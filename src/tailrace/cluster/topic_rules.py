@@ -88,14 +88,15 @@ class TakenNames:
             InvalidTopicNameError: it differs from one only in dots and underscores.
         """
         if name in taken:
-            raise TopicExistsError(f"topic {name} exists")
+            # Programs look for Kafka's words, which these are.
+            raise TopicExistsError(f"Topic '{name}' already exists.")
         if "." not in name and "_" not in name:
             return
         if self._names is not taken:
             self._names, self._folded = taken, {folded_name(each): each for each in taken}
         other = self._folded.get(folded_name(name))
         if other is not None:
-            raise InvalidTopicNameError(f"topic {name} collides with {other}: only . and _ differ")
+            raise InvalidTopicNameError(f"Topic '{name}' collides with existing topic: {other}")
 
 
 def check_partition_limit(count: int) -> None:

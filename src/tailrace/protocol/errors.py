@@ -263,7 +263,7 @@ _MESSAGES = {
     ErrorCode.INVALID_REQUIRED_ACKS: "acks is none of 0, 1 and -1",
     ErrorCode.INVALID_TIMESTAMP: "a record's timestamp is outside of what the topic allows",
     ErrorCode.UNSUPPORTED_VERSION: "this broker does not serve that version of the API",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "a topic with that name exists",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "a topic with that name already exists",
     ErrorCode.INVALID_PARTITIONS: "the number of partitions is not one that a topic may have",
     ErrorCode.INVALID_REPLICATION_FACTOR: "the replication factor does not fit the brokers",
     ErrorCode.INVALID_REPLICA_ASSIGNMENT: "the assignment of replicas does not fit the brokers",
