@@ -53,8 +53,8 @@ DELETED_BEFORE = 57
 
 # Indexes have their full size until Kafka stops, which a killed one does not do.
 _SETTINGS = {"log.index.size.max.bytes": "4096"}
-_SMALL = {**SMALL, "segment.bytes": "4096", "segment.index.bytes": "1024"}
-_OLD_SMALL = {name: value for name, value in SMALL.items() if name != "segment.bytes"}
+_SMALL = {**SMALL, "internal.segment.bytes": "4096", "segment.index.bytes": "1024"}
+_OLD_SMALL = {name: value for name, value in SMALL.items() if name != "internal.segment.bytes"}
 _OLD = {
     **{
         f"{version}-{codec}": _OLD_SMALL

@@ -51,7 +51,9 @@ def check(report: Report, kafka: Kafka) -> None:
         chance=runtime.chance,
     )
     with ours.serving(kafka.logs) as servers, Admin(bootstrap_servers=servers) as admin:
-        admin.create_topics([NewTopic(TOPIC, 1, configs={"segment.bytes": "4096"})]).results()
+        admin.create_topics(
+            [NewTopic(TOPIC, 1, configs={"internal.segment.bytes": "4096"})]
+        ).results()
         sender = _send(servers)
     report.check("handover to Kafka: ready after an orderly stop", _hindrances(kafka))
     settings = server_properties(plan_handover(runtime.files, [str(kafka.logs)]))

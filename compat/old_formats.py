@@ -26,6 +26,7 @@ from compat.old_kafka import OldKafka
 from compat.report import Report
 from compat.topics import configure, create_topics
 from tailrace.model import NO_TIMESTAMP
+from tailrace.storage.config import usable_configs
 from tailrace.storage.log import Log
 
 _VERSIONS: Mapping[str, str] = {"v0": "0.9.0", "v1": "0.10.2", "v2": "2.8"}
@@ -225,7 +226,7 @@ def _without_time(seen: Seen) -> Seen:
 
 def _check_serving(report: Report, logs: Path, expected: Expected) -> None:
     with ours.serving(logs) as servers:
-        configure(servers, TOPICS)
+        configure(servers, {topic: usable_configs(TOPICS[topic]) for topic in TOPICS})
         for (topic, is_committed), read in expected.items():
             found = clients.read_back(servers, topic, is_committed=is_committed)
             level = "committed" if is_committed else "uncommitted"

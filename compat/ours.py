@@ -27,7 +27,7 @@ from tailrace.records.builder import records_of
 from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage import names
-from tailrace.storage.config import LogConfig, log_config
+from tailrace.storage.config import LogConfig, log_config, usable_configs
 from tailrace.storage.directories import open_log_directories
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.index.transaction import AbortedTxn
@@ -45,7 +45,8 @@ _INTERNAL = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 
 def config_of(topic: str, topics: Mapping[str, Mapping[str, str]] = TOPICS) -> LogConfig:
     """The settings of a topic, as both brokers have them."""
-    return log_config(dict(topics.get(topic, _INTERNAL)))
+    # Old Kafkas, and the golden directories, have small segments by their usual name.
+    return log_config(usable_configs(topics.get(topic, _INTERNAL)))
 
 
 @contextmanager

@@ -44,6 +44,7 @@ from compat import (
     kerberos,
     keyed_order,
     killed,
+    limits,
     lives,
     metadata_turns,
     old_formats,
@@ -166,6 +167,7 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     report.section("Messages and records of coordinators")
     report.check("the message tables are those of Kafka's definitions", differing(KAFKA.version))
     encoding.check(report, java, jars, directory)
+    limits.check(report, java, jars, directory)
     coordinating.check(report, Kafka(java, jars, directory / "coordinating"), directory)
     report.section("Requests of transactional producers in every state, to both brokers")
     transaction_answers.check(report, Kafka(java, jars, directory / "transaction-answers"))

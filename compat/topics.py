@@ -1,7 +1,7 @@
 """The topics of the proof, the same on both sides; those of `TOPICS` have one partition.
 
 Segments are small, so that a few hundred records make several. Kafka has a lower limit for that
-setting, and a name of its own without one for its tests (`internal.segment.bytes`).
+setting, and a name without one for its tests (`internal.segment.bytes`), as our broker has.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 SMALL: Mapping[str, str] = {
-    "segment.bytes": "16384",
+    "internal.segment.bytes": "16384",
     "segment.index.bytes": "65536",
     "index.interval.bytes": "512",
     # The records have timestamps of a year that has gone by.
@@ -26,7 +26,7 @@ SMALL: Mapping[str, str] = {
 }
 _COMPACTED = {
     **SMALL,
-    "segment.bytes": "4096",
+    "internal.segment.bytes": "4096",
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.01",
 }
@@ -35,7 +35,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
     **{f"codec-{codec}": SMALL for codec in CODECS},
     "stamped": {**SMALL, "message.timestamp.type": "LogAppendTime"},
     "idempotent": SMALL,
-    "transactions": {**SMALL, "segment.bytes": "4096"},
+    "transactions": {**SMALL, "internal.segment.bytes": "4096"},
     "compacted": {**_COMPACTED, "delete.retention.ms": "1"},
     "tombstones": {**_COMPACTED, "delete.retention.ms": "86400000"},
     "compacted-transactions": {**_COMPACTED, "delete.retention.ms": "1"},
@@ -68,9 +68,7 @@ def create_topics(
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     wanted = [
-        NewTopic(
-            name, num_partitions=partition_count, replication_factor=1, config=_for_kafka(settings)
-        )
+        NewTopic(name, num_partitions=partition_count, replication_factor=1, config=dict(settings))
         for name, settings in topics.items()
     ]
     for future in admin.create_topics(wanted).values():
@@ -105,10 +103,3 @@ def configure(bootstrap_servers: str, topics: Mapping[str, Mapping[str, str]]) -
 _ADOPTED = [
     ConfigEntry("min.compaction.lag.ms", "", incremental_operation=AlterConfigOpType.DELETE)
 ]
-
-
-def _for_kafka(settings: Mapping[str, str]) -> dict[str, str]:
-    return {
-        "internal.segment.bytes" if name == "segment.bytes" else name: value
-        for name, value in settings.items()
-    }

@@ -32,7 +32,7 @@ from tests.unit.storage.builders import NOW, SetClock, append, batch
 PARTITION = TopicPartition("flights", 0)
 ID = uuid.UUID(int=1)
 CONFIG = log_config(
-    {"segment.bytes": "500", "segment.index.bytes": "60", "index.interval.bytes": "80"}
+    {"internal.segment.bytes": "500", "segment.index.bytes": "60", "index.interval.bytes": "80"}
 )
 START = 3
 KEPT = set_aside_file_name(0, 77)

@@ -89,7 +89,11 @@ def damaged(damage: Callable[[MemoryFiles], None]) -> MemoryFiles:
     """A log of several segments with a producer and an aborted transaction, and damage."""
     files = MemoryFiles()
     log = open_at(files, config=settings(segment_bytes=400))
-    configs = {"segment.bytes": "400", "segment.index.bytes": "120", "index.interval.bytes": "100"}
+    configs = {
+        "internal.segment.bytes": "400",
+        "segment.index.bytes": "120",
+        "index.interval.bytes": "100",
+    }
     topic = Topic(name="flights", topic_id=uuid.UUID(int=1), partitions=(0,), configs=configs)
     save_topics(files, topic)
     for number in range(5):

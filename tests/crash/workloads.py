@@ -29,7 +29,11 @@ ONE = TopicPartition("flights", 0)
 TWO = TopicPartition("planes", 1)
 PRODUCER_ID = 7
 IDS = {ONE: uuid.UUID(int=1), TWO: uuid.UUID(int=2)}
-SETTINGS = {"segment.bytes": "500", "segment.index.bytes": "60", "index.interval.bytes": "80"}
+SETTINGS = {
+    "internal.segment.bytes": "500",
+    "segment.index.bytes": "60",
+    "index.interval.bytes": "80",
+}
 CONFIG = log_config(SETTINGS)
 SHORT = log_config({**SETTINGS, "retention.bytes": "600"})
 """Keeps little more than a segment."""

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.wire
 
 CALLS = ("pread", "pwrite", "sync", "ftruncate", "stat", "open", "rename", "unlink", "mkdir")
 SETTINGS = {
-    "log.segment.bytes": "20000",
     "log.flush.offset.checkpoint.interval.ms": "200",
     "log.retention.check.interval.ms": "200",
     "log.initial.task.delay.ms": "0",
@@ -34,6 +33,7 @@ SETTINGS = {
     "log.flush.scheduler.interval.ms": "200",
     "log.segment.delete.delay.ms": "0",
 }
+SEGMENTS = {"internal.segment.bytes": "20000"}
 WAIT_S = 60
 
 
@@ -191,7 +191,9 @@ def wait_for_logs(address: str, topic: str) -> None:
 def create(address: str, topic: str) -> None:
     """Make a topic with partitions in both directories, with whatever outcome."""
     admin = AdminClient({"bootstrap.servers": address})
-    outcome = admin.create_topics([NewTopic(topic, 4, 1)], request_timeout=WAIT_S)[topic]
+    outcome = admin.create_topics([NewTopic(topic, 4, 1, config=SEGMENTS)], request_timeout=WAIT_S)[
+        topic
+    ]
     outcome.exception(WAIT_S)
 
 

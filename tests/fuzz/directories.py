@@ -51,7 +51,11 @@ TOPIC_ID = uuid.UUID("12345678-1234-4234-8234-123456789abc")
 STAMPED_BYTES = 16
 """Start of a batch: base offset, length and leader epoch, which its checksum does not cover."""
 
-_SMALL = {"segment.bytes": "700", "segment.index.bytes": "120", "index.interval.bytes": "60"}
+_SMALL = {
+    "internal.segment.bytes": "700",
+    "segment.index.bytes": "120",
+    "index.interval.bytes": "60",
+}
 
 
 class Written(NamedTuple):
@@ -208,7 +212,7 @@ def _compacted() -> tuple[MemoryFiles, dict[str, str]]:
 
 def _legacy() -> tuple[MemoryFiles, dict[str, str]]:
     files = MemoryFiles()
-    configs = {**_SMALL, "segment.bytes": "1200"}
+    configs = {**_SMALL, "internal.segment.bytes": "1200"}
     config = settings(**{name.replace(".", "_"): value for name, value in configs.items()})
     log = open_at(files, config=config)
     log.append_as_follower(memoryview(bytearray(old_segment()[0])), now_ms=NOW)

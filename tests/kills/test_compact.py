@@ -30,7 +30,7 @@ MAP_BYTES = 24_000
 
 SETTINGS = {
     "cleanup.policy": "compact",
-    "segment.bytes": str(SEGMENT_BYTES),
+    "internal.segment.bytes": str(SEGMENT_BYTES),
     "segment.index.bytes": "1200",
     "index.interval.bytes": "500",
     "min.cleanable.dirty.ratio": "0",

@@ -120,7 +120,7 @@ class Client:
     async def create(self, topic: int) -> None:
         """Make a topic with small segments and frequent index entries, and its log."""
         configs = {"segment.index.bytes": "120", "index.interval.bytes": "400"}
-        configs["segment.bytes"] = "4000"
+        configs["internal.segment.bytes"] = "4000"
         wanted = CreatableTopic(
             name=TOPICS[topic],
             num_partitions=1,

@@ -133,7 +133,9 @@ class TestClock:
 
     def test_retention_deletes_what_is_old_enough(self, broker: TestBroker) -> None:
         """Records of eight days ago are gone when `advance` returns; newer ones are there."""
-        broker.create_topic("t", configs={"retention.ms": 7 * 86_400_000, "segment.bytes": 2000})
+        broker.create_topic(
+            "t", configs={"retention.ms": 7 * 86_400_000, "internal.segment.bytes": 2000}
+        )
         for _ in range(2):
             broker.produce("t", b"old" * 400)
         broker.advance(timedelta(days=8))

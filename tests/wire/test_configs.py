@@ -20,7 +20,7 @@ pytestmark = pytest.mark.wire
 
 TIMESTAMP = 1_600_000_000_000
 RECORDS = [Sent(key=b"k", value=b"%d" % number, timestamp=TIMESTAMP) for number in range(20)]
-KEPT = {"segment.bytes": "250", "retention.ms": "-1"}
+KEPT = {"segment.bytes": "2500000", "retention.ms": "-1"}
 Configs = dict[str, str]
 
 
@@ -162,7 +162,7 @@ def test_a_client_changes_settings_and_retention_acts(busy_address: str, admin: 
     deadline = time.monotonic() + TIMEOUT_S
     while client.find(busy_address, topic, 0) is not None:
         assert time.monotonic() < deadline, "the records stay"
-    replaced = {"segment.bytes": "500", "retention.ms": "5000", "flush.ms": "5"}
+    replaced = {"segment.bytes": "5000000", "retention.ms": "5000", "flush.ms": "5"}
     admin.replace(topic, replaced)
     assert admin.describe(topic) == replaced
 

@@ -174,7 +174,7 @@ class Restarts:
         self._start()
 
     def _start(self) -> None:
-        options = "--listen", self.address, "--override", "log.segment.bytes=1000000"
+        options = "--listen", self.address, "--override", "log.segment.bytes=1048576"
         self._broker, _ = self._stack.enter_context(serving(self._data, *options))
 
 

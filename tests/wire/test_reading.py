@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tailrace import Broker, Producer, list_partitions, open_log
+from tailrace import Admin, Broker, Producer, list_partitions, open_log
+from tailrace.client.admin import NewTopic
 
 pytestmark = pytest.mark.wire
 
-SMALL = {"log.segment.bytes": "20000", "log.index.interval.bytes": "500"}
+SMALL = {"internal.segment.bytes": "20000", "index.interval.bytes": "500"}
 COUNT = 2_000
 WAIT_S = 60
 
@@ -18,9 +19,11 @@ def test_a_log_is_followed_while_the_broker_writes_and_rolls_it(tmp_path: Path) 
     """Every record, once, in order, by two readers; the second one ends when its log is closed."""
     values = [b"flight %d" % number for number in range(COUNT)]
     with (
-        Broker(tmp_path, settings=SMALL) as broker,
+        Broker(tmp_path) as broker,
+        Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
         Producer(bootstrap_servers=broker.bootstrap_servers, batch_size=500) as producer,
     ):
+        admin.create_topics([NewTopic("flights", 1, configs=SMALL)]).results()
         producer.send("flights", values[0]).result()
         topics = [each.topic for each in list_partitions(tmp_path)]
         assert topics == ["__cluster_metadata", "flights"]

@@ -13,6 +13,8 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from tailrace import Admin
+from tailrace.client.admin import NewTopic
 from tests.wire.clients import CLIENTS
 
 pytestmark = pytest.mark.wire
@@ -123,7 +125,10 @@ def test_a_killed_broker_has_every_acknowledged_record(tmp_path: Path, round_num
         if error is None:
             acknowledged.append(message.offset())
 
-    with serving(data, "--override", "log.segment.bytes=200000") as (process, address):
+    small = NewTopic(topic, 1, configs={"internal.segment.bytes": "200000"})
+    with serving(data) as (process, address):
+        with Admin(bootstrap_servers=address) as admin:
+            admin.create_topics([small]).results()
         producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": address,

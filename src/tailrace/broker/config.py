@@ -245,12 +245,14 @@ class BrokerConfig:
         "log.flush.offset.checkpoint.interval.ms",
         default=60_000,
         low=1,
+        high=INT32_MAX,
         text="How often closed segments are flushed and the recovery points written.",
     )
     start_checkpoint_interval_ms: int = setting(
         "log.flush.start.offset.checkpoint.interval.ms",
         default=60_000,
         low=1,
+        high=INT32_MAX,
         text="How often the log start offsets are written.",
     )
     flush_check_interval_ms: int = setting(
@@ -366,6 +368,7 @@ class BrokerConfig:
         "producer.id.expiration.ms",
         default=DAY_MS,
         low=1,
+        high=INT32_MAX,
         text="How long the state of an idle producer is kept. A batch that it repeats after that "
         "is appended again.",
     )
@@ -373,6 +376,7 @@ class BrokerConfig:
         "producer.id.expiration.check.interval.ms",
         default=600_000,
         low=1,
+        high=INT32_MAX,
         text="How often the broker looks for such producers.",
     )
 

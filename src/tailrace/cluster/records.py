@@ -27,7 +27,7 @@ from tailrace.cluster.metadata.image import (
 )
 from tailrace.cluster.metadata.record_versions import partition_version, register_broker_version
 from tailrace.model import TopicPartition
-from tailrace.storage.config import stored_configs, usable_configs
+from tailrace.storage.config import usable_configs
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
@@ -100,8 +100,7 @@ def topic_records(
     # Settings that have no effect here stay as they are.
     stored = image.configs_of(TOPIC_RESOURCE, topic.name) if state is not None else {}
     current = {name: stored[name] for name in stored if usable_configs({name: stored[name]})}
-    wanted = stored_configs(topic.configs)
-    yield from _config_changes(ConfigResource(TOPIC_RESOURCE, topic.name), current, wanted)
+    yield from _config_changes(ConfigResource(TOPIC_RESOURCE, topic.name), current, topic.configs)
     known = state.partitions if state is not None else ()
     for number in topic.partitions:
         if number not in known:

@@ -24,6 +24,7 @@ from tailrace.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from tailrace.runtime.slices import Slices, each_in_slices
+from tailrace.storage.config import segment_configs
 
 SEVERAL_KEYS_SINCE = 4
 NOWHERE = ("", -1)
@@ -70,7 +71,7 @@ async def _prepare(services: Services, kind: int) -> ErrorCode:
                 partition_count=groups.partition_count,
                 configs={
                     "compression.type": "producer",
-                    "segment.bytes": str(groups.segment_bytes),
+                    **segment_configs(groups.segment_bytes),
                 },
             )
         case CoordinatorKeyType.TRANSACTION:
@@ -82,7 +83,7 @@ async def _prepare(services: Services, kind: int) -> ErrorCode:
                 partition_count=transactions.partition_count,
                 configs={
                     "compression.type": "uncompressed",
-                    "segment.bytes": str(transactions.segment_bytes),
+                    **segment_configs(transactions.segment_bytes),
                     "unclean.leader.election.enable": "false",
                 },
             )

@@ -411,8 +411,8 @@ class _Survey:
                 self._hinder(
                     Side.KAFKA,
                     f"topic {owner.name} has segment.bytes {size}, and Kafka does not start with "
-                    f"less than {SEGMENT_BYTES_MIN}; set it again with Tailrace, which stores it "
-                    "under Kafka's internal name",
+                    f"less than {SEGMENT_BYTES_MIN}; delete the setting with Tailrace, or set "
+                    "it to as much",
                 )
 
 

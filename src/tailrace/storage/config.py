@@ -27,6 +27,8 @@ from tailrace.values import dataclass
 
 DAY_MS = 24 * 60 * 60 * 1000
 BATCH_HEADER_BYTES = 61
+SEGMENT_BYTES_MIN: Final = 1_048_576
+"""Least value of `segment.bytes` since Kafka 4.0, which does not start if a topic has less."""
 
 INDEX_BYTES_MIN = 24
 """Two entries of a time index: one for the roll, one before it. Kafka accepts 4, and then rolls
@@ -74,16 +76,12 @@ def level_setting(label: str, levels: Levels) -> Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LogConfig:
-    """The settings of one topic: every topic setting of Apache Kafka 4.3, with Kafka's limits.
-
-    One limit differs: `segment.bytes` may be as small as Kafka allows only for
-    `internal.segment.bytes`, a setting for Kafka's own tests.
-    """
+    """The settings of one topic: every topic setting of Apache Kafka 4.3, with Kafka's limits."""
 
     segment_bytes: int = setting(
         "segment.bytes",
         default=1073741824,
-        low=BATCH_HEADER_BYTES,
+        low=SEGMENT_BYTES_MIN,
         high=INT32_MAX,
         text="Bytes of log after which a segment is closed and a new one begun.",
         broker_name="log.segment.bytes",
@@ -234,6 +232,7 @@ class LogConfig:
         "min.insync.replicas",
         default=1,
         low=1,
+        high=INT32_MAX,
         is_stored_only=True,
         text="Replicas that must have a record before acks=all is answered.",
     )
@@ -325,7 +324,16 @@ class LogConfig:
 
 TOPIC_SETTINGS = settings_of(LogConfig)
 
-_BY_NAME = {each.name: each for each in TOPIC_SETTINGS}
+SMALL_SEGMENT: Final = Setting(
+    name="internal.segment.bytes",
+    default=0,
+    low=BATCH_HEADER_BYTES,
+    high=INT32_MAX,
+    text="As `segment.bytes`, over which it goes, without its least value; for tests.",
+)
+"""A topic setting that Kafka has for its own tests: it takes it, and does not describe it."""
+
+_BY_NAME = {each.name: each for each in (*TOPIC_SETTINGS, SMALL_SEGMENT)}
 BROKER_DEFAULTED = tuple(each for each in TOPIC_SETTINGS if not each.is_topic_only)
 """The settings whose default is a broker setting."""
 
@@ -335,17 +343,8 @@ KEPT_MAX: Final = 64
 KEPT_CHARACTERS_MAX: Final = 1000
 
 
-def topic_values(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, Value]:
-    """Every topic setting: what the topic was given, else the broker's, else Kafka's default.
-
-    Raises:
-        ConfigError: unknown names and values out of range, all of them.
-    """
-    return parse_settings(TOPIC_SETTINGS, {**defaults, **given})
-
-
 def log_config(given: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> LogConfig:
-    """The typed settings of a topic; see `topic_values`.
+    """The typed settings: what the topic was given, else the broker's, else Kafka's defaults.
 
     Raises:
         ConfigError: unknown names and values out of range, all of them; or, if each is right by
@@ -364,25 +363,22 @@ def _is_small(given: Mapping[str, str]) -> bool:
 def _log_config(
     given: tuple[tuple[str, str], ...], defaults: tuple[tuple[str, str], ...]
 ) -> LogConfig:
-    config = LogConfig(**field_values(LogConfig, topic_values(dict(given), dict(defaults))))
+    named = {**dict(defaults), **dict(given)}
+    values = parse_settings(_BY_NAME.values(), named)
+    small = values.pop(SMALL_SEGMENT.name)
+    if small:
+        values["segment.bytes"] = small
+    config = LogConfig(**field_values(LogConfig, values))
     low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms
     if high < low:
         raise ConfigError([f"max.compaction.lag.ms is {high}, below min.compaction.lag.ms, {low}"])
     return config
 
 
-SMALL_SEGMENT: Final = "internal.segment.bytes"
-"""Kafka's name of `segment.bytes` below `SEGMENT_BYTES_MIN`: it does not start if a topic has such
-a value under the usual name."""
-SEGMENT_BYTES_MIN: Final = 1_048_576
-
-
-def stored_configs(own: Mapping[str, str]) -> Mapping[str, str]:
-    """A topic's own settings under the names by which Kafka takes them from its metadata log."""
-    size = own.get("segment.bytes")
-    if size is None or int(size) >= SEGMENT_BYTES_MIN:
-        return own
-    return {SMALL_SEGMENT if name == "segment.bytes" else name: own[name] for name in own}
+def segment_configs(size_bytes: int) -> dict[str, str]:
+    """The setting for segments of this size, which may be below `SEGMENT_BYTES_MIN`."""
+    is_small = size_bytes < SEGMENT_BYTES_MIN
+    return {SMALL_SEGMENT.name if is_small else "segment.bytes": str(size_bytes)}
 
 
 def usable_configs(stored: Mapping[str, str]) -> Mapping[str, str]:
@@ -390,8 +386,10 @@ def usable_configs(stored: Mapping[str, str]) -> Mapping[str, str]:
 
     Another broker may have stored names that are unknown here, or values that are refused here.
     """
-    named = {"segment.bytes" if name == SMALL_SEGMENT else name: stored[name] for name in stored}
-    usable = {name: text for name, text in named.items() if _is_usable(name, text)}
+    usable = {name: text for name, text in stored.items() if _is_usable(name, text)}
+    size = stored.get("segment.bytes", "")
+    if "segment.bytes" not in usable and _is_usable(SMALL_SEGMENT.name, size):
+        usable.setdefault(SMALL_SEGMENT.name, size)  # An earlier release has stored it so.
     if "max.compaction.lag.ms" in usable:
         try:
             log_config(usable)

@@ -423,7 +423,7 @@ def test_what_was_acknowledged_survives_a_kill() -> None:
     async def write(outside: Outside) -> None:
         async with running(outside) as broker:
             peer = connect(outside, broker)
-            await create_topic(peer, "t", configs={"segment.bytes": "300"})
+            await create_topic(peer, "t", configs={"internal.segment.bytes": "300"})
             for number in range(20):
                 await produce(peer, "t", batch(b"%d" % number))
             disks.append(outside.files.crash(keep_unsynced=True))
@@ -437,7 +437,7 @@ def test_what_was_acknowledged_survives_a_kill() -> None:
                 values += values_of(found.records)
                 offset = len(values)
             assert values == [b"%d" % number for number in range(20)]
-            assert broker.controller.image.topics["t"].configs == {"segment.bytes": "300"}
+            assert broker.controller.image.topics["t"].configs == {"internal.segment.bytes": "300"}
 
     disks: list = []  # type: ignore[type-arg]
     with virtual_runtime() as outside:
@@ -513,7 +513,7 @@ def test_sequences_are_known_after_a_restart(is_kill: bool) -> None:  # noqa: FB
     async def write(outside: Outside) -> None:
         async with running(outside) as broker:
             peer = connect(outside, broker)
-            await create_topic(peer, "t", configs={"segment.bytes": "200"})
+            await create_topic(peer, "t", configs={"internal.segment.bytes": "200"})
             for number in range(5):
                 await produce(peer, "t", sequenced(b"%d" % number, number))
             disks.append(outside.files.crash(keep_unsynced=True))

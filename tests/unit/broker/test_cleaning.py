@@ -19,7 +19,11 @@ from tests.unit.storage.builders import SetClock
 from tests.unit.storage.test_manager import manager
 
 T = TopicPartition("t", 0)
-COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "300", "index.interval.bytes": "60"}
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "internal.segment.bytes": "300",
+    "index.interval.bytes": "60",
+}
 
 
 async def test_a_topic_is_compacted_while_it_is_served(outside: Outside) -> None:

@@ -41,7 +41,7 @@ async def delete_records(peer: Peer, topic: str, offset: int) -> DeleteRecordsPa
 async def filled(peer: Peer, topic: str = "t", **configs: str) -> None:
     """A topic with ten records, two or three to a segment."""
     named = {name.replace("_", "."): value for name, value in configs.items()}
-    await create_topic(peer, topic, configs={"segment.bytes": "250", **named})
+    await create_topic(peer, topic, configs={"internal.segment.bytes": "250", **named})
     for number in range(10):
         await produce(peer, topic, batch(b"%d" % number))
 

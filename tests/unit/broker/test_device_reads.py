@@ -46,7 +46,7 @@ async def filled(outside: Outside, broker: RunningBroker) -> Peer:
     peer = connect(outside, broker)
     for name in ("here", "there"):
         await create_topic(
-            peer, name, configs={"segment.bytes": "1000", "index.interval.bytes": "200"}
+            peer, name, configs={"internal.segment.bytes": "1000", "index.interval.bytes": "200"}
         )
         for number in range(30):
             sent = batch(b"%d" % number * 20, timestamp=NOW + number)

@@ -68,7 +68,7 @@ def test_an_acknowledged_record_survives_a_lost_machine() -> None:
     async def write(outside: Outside) -> None:
         async with running(outside, SYNC) as broker:
             peer = connect(outside, broker)
-            await create_topic(peer, "t", configs={"segment.bytes": "300"})
+            await create_topic(peer, "t", configs={"internal.segment.bytes": "300"})
             for number in range(20):
                 await produce(peer, "t", batch(b"%d" % number))
                 disks.append(outside.files.crash())

@@ -108,7 +108,7 @@ async def test_a_failing_device_takes_its_directory_and_no_other(
     """Any failed call takes it out of service; it is logged once, and the disk is left alone."""
     async with running(outside, TWO) as broker:
         peer = connect(outside, broker)
-        short = {"retention.ms": "1000", "flush.ms": "1000", "segment.bytes": "200"}
+        short = {"retention.ms": "1000", "flush.ms": "1000", "internal.segment.bytes": "200"}
         for name in ("here", "there"):
             await create_topic(peer, name, configs=short)
         outside.files.faults.append(fault)

@@ -128,10 +128,7 @@ def test_the_topics_of_kafka_are_there() -> None:
             topics = broker.controller.image.topics
             assert {name: topic.topic_id for name, topic in topics.items()} == before.topic_ids
             for name, topic in topics.items():
-                stored = before.configs_of(TOPIC_RESOURCE, name)
-                # Kafka's name of a small size, which clients see as `segment.bytes`.
-                named = {key.removeprefix("internal."): text for key, text in stored.items()}
-                assert topic.configs == named
+                assert topic.configs == before.configs_of(TOPIC_RESOURCE, name)
                 led = broker.replicas.find(TopicPartition(name, 0)).leader_epoch
                 state = before.topics[topic.topic_id].partitions[0]
                 assert led == state.leader_epoch + 1

@@ -46,7 +46,7 @@ from tests.unit.broker.brokers import (
 from tests.unit.broker.transactional import NOW, Client
 
 T = TopicPartition("t", 0)
-SMALL = {"segment.bytes": "400"}
+SMALL = {"internal.segment.bytes": "400"}
 COUNT = 20
 FIRST_FLUSH = "-future/leader-epoch-checkpoint.tmp"
 """File that a copy writes when its first segment is full, before it goes on."""

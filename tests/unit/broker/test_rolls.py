@@ -9,7 +9,7 @@ from tailrace.testing import DiskFault, Outside
 from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
 
 T = TopicPartition("t", 0)
-SMALL = {"segment.bytes": "200"}
+SMALL = {"internal.segment.bytes": "200"}
 NEVER = {"log.flush.offset.checkpoint.interval.ms": "86400000"}
 """No checkpoint that would flush closed segments after all."""
 

@@ -12,7 +12,7 @@ from tailrace.storage.log import Log
 from tailrace.testing import Outside, Watchdog, virtual_runtime
 from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
 
-SMALL = {"segment.bytes": "200"}
+SMALL = {"internal.segment.bytes": "200"}
 NOW = 1_700_000_000_000
 """Start of the virtual clock."""
 
@@ -101,7 +101,9 @@ async def test_retention_comes_at_its_interval(
 async def test_flush_ms_acts_by_default(outside: Outside) -> None:
     """A flush comes within a second of its time; Kafka's default scheduler never comes by."""
     settings = {"log.initial.task.delay.ms": "0"}
-    async with filled(outside, settings, {"flush.ms": "3000", "segment.bytes": "100000"}) as log:
+    async with filled(
+        outside, settings, {"flush.ms": "3000", "internal.segment.bytes": "100000"}
+    ) as log:
         await outside.pass_time(2)
         assert log.positions.recovery_point == 0
         await outside.pass_time(2.5)

@@ -25,7 +25,11 @@ from tests.unit.storage.builders import (
     stop_cleanly,
 )
 
-SMALL = {"segment.bytes": "400", "index.interval.bytes": "100", "segment.index.bytes": "120"}
+SMALL = {
+    "internal.segment.bytes": "400",
+    "index.interval.bytes": "100",
+    "segment.index.bytes": "120",
+}
 
 
 def told(files: MemoryFiles, *, now_ms: int = NOW, **given: str) -> PartitionReasons:

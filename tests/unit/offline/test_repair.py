@@ -219,7 +219,7 @@ def test_zeros_behind_the_last_batch_are_no_damage() -> None:
 def test_a_wrong_index_is_rebuilt(suffix: str) -> None:
     """The rebuilt index equals the original, and the log does not change."""
     files = a_log()
-    configs = {"index.interval.bytes": "100", "segment.bytes": "400"}
+    configs = {"index.interval.bytes": "100", "internal.segment.bytes": "400"}
     topic = Topic(name="flights", topic_id=uuid.UUID(int=1), partitions=(0,), configs=configs)
     save_topics(files, topic)
     log, before = files.content(path(5, ".log")), files.content(path(5, suffix))

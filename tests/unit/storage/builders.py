@@ -20,8 +20,10 @@ NOW = 1_700_000_000_000
 
 def settings(**given: object) -> LogConfig:
     """Settings of a log with small segments and dense indexes, except for those given."""
-    small = {"segment.bytes": 600, "segment.index.bytes": 120, "index.interval.bytes": 100}
+    small = {"internal.segment.bytes": 600, "segment.index.bytes": 120, "index.interval.bytes": 100}
     named = {name.replace("_", "."): value for name, value in given.items()}
+    if "segment.bytes" in named:
+        named["internal.segment.bytes"] = named.pop("segment.bytes")
     return log_config({name: str(value) for name, value in {**small, **named}.items()})
 
 

@@ -5,7 +5,7 @@ import pytest
 from tailrace.broker.config import broker_config
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError
-from tailrace.storage.config import INDEX_BYTES_MIN, TOPIC_SETTINGS, log_config
+from tailrace.storage.config import INDEX_BYTES_MIN, TOPIC_SETTINGS, log_config, usable_configs
 
 KAFKA_DEFAULTS = {
     "cleanup.policy": "delete",
@@ -63,6 +63,7 @@ def test_every_setting_of_kafka_is_there() -> None:
         ("follower.replication.throttled.replicas", "0:1,1:1"),
         ("cleanup.policy", ""), ("compression.gzip.level", "-1"), ("compression.gzip.level", "9"),
         ("segment.index.bytes", "10"), ("retention.bytes", "-2"),
+        ("segment.bytes", "1048576"), ("internal.segment.bytes", "1048575"),
     ],
 )  # fmt: skip
 def test_a_value_that_kafka_takes_is_taken(name: str, value: str) -> None:
@@ -80,6 +81,7 @@ def test_a_value_that_kafka_takes_is_taken(name: str, value: str) -> None:
         ("follower.replication.throttled.replicas", "none"),
         ("compression.gzip.level", "0"), ("compression.gzip.level", "10"),
         ("retention.ms", "-2"), ("index.interval.bytes", "-1"), ("segment.index.bytes", "3"),
+        ("segment.bytes", "1048575"), ("min.insync.replicas", "2147483648"),
         ("message.format.version", "3.0"), ("message.downconversion.enable", "false"),
     ],
 )  # fmt: skip
@@ -131,3 +133,19 @@ def test_a_lag_of_all_time_is_allowed() -> None:
     """An adopted topic has it: compacted by name, and nothing of it goes."""
     config = log_config({"cleanup.policy": "compact", "min.compaction.lag.ms": str(INT64_MAX)})
     assert config.min_compaction_lag_ms == config.max_compaction_lag_ms
+
+
+@pytest.mark.parametrize(
+    ("stored", "size_bytes"),
+    [
+        ({"segment.bytes": "4096"}, 4096),
+        ({"internal.segment.bytes": "4096"}, 4096),
+        ({"segment.bytes": "2000000", "internal.segment.bytes": "4096"}, 4096),
+        ({"segment.bytes": "1"}, 1073741824),
+    ],
+)
+def test_small_segments_of_earlier_releases_stay_small(
+    stored: dict[str, str], size_bytes: int
+) -> None:
+    """They were stored by the usual name; Kafka's own name of them goes over it."""
+    assert log_config(usable_configs(stored)).segment_bytes == size_bytes

@@ -14,7 +14,7 @@ from tailrace.storage.rolling import (
 )
 
 NOW = 1_700_000_000_000
-CONFIG = log_config({"segment.bytes": "1000", "segment.ms": "5000"})
+CONFIG = log_config({"internal.segment.bytes": "1000", "segment.ms": "5000"})
 
 
 def reason(

@@ -48,7 +48,7 @@ from tailrace.storage.checkpoints import (
     write_partition_metadata,
     write_whole,
 )
-from tailrace.storage.config import log_config
+from tailrace.storage.config import log_config, segment_configs
 from tailrace.storage.folder import PartitionFolder
 from tailrace.storage.log import Log
 from tailrace.storage.names import (
@@ -407,7 +407,7 @@ def open_metadata_log(
         ),
         config=log_config(
             {
-                "segment.bytes": str(config.segment_bytes),
+                **segment_configs(config.segment_bytes),
                 "segment.ms": str(config.segment_ms),
                 "retention.bytes": "-1",
                 "retention.ms": "-1",

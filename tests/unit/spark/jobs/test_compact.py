@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 
 SETTINGS = {
     "cleanup.policy": "compact",
-    "segment.bytes": "600",
+    "internal.segment.bytes": "600",
     "segment.index.bytes": "120",
     "index.interval.bytes": "100",
     "min.cleanable.dirty.ratio": "0",
@@ -322,7 +322,7 @@ def test_a_segment_with_offsets_too_far_apart_is_split_on_the_way() -> None:
     for segment in shelf.segments:
         segment.finish()
     shelf.files.open("data/.kafka_cleanshutdown", create=True)
-    (found,) = compact_here(shelf.files, segment_bytes="100000").partitions
+    (found,) = compact_here(shelf.files, internal_segment_bytes="100000").partitions
     assert found.cleaned_to == shelf.segments[-1].base_offset
     offsets = [record.offset for record in read_back(shelf.files)]
     assert offsets == [1, 2 * FAR + 5]

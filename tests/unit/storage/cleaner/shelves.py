@@ -57,6 +57,8 @@ def settings(**given: object) -> LogConfig:
         "segment.index.bytes": "1200",
     }
     named |= {name.replace("_", "."): str(value) for name, value in given.items()}
+    if "segment.bytes" in named:
+        named["internal.segment.bytes"] = named.pop("segment.bytes")
     return log_config(named)
 
 
