@@ -1,7 +1,8 @@
 """EndTxn (26): commit or abort a transaction.
 
 Versions: 0 to 5.
-Behaviour: the answer comes when the decision is in the log; the markers follow.
+Behaviour: the answer comes when the decision is in the log and the markers are written; where these
+    take longer than 5 ms, they follow.
 Version notes: below v2 a fenced producer gets INVALID_PRODUCER_EPOCH; v5 raises the epoch and
     returns it (KIP-890).
 """

@@ -9,6 +9,7 @@ be left over; ids are never given out twice, and gaps between them mean nothing.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from tailrace.coordinator.errors import (
@@ -124,7 +125,7 @@ class TransactionCoordinator:
         return reply
 
     async def end(self, request: EndTxnRequest, version: int) -> EndTxnResponse:
-        """Commit or abort a transaction; the markers are written after the reply."""
+        """Commit or abort a transaction; the markers may be written after the response."""
         wanted = EndTransaction(
             transactional_id=request.transactional_id,
             producer=TransactionalProducer(
@@ -137,6 +138,10 @@ class TransactionCoordinator:
             wanted.transactional_id,
             lambda machine, now_ms, new: machine.end(wanted, now_ms, new_producer_id=new),
         )
+        if reply.error is ErrorCode.NONE:
+            with suppress(*_UNAVAILABLE):
+                machine = self._shards.shard_of(wanted.transactional_id).machine
+                await machine.wait_for_markers(wanted.transactional_id)
         return EndTxnResponse(
             error_code=for_version(reply.error, version, fenced_since=2),
             producer_id=reply.producer.producer_id,

@@ -114,7 +114,7 @@ class TransactionMachine:
     ) -> Decision[ProducerReply | None]:
         """Decide the end of a transaction; the reply None: ask with a `new_producer_id`.
 
-        The reply comes before the markers.
+        The reply comes before the markers; `wait_for_markers` waits for these a short time.
         """
         current = self._transactions.get(request.transactional_id)
         planned = plan_end(current, request, now_ms=now_ms, new_producer_id=new_producer_id)
@@ -123,6 +123,10 @@ class TransactionMachine:
         if isinstance(planned, ProducerReply):
             return Decision(reply=planned)
         return self._change(planned, ProducerReply(ErrorCode.NONE, planned.next_producer))
+
+    async def wait_for_markers(self, transactional_id: str) -> None:
+        """See `Completions.wait_for_markers`."""
+        await self._completions.wait_for_markers(transactional_id)
 
     def describe(self, transactional_id: str) -> Decision[Transaction | None]:
         """The state of a transactional id; None: it is not known."""

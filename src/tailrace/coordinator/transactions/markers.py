@@ -26,6 +26,8 @@ from tailrace.values import dataclass
 BACKOFF_S = 0.1
 """Time before a marker or a completion is tried again; it doubles each time."""
 BACKOFF_S_MAX = 5.0
+PATIENCE_S = 0.005
+"""Longest time that the answer to an end waits for its markers."""
 DELAYS_SILENT = 6
 """Delays of a marker, 6 seconds together, after which the operator is told."""
 
@@ -86,19 +88,36 @@ class Completions:
         self._writer = writer
         self._complete = complete
         self._coordinator_epoch = coordinator_epoch
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        """By transactional id: its next transaction is not ended before this one is complete."""
         self._late: set[TopicPartition] = set()
         """Partitions that take no markers, as the operator was told."""
 
     def begin(self, transaction: Transaction, propose: Propose) -> None:
         """Bring a prepared transaction to its end, as soon as its record is committed."""
+        transactional_id = transaction.transactional_id
         task = asyncio.ensure_future(self._run(transaction, propose))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[transactional_id] = task
+
+        def forget(ended: asyncio.Task[None]) -> None:
+            if self._tasks.get(transactional_id) is ended:
+                del self._tasks[transactional_id]
+
+        task.add_done_callback(forget)
+
+    async def wait_for_markers(self, transactional_id: str) -> None:
+        """Return when the end of its transaction is complete, or `PATIENCE_S` later.
+
+        A client that hears of the end before that sends its next request too early, and the pause
+        before it, or this broker, tries again is much longer than the markers take.
+        """
+        task = self._tasks.get(transactional_id)
+        if task is not None:
+            await asyncio.wait({task}, timeout=PATIENCE_S)
 
     def stop(self) -> None:
         """Leave what is not complete to the next leader."""
-        for task in self._tasks:
+        for task in tuple(self._tasks.values()):
             task.cancel()
 
     async def _run(self, transaction: Transaction, propose: Propose) -> None:

@@ -150,6 +150,34 @@ def test_an_end_is_prepared_then_marked_then_complete(version: int, is_commit: b
     ]
 
 
+@pytest.mark.parametrize("version", [4, 5])
+def test_the_next_transaction_may_begin_when_an_end_is_answered(version: int) -> None:
+    """The markers are written by then, so that the client need not come again."""
+
+    async def scenario(stage: Stage) -> None:
+        producer = PRODUCER
+        for is_commit in (True, False, True):
+            assert await stage.add(producer) is NONE
+            found = await stage.end(producer, is_commit=is_commit, version=version)
+            assert found.error is NONE
+            assert stage.transaction().status is (COMPLETE_COMMIT if is_commit else COMPLETE_ABORT)
+            producer = found.producer if version == 5 else producer
+
+    play(scenario, stored())
+
+
+def test_an_end_is_answered_soon_where_its_markers_take_long() -> None:
+    """The decision is all that the answer promises; a partition may be away for hours."""
+
+    async def scenario(stage: Stage) -> None:
+        started = stage.outside.loop.time()
+        assert (await stage.end()).error is NONE
+        assert stage.outside.loop.time() - started <= 0.01
+        assert stage.transaction().is_prepared
+
+    play(scenario, stored(ONGOING), are_markers_held=True)
+
+
 def test_an_end_is_not_answered_before_it_is_committed() -> None:
     """Nor are markers written: another leader may not know of it."""
 

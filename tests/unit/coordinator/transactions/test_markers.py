@@ -193,7 +193,8 @@ def test_a_broker_that_does_not_lead_any_more_writes_no_markers() -> None:
     """The new leader writes them; what is on its way is given up, and completes nothing."""
 
     async def scenario(stage: Stage) -> None:
-        stage.partitions.faults[C] = [RetriableError("the partition has no leader")] * 3
+        for each in (A, C):
+            stage.partitions.faults[each] = [RetriableError("the partition has no leader")] * 3
         await stage.end()
         stage.shards.resign(0)
         await stage.outside.pass_time(60)
