@@ -9,7 +9,8 @@ Each has the same four commands, in `compat/others/`:
     transform FROM TO GROUP      the same, with each value `v` sent as `tv` in the transaction that
                                  commits its offset; the first of three is aborted, and repeated
     transact TOPIC COUNT         COUNT times a transaction that commits `cN`, and at once one that
-                                 sends `aN` and aborts; `transaction_loops` runs it
+                                 sends `aN` and aborts; `leaked aN` for a record that the
+                                 client has not given up then; `transaction_loops` runs it
 
 Invariant: the versions of the libraries are pinned, in `go.mod` and here.
 """

@@ -83,17 +83,20 @@ public class Others {
         }
     }
 
-    static void transact(String topic, int count) {
+    static void transact(String topic, int count) throws Exception {
         var settings = Map.<String, Object>of("transactional.id", topic, "retry.backoff.ms", 5);
         try (var producer = producer(settings)) {
             producer.initTransactions();
             for (int number = 0; number < count; number++) {
                 producer.beginTransaction();
-                producer.send(new ProducerRecord<>(topic, "c" + number));
+                producer.send(new ProducerRecord<>(topic, "c" + number)).get();
                 producer.commitTransaction();
                 producer.beginTransaction();
-                producer.send(new ProducerRecord<>(topic, "a" + number));
+                var sent = producer.send(new ProducerRecord<>(topic, "a" + number));
                 producer.abortTransaction();
+                if (!sent.isDone()) {
+                    System.out.println("leaked a" + number);
+                }
             }
         }
     }
