@@ -29,6 +29,7 @@ from tailrace.model import TimestampType, TopicPartition
 CODEC_TOPICS = tuple(f"codec-{codec}" for codec in CODECS)
 SINGLE = (
     *CODEC_TOPICS, "stamped", "torn", "deleted", "aged", "idempotent", "transactions", "output",
+    "odd-times",
 )  # fmt: skip
 SHARED = {"classic": "shared-classic", "consumer": "shared-consumer"}
 PARTITIONS = 4
@@ -57,6 +58,10 @@ def check(report: Report, kafka: Kafka) -> None:
         report.check(
             "Consumer, offsets for times and a seek to a time: those of librdkafka",
             _differences(lambda: _times(servers)),
+        )
+        report.check(
+            "Producer and Consumer: timestamps before 1970, and none, are kept as they were sent",
+            _differences(lambda: _odd_times(servers)),
         )
         for protocol in PROTOCOLS:
             for name, differences in (
@@ -114,6 +119,17 @@ def _seen(record: ConsumerRecord) -> Seen:
     return Seen(
         record.offset, is_create_time, record.timestamp, record.key, record.value, record.headers
     )
+
+
+def _odd_times(servers: str) -> Iterator[str]:
+    times = [-1, -5, 0, -86_400_000, START_MS, -(1 << 40), -1]
+    with Producer(bootstrap_servers=servers, linger_ms=100) as producer:
+        for number, timestamp in enumerate(times):
+            producer.send("odd-times", b"%d" % number, partition=0, timestamp=timestamp)
+    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign(TopicPartition("odd-times", 0))
+        found = [each.timestamp for each in _read(consumer, len(times))]
+        yield from _expect("timestamps", found, times)
 
 
 def _times(servers: str) -> Iterator[str]:

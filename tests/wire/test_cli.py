@@ -202,6 +202,7 @@ def test_no_lag_is_left_behind_transactions(
             with suppress(ZeroDivisionError), producer.transaction():
                 for _ in range(5):
                     producer.send(topic, b"aborted", partition=0)
+                producer.flush()
                 raise ZeroDivisionError
     options = ("--group", f"g-{topic}-{is_aborted}-{len(partitions)}", *partitions)
     assert consumed(topic, at, "--isolation", "read_committed", *options) == ["committed"]

@@ -180,8 +180,8 @@ class ConsumerConfig(ClientConfig):
         low=1,
         high=INT32_MAX,
         text=(
-            "Longest time between two calls of `poll`; after that the consumer leaves its group, "
-            "since its program seems to hang."
+            "Longest time between two calls of `poll`, or between two records of a loop; after "
+            "that the consumer leaves its group, since its program seems to hang."
         ),
     )
     session_timeout_ms: int = setting(

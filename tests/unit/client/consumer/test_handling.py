@@ -1,6 +1,7 @@
 """Which records count as handled, and so are committed: loops that end, slow work, wakeups."""
 
 import asyncio
+import random
 from contextlib import suppress
 from typing import Any
 
@@ -317,3 +318,59 @@ async def test_a_table_that_is_cancelled_is_read_again(outside: Outside) -> None
                 await task
             assert await committed(stage) in {0, None}
             assert values(await read(consumer, 10)) == list(range(10))
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_committed_is_what_was_handled_however_a_life_ends(
+    outside: Outside, seed: int
+) -> None:
+    """Random lives from a seed lose no record, and repeat none after an end in order."""
+    chance = random.Random(seed)
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.fill(300)
+        handled = 0
+        for _ in range(12):
+            consumer = member(
+                stage,
+                chance.choice(("classic", "consumer")),
+                max_poll_records=chance.choice((1, 7, 500)),
+                auto_commit_interval_ms=chance.choice((1, 1000, 3_600_000)),
+            )
+            ending = chance.choice(("break", "wakeup", "raise", "cancel", "close"))
+            task = asyncio.ensure_future(
+                _live(consumer, handled, ending=ending, count=chance.randrange(1, 20))
+            )
+            (found,) = await asyncio.gather(task, return_exceptions=True)
+            assert isinstance(found, int)
+            is_in_order = ending in {"break", "wakeup"}
+            assert await committed(stage) == found - (not is_in_order)
+            handled = found - (not is_in_order)
+
+
+async def _live(consumer: AsyncConsumer, start: int, *, ending: str, count: int) -> int:
+    """Handle records from `start` on, end in some way, and return the end of what was begun."""
+    begun = start
+    with suppress(ZeroDivisionError, asyncio.CancelledError):
+        async with consumer:
+            consumer.subscribe("t")
+            async for record in consumer:
+                assert record.offset == begun
+                begun += 1
+                if begun < start + count:
+                    continue
+                match ending:
+                    case "break":
+                        break
+                    case "wakeup":
+                        consumer.wakeup()
+                    case "raise":
+                        raise ZeroDivisionError
+                    case "cancel":
+                        task = asyncio.current_task()
+                        assert task is not None
+                        task.cancel()
+                        await asyncio.Event().wait()
+                    case "close":
+                        await consumer.close()
+    return begun
