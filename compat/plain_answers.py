@@ -167,17 +167,17 @@ def _is_question(request: Message) -> bool:
 
 
 def _answer(servers: str, request: Message, version: int) -> str:
-    """The words of the response, in one order."""
+    """The words of the response, in one order: users and their mechanisms have none in Kafka."""
+    return str(sorted(re.split(r"[,()]+", str(ask(servers, request, version)))))
+
+
+def ask(servers: str, request: Message, version: int) -> Message:
+    """The response of a broker, on a connection of its own."""
+    api = api_of(type(request))
     host, _, port = servers.rpartition(":")
-    frame = encode_request(
-        api_of(type(request)), request, version=version, correlation_id=1, client_id="compat"
-    )
+    frame = encode_request(api, request, version=version, correlation_id=1, client_id="compat")
     with closing(socket.create_connection((host, int(port)), timeout=WAIT_SECONDS)) as connection:
         connection.sendall(frame)
         with connection.makefile("rb") as answers:
             size = int.from_bytes(answers.read(4), "big")
-            response = decode_response(
-                api_of(type(request)), version, memoryview(answers.read(size))
-            )
-    # Users and their mechanisms have no order in Kafka.
-    return str(sorted(re.split(r"[,()]+", str(response))))
+            return decode_response(api, version, memoryview(answers.read(size)))

@@ -25,6 +25,7 @@ from compat import (
     administering,
     administering_both,
     answers,
+    broker_settings,
     checkpoints,
     cleaning,
     cleaning_again,
@@ -215,6 +216,9 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     administering_both.check(report, Kafka(java, jars, directory / "administering-both"))
     report.section("Requests for what neither broker is set up for")
     plain_answers.check(report, Kafka(java, jars, directory / "plain-answers"))
+    report.section("Settings of brokers, changed while they run")
+    settled = Kafka(java, jars, directory / "broker-settings")
+    broker_settings.check(report, settled, java, jars, directory)
     report.section("Kafka's command-line tools, on both brokers")
     commands.check(report, Kafka(java, jars, directory / "commands"), java, jars, directory)
     report.section("Confluent's serializers and ours, with a registry between them")

@@ -24,7 +24,12 @@ from typing import Final
 
 import click
 
-from tailrace.broker.config import OWN_SETTINGS, TOPIC_DEFAULT_SETTINGS
+from tailrace.broker.config import (
+    BROKER_SETTINGS,
+    CHANGEABLE,
+    OWN_SETTINGS,
+    TOPIC_DEFAULT_SETTINGS,
+)
 from tailrace.broker.foreign import IGNORED_PREFIXES, describe_ignored
 from tailrace.cli import commands
 from tailrace.client.admin.config import ADMIN_SETTINGS
@@ -53,6 +58,7 @@ METADATA = ("<!-- metadata: written by `make docs` -->", "<!-- end of metadata -
 COLUMNS = ("<!-- columns: written by `make docs` -->", "<!-- end of columns -->")
 SETTINGS = ("<!-- settings: written by `make docs` -->", "<!-- end of settings -->")
 FIGURES = ("<!-- figures: written by `make docs` -->", "<!-- end of figures -->")
+_TOPIC_DEFAULTS = frozenset(each.name for each in TOPIC_DEFAULT_SETTINGS)
 GENERATED = "<!-- Written by `make docs`; do not edit. -->\n\n"
 
 
@@ -67,6 +73,24 @@ def configuration() -> str:
         '(`--override NAME=VALUE`), or as `Broker(data, settings={"num.partitions": 4})` or '
         "`Broker(data, num_partitions=4)`.\n\n"
         + describe_settings(OWN_SETTINGS)
+        + "\n## Coordinators and the metadata log\n\nSettings of the broker too.\n\n"
+        + describe_settings(
+            each for each in BROKER_SETTINGS if each not in (*OWN_SETTINGS, *TOPIC_DEFAULT_SETTINGS)
+        )
+        + "\n## Changes while the broker runs\n\n`kafka-configs --entity-type brokers --alter` "
+        "and IncrementalAlterConfigs change these for one broker (`--entity-name`) or for all "
+        "(`--entity-default`), at once: those of one go over those of all, and both over what the "
+        "broker was started with. They are kept with the cluster's state. DescribeConfigs shows "
+        "where each value is from; all other settings are read only there.\n\n"
+        + "".join(f"- `{name}`\n" for name in sorted(CHANGEABLE - _TOPIC_DEFAULTS))
+        + "- all defaults for topics, below\n"
+        "\n`leader.replication.throttled.rate` and `follower.replication.throttled.rate` are taken "
+        "too, for `kafka-reassign-partitions`: a single broker copies nothing to others. Where "
+        "eligible leader replicas are kept, `min.insync.replicas` is a setting of all brokers "
+        "(KIP-966).\n\n"
+        "Levels of loggers are changed with `--entity-type broker-loggers` until the broker stops. "
+        "Subscriptions to metrics of clients (`kafka-client-metrics`) are kept; no client is asked "
+        "for its metrics.\n"
         + "\n## Topics\n\nGiven in CreateTopics, changed by IncrementalAlterConfigs while the "
         "broker runs; kept with the topic.\n\n"
         + describe_settings(TOPIC_SETTINGS)

@@ -19,8 +19,15 @@ from types import MappingProxyType
 
 from tailrace import kernels
 from tailrace.broker.cleaning import clean_regularly
-from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
+from tailrace.broker.config import (
+    BROKER_SETTINGS,
+    CHANGEABLE,
+    BrokerConfig,
+    changed_config,
+    usable_changes,
+)
 from tailrace.broker.coordinators import Coordinators, CoordinatorsStatistics, PartitionDoors
+from tailrace.broker.foreign import IGNORED
 from tailrace.broker.loading import Loading
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
 from tailrace.broker.state import StartingState, check_home
@@ -28,10 +35,11 @@ from tailrace.broker.wiring import find_handlers, find_repeats
 from tailrace.cluster import bootstrap
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
+from tailrace.cluster.metadata.image import BROKER_RESOURCE
 from tailrace.cluster.records import Endpoint
 from tailrace.errors import DirectoryError, StorageError, TailraceError
 from tailrace.handlers.fetch_sessions import FetchSessions, FetchSessionsStatistics
-from tailrace.handlers.services import Services
+from tailrace.handlers.services import BrokerSettings, Services
 from tailrace.kernels.loading import load_beside
 from tailrace.model import TopicPartition
 from tailrace.records.codecs import limit_output
@@ -49,6 +57,7 @@ from tailrace.storage.cleaner.worker import (
     LogCleaner,
     Throttle,
 )
+from tailrace.storage.config import LogConfig, log_config
 from tailrace.storage.directories import (
     LogDirectory,
     UnusableDirectoryError,
@@ -115,10 +124,18 @@ class RunningBroker:
         logs: LogManager,
         controller: Controller,
         replicas: Replicas,
+        current: BrokerConfig,
         around: Callable[[Dispatch], Dispatch] | None,
     ) -> None:
-        """`around` gives what answers requests, from what would without it."""
+        """`current` are the settings with the changes that the cluster's state has.
+
+        `around` gives what answers requests, from what would without it.
+        """
         self.config = config
+        """The settings of the start."""
+        self.current = config
+        """The settings that count now; `start` begins with `current`."""
+        self._beginning = current
         self.logs = logs
         self.controller = controller
         self.replicas = replicas
@@ -128,12 +145,13 @@ class RunningBroker:
         self._flushes = Flushes(logs, runtime.threads)
         device_reads = DeviceReads(runtime.threads)
         self.cleaner = LogCleaner(logs, config.cleaner, runtime.clock)
+        self._move_throttle = Throttle(runtime.clock, config.move_bytes_per_second)
         self.moves = PartitionMoves(
             logs,
             replicas,
             self.cleaner,
             threads=runtime.threads,
-            throttle=Throttle(runtime.clock, config.move_bytes_per_second),
+            throttle=self._move_throttle,
             new_id=controller.new_id,
         )
         self._changes = TopicChanges(runtime.threads)
@@ -145,6 +163,7 @@ class RunningBroker:
             logs=PartitionDoors(
                 flushes=self._flushes, device_reads=device_reads, is_durable=config.is_durable
             ),
+            consumer_settings=lambda: self.current.consumer_groups,
         )
         self._fetch_sessions = FetchSessions(config.fetch_sessions, runtime.chance)
         services = Services(
@@ -161,9 +180,9 @@ class RunningBroker:
             validation=BatchValidation(runtime.threads),
             groups=self._coordinators.groups,
             group_settings=config.groups,
-            consumer_settings=config.consumer_groups,
+            consumer_settings_now=lambda: self.current.consumer_groups,
             transactions=self._coordinators.transactions,
-            transaction_settings=config.transactions,
+            transaction_settings_now=lambda: self.current.transactions,
             coordinator_log=self._coordinators.log_of,
             clock=runtime.clock,
             is_durable=config.is_durable,
@@ -173,8 +192,14 @@ class RunningBroker:
             # So that a waiting fetch of a lost client does not outlast `connections.max.idle.ms`.
             fetch_wait_ms_max=config.idle_ms_max // 2,
             partitions_per_answer_max=config.partitions_per_answer_max,
-            broker_settings=BROKER_SETTINGS,
-            broker_given=config.given,
+            settings=BrokerSettings(
+                declared={each.name: each for each in BROKER_SETTINGS},
+                changeable=CHANGEABLE,
+                ignored=IGNORED,
+                given={**config.given, **config.ignored},
+                check=self._check_changes,
+                apply=self._use_changes,
+            ),
         )
         self._server = self._server_of(services, around)
         self._schedules = {
@@ -185,6 +210,8 @@ class RunningBroker:
         if home.path not in self._schedules:
             self._schedules[home.path] = Schedule([self._housekeeping(home).removal()])
         self._tasks: list[asyncio.Task[None]] = []
+        self._cleaning: dict[int, asyncio.Task[None]] = {}
+        """The tasks that compact logs, by their number, from 0."""
         self._registering: asyncio.Future[None] | None = None
         """Done when the broker is registered; a stop waits for that, since it fences it."""
 
@@ -208,11 +235,7 @@ class RunningBroker:
             asyncio.ensure_future(self._load_kernels_when_worth_it()),
             asyncio.ensure_future(self._keep_metadata()),
         ]
-        if self.config.is_cleaner_enabled:
-            self._tasks += [
-                asyncio.ensure_future(self._clean(self.config.cleaner_backoff_ms))
-                for _ in range(self.config.cleaner_thread_count)
-            ]
+        self._use(self._beginning)
 
     @property
     def endpoint(self) -> tuple[str, int]:
@@ -265,10 +288,11 @@ class RunningBroker:
         self._server.close()
         if self._registering is not None:
             await asyncio.wait([self._registering])
-        for task in self._tasks:
+        tasks = (*self._tasks, *self._cleaning.values())
+        for task in tasks:
             task.cancel()
         # Wait for the threads: after the locks are released another process may write.
-        for result in await asyncio.gather(*self._tasks, return_exceptions=True):
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(result, Exception):
                 logger.error("task_failed reason=%r", result)
         await self._changes.finish()
@@ -359,7 +383,56 @@ class RunningBroker:
             asyncio.get_running_loop().call_later(LAST_ANSWERS_S, self._server.close)
             self.failed.set()
 
-    async def _clean(self, backoff_ms: int) -> None:
+    def _check_changes(self, of_all: Mapping[str, str], of_this: Mapping[str, str]) -> None:
+        """Check changes of settings together, also with the own settings of topics.
+
+        Raises:
+            ConfigError: values that contradict each other, or those of a topic.
+        """
+        changed_config(self.config, of_all, of_this)
+        defaults = self.config.topic_defaults.with_changes(of_all, of_this).configs
+        for topic in self.controller.image.topics.values():
+            # The only settings of which one limits another.
+            if topic.configs.keys() & {"min.compaction.lag.ms", "max.compaction.lag.ms"}:
+                log_config(topic.configs, defaults)
+        log_config({}, defaults)
+
+    async def _use_changes(self) -> None:
+        """Use the changes of settings that the cluster's state has."""
+        controller, image = self.controller, self.controller.log.image
+        node_id, before = self.config.node_id, controller.defaults.configs
+        layers = [image.configs_of(BROKER_RESOURCE, owner) for owner in ("", str(node_id))]
+        self._use(usable_changes(self.config, *layers))
+        controller.defaults = self.config.topic_defaults.with_state(image, node_id)
+        if controller.defaults.configs != before:
+            await self.replicas.configure_all(self._log_config)
+
+    def _log_config(self, name: str) -> LogConfig | None:
+        """The settings of a topic's logs; None if it is gone."""
+        topic = self.controller.image.topics.get(name)
+        if topic is None:
+            return None
+        return log_config(topic.configs, self.controller.defaults.configs)
+
+    def _use(self, config: BrokerConfig) -> None:
+        """Use other settings, of those that change while the broker runs."""
+        self.current = config
+        self.cleaner.configure(config.cleaner)
+        self._server.limit(config.connection_limits)
+        self._move_throttle.bytes_per_second = config.move_bytes_per_second
+        self.replicas.verify_transactions(is_required=config.transactions.is_verifying)
+        for directory in self.logs.directories:
+            directory.expire_producers_after(config.producer_expiration_ms)
+        if config.is_cleaner_enabled:
+            for number in range(config.cleaner_thread_count):
+                if number not in self._cleaning or self._cleaning[number].done():
+                    self._cleaning[number] = asyncio.ensure_future(self._clean(number))
+
+    async def _clean(self, number: int) -> None:
+        def backoff_ms() -> int | None:
+            is_needed = number < self.current.cleaner_thread_count
+            return self.current.cleaner_backoff_ms if is_needed else None
+
         def device_failed(job: CleaningJob, error: OSError) -> None:
             if self.cleaner.is_in_service(job.log):
                 self.logs.settle(self.logs.home_of(job.log), error)
@@ -482,9 +555,8 @@ async def start_broker(
         controller = state.controller
         take_marks(logs)
         _check_can_go_on(logs)
-        replicas = Replicas(
-            logs, runtime.threads, verifies_transactions=config.transactions.is_verifying
-        )
+        current = usable_changes(config, *state.changed_settings(config.node_id))
+        replicas = Replicas(logs, runtime.threads)
         logs.on_failure = replicas.directory_failed
         topics = controller.image.topics
         moves = settle_futures(logs, {name: topic.topic_id for name, topic in topics.items()})
@@ -492,7 +564,7 @@ async def start_broker(
         state.sort_folders()
         _check_can_go_on(logs)
         loading = Loading(
-            logs, replicas, runtime.threads, thread_count=config.recovery_thread_count
+            logs, replicas, runtime.threads, thread_count=current.recovery_thread_count
         )
         await loading.open_all(controller)
         _check_can_go_on(logs)
@@ -504,6 +576,7 @@ async def start_broker(
             logs=logs,
             controller=controller,
             replicas=replicas,
+            current=current,
             around=around,
         )
         broker.start()

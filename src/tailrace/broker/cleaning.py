@@ -27,20 +27,21 @@ async def clean_regularly(
     cleaner: LogCleaner,
     threads: Threads,
     *,
-    backoff_ms: int,
+    backoff_ms: Callable[[], int | None],
     device_failed: Callable[[CleaningJob, OSError], None],
 ) -> None:
-    """Clean one log after the other; if none is due, check again after `backoff_ms`.
+    """Clean one log after the other; if none is due, check again after `backoff_ms()`.
 
-    Several may run at the same time (`log.cleaner.threads`), each with another log. `device_failed`
-    is called with an OSError and its job. Ends when it is cancelled, after the running step on a
-    thread has ended (at its next run of batches), because the step writes to the directory.
+    Ends between two logs when that is None. Several may run at the same time
+    (`log.cleaner.threads`), each with another log. `device_failed` is called with an OSError and
+    its job. Ends when it is cancelled, after the running step on a thread has ended (at its next
+    run of batches), because the step writes to the directory.
     """
-    while True:
+    while (rest_ms := backoff_ms()) is not None:
         # Planning uses facts in memory only, so it can run on the loop.
         job = cleaner.next_job()
         if job is None:
-            await asyncio.sleep(backoff_ms / 1000)
+            await asyncio.sleep(rest_ms / 1000)
             continue
         try:
             await _clean(job, threads)

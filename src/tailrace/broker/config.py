@@ -5,8 +5,10 @@ settings, so that each default and each text is in one place only.
 """
 
 import dataclasses
+import logging
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from tailrace.broker.foreign import IGNORED, is_ignored
 from tailrace.broker.listeners import ListenerNames, plan_addresses
@@ -35,6 +37,8 @@ from tailrace.server.quotas import ConnectionLimits
 from tailrace.storage.cleaner.worker import MAP_BYTES_MIN, CleanerConfig
 from tailrace.storage.config import BROKER_DEFAULTED, DAY_MS
 from tailrace.values import dataclass
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -396,8 +400,8 @@ class BrokerConfig:
     metadata_log: MetadataLogConfig
     given: Mapping[str, str]
     """The settings that are not left to their defaults, as text, by name."""
-    ignored: tuple[str, ...]
-    """Names of Kafka's settings that were given and have no effect here."""
+    ignored: Mapping[str, str]
+    """Kafka's settings that were given and have no effect here, as text, by name."""
 
     @property
     def cleaner(self) -> CleanerConfig:
@@ -435,7 +439,8 @@ BROKER_SETTINGS = (
     *METADATA_LOG_SETTINGS,
     *TOPIC_DEFAULT_SETTINGS,
 )
-_NAMES = frozenset(each.name for each in BROKER_SETTINGS)
+_BY_NAME = {each.name: each for each in BROKER_SETTINGS}
+_NAMES = frozenset(_BY_NAME)
 _HINTS = {
     topic.name: f"it is of a topic; for all topics it is {broker.name}"
     for topic, broker in zip(BROKER_DEFAULTED, TOPIC_DEFAULT_SETTINGS, strict=True)
@@ -456,7 +461,9 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         ConfigError: all unknown names, values out of range and invalid addresses.
     """
     faults: list[str] = []
-    ignored = tuple(name for name in texts if is_ignored(name) and name not in _NAMES)
+    ignored = {
+        name: text for name, text in texts.items() if is_ignored(name) and name not in _NAMES
+    }
     given = {name: text for name, text in texts.items() if name not in ignored}
     values = parse_settings(BROKER_SETTINGS, given, hints=_HINTS, others=IGNORED, faults=faults)
     own = field_values(BrokerConfig, values)
@@ -501,6 +508,67 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     return config
 
 
+CHANGEABLE: Final = frozenset(each.name for each in TOPIC_DEFAULT_SETTINGS) | {
+    "group.consumer.assignment.interval.ms",
+    "log.cleaner.backoff.ms",
+    "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.io.max.bytes.per.second",
+    "log.cleaner.threads",
+    "max.connections",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
+    "num.recovery.threads.per.data.dir",
+    "producer.id.expiration.ms",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+    "transaction.partition.verification.enable",
+}
+"""Settings that change while a broker runs (KIP-226): those that do in Kafka, of those here.
+
+The number of recovery threads counts from the next start on, because only starts recover."""
+
+
+def changed_config(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
+    """The settings with changes over those of the start, the last layer on top.
+
+    Raises:
+        ConfigError: values out of range, or that contradict each other.
+    """
+    texts = dict(config.given)
+    for layer in layers:
+        for name in layer.keys() & CHANGEABLE:
+            # A change of log.retention.ms counts more than hours that the broker was started with.
+            for coarser in _COARSER.get(name, ()):
+                texts.pop(coarser, None)
+            texts[name] = layer[name]
+    return broker_config(texts)
+
+
+def usable_changes(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
+    """The settings with changes, as `changed_config`, without those that this release refuses.
+
+    Another broker may have stored them. If the rest contradicts itself, no change counts.
+    """
+    usable = [
+        {name: text for name, text in layer.items() if _is_usable(name, text)} for layer in layers
+    ]
+    try:
+        return changed_config(config, *usable)
+    except ConfigError as error:
+        logger.warning("settings_not_changed reason=%s", error)
+        return config
+
+
+def _is_usable(name: str, text: str) -> bool:
+    if name not in CHANGEABLE:
+        return False
+    try:
+        _BY_NAME[name].parse(text)
+    except ValueError as error:
+        logger.warning("setting_not_changed reason=%s", error)
+        return False
+    return True
+
+
 def _topic_defaults(given: Mapping[str, str], values: Mapping[str, Value]) -> dict[str, str]:
     """The given defaults for topics, by the name of the topic setting."""
     named = dict(given)
@@ -535,6 +603,11 @@ def _contradictions(config: BrokerConfig) -> Iterator[str]:
             f"queued.max.request.bytes: {config.request_memory_bytes_max} is less than "
             f"socket.request.max.bytes, which is {config.frame_bytes_max}: no request of that size "
             "could ever be read"
+        )
+    if not config.address_connections_max and not config.address_connections_overrides:
+        yield (
+            "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
+            "property is set: nobody could connect"
         )
     yield from consumer_settings.contradictions(config.consumer_groups)
 

@@ -8,6 +8,7 @@ another broker (NOT_COORDINATOR): librdkafka 2.16 does not repeat an OffsetFetch
 and its consumer reads nothing more (confluentinc/librdkafka#5586).
 """
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -73,8 +74,11 @@ class Coordinators:
         replicas: Replicas,
         runtime: Runtime,
         logs: PartitionDoors,
+        consumer_settings: Callable[[], ConsumerSettings],
     ) -> None:
+        """`consumer_settings` gives those that count now."""
         self._config = config
+        self._consumer_settings = consumer_settings
         self._controller = controller
         self._replicas = replicas
         self._runtime = runtime
@@ -168,7 +172,7 @@ class Coordinators:
 
             def settings_of(group_id: str) -> ConsumerSettings:
                 own = self._controller.image.group_configs.get(group_id)
-                broker = config.consumer_groups
+                broker = self._consumer_settings()
                 return broker if own is None else settings_of_group(own, broker)
 
             return AllGroupsMachine(

@@ -9,12 +9,14 @@
 """
 
 import logging
+from collections.abc import Iterator, Mapping
 from typing import Self
 
 from tailrace.broker.config import BrokerConfig
 from tailrace.cluster import bootstrap, old_state
 from tailrace.cluster.beginning import Beginning
 from tailrace.cluster.controller import Controller
+from tailrace.cluster.metadata.image import BROKER_RESOURCE
 from tailrace.cluster.metadata.log import MetadataFolder, MetadataLog, open_metadata_log
 from tailrace.cluster.metadata.proof import METADATA_FOLDER
 from tailrace.cluster.records import FoundLog, Node
@@ -96,6 +98,11 @@ class StartingState:
         controller.image = beginning.image
         controller.defaults = defaults.with_state(beginning.base, config.node_id)
         return cls(runtime, logs, controller, beginning=beginning)
+
+    def changed_settings(self, node_id: int) -> Iterator[Mapping[str, str]]:
+        """The settings that were changed for all brokers, and for this one."""
+        for owner in ("", str(node_id)):
+            yield self._beginning.base.configs_of(BROKER_RESOURCE, owner)
 
     def sort_folders(self) -> None:
         """Find the partition folders; adopt, set aside or discard those that no topic knows.

@@ -71,7 +71,7 @@ def changed_configs(
             planned[change.name] = change.value
         elif setting.kind != "list":
             verb = change.operation.name
-            faults.append(f"{change.name}: {verb} needs a list, and this is one value; use SET")
+            faults.append(f"Can't {verb} to key {change.name} because its type is not LIST.")
         else:
             before = planned.get(change.name, defaults.get(change.name))
             planned[change.name] = _changed_list(setting, before, change)

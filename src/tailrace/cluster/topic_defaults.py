@@ -40,15 +40,20 @@ class TopicDefaults:
 
     def with_state(self, image: MetadataImage, node_id: int) -> "TopicDefaults":
         """The defaults with what the cluster's state has for all brokers and for this one."""
-        owners = {
-            ConfigSource.DYNAMIC_DEFAULT_BROKER: "",
-            ConfigSource.DYNAMIC_BROKER: str(node_id),
+        owners = ("", str(node_id))
+        return self.with_changes(*(image.configs_of(ResourceType.BROKER, each) for each in owners))
+
+    def with_changes(
+        self, of_all: Mapping[str, str], of_this: Mapping[str, str]
+    ) -> "TopicDefaults":
+        """The defaults with changes of all brokers and of this one, by the brokers' names."""
+        found = {
+            ConfigSource.DYNAMIC_DEFAULT_BROKER: _of_topics(of_all),
+            ConfigSource.DYNAMIC_BROKER: _of_topics(of_this),
         }
-        found = {source: _of_topics(image, name) for source, name in owners.items()}
         return replace(self, dynamic={source: own for source, own in found.items() if own})
 
 
-def _of_topics(image: MetadataImage, broker: str) -> Mapping[str, str]:
-    stored = image.configs_of(ResourceType.BROKER, broker)
+def _of_topics(stored: Mapping[str, str]) -> Mapping[str, str]:
     named = {each.name: each.broker_name or each.name for each in BROKER_DEFAULTED}
     return usable_configs({topic: stored[name] for topic, name in named.items() if name in stored})

@@ -1,11 +1,11 @@
-"""AlterConfigs (33): replace all settings of topics and groups.
+"""AlterConfigs (33): replace all settings of topics, groups and brokers.
 
 Versions: 0 to 2.
 Behaviour: each resource is changed or refused on its own. A setting that the request does not name
     goes back to the broker's default. Allowed settings, when they apply, and what is refused: as
     IncrementalAlterConfigs, which clients should use instead.
 After a crash: as IncrementalAlterConfigs.
-Not done: settings of brokers (INVALID_REQUEST); policies.
+Not done: policies. Loggers cannot be changed this way in Kafka either (INVALID_REQUEST).
 """
 
 from tailrace.handlers.configs import Alteration, WantedChange, alter

@@ -12,7 +12,8 @@ class ConfigValue(NamedTuple):
 
     name: str
     """The setting with this value: the topic's, or the broker's default for it."""
-    text: str
+    text: str | None
+    """None: it is secret."""
     source: ConfigSource
 
 

@@ -13,6 +13,9 @@ from tailrace.cluster.image import Topic
 from tailrace.cluster.topic_rules import check_topic_name
 from tailrace.config.settings import Setting
 from tailrace.errors import TailraceError
+from tailrace.handlers.broker_configs import alter_broker
+from tailrace.handlers.broker_loggers import alter_loggers
+from tailrace.handlers.client_metrics import alter_subscription
 from tailrace.handlers.config_entries import ConfigEntry, ConfigValue
 from tailrace.handlers.group_configs import alter_group
 from tailrace.handlers.services import InvalidRequestError, Services, error_code, error_message
@@ -73,17 +76,6 @@ def topic_entries(services: Services, topic: Topic) -> Iterator[ConfigEntry]:
         yield ConfigEntry(setting=setting, values=tuple(reversed(values)))
 
 
-def broker_entries(services: Services) -> Iterator[ConfigEntry]:
-    """Every setting of this broker: what it was started with, or the default."""
-    for setting in services.broker_settings:
-        name, default = setting.name, setting.format(setting.default)
-        values = [ConfigValue(name, default, ConfigSource.DEFAULT)]
-        if name in services.broker_given:
-            text = _normal(setting, services.broker_given[name])
-            values.append(ConfigValue(name, text, ConfigSource.BROKER))
-        yield ConfigEntry(setting=setting, values=tuple(reversed(values)))
-
-
 def find_topic(services: Services, name: str) -> Topic:
     """The topic that a resource names.
 
@@ -99,18 +91,8 @@ def find_topic(services: Services, name: str) -> Topic:
     check_topic_name(name)
     topic = services.controller.image.topics.get(name)
     if topic is None:
-        raise UnknownPartitionError(f"there is no topic {name}")
+        raise UnknownPartitionError(f"The topic '{name}' does not exist.")
     return topic
-
-
-def check_is_this_broker(services: Services, name: str) -> None:
-    """Check that a resource names this broker, by its number.
-
-    Raises:
-        InvalidRequestError: the name is another number, or no number.
-    """
-    if name != str(services.node_id):
-        raise InvalidRequestError(f"{name[:40]!r} is not this broker, which is {services.node_id}")
 
 
 def check_count(count: int) -> None:
@@ -134,14 +116,6 @@ def check_types(types: frozenset[int]) -> None:
     unknown = sorted(types - RESOURCE_TYPES)
     if unknown:
         raise InvalidRequestError(f"there are no resources of type {unknown[0]}")
-
-
-def unknown_resource(resource_type: int) -> InvalidRequestError:
-    """The error for a kind of resource that has no settings here."""
-    return InvalidRequestError(
-        f"resources of type {resource_type} have no settings here; "
-        "topics (2), brokers (4) and groups (32) do"
-    )
 
 
 async def alter(
@@ -168,7 +142,7 @@ async def alter(
         code, message = ErrorCode.NONE, None
         try:
             if counts[one.resource_type, one.resource_name] > 1:
-                raise InvalidRequestError("the request names the resource twice")
+                raise InvalidRequestError("Each resource must appear at most once.")
             change = partial(_alter, services, one, is_replaced=is_replaced, is_dry_run=is_dry_run)
             await services.changes.make(one.resource_name, change)
         except TailraceError as error:
@@ -207,38 +181,48 @@ async def _alter(
                 is_dry_run=is_dry_run,
             )
         case ResourceType.BROKER:
-            if one.resource_name:
-                check_is_this_broker(services, one.resource_name)
-            raise InvalidRequestError(
-                "settings of a broker cannot be changed while it runs; change its configuration "
-                "and restart it"
+            await alter_broker(
+                services,
+                one.resource_name,
+                changes,
+                is_replaced=is_replaced,
+                is_dry_run=is_dry_run,
             )
+        case ResourceType.CLIENT_METRICS:
+            await alter_subscription(
+                services,
+                one.resource_name,
+                changes,
+                is_replaced=is_replaced,
+                is_dry_run=is_dry_run,
+            )
+        case ResourceType.BROKER_LOGGER if not is_replaced:
+            alter_loggers(services, one.resource_name, changes, is_dry_run=is_dry_run)
         case _:
-            raise unknown_resource(one.resource_type)
+            raise InvalidRequestError(f"Unknown resource type {one.resource_type}")
 
 
 def _checked(wanted: Sequence[WantedChange]) -> list[ConfigChange]:
     """The changes of one resource.
 
     Raises:
-        InvalidRequestError: all settings that are named twice, lack a value, or have an unknown
-            operation.
+        InvalidRequestError: settings that are named twice, lack a value, or have an unknown
+            operation; the words are Kafka's.
     """
-    faults, changes = [], []
-    counts = Counter(one.name for one in wanted)
-    twice = (name for name, count in counts.items() if count > 1)
-    faults += [f"{name}: the request names it twice" for name in twice]
+    if len({one.name for one in wanted}) < len(wanted):
+        raise InvalidRequestError("Error due to duplicate config keys")
+    nulls = [
+        one.name for one in wanted if one.value is None and one.operation != ConfigOperation.DELETE
+    ]
+    if nulls:
+        raise InvalidRequestError(f"Null value not supported for : {', '.join(nulls)}")
     for one in wanted:
         if one.operation not in set(ConfigOperation):
-            faults.append(f"{one.name}: unknown operation {one.operation}")
-            continue
-        operation = ConfigOperation(one.operation)
-        if one.value is None and operation is not ConfigOperation.DELETE:
-            faults.append(f"{one.name}: {operation.name} needs a value")
-        changes.append(ConfigChange(name=one.name, operation=operation, value=one.value or ""))
-    if faults:
-        raise InvalidRequestError("; ".join(faults))
-    return changes
+            raise InvalidRequestError(f"Unknown operations type {one.operation}")
+    return [
+        ConfigChange(name=one.name, operation=ConfigOperation(one.operation), value=one.value or "")
+        for one in wanted
+    ]
 
 
 def _normal(setting: Setting, text: str) -> str:

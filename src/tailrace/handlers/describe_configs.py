@@ -1,38 +1,41 @@
-"""DescribeConfigs (32): the settings of topics, of groups and of this broker.
+"""DescribeConfigs (32): the settings of topics, groups, brokers and loggers.
 
 Versions: 1 to 4.
 Behaviour: every setting, or the named ones; unknown names are ignored, and an empty list means all,
     as in Kafka. A topic's values are its own, those that the cluster's state has for this broker or
     for all brokers, those that this broker was started with, or Kafka's defaults. A broker's values
-    are one of the last two, and all are read-only. The broker with an empty name means settings for
-    all brokers together, of which none are told. A group need not exist; its values are its own or
-    the broker's. No value is secret.
+    are one of the last four; all names of Kafka's settings are there, and those that do not change
+    while a broker runs, or have no effect here, are read-only. Values in other units are synonyms,
+    listeners have the form of Kafka, passwords no value. The broker with an empty name has what is
+    set for all brokers. Loggers are those of this process; subscriptions to metrics of clients and
+    groups need not exist, and groups have their own values or the broker's.
     Refused: unknown topics (UNKNOWN_TOPIC_OR_PARTITION), invalid topic names
-    (INVALID_TOPIC_EXCEPTION), other brokers, a group without an id and other resources
-    (INVALID_REQUEST). A type of
-    resources that Kafka does not have is INVALID_REQUEST for every resource of the request.
+    (INVALID_TOPIC_EXCEPTION), other brokers, names that are empty and other resources
+    (INVALID_REQUEST). A type of resources that Kafka does not have is INVALID_REQUEST for every
+    resource of the request.
 Version notes: from v3 on the types of settings, and documentation if the request asks for it.
-Not done: loggers and client metrics; settings of share and streams groups.
+Not done: settings of share and streams groups.
 """
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
 from tailrace.cluster.topic_rules import check_topic_name
 from tailrace.config.settings import INT32_MAX, Setting
 from tailrace.errors import TailraceError
+from tailrace.handlers.broker_configs import TYPES, BrokerEntry, broker_entries
+from tailrace.handlers.broker_loggers import logger_levels
+from tailrace.handlers.client_metrics import subscription_entries
 from tailrace.handlers.config_entries import ConfigEntry, ConfigValue
-from tailrace.handlers.configs import (
-    broker_entries,
-    check_is_this_broker,
-    check_types,
-    find_topic,
-    topic_entries,
-    unknown_resource,
-)
+from tailrace.handlers.configs import check_types, find_topic, topic_entries
 from tailrace.handlers.group_configs import group_entries
-from tailrace.handlers.services import Services, error_code, error_message
+from tailrace.handlers.services import (
+    InvalidRequestError,
+    Services,
+    error_code,
+    error_message,
+)
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
 from tailrace.protocol.config_resources import ConfigSource, ResourceType
 from tailrace.protocol.frames import RequestHeader
@@ -51,8 +54,6 @@ CONFIGS_PER_RESOURCE: Final = 50
 
 _UNSET_BY_DEFAULT = frozenset({"log.retention.ms", "log.roll.ms", "log.roll.jitter.ms"})
 """Settings that have no default in Kafka, where those in hours or minutes have one."""
-_TYPES = {"bool": 1, "string": 2, "int": 3, "long": 5, "float": 6, "list": 7}
-"""Types of values, by Kafka's numbers."""
 
 
 def handle_describe_configs(
@@ -87,7 +88,7 @@ def _describe(
     wanted = frozenset(resource.configuration_keys or ())
     try:
         check_types(types)
-        entries = _entries(services, resource)
+        results = [*_results(services, resource, request)]
     except TailraceError as error:
         return DescribeConfigsResult(
             error_code=error_code(error),
@@ -96,46 +97,82 @@ def _describe(
             resource_name=resource.resource_name,
         )
     return DescribeConfigsResult(
-        error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=tuple(
-            _result(entry, request, is_read_only=resource.resource_type == ResourceType.BROKER)
-            for entry in entries
-            if not wanted or entry.setting.name in wanted
-        ),
+        configs=tuple(each for each in results if not wanted or each.name in wanted),
     )
 
 
-def _entries(services: Services, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
+def _results(
+    services: Services, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> Iterator[DescribeConfigsResourceResult]:
+    """Every setting of a resource.
+
+    Raises:
+        TailraceError: there is no such resource.
+    """
+    name = resource.resource_name
     match resource.resource_type:
         case ResourceType.TOPIC:
-            check_topic_name(resource.resource_name)
-            return topic_entries(services, find_topic(services, resource.resource_name))
-        case ResourceType.BROKER:
-            if not resource.resource_name:
-                return ()
-            check_is_this_broker(services, resource.resource_name)
-            return broker_entries(services)
+            check_topic_name(name)
+            for entry in topic_entries(services, find_topic(services, name)):
+                yield _result(entry, request)
         case ResourceType.GROUP:
-            # A list, so that an empty id is refused here.
-            return list(group_entries(services, resource.resource_name))
-        case _:
-            raise unknown_resource(resource.resource_type)
+            for entry in group_entries(services, name):
+                yield _result(entry, request)
+        case ResourceType.CLIENT_METRICS:
+            for entry in subscription_entries(services, name):
+                has_value = entry.value.source is ConfigSource.CLIENT_METRICS
+                yield _result(entry, request, has_synonyms=has_value)
+        case ResourceType.BROKER:
+            for each in broker_entries(services, name):
+                yield _broker_result(each, request)
+        case ResourceType.BROKER_LOGGER:
+            for key, level in logger_levels(services, name):
+                yield DescribeConfigsResourceResult(
+                    name=key,
+                    value=level,
+                    config_source=ConfigSource.BROKER_LOGGER,
+                    documentation=None,
+                )
+        case unknown:
+            raise InvalidRequestError(f"Unsupported resource type: {unknown}")
+
+
+def _broker_result(
+    entry: BrokerEntry, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    first = entry.values[0] if entry.values else None
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        config_source=ConfigSource.DEFAULT if first is None else first.source,
+        is_sensitive=entry.is_sensitive,
+        synonyms=_synonyms(entry.values if request.include_synonyms else ()),
+        config_type=entry.type,
+        documentation=entry.text if request.include_documentation else None,
+    )
+
+
+def _synonyms(values: Iterable[ConfigValue]) -> tuple[DescribeConfigsSynonym, ...]:
+    return tuple(
+        DescribeConfigsSynonym(name=value.name, value=value.text, source=value.source)
+        for value in values
+    )
 
 
 def _result(
-    entry: ConfigEntry, request: DescribeConfigsRequest, *, is_read_only: bool
+    entry: ConfigEntry, request: DescribeConfigsRequest, *, has_synonyms: bool = True
 ) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=entry.setting.name,
         value=entry.value.text,
-        read_only=is_read_only,
         config_source=entry.value.source,
-        synonyms=tuple(
-            DescribeConfigsSynonym(name=value.name, value=value.text, source=value.source)
+        synonyms=_synonyms(
+            value
             for value in entry.values
-            if request.include_synonyms and not _has_no_synonym(entry, value)
+            if request.include_synonyms and has_synonyms and not _has_no_synonym(entry, value)
         ),
         config_type=_type(entry.setting),
         documentation=entry.setting.text if request.include_documentation else None,
@@ -153,4 +190,4 @@ def _has_no_synonym(entry: ConfigEntry, value: ConfigValue) -> bool:
 
 def _type(setting: Setting) -> int:
     is_long = setting.kind == "int" and (setting.high is None or setting.high > INT32_MAX)
-    return _TYPES["long" if is_long else setting.kind]
+    return TYPES["long" if is_long else setting.kind]

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): change single settings of topics and groups at runtime.
+"""IncrementalAlterConfigs (44): change single settings of topics, groups and brokers at runtime.
 
 Versions: 0 to 1.
 Behaviour: each resource is changed or refused on its own; a refused one is unchanged. SET sets a
@@ -18,8 +18,14 @@ Behaviour: each resource is changed or refused on its own; a refused one is unch
     (POLICY_VIOLATION).
 After a crash: the resource has its new settings if the request was answered; else all of its old
     ones, or all of the new ones.
-Not done: settings of brokers (INVALID_REQUEST); loggers and client metrics; settings of share
-    and streams groups (INVALID_CONFIG); policies.
+    A broker's settings are changed for one or, with an empty name, for all; those of one go over
+    those of all, and both over what the broker was started with. Defaults of topics, limits of
+    connections, the cleaner's threads and limits, and some more (`broker.config.CHANGEABLE`) count
+    when the response is sent; others are INVALID_REQUEST, as are values out of range, both with
+    Kafka's words. Unknown names are INVALID_CONFIG.
+    Loggers have Kafka's names of levels, until the broker stops. Subscriptions to metrics of
+    clients are kept, and nothing asks clients for metrics.
+Not done: settings of share and streams groups (INVALID_CONFIG); policies.
 """
 
 from tailrace.handlers.configs import Alteration, WantedChange, alter

@@ -1,19 +1,18 @@
 """ListConfigResources (74): the names of resources that have settings (KIP-1142).
 
 Versions: 0 to 1.
-Behaviour: the topics, this broker, and the groups that have settings of their own. Loggers of
-    brokers and client metrics have no settings here, so none are listed. A type that Kafka does not
-    have is UNSUPPORTED_VERSION.
+Behaviour: the topics, this broker and its loggers, the subscriptions to metrics of clients, and the
+    groups that have settings of their own. A type that Kafka does not have is UNSUPPORTED_VERSION.
 Version notes: v0 asks for client metrics only; v1 names types of resources, and none means all.
-Not done: loggers and client metrics.
 """
 
 from collections.abc import Awaitable
 from functools import partial
 
+from tailrace.handlers.client_metrics import subscriptions
 from tailrace.handlers.services import Services
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
-from tailrace.protocol.config_resources import CLIENT_METRICS, RESOURCE_TYPES, ResourceType
+from tailrace.protocol.config_resources import RESOURCE_TYPES, ResourceType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.list_config_resources import (
@@ -30,7 +29,7 @@ def handle_list_config_resources(
     """The names of the resources of the requested types."""
     wanted = frozenset(request.resource_types) or RESOURCE_TYPES
     if header.api_version == 0:
-        wanted = frozenset({CLIENT_METRICS})
+        wanted = frozenset({int(ResourceType.CLIENT_METRICS)})
     if not wanted <= RESOURCE_TYPES:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     make = partial(_list, services, wanted)
@@ -43,6 +42,8 @@ async def _list(services: Services, wanted: frozenset[int]) -> ListConfigResourc
     names: dict[ResourceType, list[str]] = {
         ResourceType.TOPIC: list(services.controller.image.topics),
         ResourceType.BROKER: [str(services.node_id)],
+        ResourceType.BROKER_LOGGER: [str(services.node_id)],
+        ResourceType.CLIENT_METRICS: subscriptions(services),
         ResourceType.GROUP: list(services.controller.image.group_configs),
     }
     slices = Slices()

@@ -1,6 +1,6 @@
 """The parts of the broker that handlers use, and helpers for most handlers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -120,6 +120,24 @@ _CODES: dict[type[Exception], ErrorCode] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """The settings of this broker, for the APIs that show and change them."""
+
+    declared: Mapping[str, Setting]
+    """The settings that it has, by name."""
+    changeable: frozenset[str]
+    """Names of those that change while it runs."""
+    ignored: Mapping[str, str]
+    """Settings of Kafka's that have no effect here: the reason, by name."""
+    given: Mapping[str, str]
+    """The settings that it was started with, as text, also those without effect."""
+    check: Callable[[Mapping[str, str], Mapping[str, str]], None]
+    """Checks changes of all brokers and of this one together; raises a ConfigError."""
+    apply: Callable[[], Awaitable[None]]
+    """Has the broker use the changes that the cluster's state has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """The parts of a broker that its handlers use."""
 
@@ -138,9 +156,9 @@ class Services:
     validation: BatchValidation
     groups: "Shards[AllGroupsMachine]"
     group_settings: GroupSettings
-    consumer_settings: ConsumerSettings
+    consumer_settings_now: Callable[[], ConsumerSettings]
     transactions: "Shards[TransactionMachine]"
-    transaction_settings: TransactionSettings
+    transaction_settings_now: Callable[[], TransactionSettings]
     coordinator_log: "Callable[[TopicPartition], PartitionLog]"
     """A partition of this broker, as coordinators write to it."""
     clock: Clock
@@ -154,10 +172,17 @@ class Services:
     """Upper limit of the wait time of a fetch."""
     partitions_per_answer_max: int
     """Most partitions in one answer to DescribeTopicPartitions."""
-    broker_settings: tuple[Setting, ...]
-    """The declarations of all broker settings."""
-    broker_given: Mapping[str, str]
-    """The settings that this broker was started with, as text."""
+    settings: BrokerSettings
+
+    @property
+    def consumer_settings(self) -> ConsumerSettings:
+        """The settings of groups of the consumer protocol, some of which may change."""
+        return self.consumer_settings_now()
+
+    @property
+    def transaction_settings(self) -> TransactionSettings:
+        """The settings of transactions, some of which may change."""
+        return self.transaction_settings_now()
 
     def find_topic(self, name: str, topic_id: UUID) -> Topic | None:
         """A topic by its id if that is not zero, else by its name; None if there is none."""

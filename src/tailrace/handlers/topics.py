@@ -74,9 +74,9 @@ async def configure_topic(
     Raises:
         StorageError: the device refused; nothing has changed.
     """
-    config = log_config(topic.configs, controller.defaults.configs)
     await changes.on_device(lambda: controller.change(topic))
-    replicas.configure(topic.name, config)
+    # Not before it, since the broker's defaults may change meanwhile.
+    replicas.configure(topic.name, log_config(topic.configs, controller.defaults.configs))
     named = ",".join(f"{name}={value}" for name, value in sorted(topic.configs.items()))
     logger.info("topic_configured name=%s configs=%s", topic.name, named)
 

@@ -8,13 +8,12 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
     GROUP = 32
 
 
-BROKER_LOGGER, CLIENT_METRICS = 8, 16
-"""Kinds of resources that have settings in Kafka and none here."""
-
-RESOURCE_TYPES = frozenset({*ResourceType, BROKER_LOGGER, CLIENT_METRICS})
+RESOURCE_TYPES = frozenset(ResourceType)
 """Every kind of resources of Kafka."""
 
 
@@ -29,6 +28,8 @@ class ConfigSource(IntEnum):
     BROKER = 4
     """A setting that the broker was started with."""
     DEFAULT = 5
+    BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
     GROUP = 8
 
 

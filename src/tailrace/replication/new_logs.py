@@ -140,10 +140,20 @@ class NewLogs:
 
     def configure(self, topic: str, config: LogConfig) -> None:
         """Use other settings for the logs of a topic."""
-        for logs in (self._put_off, self._waiting, self._making, self._refused):
+        for logs in self._expected:
             for name, new in logs.items():
                 if name.topic == topic:
                     new.config = config
+
+    @property
+    def _expected(self) -> tuple[Mapping[TopicPartition, _NewLog], ...]:
+        return self._put_off, self._waiting, self._making, self._refused
+
+    def configure_all(self, config_of: Callable[[str], LogConfig | None]) -> None:
+        """Use other settings for the logs of all topics; None: none known."""
+        for logs in self._expected:
+            for name, new in logs.items():
+                new.config = config_of(name.topic) or new.config
 
     async def finish(self) -> None:
         """Make all logs that are expected; refused ones are left to the next start."""

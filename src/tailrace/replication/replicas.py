@@ -7,6 +7,7 @@ from tailrace.errors import StorageError
 from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.replication.new_logs import NewLogs
 from tailrace.replication.partition import Partition, UnknownPartitionError
+from tailrace.runtime.slices import Slices
 from tailrace.runtime.threads import Threads
 from tailrace.storage.config import LogConfig
 from tailrace.storage.directory_logs import DirectoryLogs
@@ -143,12 +144,33 @@ class Replicas:
         """
         self.new_logs.configure(topic, config)
         for name, partition in self._partitions.items():
-            if name.topic != topic:
-                continue
-            was_compacted = partition.log.config.is_compacted
-            partition.log.config = config
-            if was_compacted and not config.is_compacted:
-                self.on_compaction_end(name)
+            if name.topic == topic:
+                self._configure(partition, config)
+
+    async def configure_all(self, config_of: Callable[[str], LogConfig | None]) -> None:
+        """Apply other settings to the logs of all topics, as `configure`; None: none known."""
+        slices = Slices()
+        configs: dict[str, LogConfig | None] = {}
+        for name in tuple(self._partitions):
+            if name.topic not in configs:
+                configs[name.topic] = config_of(name.topic)
+            config, partition = configs[name.topic], self._partitions.get(name)
+            if config is not None and partition is not None:
+                self._configure(partition, config)
+            await slices.turn()
+        self.new_logs.configure_all(config_of)
+
+    def verify_transactions(self, *, is_required: bool) -> None:
+        """Begin transactions only with a guard from now on, or also without one."""
+        self._verifies_transactions = is_required
+        for partition in self._partitions.values():
+            partition.log.producers.verifications.is_required = is_required
+
+    def _configure(self, partition: Partition, config: LogConfig) -> None:
+        was_compacted = partition.log.config.is_compacted
+        partition.log.config = config
+        if was_compacted and not config.is_compacted:
+            self.on_compaction_end(partition.log.partition)
 
     def set_offline(self, name: TopicPartition, reason: str) -> None:
         """Answer requests for a partition with a storage error from now on, waiting ones too."""

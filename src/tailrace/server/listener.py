@@ -99,6 +99,17 @@ class Server:
             claimed_bytes=self._memory.held_bytes,
         )
 
+    def limit(self, limits: ConnectionLimits) -> None:
+        """Use other limits from now on; connections above them stay."""
+        self._quotas.limit(limits)
+        self._accept_if_there_is_room()
+
+    def _accept_if_there_is_room(self) -> None:
+        if self._quotas.is_full:
+            self._open_port.pause()
+        else:
+            self._open_port.resume()
+
     def close(self) -> None:
         """Accept no more and end every connection; does nothing before `start`."""
         if self._listener is not None:
@@ -166,7 +177,7 @@ class Server:
         def ended(connection: Connection) -> None:
             self._connections.discard(connection)
             self._quotas.give_back(address)
-            self._open_port.resume()
+            self._accept_if_there_is_room()
 
         connection = Connection(
             socket,

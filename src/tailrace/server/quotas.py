@@ -29,6 +29,10 @@ class ConnectionQuotas:
         self._count = 0
         self._by_address: Counter[str] = Counter()
 
+    def limit(self, limits: ConnectionLimits) -> None:
+        """Use other limits for connections that come from now on."""
+        self._limits = limits
+
     @property
     def is_full(self) -> bool:
         """Whether the total limit is reached."""

@@ -93,6 +93,12 @@ class DirectoryLogs:
     def __len__(self) -> int:
         return len(self._logs)
 
+    def expire_producers_after(self, expiration_ms: int) -> None:
+        """Keep idle producers for another time, in every log that is open or comes."""
+        self._producer_expiration_ms = expiration_ms
+        for log in self._logs.values():
+            log.producers.expire_after(expiration_ms)
+
     @property
     def path(self) -> str:
         """The path of the directory."""

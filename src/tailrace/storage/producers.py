@@ -388,6 +388,10 @@ class ProducerStates:
         while self._unreplicated and self._unreplicated[0][1] < offset:
             heappop(self._unreplicated)
 
+    def expire_after(self, expiration_ms: int) -> None:
+        """Keep idle producers for another time, from the next `expire` on."""
+        self._expiration_ms = expiration_ms
+
     def expire(self, now_ms: int) -> None:
         """Drop producers without an append for the expiration time and without open transaction.
 

@@ -223,17 +223,17 @@ async def list_resources(peer: Peer, *kinds: int, version: int = 1) -> ListConfi
 @pytest.mark.parametrize(
     ("kinds", "expected"),
     [
-        ((), [("t", 2), ("1", 4)]),
+        ((), [("t", 2), ("1", 4), ("1", 8)]),
         ((2,), [("t", 2)]),
         ((4,), [("1", 4)]),
-        ((8, 16, 32), []),
+        ((8, 16, 32), [("1", 8)]),
         ((4, 2), [("t", 2), ("1", 4)]),
     ],
 )
 async def test_resources_with_settings_are_listed(
     outside: Outside, kinds: tuple[int, ...], expected: list[tuple[str, int]]
 ) -> None:
-    """Topics and the broker are; groups, loggers and client metrics have no settings here."""
+    """Topics, the broker and its loggers are; groups and client metrics have no settings yet."""
     async with running(outside) as broker:
         peer = connect(outside, broker)
         await create_topic(peer, "t")

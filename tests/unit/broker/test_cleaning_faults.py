@@ -57,7 +57,7 @@ def test_a_step_that_breaks_off_does_not_end_all_cleaning() -> None:
 
     async def scenario(outside: Outside) -> None:
         task = asyncio.ensure_future(
-            clean_regularly(cleaner, threads, backoff_ms=1000, device_failed=refuse)
+            clean_regularly(cleaner, threads, backoff_ms=lambda: 1000, device_failed=refuse)
         )
         await outside.pass_time(0.5)
         assert threads.runs == 1

@@ -1,5 +1,7 @@
 """A `server.properties` that was written for Apache Kafka: what is obeyed, ignored and refused."""
 
+from pathlib import Path
+
 import pytest
 
 from tailrace.broker.config import BROKER_SETTINGS, broker_config
@@ -96,7 +98,7 @@ def test_a_node_of_a_larger_quorum_is_refused(name: str, value: str, told: str) 
 def test_a_file_from_the_time_of_zookeeper_is_taken() -> None:
     """`broker.id` is the node's number, and what is about ZooKeeper has no effect."""
     config = broker_config(ZOOKEEPER)
-    assert (config.node_id, config.ignored) == (4, ("zookeeper.connect",))
+    assert (config.node_id, config.ignored) == (4, {"zookeeper.connect": "localhost:2181"})
     assert broker_config(ZOOKEEPER | {"node.id": "5"}).node_id == 5
 
 
@@ -122,3 +124,9 @@ def test_a_name_is_obeyed_or_ignored_and_not_both() -> None:
     """The two tables of names have none in common."""
     assert [setting.name for setting in BROKER_SETTINGS if is_ignored(setting.name)] == []
     assert len(IGNORED) > 200
+
+
+def test_every_setting_of_the_broker_is_on_its_page() -> None:
+    """A setting that the broker takes is in docs/configuration.md, also one of a coordinator."""
+    page = Path("docs/configuration.md").read_text()
+    assert [each.name for each in BROKER_SETTINGS if f"| `{each.name}` |" not in page] == []

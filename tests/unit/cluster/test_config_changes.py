@@ -63,14 +63,15 @@ def test_all_faults_are_told_together() -> None:
     with pytest.raises(ConfigError) as caught:
         plan_configs({}, changes, {})
     assert [fault.split(":")[0] for fault in caught.value.faults] == [
-        "retention.ms", "retention.bites", "segment.bites", "segment.bytes",
+        "Can't APPEND to key retention.ms because its type is not LIST.", "retention.bites",
+        "segment.bites", "segment.bytes",
     ]  # fmt: skip
     assert "did you mean retention.bytes?" in caught.value.faults[1]
 
 
 def test_a_list_operation_on_one_value_is_refused() -> None:
     """APPEND on a setting that is not a list is refused, even as the only fault."""
-    with pytest.raises(ConfigError, match=r"retention\.ms: APPEND needs a list"):
+    with pytest.raises(ConfigError, match=r"Can't APPEND to key retention"):
         plan_configs({}, [change("retention.ms", APPEND, "1")], {})
 
 

@@ -20,8 +20,6 @@ from tailrace.client.steps import Call, Steps
 from tailrace.config import settings_texts
 from tailrace.errors import TailraceError, kind_of
 from tailrace.protocol.config_resources import (
-    BROKER_LOGGER,
-    CLIENT_METRICS,
     ConfigOperation,
     ConfigSource,
     ResourceType,
@@ -235,7 +233,7 @@ def list_config_resources(
         yield batch[0], error or found
 
     # Version 0 has no types, and would list client metrics whatever was asked for.
-    only_metrics = asked.resource_types == (CLIENT_METRICS,)
+    only_metrics = asked.resource_types == (ResourceType.CLIENT_METRICS,)
     question = Question(
         what="the resources",
         target=lambda _: ANY,
@@ -246,7 +244,7 @@ def list_config_resources(
     )
     found = yield from ask_one(call, question)
     if only_metrics:
-        return tuple(each for each in found if each.type == CLIENT_METRICS)
+        return tuple(each for each in found if each.type == ResourceType.CLIENT_METRICS)
     return found
 
 
@@ -260,7 +258,7 @@ def _resources(resources: object) -> list[ConfigResource]:
 
 
 def _target(resource: ConfigResource) -> Target:
-    is_of_one = resource.type in (ResourceType.BROKER, BROKER_LOGGER)
+    is_of_one = resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
     if is_of_one and resource.name.isascii() and resource.name.isdigit():
         return broker(int(resource.name))
     return ANY
@@ -284,7 +282,7 @@ def _changes(
             )
         name, value, operation = each
         # Names of loggers may have underscores.
-        dotted = name if resource.type == BROKER_LOGGER else name.replace("_", ".")
+        dotted = name if resource.type == ResourceType.BROKER_LOGGER else name.replace("_", ".")
         yield IncrementalAlterableConfig(
             name=dotted,
             config_operation=operation,

@@ -308,6 +308,11 @@ class LogCleaner:
         self._failures: dict[TopicPartition, _FailedLog] = {}
         self._statistics = CleanerStatistics()
 
+    def configure(self, config: CleanerConfig) -> None:
+        """Use other limits: the rate at once, the others from the next round on."""
+        self._config = config
+        self.throttle.bytes_per_second = config.io_bytes_per_second
+
     def statistics(self) -> CleanerStatistics:
         """Statistics since the cleaner was created."""
         return replace(

@@ -1,0 +1,350 @@
+"""Read and alter the settings of this broker, for the APIs of settings (resource type BROKER).
+
+    server.properties  <  settings of all brokers (name "")  <  settings of this broker  (KIP-226)
+
+The last two are ConfigRecords of the metadata log. Those that change while the broker runs are in
+`Services.settings.changeable`; all others are read only, and refused with Kafka's words.
+
+An unknown name is refused, where Kafka keeps it for plug-ins: there are none here, so it is a
+mistake. What a request deletes need not be there, and need not be known.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
+from functools import partial
+from typing import Final, NamedTuple
+
+from tailrace.cluster.config_changes import ConfigChange, changed_configs
+from tailrace.cluster.metadata.features import ELIGIBLE_LEADERS
+from tailrace.cluster.metadata.image import MIN_INSYNC_REPLICAS, ConfigResource
+from tailrace.cluster.records import config_records
+from tailrace.config.settings import INT32_MAX, Setting, parse_settings
+from tailrace.errors import ConfigError
+from tailrace.handlers.config_entries import ConfigValue
+from tailrace.handlers.kafka_settings import kafka_settings
+from tailrace.handlers.services import InvalidRequestError, Services
+from tailrace.protocol.config_resources import ConfigOperation, ConfigSource, ResourceType
+
+logger = logging.getLogger(__name__)
+
+ALL: Final = ""
+"""The resource name of the settings that all brokers have."""
+
+THROTTLES: Final = frozenset(
+    {"leader.replication.throttled.rate", "follower.replication.throttled.rate"}
+)
+"""Rates of copies between brokers, which exist only as changes. kafka-reassign-partitions sets and
+deletes them; one broker copies nothing, so it keeps to each of them."""
+
+_THROTTLE: Final = Setting(name="", default=0, low=0, text="")
+
+TYPES: Final = {"bool": 1, "string": 2, "int": 3, "long": 5, "float": 6, "list": 7}
+"""Types of values, by Kafka's numbers."""
+
+_OTHER_TYPES: Final = {
+    "advertised.listeners": "list",
+    "default.replication.factor": "int",
+    "listener.security.protocol.map": "string",
+    "listeners": "list",
+    "log.cleaner.dedupe.buffer.size": "long",
+    "log.dir": "list",
+    "log.flush.offset.checkpoint.interval.ms": "int",
+    "log.flush.start.offset.checkpoint.interval.ms": "int",
+    "max.connections.per.ip.overrides": "string",
+    "min.insync.replicas": "int",
+    "producer.id.expiration.ms": "int",
+}
+"""Settings whose type in Kafka does not follow from what they may be here."""
+
+_UNSET: Final = frozenset({
+    "advertised.listeners", "controller.listener.names", "log.dir", "log.dirs",
+    "log.flush.interval.ms", "log.retention.minutes", "log.retention.ms", "log.roll.jitter.ms",
+    "log.roll.ms", "metadata.log.dir",
+})  # fmt: skip
+"""Settings without a default in Kafka: null, and another setting counts."""
+
+_SYNONYMS: Final = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+"""Settings that say the same in other units, the one that counts most first."""
+
+_PROTOCOLS: Final = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
+"""Kafka's default of listener.security.protocol.map."""
+
+
+class BrokerEntry(NamedTuple):
+    """A setting of this broker, or of all, as a client is told of it."""
+
+    name: str
+    values: Sequence[ConfigValue]
+    """In order of precedence; empty if only other units or nothing at all is set."""
+    value: str | None
+    """The one that counts, in Kafka's notation; None: nothing is set, or it is secret."""
+    type: int
+    text: str
+    """Its documentation."""
+    is_sensitive: bool = False
+    is_read_only: bool = True
+
+
+def broker_entries(services: Services, name: str) -> Iterator[BrokerEntry]:
+    """Every setting of this broker, or with the name "" those that are set for all brokers.
+
+    Raises:
+        InvalidRequestError: the name is of another broker, or no number.
+    """
+    if name:
+        check_is_this_broker(services, name, kind="Broker id", also=" or empty string,")
+    layers = _layers(services)
+    settings, foreign = services.settings, kafka_settings()
+    known = dict.fromkeys((*settings.declared, *foreign))
+    dynamic = {key: None for layer in layers[:2] for key in layer.values}
+    names = known | dynamic if name else dict.fromkeys(layers[1].values)
+    for each in names:
+        values = _values(each, layers)
+        if not name:
+            values = [v for v in values if v.source is ConfigSource.DYNAMIC_DEFAULT_BROKER]
+        declared, other = settings.declared.get(each), foreign.get(each)
+        is_changeable = each in settings.changeable or each in THROTTLES
+        if declared is not None:
+            value = _normal(services, declared, str(values[0].text)) if values else None
+            yield BrokerEntry(
+                each, values, value, _type(declared), declared.text, is_read_only=not is_changeable
+            )
+        elif other is not None:
+            reason = settings.ignored.get(each, "this broker does not have it")
+            text = f"No effect here: {reason}."
+            if other.is_sensitive:
+                values = [value._replace(text=None) for value in values]
+            value = values[0].text if values else None
+            yield BrokerEntry(
+                each, values, value, other.type, text, is_sensitive=other.is_sensitive
+            )
+        elif each in THROTTLES:
+            text = "No effect here: a single broker copies nothing to others."
+            yield BrokerEntry(each, values, values[0].text, TYPES["long"], text, is_read_only=False)
+        else:
+            # Another broker has stored it. Kafka shows no value of a name that it does not know.
+            values = [value._replace(text=None) for value in values]
+            yield BrokerEntry(each, values, None, 0, "Not known here.", is_sensitive=True)
+
+
+async def alter_broker(
+    services: Services,
+    name: str,
+    changes: Sequence[ConfigChange],
+    *,
+    is_replaced: bool,
+    is_dry_run: bool,
+) -> None:
+    """Change the settings of this broker, or of all; they are on the device, and in use, then.
+
+    Raises:
+        InvalidRequestError: another broker; a setting that does not change while a broker runs; a
+            value out of range, or that contradicts others.
+        ConfigError: an unknown name; an operation of lists on another setting; the setting of all
+            brokers without which eligible leader replicas could not be kept.
+        StorageError: the device refused; nothing has changed.
+    """
+    if name:
+        check_is_this_broker(services, name, kind="Node id")
+    _check_names(services, changes)
+    image = services.controller.log.image
+    stored = image.configs_of(ResourceType.BROKER, name)
+    planned, faults = changed_configs(
+        {} if is_replaced else stored, changes, declared=services.settings.declared, defaults={}
+    )
+    if faults:
+        raise ConfigError(faults)
+    _check_values(services, planned, changes)
+    _check_insync(services, name, before=stored, after=planned)
+    layers = {ALL: image.configs_of(ResourceType.BROKER, ALL), str(services.node_id): {}}
+    layers[str(services.node_id)] = image.configs_of(ResourceType.BROKER, str(services.node_id))
+    layers[name and str(services.node_id)] = planned
+    try:
+        services.settings.check(layers[ALL], layers[str(services.node_id)])
+    except ConfigError as error:
+        raise InvalidRequestError(str(error)) from None
+    if planned == stored or is_dry_run:
+        return
+    make = partial(config_records, owner=ConfigResource(ResourceType.BROKER, name), wanted=planned)
+    await services.changes.on_device(partial(services.controller.write, make))
+    await services.settings.apply()
+    named = ",".join(f"{key}={value}" for key, value in sorted(planned.items()))
+    logger.info("broker_configured node=%s configs=%s", name or "all", named)
+
+
+def check_is_this_broker(services: Services, name: str, *, kind: str, also: str = ",") -> None:
+    """Check that a resource names this broker, by its number.
+
+    Raises:
+        InvalidRequestError: the name is another number, or no number; the words are Kafka's.
+    """
+    try:
+        number = int(name)
+    except ValueError:
+        raise InvalidRequestError(f"{kind} must be an integer, but it is: {name[:40]}") from None
+    if number != services.node_id:
+        raise InvalidRequestError(
+            f"Unexpected broker id, expected {services.node_id}{also} but received {number}"
+        )
+
+
+def _check_names(services: Services, changes: Iterable[ConfigChange]) -> None:
+    settings, foreign = services.settings, kafka_settings()
+    named = [each.name for each in changes if each.operation is not ConfigOperation.DELETE]
+    fixed = [
+        each
+        for each in named
+        if each not in settings.changeable and each in (settings.declared.keys() | foreign.keys())
+    ]
+    if fixed:
+        raise InvalidRequestError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    unknown = {each: "" for each in named if each not in settings.changeable | THROTTLES}
+    if unknown:
+        # It knows none of them, and finds what may have been meant.
+        parse_settings((), unknown, others=sorted(settings.changeable | THROTTLES))
+
+
+def _check_values(
+    services: Services, planned: Mapping[str, str], changes: Iterable[ConfigChange]
+) -> None:
+    faults = []
+    for name in {each.name for each in changes} & planned.keys():
+        setting = services.settings.declared.get(name, replace(_THROTTLE, name=name))
+        try:
+            setting.parse(planned[name])
+        except ValueError as error:
+            faults.append(str(error))
+    if faults:
+        raise InvalidRequestError("; ".join(sorted(faults)))
+
+
+def _check_insync(
+    services: Services, name: str, *, before: Mapping[str, str], after: Mapping[str, str]
+) -> None:
+    """Check the setting that eligible leader replicas depend on (KIP-966), with Kafka's words."""
+    if not services.controller.image.features.get(ELIGIBLE_LEADERS):
+        return
+    old, new = before.get(MIN_INSYNC_REPLICAS), after.get(MIN_INSYNC_REPLICAS)
+    if name and old != new:
+        raise ConfigError(
+            [f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled."]
+        )
+    if not name and old is not None and new is None:
+        raise ConfigError(
+            [f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled."]
+        )
+
+
+class _Layer(NamedTuple):
+    """The values that one source has."""
+
+    source: ConfigSource
+    values: Mapping[str, str]
+
+
+def _layers(services: Services) -> tuple[_Layer, ...]:
+    """The values of every source, the one that counts most first."""
+    image = services.controller.log.image
+    return (
+        _Layer(
+            ConfigSource.DYNAMIC_BROKER,
+            _usable(services, image.configs_of(ResourceType.BROKER, str(services.node_id))),
+        ),
+        _Layer(
+            ConfigSource.DYNAMIC_DEFAULT_BROKER,
+            _usable(services, image.configs_of(ResourceType.BROKER, ALL)),
+        ),
+        _Layer(ConfigSource.BROKER, _given(services)),
+        _Layer(ConfigSource.DEFAULT, _defaults(services)),
+    )
+
+
+def _usable(services: Services, stored: Mapping[str, str]) -> dict[str, str]:
+    """The stored values without those that are refused here, which do not count; as in Kafka."""
+    found = {}
+    for name, text in stored.items():
+        setting = services.settings.declared.get(name)
+        with suppress(ValueError):
+            if setting is not None:
+                setting.parse(text)
+            found[name] = text
+    return found
+
+
+def _given(services: Services) -> dict[str, str]:
+    """The settings of the start in the notation of Kafka."""
+    found = dict(services.settings.given)
+    for name, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
+        if name in found:
+            found.setdefault(other, found[name])
+    for name in found.keys() & services.settings.declared.keys():
+        found[name] = _normal(services, services.settings.declared[name], found[name])
+    return found
+
+
+def _defaults(services: Services) -> dict[str, str]:
+    found = {
+        name: _normal(services, each, each.format(each.default))
+        for name, each in services.settings.declared.items()
+        if name not in _UNSET
+    }
+    found["listener.security.protocol.map"] = _PROTOCOLS
+    found |= {
+        name: each.default for name, each in kafka_settings().items() if each.default is not None
+    }
+    return found
+
+
+def _normal(services: Services, setting: Setting, text: str) -> str:
+    """The text of a value as Kafka writes it: `true` for `TRUE`, PLAINTEXT://h:1 for h:1."""
+    text = setting.format(setting.parse(text))
+    if setting.kind == "float":
+        return _java_double(float(text))
+    if setting.name in ("listeners", "advertised.listeners"):
+        return ",".join(_listener(services, part.strip()) for part in text.split(",") if part)
+    return text
+
+
+def _java_double(number: float) -> str:
+    """The number as Java prints it: 0.5, 1.0E7."""
+    if number == 0 or 1e-3 <= abs(number) < 1e7:
+        return repr(number)
+    mantissa, _, exponent = f"{Decimal(repr(number)).normalize():E}".partition("E")
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
+
+
+def _listener(services: Services, text: str) -> str:
+    """A listener with its name, and with the port that is open instead of port 0."""
+    name, _, address = text.rpartition("://")
+    host, _, port = address.rpartition(":")
+    if port == "0":
+        port = str(services.endpoint()[1])
+    return f"{name or 'PLAINTEXT'}://{host}:{port}"
+
+
+def _values(name: str, layers: Sequence[_Layer]) -> list[ConfigValue]:
+    """The values of a setting and of those in other units, in the order of their precedence.
+
+    As in Kafka, values before the first of the setting itself are left out.
+    """
+    group = next((each for each in _SYNONYMS if name in each), (name,))
+    found = [
+        ConfigValue(each, layer.values[each], layer.source)
+        for layer in layers
+        for each in group
+        if each in layer.values
+    ]
+    own = [number for number, value in enumerate(found) if value.name == name]
+    return found[own[0] :] if own else []
+
+
+def _type(setting: Setting) -> int:
+    is_long = setting.kind == "int" and (setting.high is None or setting.high > INT32_MAX)
+    return TYPES[_OTHER_TYPES.get(setting.name, "long" if is_long else setting.kind)]

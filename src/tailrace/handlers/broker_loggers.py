@@ -1,0 +1,104 @@
+"""Read and alter the levels of this process's loggers (resource type BROKER_LOGGER, KIP-412).
+
+The loggers are those of this package, and `root`, which is that of Python. Levels have Kafka's
+names. They are not kept: the next start has those of its command line, as in Kafka.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from tailrace.cluster.config_changes import ConfigChange
+from tailrace.errors import ConfigError
+from tailrace.handlers.services import InvalidRequestError, Services
+from tailrace.protocol.config_resources import ConfigOperation
+
+ROOT: Final = "root"
+_PACKAGE: Final = "tailrace"
+_TRACE: Final = 5
+_LEVELS: Final = {
+    "TRACE": _TRACE, "DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING,
+    "ERROR": logging.ERROR, "FATAL": logging.CRITICAL,
+}  # fmt: skip
+"""Python's level for each of Kafka's, rising."""
+
+logger = logging.getLogger(__name__)
+
+
+def logger_levels(services: Services, name: str) -> Iterator[tuple[str, str]]:
+    """The loggers and the levels that count for them.
+
+    Raises:
+        InvalidRequestError: the name is empty, of another broker, or no number.
+    """
+    if not name:
+        raise InvalidRequestError("Broker id must not be empty")
+    _check_node(
+        services, name, kind="Broker id", words="Unexpected broker id, expected {} but received {}"
+    )
+    return ((each, _level_name(each)) for each in sorted(_names()))
+
+
+def alter_loggers(
+    services: Services, name: str, changes: Sequence[ConfigChange], *, is_dry_run: bool
+) -> None:
+    """Change the levels of loggers, all of the request or none.
+
+    Raises:
+        InvalidRequestError: another broker, or an operation that loggers do not have.
+        ConfigError: an unknown logger or level. All words are Kafka's.
+    """
+    _check_node(
+        services, name, kind="Node id", words="Unexpected node id. Expected {}, but received {}"
+    )
+    for each in changes:
+        _check(each)
+    for each in () if is_dry_run else changes:
+        is_set = each.operation is ConfigOperation.SET
+        _logger(each.name).setLevel(_LEVELS[each.value] if is_set else logging.NOTSET)
+        logger.warning("logger_changed name=%s level=%s", each.name, each.value or "(inherited)")
+
+
+def _check_node(services: Services, name: str, *, kind: str, words: str) -> None:
+    try:
+        number = int(name)
+    except ValueError:
+        raise InvalidRequestError(f"{kind} must be an integer, but it is: {name[:40]}") from None
+    if number != services.node_id:
+        raise InvalidRequestError(words.format(services.node_id, number))
+
+
+def _check(change: ConfigChange) -> None:
+    if change.operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+        raise InvalidRequestError(
+            f"{change.operation.name} operation is not allowed for the BROKER_LOGGER resource"
+        )
+    if change.name not in _names():
+        raise ConfigError([f"Logger {change.name[:100]} does not exist!"])
+    if change.operation is ConfigOperation.SET and change.value not in _LEVELS:
+        fault = (
+            f"Cannot set the log level of {change.name} to {change.value[:40]} as it is not a "
+            f"supported log level. Valid log levels are {', '.join(sorted(_LEVELS))}"
+        )
+        raise ConfigError([fault])
+    if change.operation is ConfigOperation.DELETE and change.name == ROOT:
+        raise InvalidRequestError("Removing the log level of the root logger is not allowed")
+
+
+def _names() -> set[str]:
+    """The loggers that there are; a module has one when it is imported."""
+    known = logging.root.manager.loggerDict
+    return {ROOT, *(each for each in known if each.partition(".")[0] == _PACKAGE)}
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger(None if name == ROOT else name)
+
+
+def _level_name(name: str) -> str:
+    """Kafka's name of the level that counts: the highest that is not above it."""
+    level = _logger(name).getEffectiveLevel()
+    return max(
+        (each for each in _LEVELS if _LEVELS[each] <= level), key=_LEVELS.__getitem__,
+        default="TRACE",
+    )  # fmt: skip
