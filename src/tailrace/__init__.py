@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tailrace.errors import CorruptionError, FatalError, RetriableError, TailraceError
     from tailrace.model import TopicPartition
     from tailrace.reading import Log, list_partitions, open_log
+    from tailrace.records.codecs import limit_decompression
 
 __all__ = [
     "Admin",
@@ -34,6 +35,7 @@ __all__ = [
     "RetriableError",
     "TailraceError",
     "TopicPartition",
+    "limit_decompression",
     "list_partitions",
     "open_log",
 ]
@@ -51,6 +53,7 @@ _ROOMS = {
     "OAuthToken": "client.nodes.oauth",
     "Producer": "client.producer",
     "TopicPartition": "model",
+    "limit_decompression": "records.codecs",
     "list_partitions": "reading",
     "open_log": "reading",
 }

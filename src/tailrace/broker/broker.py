@@ -42,7 +42,7 @@ from tailrace.handlers.fetch_sessions import FetchSessions, FetchSessionsStatist
 from tailrace.handlers.services import BrokerSettings, Services
 from tailrace.kernels.loading import load_beside
 from tailrace.model import TopicPartition
-from tailrace.records.codecs import limit_output
+from tailrace.records.codecs import limit_decompression
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes, FlushStatistics
 from tailrace.replication.moves import MovesStatistics, PartitionMoves
@@ -547,7 +547,7 @@ async def start_broker(
             "docs/configuration.md says why",
             ",".join(config.ignored),
         )
-    limit_output(config.decompressed_bytes_max)
+    limit_decompression(config.decompressed_bytes_max)
     cluster_id, logs = _open_directories(config, runtime)
     controller = None
     try:

@@ -110,7 +110,7 @@ class BrokerConfig:
         high=INT32_MAX,
         text="Most bytes that a batch may decompress to; one that gives more is refused as "
         "MESSAGE_TOO_LARGE, and what is in a log already is not read. Kafka has no such limit. "
-        "Commands and readers go by the variable TAILRACE_DECOMPRESSED_BATCH_BYTES_MAX.",
+        "Commands, programs and Spark have options of their own: see reading.md.",
     )
     recovery_thread_count: int = setting(
         "num.recovery.threads.per.data.dir",

@@ -1,9 +1,15 @@
 """Options that mean the same in every command: declared once."""
 
 import os
-from typing import Final
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
 
 import click
+
+from tailrace.config.settings import INT32_MAX
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 BOOTSTRAP: Final = ("-b", "--bootstrap", "--bootstrap-server", "bootstrap")
 """Flags for the address of a cluster: kcat's, ours and Kafka's, and the argument that they give."""
@@ -16,6 +22,34 @@ data_directory = click.option(
     help="A data directory, or the folder of one partition.",
 )
 """The directory that a command is about, as its argument `directory`."""
+
+
+def _limit_decompression(
+    _: click.Context, __: click.Parameter, bytes_max: int | None
+) -> int | None:
+    if bytes_max is not None:
+        from tailrace.records.codecs import ENVIRONMENT, limit_decompression
+
+        # Processes that the command starts, such as Spark's, go by the variable.
+        os.environ[ENVIRONMENT] = str(bytes_max)
+        limit_decompression(bytes_max)
+    return bytes_max
+
+
+decompresses = click.option(
+    "--max-decompressed-batch-bytes",
+    type=click.IntRange(1, INT32_MAX),
+    expose_value=False,
+    callback=_limit_decompression,
+    help="Most bytes that a batch may decompress to, and that it then takes in memory; "
+    "128 MiB by default.",
+)
+"""An option of commands that read records; it has no argument."""
+
+
+def log_directory(command: Callable[P, R]) -> Callable[P, R]:
+    """The options of a command that reads the logs of `directory`."""
+    return data_directory(decompresses(command))
 
 
 def split_directories(data: str) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tailrace.cli.arguments import decompresses
 from tailrace.cli.decoding import (
     EXIT_UNDECODED,
     chosen_decoding,
@@ -48,6 +49,7 @@ COMMIT_INTERVAL_S: Final = 5.0
     "[default: beginning]",
 )  # fmt: skip
 @click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after so many records.")
+@decompresses
 @click.option(
     "-e", "--exit", "is_finite", is_flag=True, help="Stop at the present end of the logs."
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli.arguments import data_directory
+from tailrace.cli.arguments import log_directory
 from tailrace.cli.decoding import chosen_decoding, decoded
 from tailrace.cli.log_export import export
 from tailrace.cli.log_groups import groups
@@ -73,7 +73,7 @@ def _key(_: click.Context, __: click.Parameter, value: str | None) -> bytes | No
 
 
 @log.command()
-@data_directory
+@log_directory
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each.")
 def scan(directory: str, *, as_json: bool) -> None:
     """List the partitions: offsets, time, size, codecs.
@@ -96,7 +96,7 @@ def scan(directory: str, *, as_json: bool) -> None:
 
 
 @log.command()
-@data_directory
+@log_directory
 @click.argument("topic", metavar="TOPIC[-PARTITION]")
 @PARTITION
 @FROM_OFFSET
@@ -158,7 +158,7 @@ def cat(
 
 
 @log.command()
-@data_directory
+@log_directory
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each finding.")
 def verify(directory: str, *, as_json: bool) -> None:
     """Check every byte: checksums, records, offsets, producers, indexes, small files.
@@ -195,7 +195,7 @@ def verify(directory: str, *, as_json: bool) -> None:
 
 
 @log.command()
-@data_directory
+@log_directory
 @click.option("--dry-run/--apply", "is_dry", default=True, help="Only say it, or do it.")
 @click.option(
     "--on-damage", type=click.Choice([each.value for each in OnDamage]), default="cut",
@@ -249,7 +249,7 @@ def repair(
 
 
 @log.command()
-@data_directory
+@log_directory
 @click.option("--topic", help="Only the partitions of this topic.")
 @click.option(
     "--set", "assignments", multiple=True, metavar="NAME=VALUE",

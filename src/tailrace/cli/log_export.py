@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import click
 
-from tailrace.cli.arguments import data_directory
+from tailrace.cli.arguments import log_directory
 from tailrace.cli.decoding import DecodingChoice, chosen_decoding, decoded
 from tailrace.cli.log_options import (
     FROM_OFFSET,
@@ -26,7 +26,7 @@ from tailrace.runtime.files import DiskFiles, Files
 
 
 @click.command()
-@data_directory
+@log_directory
 @click.argument("topic", metavar="[TOPIC[-PARTITION]]", required=False)
 @click.option(
     "--to", required=True, metavar="FILE|DIR",

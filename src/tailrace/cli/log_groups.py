@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import click
 
-from tailrace.cli.arguments import data_directory
+from tailrace.cli.arguments import log_directory
 from tailrace.cli.log_options import ON_DAMAGE, LeftOut
 from tailrace.cli.tables import aligned
 from tailrace.offline.commits import GroupOffset, GroupsFound, find_groups
@@ -21,7 +21,7 @@ _NUMBERS = (2, 3, 4)
 
 
 @click.command()
-@data_directory
+@log_directory
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each.")
 @ON_DAMAGE
 def groups(directory: str, *, as_json: bool, on_damage: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from tailrace.cli.arguments import BOOTSTRAP, data_directory, split_directories
+from tailrace.cli.arguments import BOOTSTRAP, log_directory, split_directories
 from tailrace.cli.flags import errors_in_flags
 from tailrace.cli.on_spark import progress_bar, say, start_spark, whole_time
 from tailrace.config import parse_assignments
@@ -225,7 +225,7 @@ def audit(*, data: str, replica: str | None, page: str | None, master: str) -> N
 
 
 @pipeline.command()
-@data_directory
+@log_directory
 @click.option(
     "--topic", "topics", metavar="T", multiple=True,
     help="A topic to compact; repeatable. By default all that have cleanup.policy compact.",

@@ -58,6 +58,12 @@ SETTING: Final = "tailrace.decompressed.batch.bytes.max"
 ENVIRONMENT: Final = "TAILRACE_DECOMPRESSED_BATCH_BYTES_MAX"
 """The variable that sets it for a process that is no broker: a command, a reader, a Spark task."""
 
+OPTION: Final = "maxDecompressedBatchBytes"
+"""The option of the Spark source that sets it for the query's tasks."""
+
+FLAG: Final = "max-decompressed-batch-bytes"
+"""The option of commands that sets it for one run."""
+
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_SIZE: Final = 32 * 1024
@@ -133,8 +139,9 @@ class DecompressedTooLargeError(RecordTooLargeError):
     def __str__(self) -> str:
         return (
             f"the batch's {self.codec.label} payload decompresses to {self.size} bytes or "
-            f"more, and {self.setting} allows {self.limit}; raise that setting of the broker, or "
-            f"{ENVIRONMENT} for commands and readers"
+            f"more, and this process allows {self.limit}; raise {self.setting} of the broker, "
+            f"{OPTION} of the Spark source, --{FLAG} of a command, tailrace.limit_decompression() "
+            f"of a program, or {ENVIRONMENT} for any of them but the broker"
         )
 
 
@@ -172,17 +179,44 @@ class _Limit:
     """Most bytes that a batch may decompress to in this process."""
 
     def __init__(self) -> None:
-        text = os.environ.get(ENVIRONMENT, "")
-        self.output_size_max = int(text) if text.isdecimal() else OUTPUT_SIZE_MAX
+        self.output_size_max = _default_limit()
+        self.of_query: int | None = None
+        """Takes the place of the other in a Python worker of Spark."""
+
+
+def _default_limit() -> int:
+    text = os.environ.get(ENVIRONMENT, "")
+    number = int(text) if text.isdecimal() else OUTPUT_SIZE_MAX
+    return min(max(number, 1), INT32_MAX)
 
 
 _limit = _Limit()
 
 
-def limit_output(output_size_max: int) -> None:
-    """Set how much a batch may decompress to in this process, in bytes."""
-    assert 0 < output_size_max <= INT32_MAX
-    _limit.output_size_max = output_size_max
+def limit_decompression(bytes_max: int | None = None) -> None:
+    """Set how many bytes a batch may decompress to in this process, for all that reads in it.
+
+    None is the default: what the variable `TAILRACE_DECOMPRESSED_BATCH_BYTES_MAX` says, or 128 MiB.
+    A larger batch is refused as a `RecordTooLargeError`. Up to so many bytes of memory are taken
+    for each batch that is decompressed.
+
+    Raises:
+        ValueError: the number is below 1 or above 2147483647.
+    """
+    if bytes_max is None:
+        bytes_max = _default_limit()
+    if not 1 <= bytes_max <= INT32_MAX:
+        raise ValueError(f"bytes_max is {bytes_max}; it has to be from 1 to {INT32_MAX}")
+    _limit.output_size_max = bytes_max
+
+
+def limit_decompression_of_query(bytes_max: int | None) -> None:
+    """Set the limit of what this process reads for a query; None for that of the process.
+
+    A Python worker of Spark reads for one query after the other.
+    """
+    assert bytes_max is None or 1 <= bytes_max <= INT32_MAX
+    _limit.of_query = bytes_max
 
 
 _CODECS: Final = tuple(Codec)
@@ -216,14 +250,14 @@ def compress(codec: Codec, data: Octets, level: int | None = None) -> Octets:
 def decompress(codec: Codec, data: memoryview, limit: int | None = None) -> memoryview:
     """Decompress `data`; returns `data` itself for `Codec.NONE`.
 
-    `limit` is that of the process where it is None (`limit_output`).
+    `limit` is that of the process where it is None (`limit_decompression`).
 
     Raises:
         CorruptCompressionError: `data` is damaged or cut short.
         DecompressedTooLargeError: it gives more than `limit` bytes.
     """
     if limit is None:
-        limit = _limit.output_size_max
+        limit = _limit.of_query or _limit.output_size_max
     try:
         return FRAMINGS[codec].decompress(data, limit)
     except (packages.cramjam.DecompressionError, zlib.error, StructError) as error:

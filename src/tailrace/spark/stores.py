@@ -19,6 +19,7 @@ from tailrace.errors import ConfigError, OffsetOutOfRangeError, RetriableError
 from tailrace.model import IsolationLevel, Offset, SpecialTimestamp, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.reading.located import LocatedBatch, LocatedBatches, Skipped, split_batches
+from tailrace.records.codecs import limit_decompression_of_query
 from tailrace.spark.directories import DirectoryStore
 from tailrace.spark.losses import GONE, PartitionGoneError, gone, lost, warn_of_skipped
 from tailrace.spark.offsets import Extent
@@ -287,10 +288,13 @@ def single_batches(
 def open_store(options: SourceOptions) -> LogStore:
     """The store that the options name; nothing is read or connected yet.
 
+    From here on the process decompresses batches of up to the size that the options name.
+
     Raises:
         ConfigError: the broker list is malformed, or a URI has no file system.
         DirectoryError: the file system of a URI cannot be opened.
     """
+    limit_decompression_of_query(options.decompressed_bytes_max)
     if options.directories:
         return DirectoryStore(
             *options.directories,

@@ -139,7 +139,7 @@ def plan_append(
     `records` must be exactly one batch of format v2 (since Produce v3, KIP-98). `next_offset` is
     the log end offset. A coordinator may write control batches, may omit the producer's sequence,
     and chooses its timestamps. `decompressed_max`, in bytes, replaces the limit of the process
-    (`codecs.limit_output`).
+    (`codecs.limit_decompression`).
 
     Raises:
         CorruptionError: the CRC is wrong.

@@ -9,7 +9,9 @@ from click.testing import CliRunner, Result
 
 from tailrace import Broker
 from tailrace.cli import commands
+from tailrace.errors import RecordTooLargeError
 from tailrace.model import Codec, TopicPartition
+from tailrace.records.codecs import ENVIRONMENT, limit_decompression
 from tailrace.runtime.files import DiskFiles
 from tests.spark.directories import batch_of, write_numbered, write_segment
 from tests.unit.records.batches import record_at
@@ -42,6 +44,26 @@ def data(tmp_path: Path) -> Path:
     write_numbered(tmp_path, FLIGHTS, first=30, limit=50)
     write_numbered(tmp_path, TopicPartition("flights", 1), limit=5)
     return tmp_path
+
+
+def test_a_batch_that_is_too_large_is_read_with_the_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the option, and with it the batch is shown and verified."""
+    monkeypatch.setenv(ENVIRONMENT, str(1 << 20))
+    large = record_at(0, 0, b"key", bytes(2 << 20))
+    write_segment(tmp_path, FLIGHTS, 0, batch_of([large], codec=Codec.ZSTD))
+    limit_decompression()
+    try:
+        refused = run("cat", "--data", tmp_path, "flights")
+        assert isinstance(refused.exception, RecordTooLargeError)
+        assert "--max-decompressed-batch-bytes of a command" in str(refused.exception)
+        more = ("--data", tmp_path, "--max-decompressed-batch-bytes", 4 << 20)
+        assert len(lines("cat", *more, "flights", "--format", "json")) == 1
+        assert run("verify", *more).exit_code == 0
+    finally:
+        monkeypatch.undo()
+        limit_decompression()
 
 
 def test_scan_counts_and_says_where_the_time_goes(data: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import tailrace
 from tailrace.errors import CorruptionError, RecordTooLargeError
 from tailrace.model import Codec
 from tailrace.offline.findings import Finding, Rule, Severity
@@ -20,7 +21,7 @@ from tailrace.records.codecs import (
     DecompressedTooLargeError,
     compress,
     decompress,
-    limit_output,
+    limit_decompression,
 )
 from tailrace.storage.log import Log
 from tailrace.testing import MemoryFiles, Outside, virtual_runtime
@@ -36,9 +37,9 @@ CODECS = pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, 
 @pytest.fixture
 def limited() -> Iterator[None]:
     """A process that decompresses a mebibyte at most."""
-    limit_output(LIMIT)
+    limit_decompression(LIMIT)
     yield
-    limit_output(OUTPUT_SIZE_MAX)
+    limit_decompression(OUTPUT_SIZE_MAX)
 
 
 def large() -> bytearray:
@@ -52,9 +53,9 @@ def log_with_large() -> tuple[MemoryFiles, Log]:
     """A log of two batches, the first of which is larger than the limit."""
     files = MemoryFiles()
     log = open_at(files)
-    limit_output(OUTPUT_SIZE_MAX)
+    limit_decompression(OUTPUT_SIZE_MAX)
     append(log, large())
-    limit_output(LIMIT)
+    limit_decompression(LIMIT)
     return files, log
 
 
@@ -68,6 +69,22 @@ def test_more_than_the_limit_is_no_corruption(codec: Codec) -> None:
     assert caught.value.size > LIMIT
     for part in (SETTING, ENVIRONMENT, str(LIMIT), str(caught.value.size)):
         assert part in str(caught.value)
+
+
+def test_a_program_may_read_more_than_the_default() -> None:
+    """A batch of 130 MiB is read after `tailrace.limit_decompression`, and not before."""
+    size = OUTPUT_SIZE_MAX + 2 * LIMIT
+    payload = memoryview(compress(Codec.ZSTD, bytes(size)))
+    with pytest.raises(DecompressedTooLargeError, match=r"tailrace\.limit_decompression\(\)"):
+        decompress(Codec.ZSTD, payload)
+    tailrace.limit_decompression(2 * OUTPUT_SIZE_MAX)
+    try:
+        assert len(decompress(Codec.ZSTD, payload)) == size
+    finally:
+        tailrace.limit_decompression()
+    for bad in (0, 1 << 31):
+        with pytest.raises(ValueError, match="it has to be from 1 to 2147483647"):
+            tailrace.limit_decompression(bad)
 
 
 def test_a_producer_is_told_that_the_batch_is_too_large() -> None:
@@ -92,7 +109,7 @@ def test_the_brokers_setting_counts() -> None:
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
-    limit_output(OUTPUT_SIZE_MAX)
+    limit_decompression(OUTPUT_SIZE_MAX)
 
 
 def findings(files: MemoryFiles) -> list[Finding]:
@@ -109,7 +126,7 @@ def test_verify_says_that_it_has_not_checked() -> None:
     assert (found.severity, found.rule) == (Severity.WARNING, Rule.LIMIT)
     assert "not checked" in found.sentence
     assert ENVIRONMENT in found.sentence
-    limit_output(OUTPUT_SIZE_MAX)
+    limit_decompression(OUTPUT_SIZE_MAX)
     assert not findings(files)
 
 
@@ -141,14 +158,14 @@ def test_a_start_after_a_kill_keeps_the_batch() -> None:
 @pytest.mark.usefixtures("limited")
 def test_the_cleaner_copies_it_as_it_is() -> None:
     """Later tombstones stay too, since the batch may have a value that they delete."""
-    limit_output(OUTPUT_SIZE_MAX)
+    limit_decompression(OUTPUT_SIZE_MAX)
     shelf = Shelf()
     shelf.append((b"1", LARGE), codec=Codec.ZSTD)
     shelf.append_keys(2, 2)
     shelf.append_keys(2)
     shelf.roll()
     before = bytes(shelf.batches()[0].view)
-    limit_output(LIMIT)
+    limit_decompression(LIMIT)
     shelf.clean()
     assert bytes(shelf.batches()[0].view) == before
     assert [batch.base_offset for batch in shelf.batches()][:2] == [0, 3]

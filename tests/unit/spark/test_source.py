@@ -2,15 +2,18 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from tailrace.errors import ConfigError
-from tailrace.model import TopicPartition
+from tailrace.errors import ConfigError, RecordTooLargeError
+from tailrace.model import Codec, TopicPartition
+from tailrace.records.codecs import limit_decompression, limit_decompression_of_query
 from tailrace.spark.source import COLUMNS, TailraceDataSource, schema_faults
-from tests.spark.directories import write_numbered
+from tests.spark.directories import batch_of, write_numbered, write_segment
+from tests.unit.records.batches import record_at
 
 
 def source(path: Path, **options: str) -> TailraceDataSource:
@@ -103,6 +106,38 @@ def test_nothing_to_read_is_a_partition_that_spark_makes(tmp_path: Path) -> None
     assert empty.partitions() == []
     assert list(empty.read(InputPartition(None))) == []
     assert list(empty.read(None)) == []
+
+
+def sizes_read(path: Path, **options: str) -> list[int]:
+    """Sizes of the values that a batch reads of topic t."""
+    reader = source(path, **options).reader(StructType([StructField("value", BinaryType())]))
+    return [
+        len(value.as_py())
+        for partition in reader.partitions()
+        for batch in reader.read(partition)
+        for value in batch.column("value")
+    ]
+
+
+@pytest.fixture
+def allowed() -> Iterator[None]:
+    """A process whose limit of decompression is put back in the end."""
+    yield
+    limit_decompression()
+    limit_decompression_of_query(None)
+
+
+@pytest.mark.usefixtures("allowed")
+def test_a_batch_that_is_too_large_is_read_with_the_option(tmp_path: Path) -> None:
+    """The error names the option; another query of the same worker has the default again."""
+    limit_decompression(1 << 20)
+    large = record_at(0, 0, b"key", bytes(2 << 20))
+    write_segment(tmp_path, TopicPartition("t", 0), 0, batch_of([large], codec=Codec.ZSTD))
+    with pytest.raises(RecordTooLargeError, match="maxDecompressedBatchBytes of the Spark source"):
+        sizes_read(tmp_path)
+    assert sizes_read(tmp_path, maxDecompressedBatchBytes=str(4 << 20)) == [2 << 20]
+    with pytest.raises(RecordTooLargeError):
+        sizes_read(tmp_path)
 
 
 def test_importing_the_source_leaves_heavy_libraries_alone() -> None:

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
 from tailrace.config import Setting, setting, settings_of
-from tailrace.config.settings import INT64_MAX, settings_together
+from tailrace.config.settings import INT32_MAX, INT64_MAX, settings_together
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.schemas.deserializers import ValueFormat
 from tailrace.schemas.formats import FORMATS
@@ -259,6 +259,16 @@ class SourceOptions:
         low=1,
         high=INT64_MAX,
         text="Most bytes of a task.",
+    )
+    decompressed_bytes_max: int | None = setting(
+        "maxDecompressedBatchBytes",
+        default=0,
+        low=0,
+        high=INT32_MAX,
+        convert=lambda number: number or None,
+        text="Most bytes that a batch may decompress to, which a task then has in memory; a larger "
+        "one fails the query. 0: what the variable `TAILRACE_DECOMPRESSED_BATCH_BYTES_MAX` of the "
+        "executors says, or 128 MiB.",
     )
     decoding: DecodingOptions = settings_together(
         Setting(
