@@ -341,6 +341,21 @@ def test_transactions_that_follow_at_once_wait_for_the_markers_before(address: s
     assert found.offset == 59
 
 
+def test_an_abort_may_follow_a_commit_at_once(address: str) -> None:
+    """Its EndTxn comes while the markers of the commit are written, and is not refused for that."""
+    create(address, "turns")
+    due = [b"c%d" % number for number in range(50)]
+    with Producer(bootstrap_servers=address, transactional_id="turns") as producer:
+        for number, value in enumerate(due):
+            producer.begin_transaction()
+            producer.send("turns", value)
+            producer.commit_transaction()
+            producer.begin_transaction()
+            producer.send("turns", b"a%d" % number)
+            producer.abort_transaction()
+    assert read_with_confluent(address, "turns") == due
+
+
 def test_our_producer_commits_offsets_of_a_group(address: str) -> None:
     """A consumer of the group goes on behind them; those of an aborted transaction do not count."""
     create(address, "offsets")
