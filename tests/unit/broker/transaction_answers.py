@@ -17,7 +17,7 @@ Producer ids are written as `first`, the one of the record in the log, and `new`
 remains prepared.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,6 +53,11 @@ from tailrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tailrace.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from tailrace.records.builder import BatchBuilder
 
 ANSWERS = Path(__file__).with_suffix(".tsv")
@@ -69,13 +74,15 @@ LAST_BUT_ONE = ProducerEpoch(32_765)
 """The epoch after it is the last one that a client gets."""
 FIRST_ID = 1_000_000
 """Producer id of the first cell; above those that either broker gives out."""
-STRANGER = 999_999
-"""A producer id that has nothing to do with a transactional id."""
+STRANGER = 1_000_000
+"""Distance from it to a producer id that has nothing to do with its transactional id."""
 TIMEOUT_MS = 600_000
 SENT_MS = 1_700_000_000_000
 """Timestamp of records."""
 UPDATED_MS = 1_900_000_000_000
 """Late, so that no id expires."""
+MARKED_BY = 1_000
+"""Coordinator epoch of markers that are written here; above those of either broker."""
 LATE_TURNS_MAX = 2_000
 
 
@@ -161,6 +168,19 @@ def end(*, is_commit: bool, version: int) -> Step:
     return run
 
 
+def write(life: Life) -> Run:
+    """Produce, to `LIVE`."""
+    response = yield Ask(_produce(life, life.producer, LIVE), 12)
+    assert _produced(response, 12).error == ErrorCode.NONE
+
+
+def mark(life: Life) -> Run:
+    """WriteTxnMarkers of an operator, who ends the transaction in `LIVE`."""
+    marker = life.producer._replace(epoch=life.producer.epoch + 1)
+    response = yield Ask(_mark(marker, MARKED_BY, transaction_version=2), 2)
+    assert _marked(response, 2).error == ErrorCode.NONE
+
+
 def settle(life: Life) -> Run:
     """Wait until the markers are written."""
     yield from _settled(life)
@@ -186,6 +206,7 @@ def ended(status: Status, *, version: int, first: tuple[Step, ...] = ()) -> tupl
     return (*first, begin, ending) if is_held else (*first, begin, ending, settle)
 
 
+WRITTEN, MARKED = "Ongoing, written", "Ongoing, written and marked"
 BY_EARLIER_KAFKA = "CompleteAbort, by Kafka before 4.3"
 _ENDS = (
     Status.PREPARE_COMMIT,
@@ -208,6 +229,8 @@ STATES: Mapping[str, State] = {
         status=Status.ONGOING, steps=(init(knows_producer=True), add(LIVE, version=5))
     ),
     "Ongoing, group": State(status=Status.ONGOING, steps=(add_group,)),
+    WRITTEN: State(status=Status.ONGOING, steps=(add(LIVE, version=5), write)),
+    MARKED: State(status=Status.ONGOING, steps=(add(LIVE, version=5), write, mark)),
     **{
         f"{each.label}, classic": State(status=each, steps=ended(each, version=3)) for each in _ENDS
     },
@@ -371,6 +394,8 @@ class Question:
     """The answer in a response of this version."""
     takes_nobody: bool = False
     """Whether a client without a producer id may ask."""
+    states: Collection[str] | None = None
+    """The states in which it is asked; None: all."""
 
 
 def _coded(response: Any, _: int) -> Found:
@@ -392,6 +417,36 @@ def _produced(response: Any, _: int) -> Found:
 
 def _committed(response: Any, _: int) -> Found:
     return Found(response.topics[0].partitions[0].error_code)
+
+
+def _marked(response: Any, _: int) -> Found:
+    return Found(response.markers[0].topics[0].partitions[0].error_code)
+
+
+def _mark(
+    producer: Producer, coordinator_epoch: int, *, transaction_version: int
+) -> WriteTxnMarkersRequest:
+    topic = WritableTxnMarkerTopic(name=LIVE.topic, partition_indexes=(LIVE.partition,))
+    marker = WritableTxnMarker(
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        transaction_result=True,
+        topics=(topic,),
+        coordinator_epoch=coordinator_epoch,
+        transaction_version=transaction_version,
+    )
+    return WriteTxnMarkersRequest(markers=(marker,))
+
+
+def _marking(coordinator_epoch: int, *, versions: tuple[int, ...], raises: bool) -> Question:
+    return Question(
+        versions=versions,
+        make=lambda _, producer, __: _mark(
+            producer, coordinator_epoch, transaction_version=2 if raises else 0
+        ),
+        read=_marked,
+        states=("unknown", "Empty", WRITTEN, MARKED),
+    )
 
 
 def _verify(partition: TopicPartition) -> Question:
@@ -448,6 +503,15 @@ QUESTIONS: Mapping[str, Question] = {
         make=lambda life, producer, _: _commit_offset(life, producer),
         read=_committed,
     ),
+    "WriteTxnMarkers": _marking(MARKED_BY, versions=(1, 2), raises=False),
+    "WriteTxnMarkers, raised epoch": _marking(MARKED_BY, versions=(2,), raises=True),
+    "WriteTxnMarkers, older coordinator": _marking(MARKED_BY - 1, versions=(1,), raises=False),
+    "WriteTxnMarkers, raised epoch, older coordinator": _marking(
+        MARKED_BY - 1, versions=(2,), raises=True
+    ),
+    "WriteTxnMarkers, raised epoch, newer coordinator": _marking(
+        MARKED_BY + 1, versions=(2,), raises=True
+    ),
 }
 
 PRODUCERS: Mapping[str, Callable[[Life], Producer]] = {
@@ -456,7 +520,7 @@ PRODUCERS: Mapping[str, Callable[[Life], Producer]] = {
     "last epoch": lambda life: life.producer._replace(epoch=life.producer.epoch - 1),
     "older epoch": lambda life: life.producer._replace(epoch=life.producer.epoch - 2),
     "next epoch": lambda life: life.producer._replace(epoch=life.producer.epoch + 1),
-    "other id": lambda life: life.producer._replace(id=STRANGER),
+    "other id": lambda life: life.producer._replace(id=life.first_id + STRANGER),
     "given": lambda life: life.given,
     "first id": lambda life: Producer(life.first_id, LAST_BUT_ONE + 1),
     "first id, last epoch": lambda life: Producer(life.first_id, LAST_BUT_ONE),
@@ -497,6 +561,7 @@ def cells() -> Iterator[Cell]:
         for version in question.versions
         for producer in PRODUCERS
         if producer != "none" or question.takes_nobody
+        if (state not in {WRITTEN, MARKED} if question.states is None else state in question.states)
     )
     for number, place in enumerate(places):
         yield Cell(number, *place)
