@@ -64,6 +64,7 @@ from compat import (
     transaction_loops,
     upstream,
     us_to_kafka,
+    verifying,
 )
 from compat.artifacts import KAFKA, OLD_KAFKA, Release, class_path, old_release
 from compat.kafka import Kafka
@@ -158,6 +159,8 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     old_metadata.check(report, old)
     report.section("Tailrace is killed, Kafka recovers")
     killed.check(report, Kafka(java, jars, directory / "killed-kafka"), directory)
+    report.section("Our verify beside both brokers at work, after kills and after a stop")
+    verifying.check(report, Kafka(java, jars, directory / "verified"), directory)
     report.section("Several partitions over several directories")
     placing.check(report, Kafka(java, jars, directory / "placed"), directory)
     placing.check_apart(report, Kafka(java, jars, directory / "placed-apart"))

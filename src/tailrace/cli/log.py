@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ from tailrace.offline.scan import PartitionScan, scan_partition
 from tailrace.offline.verify import verify as verify_directory
 from tailrace.reading.damage import Drop, OnDamage
 from tailrace.reading.directory import find_partitions
+from tailrace.reading.reader import FolderGoneError
 from tailrace.runtime.clock import SystemClock, iso_time
 from tailrace.runtime.files import DiskFiles, Files
 from tailrace.runtime.memory import keep_large_buffers
@@ -82,11 +84,13 @@ def scan(directory: str, *, as_json: bool) -> None:
     """
     files = DiskFiles()
     found = find_partitions(files, directory)
+    scans = []
     with progress("scanning", files, found) as step:
-        scans = [
-            scan_partition(files, found.path, partition, folder=folder, progress=step)
-            for partition, folder in found.partitions.items()
-        ]
+        for partition, folder in found.partitions.items():
+            with suppress(FolderGoneError):
+                scans.append(
+                    scan_partition(files, found.path, partition, folder=folder, progress=step)
+                )
     if as_json:
         for each in scans:
             click.echo(json.dumps(_scan_object(each)))
@@ -274,9 +278,12 @@ def explain(
         if topic not in {None, partition.topic}:
             continue
         config = topic_config(files, found.path, partition, given=given)
-        told = explain_partition(
-            files, found.path, partition, folder=folder, config=config, now_ms=now_ms
-        )
+        try:
+            told = explain_partition(
+                files, found.path, partition, folder=folder, config=config, now_ms=now_ms
+            )
+        except FolderGoneError:
+            continue  # A broker has just deleted the partition.
         if as_json:
             click.echo(json.dumps(_reasons_object(told)))
             continue

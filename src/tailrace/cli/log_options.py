@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import click
 
@@ -11,6 +11,7 @@ from tailrace.offline.cat import parse_time
 from tailrace.reading.damage import lost_words
 from tailrace.reading.directory import DataDirectory, list_segments
 from tailrace.reading.located import Skipped
+from tailrace.reading.reader import FolderGoneError
 from tailrace.runtime.files import Files
 
 STEP_BYTES = 4 * 1024 * 1024
@@ -119,5 +120,8 @@ def progress(label: str, files: Files, found: DataDirectory) -> Iterator[Callabl
 
 def log_bytes(files: Files, found: DataDirectory) -> int:
     """The size of all log files."""
-    folders = found.partitions.values()
-    return sum(each.size for folder in folders for each in list_segments(files, folder)[0])
+    total = 0
+    for folder in found.partitions.values():
+        with suppress(FolderGoneError):
+            total += sum(each.size for each in list_segments(files, folder)[0])
+    return total

@@ -259,5 +259,11 @@ def _offsets_of(
         )
 
 
-def _end_of(files: Files, folder: str) -> int:
-    return settled(files, folder, lambda segments, _: find_end(files, segments))
+def _end_of(files: Files, folder: str) -> int | None:
+    """The end of a log; None if a broker has just deleted it."""
+    try:
+        return settled(files, folder, lambda segments, _: find_end(files, segments))
+    except FileNotFoundError:
+        if files.is_directory(folder):
+            raise
+        return None

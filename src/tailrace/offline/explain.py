@@ -15,6 +15,7 @@ from tailrace.model import METADATA_TOPIC, OFFSET_MAX, Offset, TopicPartition
 from tailrace.reading.directory import believed_log_start, unreadable
 from tailrace.reading.listing import SegmentFiles, settled
 from tailrace.reading.lookup import find_end, newest_timestamp, position_near
+from tailrace.reading.reader import gone
 from tailrace.reading.undecided import find_open_transactions
 from tailrace.runtime.files import Files
 from tailrace.storage import names
@@ -83,6 +84,7 @@ def explain_partition(
     """Every segment of a partition, and its compaction; `root` has the checkpoints.
 
     Raises:
+        FolderGoneError: a broker has deleted the partition meanwhile.
         DirectoryError: a file cannot be read.
     """
 
@@ -94,6 +96,8 @@ def explain_partition(
     except DirectoryError:
         raise
     except OSError as error:
+        if not files.is_directory(folder):
+            raise gone(folder) from error
         raise unreadable(str(error.filename or folder), error) from error
     compaction = None
     is_kafkas = partition.topic == METADATA_TOPIC

@@ -14,6 +14,7 @@ from tailrace.model import Codec, Offset, Position, TimestampType, TopicPartitio
 from tailrace.reading.damage import find_segment_damage, sound_ranges
 from tailrace.reading.directory import believed_log_start, unreadable
 from tailrace.reading.listing import SegmentFiles, settled
+from tailrace.reading.reader import gone
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import File, Files
@@ -84,6 +85,7 @@ def scan_partition(
     bytes that have been counted, each byte once.
 
     Raises:
+        FolderGoneError: a broker has deleted the partition meanwhile.
         DirectoryError: a file cannot be read, or files were exchanged at each try.
     """
     told = 0
@@ -104,6 +106,8 @@ def scan_partition(
     except DirectoryError:
         raise
     except OSError as error:
+        if not files.is_directory(folder):
+            raise gone(folder) from error
         raise unreadable(str(error.filename or folder), error) from error
 
 

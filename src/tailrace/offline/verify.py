@@ -32,6 +32,7 @@ from tailrace.offline.restores import check_set_aside
 from tailrace.offline.segment_check import VERIFYING, Progress, SegmentCheck, SegmentWalk
 from tailrace.reading.directory import DataDirectory, list_segments
 from tailrace.reading.listing import SegmentFiles, exchanged
+from tailrace.reading.reader import FolderGoneError
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import (
@@ -111,7 +112,10 @@ def verify(
     checkpoints, findings = verify_directory(files, directory)
     yield from limit.take(findings)
     for partition, folder in directory.partitions.items():
-        found, faults = list_partition(files, folder, checkpoints=of(checkpoints, partition))
+        try:
+            found, faults = list_partition(files, folder, checkpoints=of(checkpoints, partition))
+        except FolderGoneError:
+            continue  # A broker has just deleted the partition.
         yield from limit.take(faults)
         load_kernels_for(found.size)
         walk = partial(

@@ -10,7 +10,7 @@ from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import TopicPartition
 from tailrace.reading.listing import SegmentFiles, list_segment_files
 from tailrace.reading.lookup import find_end
-from tailrace.reading.reader import partition_folders
+from tailrace.reading.reader import gone, partition_folders
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage import evidence, names
@@ -68,11 +68,14 @@ def list_segments(files: Files, folder: str) -> tuple[list[SegmentFiles], list[s
     """The segments of a partition in order, and the names of all files in its folder.
 
     Raises:
+        FolderGoneError: the folder is not there, or not any more.
         DirectoryError: the folder or a log file in it cannot be read.
     """
     try:
         return list_segment_files(files, folder)
     except OSError as error:
+        if not files.is_directory(folder):
+            raise gone(folder) from error
         raise unreadable(str(error.filename or folder), error) from error
 
 

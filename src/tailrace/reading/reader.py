@@ -206,9 +206,7 @@ class LogReader:
         try:
             found, _ = list_segment_files(self.files, self.folder)
         except FileNotFoundError as error:
-            raise FolderGoneError(
-                f"{self.folder} is gone: its partition was deleted or moved while it was read"
-            ) from error
+            raise gone(self.folder) from error
         if not exchanged(
             self.segments,
             found,
@@ -480,6 +478,11 @@ def open_log_reader(
     )
     reader.open()
     return reader
+
+
+def gone(folder: str) -> FolderGoneError:
+    """One line for an operator."""
+    return FolderGoneError(f"{folder} is gone: its partition was deleted or moved meanwhile")
 
 
 def partition_folders(files: Files, data_directory: str) -> dict[TopicPartition, str]:

@@ -6,8 +6,9 @@ import pytest
 
 from tailrace.errors import DirectoryError
 from tailrace.offline.scan import scan_partition
+from tailrace.reading.reader import FolderGoneError
 from tailrace.testing import ChangingFiles, DiskFault, MemoryFiles
-from tests.unit.storage.beside import Change, cleaning, deletion, every_moment
+from tests.unit.storage.beside import Change, cleaning, deletion, every_moment, removal
 from tests.unit.storage.builders import FOLDER, PARTITION, filled, stop_cleanly
 
 
@@ -27,6 +28,21 @@ def test_a_sound_log_has_no_damage_beside_a_broker(change: Callable[[], Change])
 
     for _ in every_moment(known, once):
         pass
+
+
+def test_a_partition_that_is_deleted_meanwhile_is_gone_and_not_damaged() -> None:
+    """The command leaves it out; the error says so to a program."""
+    known = removal()
+    count = ChangingFiles(known.states, at=10**9, to=0)
+    scan_partition(count, "data", PARTITION, folder=FOLDER)
+    gone = 0
+    for at in range(count.calls):
+        files = ChangingFiles(known.states, at=at, to=len(known.states) - 1)
+        try:
+            assert not scan_partition(files, "data", PARTITION, folder=FOLDER).damage
+        except FolderGoneError:
+            gone += 1
+    assert gone > 5
 
 
 def test_a_device_that_fails_is_told_in_one_line() -> None:

@@ -5,7 +5,10 @@ import pytest
 
 from tailrace.model import Codec
 from tailrace.offline.findings import FINDINGS_MAX, Finding, Rule, Severity
+from tailrace.offline.repair_plan import plan_repair
+from tailrace.offline.scan import scan_partition
 from tailrace.offline.verify import verify
+from tailrace.reading.damage import OnDamage
 from tailrace.reading.directory import find_partitions
 from tailrace.records.batch import stamp
 from tailrace.records.codecs import compress
@@ -17,6 +20,8 @@ from tests.unit.records.framings import batch_of, payloads
 from tests.unit.storage.builders import (
     FOLDER,
     NOW,
+    PARTITION,
+    append,
     batch,
     filled,
     flip,
@@ -279,3 +284,34 @@ def _with_right_checksum(data: bytearray) -> bytes:
     """The batch with its checksum made anew."""
     data[17:21] = crc32c.crc32c(bytes(data[21:])).to_bytes(4, "big")
     return bytes(data)
+
+
+@pytest.mark.parametrize("kind", ["running", "killed", "stopped"])
+def test_a_preallocated_log_is_clean(kind: str) -> None:
+    """Its last segment has zeros while a broker runs and after a kill; cat and repair agree."""
+    files = MemoryFiles()
+    log = filled(files, 20, config=settings(preallocate="true", segment_bytes=700))
+    log.roll()
+    append(log, batch(b"last"))
+    if kind == "killed":
+        files = files.crash(keep_unsynced=True)
+    elif kind == "stopped":
+        stop_cleanly(log)
+    newest = max(name for name in files.list(FOLDER) if name.endswith(".log"))
+    is_trimmed = not files.content(f"{FOLDER}/{newest}").endswith(bytes(100))
+    assert is_trimmed == (kind == "stopped")
+    directory = find_partitions(files, "data")
+    assert not list(verify(files, directory))
+    assert plan_repair(files, directory, OnDamage.SKIP).is_empty
+    found = scan_partition(files, "data", PARTITION, folder=FOLDER)
+    assert (found.records, found.end_offset, found.tail_bytes, found.damage) == (21, 21, 0, [])
+
+
+def test_zeros_of_preallocation_in_a_closed_segment_are_information() -> None:
+    """A kill may come before they are cut; where offsets are missing behind, they are an error."""
+    files = a_log()
+    files.overwrite(FIRST, files.content(FIRST) + bytes(200))
+    assert only(findings(files), Rule.TAIL).severity is Severity.INFO
+    files.overwrite(FIRST, files.content(FIRST)[: -200 - SIZE] + bytes(200))
+    found = [each for each in findings(files) if each.rule is Rule.TAIL]
+    assert [each.severity for each in found] == [Severity.ERROR]

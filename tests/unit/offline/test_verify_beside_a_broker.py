@@ -14,6 +14,7 @@ from tests.unit.storage.beside import (
     cleaning_transactions,
     deletion,
     every_moment,
+    removal,
 )
 
 
@@ -28,3 +29,15 @@ def test_a_sound_log_is_not_called_damaged_beside_a_broker(change: Callable[[], 
 
     for _ in every_moment(change(), once):
         pass
+
+
+def test_a_partition_that_is_deleted_meanwhile_is_left_out() -> None:
+    """It was in the listing of the directory, and may be gone at any call after that."""
+    known = removal()
+    listed = find_partitions(known.states[0], "data")
+    count = ChangingFiles(known.states, at=10**9, to=0)
+    assert not list(verify(count, listed))
+    for at in range(count.calls):
+        for to in range(1, len(known.states)):
+            for each in verify(ChangingFiles(known.states, at=at, to=to), listed):
+                assert each.severity is Severity.INFO, str(each)

@@ -39,6 +39,7 @@ from tailrace.offline.verify import (
 from tailrace.offline.verify_pieces import SegmentReport, check_segment, join_segments
 from tailrace.reading.directory import DataDirectory, find_partitions
 from tailrace.reading.listing import SegmentFiles
+from tailrace.reading.reader import FolderGoneError
 from tailrace.runtime.files import DiskFiles, Files
 from tailrace.spark.jobs.work import ROUNDS, check_visible, count_cores, run_in_rounds
 from tailrace.values import dataclass
@@ -253,7 +254,10 @@ class _Listing:
         self._of_directories += self._limit.take(findings)
         for partition, folder in directory.partitions.items():
             known = of(checkpoints, partition)
-            found, faults = list_partition(files, folder, checkpoints=known)
+            try:
+                found, faults = list_partition(files, folder, checkpoints=known)
+            except FolderGoneError:
+                continue  # A broker has just deleted the partition.
             self.partitions.append((partition, found))
             self._of_partitions.append(list(self._limit.take(faults)))
 
