@@ -1,6 +1,7 @@
 """Tests of events in a producer's life: Ctrl-C, forks, and a broker that is killed."""
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ import pytest
 
 from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.producer import Producer
+from tailrace.testing.broker import TestBroker
 from tests.wire.clients import CLIENTS, TIMEOUT_S
 from tests.wire.test_serve import serving
 
@@ -131,6 +133,28 @@ def running(program: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_ctrl_c_in_the_middle_of_a_step_leaves_the_producer_as_it_was() -> None:
+    """It waits for the end of the step, and the next record is sent as otherwise."""
+
+    class Interrupting(logging.Handler):
+        def emit(self, _: logging.LogRecord) -> None:
+            logger.removeHandler(self)
+            signal.raise_signal(signal.SIGINT)
+
+    # It logs in the middle of the step that finds a connection ready.
+    logger = logging.getLogger("tailrace.client.nodes.nodes")
+    with TestBroker() as broker, Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        broker.create_topic("t")
+        logger.addHandler(Interrupting())
+        logger.setLevel(logging.DEBUG)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                producer.send("t", b"x").result(TIMEOUT_S)
+        finally:
+            logger.setLevel(logging.NOTSET)
+        assert producer.send("t", b"y").result(TIMEOUT_S).topic == "t"
 
 
 @pytest.mark.parametrize(

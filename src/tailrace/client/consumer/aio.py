@@ -218,15 +218,14 @@ class AsyncConsumer(BaseConsumer):
 
     async def __anext__(self) -> ConsumerRecord:
         """The next record; waits for it."""
-        handling = self._handling
-        while handling.must_poll or not handling.ahead:
+        while (record := self._handling.hand_out(self._clock())) is None:
             try:
                 with self._reading(asyncio.current_task()):
                     await self._run(self._polls.look_ahead(self._engine.config.max_poll_records))
             except (WakeupError, ClosedConsumerError) as error:
                 if not self._is_not_end(error):
                     raise StopAsyncIteration from None
-        return handling.hand_out(self._clock())
+        return record
 
     # -- positions and offsets ----------------------------------------------------------------
 

@@ -186,10 +186,10 @@ class Consumer(BaseConsumer):
 
     def __next__(self) -> ConsumerRecord:
         """The next record; waits for it."""
-        while self._handling.must_poll or not self._handling.ahead:
+        while (record := self._handling.hand_out(self._clock())) is None:
             if not self._look_ahead():
                 raise StopIteration
-        return self._handling.hand_out(self._clock())
+        return record
 
     def _look_ahead(self) -> bool:
         """Have records for an iteration; False if that was ended."""

@@ -64,10 +64,13 @@ class Handling:
         """An iteration begins; while `loop` lives, the record in hand is being handled."""
         self._loop = weakref.ref(loop)
 
-    def hand_out(self, now: float) -> "ConsumerRecord":
-        """The next record ahead, to the program."""
-        record = self.in_hand = self.ahead[0]
-        self.ahead.popleft()
+    def hand_out(self, now: float) -> "ConsumerRecord | None":
+        """The next record ahead; None if there is none, or the group comes first."""
+        ahead = self.ahead
+        if self.must_poll or not ahead:
+            return None
+        record = self.in_hand = ahead[0]
+        ahead.popleft()
         self.taken_at = now
         return record
 

@@ -24,6 +24,7 @@ from tailrace.client.producer.errors import ReentrantCallError
 from tailrace.client.producer.loading import load_beside
 from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.user_code import call_user_code
+from tailrace.runtime.interrupts import uninterrupted
 from tailrace.runtime.polling import Events, PollingNetwork
 
 log = logging.getLogger(__name__)
@@ -144,7 +145,7 @@ class ThreadDriver:
             self._network.wake()
 
     def give_up(self, error: BaseException) -> None:
-        """End everything, after Ctrl-C or a bug of ours has interrupted a step.
+        """End everything, after a bug of ours or an exhausted memory has interrupted a step.
 
         The producer's state is unknown then.
         """
@@ -177,12 +178,15 @@ class ThreadDriver:
     # -- leading ------------------------------------------------------------------------------
 
     def _turn(self, events: Events) -> None:
-        try:
-            self._network.run(events)
-            self._engine.sender.poll(time.monotonic())
-        except BaseException as error:
-            self.give_up(error)
-            raise
+        def turn() -> None:
+            try:
+                self._network.run(events)
+                self._engine.sender.poll(time.monotonic())
+            except BaseException as error:
+                self.give_up(error)
+                raise
+
+        uninterrupted(turn)
 
     def _lead(self, deadline: float) -> None:
         """Wait in the kernel, without the lock, for an event or a deadline; then do the I/O."""
