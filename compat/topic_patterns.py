@@ -7,8 +7,10 @@
 Spark and its connector are those of the benchmarks.
 """
 
+import json
 import os
 import random
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +21,7 @@ from pyspark.sql import SparkSession
 from compat.artifacts import KAFKA, class_path, connector_jars
 from compat.clients import WAIT_SECONDS
 from compat.kafka import Kafka, run_java
+from compat.processes import bound_to_us, run
 from compat.report import Report
 from compat.topics import create_topics
 from tailrace.spark import session
@@ -27,6 +30,7 @@ from tailrace.spark.options.topic_pattern import TopicPatternError, topic_regex
 from tests.unit.spark.test_topic_pattern import SELECTED, TOPICS
 
 EXPRESSIONS_BY_CHANCE = 40_000
+SPARK_SECONDS_MAX = 900
 _PROGRAM = Path(__file__).with_name("Patterns.java")
 
 _PARTS = (
@@ -52,39 +56,57 @@ def check(report: Report, kafka: Kafka, java: Path, class_path: str, directory: 
         for topic in TOPICS:
             producer.produce(topic, topic.encode())
         assert not producer.flush(WAIT_SECONDS)
-        settings = {
-            "spark.jars": ",".join(connector_jars(os.environ)),
-            "spark.driver.memory": "512m",
-        }
-        spark = session(name="compat", master="local[2]", settings=settings)
-        try:
-            place = {"kafka.bootstrap.servers": servers}
-            _check_table(report, spark, "the connector", {"format": "kafka", **place})
-            _check_table(report, spark, "our source, by servers", {"format": "tailrace", **place})
-            files = {"format": "tailrace", "path": str(kafka.logs)}
-            _check_table(report, spark, "our source, by path", files)
-        finally:
-            spark.stop()
+        found = _found_by_spark(servers, kafka.logs)
+    for place, by_kind in found.items():
+        for kind, topics in by_kind.items():
+            report.check(
+                f"{place} selects topics by expressions as our tests expect, in a {kind}",
+                [
+                    f"{each!r}: {topics[each]} instead of {expected}"
+                    for each, expected in SELECTED.items()
+                    if tuple(topics[each]) != expected
+                ],
+            )
     _check_many(report, java, class_path, directory)
 
 
-def _check_table(
-    report: Report, spark: SparkSession, name: str, options: Mapping[str, str]
-) -> None:
-    for is_stream in (False, True):
-        found = {
-            expression: _selected(spark, {**options, "subscribePattern": expression}, is_stream)
-            for expression in SELECTED
-        }
-        report.check(
-            f"{name} selects topics by expressions as our tests expect, in a "
-            + ("stream" if is_stream else "batch"),
-            [
-                f"{each!r}: {found[each]} instead of {topics}"
-                for each, topics in SELECTED.items()
-                if found[each] != topics
-            ],
-        )
+def _found_by_spark(servers: str, logs: Path) -> dict[str, dict[str, dict[str, list[str]]]]:
+    """The topics by place, kind of query, and expression.
+
+    In a process of its own: a JVM takes the jars of the connector only when it starts.
+    """
+    command = bound_to_us([sys.executable, "-m", "compat.topic_patterns", servers, str(logs)])
+    printed = run(command, name="Spark with its connector", seconds_max=SPARK_SECONDS_MAX)
+    (line,) = (each for each in printed.splitlines() if each.startswith("{"))
+    found: dict[str, dict[str, dict[str, list[str]]]] = json.loads(line)
+    return found
+
+
+def _select_all(servers: str, logs: str) -> dict[str, dict[str, dict[str, tuple[str, ...]]]]:
+    settings = {
+        "spark.jars": ",".join(connector_jars(os.environ)),
+        "spark.driver.memory": "512m",
+    }
+    spark = session(name="compat", master="local[2]", settings=settings)
+    try:
+        return {
+            name: {
+                kind: {
+                    each: _selected(spark, {**place, "subscribePattern": each}, kind == "stream")
+                    for each in SELECTED
+                }
+                for kind in ("batch", "stream")
+            }
+            for name, place in {
+                "the connector": {"format": "kafka", "kafka.bootstrap.servers": servers},
+                "our source, by servers": {
+                    "format": "tailrace", "kafka.bootstrap.servers": servers,
+                },
+                "our source, by path": {"format": "tailrace", "path": logs},
+            }.items()
+        }  # fmt: skip
+    finally:
+        spark.stop()
 
 
 def _selected(
@@ -155,7 +177,10 @@ def _found_by_us(expression: str, names: Sequence[str]) -> str | None:
 
 
 def main() -> None:
-    """Run this check alone: `python -m compat.topic_patterns`."""
+    """Run this check alone: `python -m compat.topic_patterns`; or print what Spark selects."""
+    if len(sys.argv) > 1:
+        print(json.dumps(_select_all(*sys.argv[1:])))
+        return
     java, jars = find_java(os.environ).home / "bin" / "java", class_path(KAFKA, os.environ)
     report = Report(say=print)
     with TemporaryDirectory(prefix="tailrace-compat-", dir="/var/tmp") as scratch:

@@ -19,6 +19,7 @@ from tailrace.records.runs import batches_of, read_runs
 from tests.fuzz.engine import FuzzTarget
 from tests.fuzz.mending import with_crcs
 from tests.naive import LegacyMessage, write_all_legacy, write_legacy
+from tests.unit.records.framings import framings
 
 T = TypeVar("T")
 
@@ -179,7 +180,10 @@ TARGETS: tuple[FuzzTarget, ...] = (
     *(
         FuzzTarget(
             name=f"decompress {codec.name.lower()}",
-            seeds=tuple(bytes(compress(codec, text)) for text in _TEXTS),
+            seeds=(
+                *(bytes(compress(codec, text)) for text in _TEXTS),
+                *(each.data for each in framings(_TEXTS[1]) if each.codec is codec),
+            ),
             run=partial(decompress_bounded, codec=codec),
             refusals=(CorruptionError,),
         )

@@ -49,7 +49,7 @@ from tailrace.replication.validation import BatchValidation
 from tailrace.runtime.clock import Clock
 from tailrace.runtime.files import CutMeanwhileError
 from tailrace.runtime.threads import Threads
-from tailrace.storage.appends import UnexpectedAppendOffsetError
+from tailrace.storage.appends import UnexpectedAppendOffsetError, UnreadableRecordsError
 from tailrace.storage.directories import UnusableDirectoryError
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.producers import (
@@ -113,6 +113,8 @@ _CODES: dict[type[Exception], ErrorCode] = {
     ReplicaNotAvailableError: ErrorCode.REPLICA_NOT_AVAILABLE,
     DirectoryError: ErrorCode.KAFKA_STORAGE_ERROR,
     UnusableDirectoryError: ErrorCode.KAFKA_STORAGE_ERROR,
+    # Kafka's answer, where CORRUPT_MESSAGE would have a producer send the same bytes again.
+    UnreadableRecordsError: ErrorCode.UNKNOWN_SERVER_ERROR,
     # Only followers raise these two, so no client of a leader gets them.
     UnexpectedAppendOffsetError: ErrorCode.UNKNOWN_SERVER_ERROR,
     CutMeanwhileError: ErrorCode.KAFKA_STORAGE_ERROR,

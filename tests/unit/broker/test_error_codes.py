@@ -36,7 +36,9 @@ NOT_MET = {
     # `plan_append` answers it as InvalidRecordError.
     UnsupportedMagicError,
 }  # fmt: skip
-UNKNOWN_ON_PURPOSE = {"UnexpectedAppendOffsetError", "MetadataFaultError"}
+UNKNOWN_ON_PURPOSE = {
+    "UnexpectedAppendOffsetError", "UnreadableRecordsError", "MetadataFaultError"
+}  # fmt: skip
 
 
 def errors() -> Iterator[type[TailraceError]]:

@@ -47,13 +47,13 @@ class Payload(NamedTuple):
 
 def payloads() -> Iterator[Payload]:
     """The records of a batch in every framing."""
-    return _framings(bytes(Batch(memoryview(_BATCH)).payload))
+    return framings(bytes(Batch(memoryview(_BATCH)).payload))
 
 
 def legacy_payloads(magic: int) -> Iterator[tuple[str, bytes]]:
     """Wrappers of v0 or v1 with every framing, and with odd records inside, by name."""
     records = b"".join(_entry(offset, magic, 0, _VALUE) for offset in range(_COUNT))
-    for each in _framings(records):
+    for each in framings(records):
         if each.codec is not Codec.ZSTD:
             yield str(each), _entry(_COUNT - 1, magic, each.codec, each.data)
     another = _entry(_COUNT, magic, 0, _VALUE)
@@ -116,8 +116,8 @@ _VALUE: Final = b"".join(b"line %d of a log\n" % line for line in range(2300))
 _BATCH: Final = _plain_batch()
 
 
-def _framings(records: bytes) -> Iterator[Payload]:
-    """`records`, 100 to 128 KiB that compress, in every framing."""
+def framings(records: bytes) -> Iterator[Payload]:
+    """These records in every framing; 100 to 128 KiB that compress show all of them."""
     for codec, made in (
         (Codec.GZIP, _gzip(records)),
         (Codec.SNAPPY, _snappy(records)),

@@ -68,6 +68,7 @@ REFUSED = {
     "a\\": "ends too early",
     "(?<=a+)b": "look-behind requires fixed-width",
     "a{1001}": "is above 1000",
+    "(" * 5000: "recursion",
 }
 """Words of the advice, by expressions that Java refuses or that would mean something else here."""
 

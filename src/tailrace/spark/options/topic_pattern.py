@@ -71,10 +71,10 @@ def topic_regex(text: str) -> Callable[[str], object]:
     if not trimmed:
         raise TopicPatternError("it is empty")
     reader = _Reader(trimmed)
-    translated = reader.alternatives(is_ignoring_case=False)
-    if not reader.is_at_end:
-        raise TopicPatternError("there is a ) without its (")
     try:
+        translated = reader.alternatives()
+        if not reader.is_at_end:
+            raise TopicPatternError("there is a ) without its (")
         return re.compile(translated).search
     except (re.error, OverflowError, RecursionError) as error:
         raise TopicPatternError(f"it cannot be used: {error}") from error
@@ -88,38 +88,40 @@ class _Reader:
         self._at = 0
         self._groups = 0
         self._names: set[str] = set()
+        self._ignores_case = False
+        """Whether the flag i counts where the reader is."""
 
     @property
     def is_at_end(self) -> bool:
         """Whether everything has been read."""
         return self._at >= len(self._text)
 
-    def alternatives(self, *, is_ignoring_case: bool) -> str:
-        """Everything up to the end of the group, or of the text."""
+    def alternatives(self) -> str:
+        """Everything up to the end of the group, or of the text; flags in it end with it."""
         written: list[str] = []
+        ignored_case = self._ignores_case
         while not self.is_at_end and not self._is_next(")"):
             if self._takes("|"):
                 written.append("|")
             elif self._takes("^") or self._takes("$"):
                 written.append(self._text[self._at - 1])
                 self._refuse_repeats("a repetition of ^ or $")
-            elif (flags := self._flags(is_ignoring_case)) is not None:
-                # They count up to the end of the group, in its other alternatives too.
-                is_ignoring_case = flags
+            elif self._takes_flags():
                 self._refuse_repeats("a repetition of flags")
             else:
-                written += (self._atom(is_ignoring_case), self._repeats())
+                written += (self._atom(), self._repeats())
+        self._ignores_case = ignored_case
         return "".join(written)
 
-    def _atom(self, is_ignoring_case: bool) -> str:  # noqa: FBT001 - of a private reader
+    def _atom(self) -> str:
         character = self._next()
         match character:
             case "(":
-                return self._group(is_ignoring_case)
+                return self._group()
             case "[":
-                return _class_of(self._members(is_ignoring_case))
+                return _class_of(self._members())
             case "\\":
-                return self._escaped(is_ignoring_case)
+                return self._escaped()
             case ".":
                 return "."
             case "*" | "+" | "?":
@@ -127,10 +129,10 @@ class _Reader:
             case "{":
                 raise TopicPatternError("{ begins a repetition; write \\{ for the character")
             case _:
-                return _literal(character, is_ignoring_case)
+                return self._literal(character)
 
-    def _group(self, is_ignoring_case: bool) -> str:  # noqa: FBT001
-        opening = "("
+    def _group(self) -> str:
+        opening, ignored_case = "(", self._ignores_case
         if self._takes("?"):
             for kind in (":", "=", "!", ">", "<=", "<!"):
                 if self._takes(kind):
@@ -140,11 +142,12 @@ class _Reader:
                 if self._takes("<"):
                     opening = f"(?P<{self._name()}>"
                 else:
-                    is_ignoring_case = self._scoped_flags(is_ignoring_case)
+                    self._read_flags()
                     opening = "(?:"
         if opening == "(" or opening.startswith("(?P"):
             self._groups += 1
-        inner = self.alternatives(is_ignoring_case=is_ignoring_case)
+        inner = self.alternatives()
+        self._ignores_case = ignored_case
         if not self._takes(")"):
             raise TopicPatternError("there is a ( without its )")
         if opening[2:3] in set("=!<"):
@@ -161,23 +164,26 @@ class _Reader:
         self._names.add(found[0])
         return found[0]
 
-    def _flags(self, is_ignoring_case: bool) -> bool | None:  # noqa: FBT001
-        """Whether case is ignored after flags for the rest of the group; None if there are none."""
+    def _takes_flags(self) -> bool:
+        """Whether flags for the rest of the group follow, its other alternatives included."""
         found = _FLAGS.match(self._text, self._at + 2)
-        if not self._text.startswith("(?", self._at) or found is None or found[3] != ")":
-            return None
+        if not self._is_next("(?") or found is None or found[3] != ")":
+            return False
         self._at += 2
-        return self._scoped_flags(is_ignoring_case)
+        self._read_flags()
+        return True
 
-    def _scoped_flags(self, is_ignoring_case: bool) -> bool:  # noqa: FBT001
+    def _read_flags(self) -> None:
         found = _FLAGS.match(self._text, self._at)
         named = "" if found is None else found[1] + (found[2] or "")
         if found is None or not set(named) <= set("imsd-"):
             raise TopicPatternError("after (? only i, m, s and d are supported as flags")
         self._at = found.end()
+        # The other three change nothing in a text without line feeds.
+        if "i" in found[1]:
+            self._ignores_case = True
         if "i" in (found[2] or ""):
-            return False
-        return is_ignoring_case or "i" in found[1]
+            self._ignores_case = False
 
     def _repeats(self) -> str:
         written = ""
@@ -204,11 +210,11 @@ class _Reader:
         if not self.is_at_end and self._text[self._at] in "*+?{":
             raise TopicPatternError(f"{what} is not supported; put what is repeated into (?:…)")
 
-    def _escaped(self, is_ignoring_case: bool) -> str:  # noqa: FBT001
+    def _escaped(self) -> str:
         """An escape outside of a class, after its backslash."""
         character = self._peek()
         if character == "Q":
-            return self._quoted(is_ignoring_case)
+            return self._quoted()
         if character in set("bBAzZ"):
             self._at += 1
             if self._is_next("{"):
@@ -219,12 +225,12 @@ class _Reader:
             self._at += 1
             if int(character) > self._groups or self._peek().isdecimal():
                 raise TopicPatternError(f"\\{character} refers to a group that is not before it")
-            return f"(?i:\\{character})" if is_ignoring_case else f"\\{character}"
+            return f"(?i:\\{character})" if self._ignores_case else f"\\{character}"
         if character == "k":
             raise TopicPatternError("\\k is not supported; refer to the group by its number")
-        return _class_of(self._member_escape(is_ignoring_case))
+        return _class_of(self._member_escape())
 
-    def _quoted(self, is_ignoring_case: bool) -> str:  # noqa: FBT001
+    def _quoted(self) -> str:
         self._at += 1
         end = self._text.find("\\E", self._at)
         quoted = self._text[self._at : end if end >= 0 else len(self._text)]
@@ -232,25 +238,25 @@ class _Reader:
         if not quoted:
             raise TopicPatternError("\\Q\\E with nothing between is not supported")
         # A repetition counts for the last character only.
-        return "".join(_literal(each, is_ignoring_case) for each in quoted)
+        return "".join(self._literal(each) for each in quoted)
 
-    def _members(self, is_ignoring_case: bool) -> frozenset[str]:  # noqa: FBT001
+    def _members(self) -> frozenset[str]:
         """The characters of a class, after its bracket; the class is read to its end."""
         is_opposite = self._takes("^")
-        found = self._union(is_ignoring_case)
+        found = self._union()
         while self._takes("&&"):
-            found &= self._union(is_ignoring_case)
+            found &= self._union()
         if not self._takes("]"):
             raise TopicPatternError("there is a [ without its ]")
         return ALPHABET - found if is_opposite else found
 
-    def _union(self, is_ignoring_case: bool) -> frozenset[str]:  # noqa: FBT001
+    def _union(self) -> frozenset[str]:
         found, kinds = _NOTHING, []
         while not self.is_at_end and not self._is_next("]") and not self._is_next("&&"):
             if self._is_next("&"):
                 raise TopicPatternError("& in a class is not supported; no topic has it")
             kinds.append(self._is_next("["))
-            found |= self._member(is_ignoring_case)
+            found |= self._member()
         if not kinds:
             raise TopicPatternError("a class without characters is not supported; write \\] for ]")
         if self._is_next("&&") and kinds[0] and not all(kinds):
@@ -260,16 +266,16 @@ class _Reader:
             )
         return found
 
-    def _member(self, is_ignoring_case: bool) -> frozenset[str]:  # noqa: FBT001
+    def _member(self) -> frozenset[str]:
         """One character, range, escape, or class within a class."""
         if self._takes("["):
-            return self._members(is_ignoring_case)
+            return self._members()
         if self._is_next("\\") and not self._is_character_escape():
             self._at += 1
-            return self._member_escape(is_ignoring_case)
+            return self._member_escape()
         first = self._character()
         if not self._is_next("-") or self._text[self._at + 1 : self._at + 2] in {"]", "["}:
-            return _both_cases({first}, is_ignoring_case)
+            return self._both_cases({first})
         self._at += 1
         if self._is_next("\\") and not self._is_character_escape():
             raise TopicPatternError("a range in a class ends with a character")
@@ -277,7 +283,7 @@ class _Reader:
         if last < first:
             raise TopicPatternError(f"the range {first}-{last} in a class ends below its start")
         inside = {each for each in ALPHABET if first <= each <= last}
-        return _both_cases(inside, is_ignoring_case)
+        return self._both_cases(inside)
 
     def _is_character_escape(self) -> bool:
         """Whether the escape that follows is a character, which may begin or end a range."""
@@ -287,14 +293,14 @@ class _Reader:
         character = self._next()
         return self._next() if character == "\\" else character
 
-    def _member_escape(self, is_ignoring_case: bool) -> frozenset[str]:  # noqa: FBT001
+    def _member_escape(self) -> frozenset[str]:
         """The characters of an escape, after its backslash, inside and outside of a class."""
         character = self._next()
         if character.lower() in _CLASSES:
             inside = _CLASSES[character.lower()]
             return inside if character.islower() else ALPHABET - inside
         if character in {"p", "P"}:
-            inside = self._property(is_ignoring_case)
+            inside = self._property()
             return inside if character == "p" else ALPHABET - inside
         if character in _CONTROLS:
             return _NOTHING
@@ -302,14 +308,14 @@ class _Reader:
             raise TopicPatternError(f"\\{character} is not supported here")
         return frozenset(character) & ALPHABET
 
-    def _property(self, is_ignoring_case: bool) -> frozenset[str]:  # noqa: FBT001
+    def _property(self) -> frozenset[str]:
         name = self._next()
         if name == "{":
             end = self._text.find("}", self._at)
             name, self._at = self._text[self._at : end], end + 1
             if end < 0:
                 raise TopicPatternError("there is a \\p{ without its }")
-        if name not in _PROPERTIES or (is_ignoring_case and name in _CASES):
+        if name not in _PROPERTIES or (self._ignores_case and name in _CASES):
             raise TopicPatternError(f"\\p{{{name}}} is not supported here")
         return _PROPERTIES[name]
 
@@ -332,17 +338,15 @@ class _Reader:
         self._at += 1
         return self._text[self._at - 1]
 
+    def _both_cases(self, characters: set[str]) -> frozenset[str]:
+        if self._ignores_case:
+            characters = {case for each in characters for case in (each.lower(), each.upper())}
+        return frozenset(characters) & ALPHABET
 
-def _both_cases(characters: set[str], is_ignoring_case: bool) -> frozenset[str]:  # noqa: FBT001
-    if is_ignoring_case:
-        characters = {case for each in characters for case in (each.lower(), each.upper())}
-    return frozenset(characters) & ALPHABET
-
-
-def _literal(character: str, is_ignoring_case: bool) -> str:  # noqa: FBT001
-    if is_ignoring_case and character in _LETTERS:
-        return f"[{character.lower()}{character.upper()}]"
-    return re.escape(character)
+    def _literal(self, character: str) -> str:
+        if self._ignores_case and character in _LETTERS:
+            return f"[{character.lower()}{character.upper()}]"
+        return re.escape(character)
 
 
 def _class_of(characters: frozenset[str]) -> str:
