@@ -157,8 +157,11 @@ def _commands(moves: Path) -> Iterator[Command]:
         )  # fmt: skip
     yield _tool(
         "kafka-features describe", "describe", main_class="FeatureCommand",
-        only=r"Feature: (?!share|streams|kraft)|EOT",
+        only=r"Feature: (?!share|streams)|EOT",
     )  # fmt: skip
+    acl = ("--allow-principal", "User:a", "--topic", "t", "--operation", "Read")
+    for acls in (("--list",), ("--add", *acl), ("--remove", "--force", *acl)):
+        yield _tool(f"kafka-acls {acls[0]}", *acls, main_class="AclCommand")
 
 
 def _configs(*arguments: str) -> Command:

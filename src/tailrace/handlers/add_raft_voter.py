@@ -2,7 +2,7 @@
 
 Versions: 0 to 1.
 Behaviour: as Kafka at level 0 of `kraft.version`, whose voters are those of the settings: another
-    cluster's id is INCONSISTENT_CLUSTER_ID, and all else UNSUPPORTED_VERSION.
+    cluster's id is INCONSISTENT_CLUSTER_ID, and all else UNSUPPORTED_VERSION; at level 1 likewise.
 Not done: voters that come and go: this node is the only one.
 """
 
@@ -27,7 +27,10 @@ def refuse_voters(services: Services, cluster_id: str | None, change: str) -> tu
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f'The given id "{cluster_id}" doesn\'t match the cluster id "{services.cluster_id}"',
         )
+    reason = "it has one node"
+    if services.controller.log.kraft_version == 0:
+        reason = "the kraft.version feature is 0"
     return (
         ErrorCode.UNSUPPORTED_VERSION,
-        f"Cluster doesn't support {change} voter because the kraft.version feature is 0",
+        f"Cluster doesn't support {change} voter because {reason}",
     )

@@ -8,7 +8,8 @@ Behaviour: lists every served API with its range. A request with a version that 
     From v3 on a request names the client's software and its version, of letters, digits, dots and
     dashes; others are INVALID_REQUEST, without the list.
     From v3 on the finalized features of the cluster are told, among them `transaction.version`:
-    from level 2 on, producers that know it have an epoch for each transaction (KIP-890).
+    from level 2 on, producers that know it have an epoch for each transaction (KIP-890). The level
+    of `kraft.version` is that of the quorum's control records, and told above 0, as in Kafka.
 Version notes: up to v3 a feature that may be at level 0 is not listed as supported (KIP-584).
 Not done: features of share groups and streams groups, which no API here serves.
 """
@@ -16,7 +17,12 @@ Not done: features of share groups and streams groups, which no API here serves.
 import re
 from typing import Final
 
-from tailrace.cluster.metadata.features import FEATURES
+from tailrace.cluster.metadata.features import (
+    FEATURES,
+    KRAFT_VERSION,
+    KRAFT_VERSIONS,
+    Feature,
+)
 from tailrace.handlers.services import Services
 from tailrace.protocol.apis import APIS
 from tailrace.protocol.errors import ErrorCode
@@ -44,7 +50,7 @@ _SERVED = tuple(
 
 _SUPPORTED: Final = tuple(
     SupportedFeatureKey(name=name, min_version=each.lowest, max_version=each.highest)
-    for name, each in FEATURES.items()
+    for name, each in {**FEATURES, KRAFT_VERSION: Feature(*KRAFT_VERSIONS)}.items()
     if name not in ("share.version", "streams.version")
 )
 _NAMES: Final = frozenset(each.name for each in _SUPPORTED)
@@ -62,6 +68,9 @@ def handle_api_versions(
     supported = _SUPPORTED
     if header.api_version < ZERO_LEVELS_SINCE:
         supported = tuple(each for each in _SUPPORTED if each.min_version)
+    levels = dict(services.controller.image.features)
+    if (kraft_version := services.controller.log.kraft_version) > 0:
+        levels[KRAFT_VERSION] = kraft_version
     return ApiVersionsResponse(
         error_code=code,
         api_keys=_SERVED,
@@ -69,7 +78,7 @@ def handle_api_versions(
         finalized_features_epoch=services.controller.features_epoch,
         finalized_features=tuple(
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-            for name, level in services.controller.image.features.items()
+            for name, level in levels.items()
             if name in _NAMES
         ),
     )

@@ -2,15 +2,22 @@
 
 import pytest
 
+from tailrace.cluster.metadata.features import initial_levels
+from tailrace.cluster.metadata.image import MetadataImage
+from tailrace.cluster.metadata.proof import METADATA_FOLDER
+from tailrace.cluster.metadata.snapshot import Snapshot
+from tailrace.cluster.metadata.snapshot_files import save_snapshot
 from tailrace.handlers.update_features import UPDATES_MAX
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from tailrace.protocol.metadata_records.voters import Voter, VotersRecord
 from tailrace.testing import Outside, Peer
 from tests.unit.broker.brokers import connect, running
 
@@ -113,3 +120,41 @@ async def test_too_many_changes_are_refused(outside: Outside) -> None:
         answer = await update(peer, *many)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert answer.error_message == "257 changes; at most 256 are allowed"
+
+
+async def supported(peer: Peer) -> dict[str, tuple[int, int]]:
+    """The lowest and highest level of each feature."""
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    found = await peer.ask(ApiKey.API_VERSIONS, request, ApiVersionsResponse)
+    return {each.name: (each.min_version, each.max_version) for each in found.supported_features}
+
+
+async def test_the_version_of_the_quorum_is_told(outside: Outside) -> None:
+    """Its levels are those of Kafka, level 0 is not listed, and it stays what it is."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        assert (await supported(peer))["kraft.version"] == (0, 1)
+        assert "kraft.version" not in (await features(peer))[0]
+        answer = await update(peer, FeatureUpdateKey(feature="kraft.version", max_version_level=1))
+        assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+        assert "when it was formatted" in (answer.error_message or "")
+
+
+async def test_voters_in_the_log_are_level_one(outside: Outside) -> None:
+    """A directory that Kafka has formatted with --standalone has it, and takes no more voters."""
+    folder = f"data/{METADATA_FOLDER}"
+    outside.files.make_directory("data")
+    outside.files.make_directory(folder)
+    kept = Snapshot(
+        image=MetadataImage(features=initial_levels()),
+        log_timestamp=0,
+        voters=VotersRecord(voters=(Voter(voter_id=1),)),
+    )
+    save_snapshot(outside.files, folder, kept, next_offset=7, epoch=2, now_ms=0)
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        assert (await features(peer))[0]["kraft.version"] == 1
+        request = AddRaftVoterRequest(cluster_id=None)
+        answer = await peer.ask(ApiKey.ADD_RAFT_VOTER, request, AddRaftVoterResponse)
+        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert "it has one node" in (answer.error_message or "")

@@ -51,7 +51,7 @@ def plan(image: MetadataImage, name: str, level: int, kind: int = UPGRADE) -> di
     ("name", "level", "kind", "reason"),
     [
         ("nonsense", 1, UPGRADE, "knows no such feature"),
-        ("kraft.version", 1, UPGRADE, "knows no such feature"),
+        ("kraft.version", 1, UPGRADE, "where they were when it was formatted"),
         ("group.version", 2, UPGRADE, "the levels 0 to 1"),
         ("group.version", -1, SAFE_DOWNGRADE, "the levels 0 to 1"),
         (METADATA_VERSION, 0, UNSAFE_DOWNGRADE, "the levels 7 to 30"),

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from tailrace.cluster.metadata.features import KRAFT_VERSION
 from tailrace.cluster.metadata.image import (
     ConfigResource,
     MetadataImage,
@@ -69,9 +70,6 @@ TOPIC_RESOURCE: Final = 2
 NO_LEADER_CHANGE: Final = -2
 MIGRATING: Final = uuid.UUID(int=0)
 """Log directory of a replica that was placed before directories had ids (KIP-858)."""
-
-_KRAFT_VERSION: Final = "kraft.version"
-"""A feature that only control records set."""
 
 
 class MetadataFaultError(FatalError):
@@ -156,7 +154,7 @@ class MetadataDelta:
 
     @_replays("FeatureLevelRecord")
     def _(self, record: "FeatureLevelRecord") -> None:
-        if record.name == _KRAFT_VERSION:
+        if record.name == KRAFT_VERSION:
             return
         if record.feature_level:
             self._own("features")[record.name] = record.feature_level

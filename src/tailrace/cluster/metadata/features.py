@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 ELIGIBLE_LEADERS: Final = "eligible.leader.replicas.version"
 """Name of the feature whose level says whether eligible leader replicas are kept (KIP-966)."""
 
+KRAFT_VERSION: Final = "kraft.version"
+"""Name of the feature that says where the voters are named. Control records have its level, so it
+is in no image."""
+KRAFT_VERSIONS: Final = (0, 1)
+"""The lowest and the highest level of it that this release can go on with."""
+
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 """Kinds of changes of a level, by Kafka's number (KIP-778)."""
 
@@ -162,6 +168,8 @@ def _refusal(image: MetadataImage, name: str, change: LevelChange, *, node_id: i
     feature, current = FEATURES.get(name), image.features.get(name, 0)
     if change.kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return f"there is no kind of change with the number {change.kind}"
+    if name == KRAFT_VERSION:
+        return "the voters of a cluster are named where they were when it was formatted"
     if feature is None:
         return "this broker knows no such feature"
     if not feature.lowest <= change.level <= feature.highest:

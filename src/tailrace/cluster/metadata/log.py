@@ -181,6 +181,11 @@ class MetadataLog:
         return self._replay.image
 
     @property
+    def kraft_version(self) -> int:
+        """1 if the log names the voters, 0 if the settings do (KIP-853)."""
+        return self._replay.kraft_version
+
+    @property
     def epoch(self) -> int:
         """The epoch in which this node leads."""
         return self._epoch
