@@ -24,13 +24,16 @@ from compat import ours
 from compat.kafka import Kafka
 from compat.report import Report
 from compat.topics import TOPICS as ALL
-from compat.topics import configure, create_topics
+from compat.topics import create_topics
 
 ROUNDS = 4
 LOOKS = 3
 """Verifications of one round, while the broker works."""
 
 WAIT_SECONDS = 30.0
+REST_SECONDS = 0.2
+"""Between two turns of a client, so that logs do not grow faster than they are verified."""
+
 _SMALL = ALL["transactions"]
 TOPICS: Mapping[str, Mapping[str, str]] = {
     "read": _SMALL,
@@ -38,7 +41,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
     "compacted": {**ALL["compacted"], "segment.ms": "300"},
     "compacted-transactions": {**ALL["compacted-transactions"], "segment.ms": "300"},
     "kept-short": {**_SMALL, "retention.bytes": "9000", "file.delete.delay.ms": "500"},
-    "preallocated": {**_SMALL, "preallocate": "true", "segment.bytes": "65536"},
+    "preallocated": {**_SMALL, "preallocate": "true", "internal.segment.bytes": "65536"},
     "preallocated-compacted": {**ALL["compacted"], "preallocate": "true", "segment.ms": "300"},
 }
 _GOING = "going"
@@ -49,6 +52,8 @@ SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": "500",
     "log.flush.start.offset.checkpoint.interval.ms": "500",
     "log.cleaner.backoff.ms": "100",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
 }
 
 Start = Callable[[signal.Signals], AbstractContextManager[str]]
@@ -67,37 +72,23 @@ def check(report: Report, kafka: Kafka, scratch: Path) -> None:
             kafka.kill() if ending is signal.SIGKILL else kafka.stop()
 
     kafka.settings |= SETTINGS
-    _check_broker(
-        report,
-        "Kafka",
-        start_kafka,
-        kafka.logs,
-        make=lambda servers: create_topics(servers, TOPICS),
-    )
+    _check_broker(report, "Kafka", start_kafka, kafka.logs)
     mine = scratch / "verified-ours"
     _check_broker(
         report,
         "our broker",
         lambda ending: ours.serving(mine, ending=ending, settings=SETTINGS),
         mine,
-        make=_make_ours,
     )
 
 
-def _make_ours(servers: str) -> None:
-    create_topics(servers, {topic: {} for topic in TOPICS})
-    configure(servers, TOPICS)
-
-
-def _check_broker(
-    report: Report, name: str, start: Start, logs: Path, *, make: Callable[[str], None]
-) -> None:
+def _check_broker(report: Report, name: str, start: Start, logs: Path) -> None:
     running: list[str] = []
     killed: list[str] = []
     for number in range(ROUNDS):
         with start(signal.SIGKILL) as servers:
             if not number:
-                make(servers)
+                create_topics(servers, TOPICS)
             work = _Work(servers, number)
             try:
                 for _ in range(LOOKS):
@@ -175,7 +166,7 @@ class _Work:
         )
         producer.init_transactions(WAIT_SECONDS)
         turn = 0
-        while not self._ended.is_set():
+        while not self._ended.wait(REST_SECONDS):
             for each in range(20):
                 source.produce("read", b"%d %d" % (turn, each), b"%d" % each)
             source.flush(WAIT_SECONDS)
@@ -214,9 +205,9 @@ class _Work:
         )
         others = [each for each in TOPICS if each not in {"read", "written"}]
         turn = 0
-        while not self._ended.is_set():
+        while not self._ended.wait(REST_SECONDS):
             going = f"{_GOING}-{self._number}-{turn}"
-            create_topics(self._servers, {going: {}})
+            create_topics(self._servers, {going: _SMALL})
             for topic in [*others, going]:
                 for each in range(60):
                     producer.produce(topic, b"%d" % turn * 20, b"key %d" % (each % 11))

@@ -42,6 +42,8 @@ class PartitionWalk:
     """No batch may begin below it."""
     epochs: Sequence[tuple[int, int]]
     """Epoch and start offset, as the checkpoint has them."""
+    is_in_use: bool = False
+    """Whether a broker is at work in the directory, or was killed there."""
     is_of_coordinator: bool = False
     """Whether coordinators write this log, and no client does."""
     latest_epoch: int = NO_LEADER_EPOCH
@@ -206,7 +208,9 @@ class PartitionWalk:
         # No batch spans two epochs.
         both = self._due_epoch(batch.base_offset), self._due_epoch(batch.last_offset)
         due = next((each for each in both if each not in (None, epoch)), epoch)
-        if epoch != due:
+        # A broker appends the first batch of an epoch before it writes the checkpoint.
+        is_new = self.is_in_use and epoch > max(dict(self.epochs), default=NO_LEADER_EPOCH)
+        if epoch != due and not is_new:
             sentence = f"leader epoch {epoch}, where {names.LEADER_EPOCHS} has {due}"
             finding = batch_finding(
                 segment.path, position, batch, rule=Rule.LEADER_EPOCH, sentence=sentence

@@ -293,6 +293,7 @@ def _walk(files: Files, found: PartitionFiles, open_segment: OpenSegment) -> Ite
         folder=found.folder,
         next_offset=found.segments[0].base_offset if found.segments else 0,
         epochs=found.epochs,
+        is_in_use=found.is_in_use,
         is_of_coordinator=_topic_of(found.folder) in INTERNAL_TOPICS,
     )
     yield from walk.begin(found.listed)

@@ -308,8 +308,10 @@ class _LogOpening:
             may_have_gaps=self._may_have_gaps,
         )
         self._producers = producers
-        if cut is not None and later and _is_padded(self._files, segment, cut, limit=later[0]):
-            # The file was preallocated, and a crash has undone the trim at its roll.
+        may_be_padded = bool(later) or self._config.is_preallocated
+        limit = later[0] if later else None
+        if cut and may_be_padded and _is_padded(self._files, segment, cut, limit=limit):
+            # The file was preallocated, and a crash came before its end was cut.
             logger.info(
                 "padding_cut path=%s position=%d bytes=%d", cut.path, cut.position, cut.bytes_cut
             )
@@ -594,11 +596,12 @@ def _has_indexes(files: Files, directory: str, base_offset: int) -> bool:
     )
 
 
-def _is_padded(files: Files, segment: Segment, cut: LogCut, *, limit: int) -> bool:
+def _is_padded(files: Files, segment: Segment, cut: LogCut, *, limit: int | None) -> bool:
     """Whether only zeros follow the last batch, and no offset below `limit` is missing.
 
     Zeros may also come from a crash of the machine that kept the file's length but not its data, or
-    from a bad sector. Then offsets are missing before `limit`, where the next segment begins. The
+    from a bad sector. Then offsets are missing before `limit`, where the next segment begins, if
+    there is one. The
     check is right for compacted topics too, because compaction never writes zeros.
     """
     path, end = segment.log.path, cut.position
@@ -606,6 +609,8 @@ def _is_padded(files: Files, segment: Segment, cut: LogCut, *, limit: int) -> bo
     try:
         if not set_aside.is_blank(file, path, start=end, limit=segment.log.size):
             return False
+        if limit is None:
+            return True
         sound = RecordsFile(path=path, file=file, size=end)
         batches = sound.batches(segment.position_near(Offset(limit)))
         return max((each.next_offset for _, each in batches), default=segment.base_offset) == limit

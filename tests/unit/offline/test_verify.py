@@ -315,3 +315,20 @@ def test_zeros_of_preallocation_in_a_closed_segment_are_information() -> None:
     files.overwrite(FIRST, files.content(FIRST)[: -200 - SIZE] + bytes(200))
     found = [each for each in findings(files) if each.rule is Rule.TAIL]
     assert [each.severity for each in found] == [Severity.ERROR]
+
+
+@pytest.mark.parametrize(("is_in_use", "rules"), [(True, []), (False, [Rule.LEADER_EPOCH])])
+def test_a_new_epoch_may_come_before_its_checkpoint_while_a_broker_works(
+    is_in_use: bool,  # noqa: FBT001 - a parameter
+    rules: list[Rule],
+) -> None:
+    """A start takes it from the batches; after an orderly stop the checkpoint has it."""
+    files = MemoryFiles()
+    log = filled(files, 3)
+    append(log, batch(b"later"), epoch=1)
+    stop_cleanly(log)
+    put(files, f"{FOLDER}/leader-epoch-checkpoint", b"0\n1\n0 0\n")
+    put(files, "data/meta.properties", b"version=1\nnode.id=1\ncluster.id=c\n")
+    if not is_in_use:
+        put(files, "data/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":-1}')
+    assert [each.rule for each in findings(files)] == rules

@@ -203,6 +203,17 @@ def test_zeros_are_not_kept() -> None:
     assert not [name for name in files.list(FOLDER) if name.startswith("set-aside")]
 
 
+def test_room_for_appends_is_no_cut() -> None:
+    """A kill leaves it behind in a preallocated log, and nothing was in it."""
+    files = MemoryFiles()
+    config = settings(preallocate="true")
+    end = filled(files, 2, config=config).end_offset
+    killed = files.crash(keep_unsynced=True)
+    cuts: list[LogCut] = []
+    assert open_at(killed, config=config, report=cuts.append).end_offset == end
+    assert cuts == []
+
+
 def test_other_bytes_under_the_name_stay_and_the_same_are_not_kept_twice() -> None:
     """A second loss at the same place is kept too; a repeated start keeps nothing twice."""
     files = MemoryFiles()
