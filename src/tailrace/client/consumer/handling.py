@@ -85,6 +85,12 @@ class Handling:
         self._committed.clear()
         self.is_taking = True
 
+    def passed(self) -> None:
+        """The present call has returned nothing yet, and may have passed over markers."""
+        positions = self._subscription.consumed()
+        if positions != self._processed:
+            self._processed = positions
+
     def committed(self, offsets: Offsets) -> None:
         """The program has committed these offsets: records before them are handled."""
         self._committed.update(offsets)

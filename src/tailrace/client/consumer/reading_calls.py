@@ -193,6 +193,8 @@ class ReadingCalls:
             taken = take()
             if taken:
                 return taken
+            if not is_more:
+                engine.handling.passed()
             due_at = self._work.metrics_call.due_at
             if not (yield Wait(lambda: engine.has_news, min(deadline, due_at))):
                 engine.check_readable()

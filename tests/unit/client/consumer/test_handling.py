@@ -374,3 +374,21 @@ async def _live(consumer: AsyncConsumer, start: int, *, ending: str, count: int)
                     case "close":
                         await consumer.close()
     return begun
+
+
+async def test_a_loop_that_waits_has_no_lag_behind_a_marker(outside: Outside) -> None:
+    """The marker of a transaction is passed while the loop waits, and that is committed."""
+    async with on_stage(outside, transaction_state_log_num_partitions="1", **QUICK) as stage:
+        await stage.topic()
+        seen: list[int] = []
+        task = asyncio.ensure_future(handle_all(member(stage), seen))
+        async with stage.producer(transactional_id="x") as producer, producer.transaction():
+            producer.send("t", b"0")
+            await producer.flush()
+            await outside.pass_time(12)
+            assert (seen, await committed(stage)) == ([0], 1)
+        await outside.pass_time(12)
+        assert (seen, await committed(stage)) == ([0], 2)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
