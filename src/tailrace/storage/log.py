@@ -419,8 +419,10 @@ class Log:
         return segment
 
     def sync_rolled(self) -> None:
-        """Sync every segment but the active one; as `sync`."""
+        """Sync every segment but the active one, as `sync`, and release what no segment needs."""
         self.sync(self.segments.active.base_offset)
+        for segment in tuple(self.segments):
+            segment.rest()
 
     def sync(self, limit: int | None = None) -> None:
         """Sync the segments that begin below `limit`, or all, and advance the recovery point to it.

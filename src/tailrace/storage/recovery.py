@@ -215,6 +215,7 @@ class _LogOpening:
         positions.settle_last_stable(producers.first_unstable_offset)
         for segment in opened:
             segment.created_ms = self._folder.clock.now_ms()
+            segment.rest()
         return Log(
             folder=self._folder,
             config=self._config,

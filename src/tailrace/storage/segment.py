@@ -329,6 +329,13 @@ class Segment:
         self.time_index.entries.sync()
         self.transactions.sync()
         self._synced_finish = finish
+        if self._is_finished:
+            self.rest()
+
+    def rest(self) -> None:
+        """Release the descriptors of the sparse indexes until they are needed. Any thread."""
+        self.offset_index.entries.rest()
+        self.time_index.entries.rest()
 
     def close(self) -> None:
         """Release the file descriptors."""
@@ -476,4 +483,5 @@ def create_segment(folder: PartitionFolder, base_offset: Offset, *, config: LogC
         folder.files, folder.path, base_offset=base_offset, config=config, create=True
     )
     segment.created_ms = folder.clock.now_ms()
+    segment.rest()
     return segment

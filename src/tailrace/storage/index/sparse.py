@@ -16,10 +16,17 @@ rise nearly evenly in a log: one or two reads of 2 KiB find an entry among 250,0
 block is in the middle of the remaining range, so a search never needs more than twice the reads of
 a binary search. The newest entry is kept in memory.
 
+The file is open only while it is needed, so that a partition that nobody uses has one descriptor,
+that of its log: `rest` lets it go, and the next call that needs it opens it again. A file that is
+not there any more, because retention or a deletion has renamed it, is an index without entries: a
+search then begins at the start of the segment, and what would be written waits in memory.
+
 Another thread may append or truncate meanwhile. A search then returns an entry from before or
 after; the callers compare the entry with the log.
 """
 
+import errno
+import os
 import struct
 import threading
 from typing import Any, Final
@@ -42,7 +49,9 @@ class SparseIndex:
     positions in them, `TimeIndex` timestamps and offsets.
     """
 
-    def __init__(self, *, path: str, entry: struct.Struct, file: File, count: int) -> None:
+    def __init__(
+        self, files: Files, *, path: str, entry: struct.Struct, file: File, count: int
+    ) -> None:
         self.path = path
         self.count = count
         """Entries in use."""
@@ -54,7 +63,10 @@ class SparseIndex:
         self._changing = threading.Lock()
         """Held while waiting entries are written, dropped, or the file gets another length."""
         self._entry = entry
-        self._file = file
+        self._files = files
+        self._file: File | None = file
+        """None while it is not needed. Dropped and never closed, as other threads may read."""
+        self._is_closed = False
         size = file.size()
         self.capacity = size // entry.size
         """Number of entries that the file has room for."""
@@ -116,6 +128,8 @@ class SparseIndex:
         last_number, last = newest
         if last[field] <= key:
             return newest
+        if self._waiting[0] and self._opened_or_none() is None:
+            return -1, None
         first = self._first()
         if first[field] > key:
             return -1, None
@@ -159,8 +173,9 @@ class SparseIndex:
         waiting += self._entry.pack(*fields)
         if len(waiting) >= WAITING_ENTRIES_MAX * size:
             with self._changing:
-                self._file.write(first * size, waiting)
-            first, waiting = number + 1, b""
+                is_written = self._write(first * size, waiting)
+            if is_written:
+                first, waiting = number + 1, b""
         # Before the count, which tells other threads that the entry is there.
         self._waiting = first, waiting
         self._newest = number, fields
@@ -184,7 +199,8 @@ class SparseIndex:
         count = self.count + len(entries) // self._entry.size
         assert count <= self.capacity
         self._write_waiting()
-        self._file.write(self.count * self._entry.size, entries)
+        if not self._write(self.count * self._entry.size, entries):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
         self._newest = self._oldest = None
         self._waiting = count, b""
         self.count = count
@@ -196,7 +212,9 @@ class SparseIndex:
         self._newest = self._oldest = None
         with self._changing:
             self._write_waiting()
-            self._file.resize(capacity * self._entry.size)
+            file = self._opened_or_none()
+            if file is not None:
+                file.resize(capacity * self._entry.size)
         self._waiting = self.count, b""
         self.capacity = capacity
 
@@ -213,14 +231,16 @@ class SparseIndex:
             self._newest = self._oldest = None
             if dropped:
                 # Zeros, not a shorter file: another thread may be searching there.
-                self._file.write(count * self._entry.size, bytes(dropped * self._entry.size))
+                self._write(count * self._entry.size, bytes(dropped * self._entry.size))
         if self.capacity < capacity:
             self.resize(capacity)
 
     def trim(self) -> None:
         """Cut the file to the entries in use."""
         size = self.count * self._entry.size
-        if self._waiting[1] or self.capacity > self.count or self._file.size() > size:
+        file = self._opened_or_none()
+        is_longer = file is not None and file.size() > size
+        if self._waiting[1] or self.capacity > self.count or is_longer:
             self.resize(self.count)
 
     def clear(self, bytes_max: int) -> None:
@@ -234,17 +254,48 @@ class SparseIndex:
         """Return when the entries are on the device."""
         with self._changing:
             self._write_waiting()
-        self._file.sync()
+        file = self._opened_or_none()
+        if file is not None:
+            file.sync()
+
+    def rest(self) -> None:
+        """Release the descriptor until it is needed again. Any thread."""
+        self._file = None
 
     def close(self) -> None:
-        """Release the descriptor, untrimmed; entries that wait are not written."""
-        self._file.close()
+        """Release the descriptor for good, untrimmed; entries that wait are not written."""
+        self._is_closed = True
+        self._file = None
 
     def _write_waiting(self) -> None:
         """Write the entries that wait; any thread, so they are not taken off here."""
         first, waiting = self._waiting
         if waiting:
-            self._file.write(first * self._entry.size, waiting)
+            self._write(first * self._entry.size, waiting)
+
+    def _write(self, position: int, data: Buffer) -> bool:
+        """Write to the file; returns whether it is there."""
+        file = self._opened_or_none()
+        if file is None:
+            return False
+        file.write(position, data)
+        return True
+
+    def _opened_or_none(self) -> File | None:
+        """The file, open from now on; None if it is not there any more.
+
+        Raises:
+            OSError: the index is closed, or the file cannot be opened.
+        """
+        file = self._file
+        if file is None:
+            if self._is_closed:  # Another index may have this name by now.
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
+            try:
+                file = self._file = self._files.open(self.path)
+            except FileNotFoundError:
+                return None
+        return file
 
     def _numbered_last(self) -> tuple[int, tuple[Any, ...]] | None:
         """The newest entry and its number, consistent although another thread may append."""
@@ -267,7 +318,10 @@ class SparseIndex:
         first, waiting = self._waiting
         data = b""
         if start < first:
-            data = self._file.read(start * size, (min(limit, first) - start) * size)
+            file = self._opened_or_none()
+            if file is None:
+                raise CutMeanwhileError(self.path)
+            data = file.read(start * size, (min(limit, first) - start) * size)
         if limit > first and len(data) == max(first - start, 0) * size:
             data += waiting[max(start - first, 0) * size : (limit - first) * size]
         if len(data) < (limit - start) * size:
@@ -290,7 +344,7 @@ def open_sparse_index(
     file = files.open(path, create=True)
     try:
         size = file.size()
-        index = SparseIndex(path=path, entry=entry, file=file, count=size // entry.size)
+        index = SparseIndex(files, path=path, entry=entry, file=file, count=size // entry.size)
         if size != capacity * entry.size:
             index.resize(max(capacity, index.count))
     except BaseException:

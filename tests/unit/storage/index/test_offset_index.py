@@ -311,3 +311,52 @@ def test_sound_indexes_pass_the_check() -> None:
     other = open_offset_index(MemoryFiles(), NAME, base_offset=Offset(100), bytes_max=80)
     other.append(Offset(100), Position(0))
     other.check(log_size=1)
+
+
+def rested(count: int) -> tuple[MemoryFiles, OffsetIndex]:
+    """An index with entries for offsets 10, 20, …, whose file is not open."""
+    files = MemoryFiles()
+    index = open_offset_index(files, NAME, base_offset=Offset(0), bytes_max=8 * 1000)
+    index.entries.clear(8 * 1000)
+    for number in range(1, count + 1):
+        index.append(Offset(10 * number), Position(100 * number))
+    index.entries.rest()
+    return files, index
+
+
+@pytest.mark.parametrize("count", [5, 100])
+def test_a_file_is_opened_when_it_is_needed(count: int) -> None:
+    """Searches, appends and a trim find the entries, whether they were written or wait."""
+    files, index = rested(count)
+    assert index.lookup(Offset(25)).position == 200
+    index.entries.rest()
+    for number in range(count + 1, 2 * count + 1):
+        index.append(Offset(10 * number), Position(100 * number))
+    index.entries.rest()
+    index.entries.trim()
+    assert len(files.content(NAME)) == 8 * 2 * count
+    assert index.lookup(Offset(10 * count + 15)).position == 100 * (count + 1)
+
+
+def test_a_file_that_was_renamed_is_an_index_without_entries() -> None:
+    """A reader of a segment that has left service then searches it from its start."""
+    files, index = rested(100)
+    files.rename(NAME, f"{NAME}.deleted")
+    assert index.lookup(Offset(25)) == (0, 0)
+    for number in range(101, 200):
+        index.append(Offset(10 * number), Position(100 * number))
+    index.entries.sync()
+    assert not files.exists(NAME)
+    files.rename(f"{NAME}.deleted", NAME)
+    assert [index.lookup(Offset(10 * each)).position // 100 for each in (1, 96, 97, 150, 199)] == [
+        1, 96, 97, 150, 199,
+    ]  # fmt: skip
+
+
+def test_a_closed_index_opens_no_file() -> None:
+    """Another one may have its name."""
+    _, index = rested(100)
+    index.entries.close()
+    for use in (index.entries.sync, lambda: index.lookup(Offset(25))):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            use()
