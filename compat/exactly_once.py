@@ -1,9 +1,9 @@
 """The exactly-once sink of Spark writes to Apache Kafka, and dies on the way.
 
 A stream from topic to topic whose driver, tasks or broker are killed at requests that a proxy holds
-at that moment, and at random; a job whose driver is killed, and that is run again; and a task that
-outlives its job. Readers of committed records then see each record once, in the order of its key,
-and no transaction is open.
+at that moment, and at random; a job whose driver is killed, and that is run again; a stage that
+Spark runs again; a checkpoint that is put back; and a task that outlives its job. Readers of
+committed records then see each record once, in the order of its key, and no transaction is open.
 
 `pytest tests/kills/test_exactly_once.py --kafka=VERSION` has all points and hundreds of kills.
 """
@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from compat.kafka import Kafka
@@ -23,11 +24,14 @@ from tailrace import Admin
 from tailrace.client.admin import NewTopic
 from tailrace.client.producer import Producer
 from tailrace.client.producer.errors import ProducerFencedError
+from tailrace.errors import FatalError
 from tailrace.protocol.apis import ApiKey
 from tailrace.spark.sink.cluster import ClusterTransactions
 from tailrace.spark.sink.commits import JobCommitter
+from tailrace.spark.sink.counters import NO_COUNT
 from tailrace.spark.sink.written import TaskAttempt
 from tailrace.testing.proxy import Direction, Proxy
+from tests.kills.backups import put_back
 from tests.kills.copying import (
     Point,
     kill_at_random,
@@ -37,6 +41,7 @@ from tests.kills.copying import (
     kill_task_at,
 )
 from tests.kills.drivers import Drivers, Victim
+from tests.kills.stages import KINDS, lose_shuffle_files
 from tests.kills.versions import kill_job_at
 from tests.spark.classes import JVM_OPTIONS, make_home
 
@@ -94,6 +99,10 @@ def check(report: Report, kafka: Kafka, *, version: str) -> None:
                     f"{version}, a task outlives its job: it is fenced once, and opens nothing",
                     _faults(_outlive, proxy.address),
                 )
+                report.check(
+                    f"{version}, a counter asked for one after: it is raised once",
+                    _faults(_count, proxy.address),
+                )
             finally:
                 drivers.close()
 
@@ -128,6 +137,13 @@ def _deaths(drivers: Drivers, kafka: Kafka, proxy: Proxy) -> dict[str, Callable[
             for victim in Victim
         },
         "the broker dies at random": partial(kill_broker_at_random, drivers, kafka, proxy, seed=0),
+        **{
+            f"a stage of a {kind} runs again": partial(
+                lose_shuffle_files, drivers, proxy.address, seed=seed
+            )
+            for seed, kind in enumerate(KINDS)
+        },
+        "a checkpoint is put back": partial(put_back, drivers, proxy.address, seed=1),
     }
 
 
@@ -161,3 +177,24 @@ def _outlive(bootstrap: str) -> None:
                 late.send("late", b"late").result()
                 raise AssertionError("it has written behind the end of its job")
         assert not plan.is_newest(transactions), "its token is the newest"
+
+
+def _count(bootstrap: str) -> None:
+    """Have a counter raised by requests that are repeated, from nothing and later."""
+    name = "tailrace-counted.commits"
+    with closing(ClusterTransactions({"bootstrap.servers": bootstrap})) as transactions:
+        before = transactions.count(name)
+        assert before == NO_COUNT, "a counter that nobody has raised has a count"
+        for epoch in range(3):
+            transactions.raise_count_after(name, before)
+            count = transactions.count(name)
+            assert count.follows(before), f"{count} does not follow {before}"
+            assert count.producer_epoch == epoch, f"{count} has another epoch than {epoch}"
+            transactions.raise_count_after(name, before)
+            assert transactions.count(name) == count, "it was raised twice"
+            before = count
+        with suppress(FatalError):
+            transactions.raise_count_after(name, NO_COUNT)
+            raise AssertionError("a counter has begun again")
+        tickets = [transactions.raise_count("tailrace-counted.0") for _ in range(3)]
+        assert all(later.follows(earlier) for earlier, later in pairwise(tickets)), tickets

@@ -76,8 +76,11 @@ class Copy:
             for number in range(RECORDS):
                 producer.send(f"{self._name}-in", b"%d" % number, key=b"%d" % (number % KEYS))
 
-    def begin(self, driver: Driver, *, restarts: int = 0) -> Changes:
-        """Start it, or go on, until all is copied; a query that fails is started again."""
+    def begin(self, driver: Driver, *, restarts: int = 0, accepted: str | None = None) -> Changes:
+        """Start it, or go on, until all is copied; a query that fails is started again.
+
+        `accepted` is the option by which an older checkpoint is taken.
+        """
         self._clear_cut_beginning()
         changes = Changes(self.folder)
         driver.begin(
@@ -88,8 +91,24 @@ class Copy:
             folder=self.folder,
             batch=BATCH,
             restarts=restarts,
+            accepted=accepted,
         )
         return changes
+
+    @property
+    def has_id(self) -> bool:
+        """Whether Spark has given the query its id."""
+        return (self.folder / "checkpoint" / "metadata").exists()
+
+    def run(self, driver: Driver, *, accepted: str | None = None) -> str | None:
+        """Have it come to its end, or be refused; then the option by which it is not."""
+        with closing(self.begin(driver, accepted=accepted)):
+            named: str | None = driver.result()
+        return named
+
+    def seen(self) -> list[int]:
+        """All records that are visible."""
+        return [int(each.value or b"") for each in committed(self._bootstrap, f"{self._name}-out")]
 
     def _clear_cut_beginning(self) -> None:
         """Remove the rest of the first file of offsets, if that was never whole.

@@ -8,6 +8,7 @@ A job that fails ends the program. So does the end of stdin.
 """
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -94,10 +95,12 @@ def run_copy(
     folder: str,
     batch: int,
     restarts: int,
-) -> None:
+    accepted: str | None,
+) -> str | None:
     """All of a topic into another one, exactly once, in micro-batches of two tasks.
 
-    A query that fails is started again, so many times at most.
+    A query that fails is started again, so many times at most. Of one whose checkpoint is too old,
+    it returns the value of `acceptOlderCheckpoint`; with `accepted` that is given.
     """
     brokers = {"kafka.bootstrap.servers": bootstrap}
     options = {
@@ -115,14 +118,19 @@ def run_copy(
         .option("checkpointLocation", f"{folder}/checkpoint")
         .trigger(availableNow=True)
     )
+    if accepted is not None:
+        writer = writer.option("acceptOlderCheckpoint", accepted)
     for left in reversed(range(restarts + 1)):
         try:
             writer.start().awaitTermination()
-        except StreamingQueryException:
+        except StreamingQueryException as error:
+            if named := re.search(r"acceptOlderCheckpoint', '([0-9:]+)'", str(error)):
+                return named[1]
             if not left:
                 raise
         else:
-            return
+            break
+    return None
 
 
 def run_version(

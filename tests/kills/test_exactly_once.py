@@ -8,6 +8,7 @@ import pytest
 from tailrace.protocol.apis import ApiKey
 from tailrace.testing.proxy import Direction, Proxy
 from tests.chaos.brokers import Killable, behind_proxy
+from tests.kills.backups import put_back
 from tests.kills.copying import (
     POINTS,
     SETTINGS,
@@ -109,6 +110,14 @@ def test_a_stage_that_is_run_again_has_each_record_written_once(
 ) -> None:
     """Tasks of its first attempt live on, and end before and after those of the second."""
     lose_shuffle_files(drivers, reached[1].address, seed=seed, folder=tmp_path)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_is_put_back_writes_no_record_twice(
+    seed: int, drivers: Drivers, reached: tuple[Killable, Proxy], tmp_path: Path
+) -> None:
+    """The query refuses it if a batch was noted since, and says how to go on."""
+    put_back(drivers, reached[1].address, seed=seed, folder=tmp_path)
 
 
 @pytest.mark.slow
