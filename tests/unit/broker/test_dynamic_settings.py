@@ -17,7 +17,8 @@ from tailrace.protocol.messages.describe_configs import DescribeConfigsResourceR
 from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResourceResponse,
 )
-from tailrace.testing import Outside, Peer
+from tailrace.testing import DiskFault, MemoryFiles, Outside, Peer, virtual_runtime
+from tests.kraft import METADATA_LOG
 from tests.unit.broker.brokers import connect, create_topic, running
 from tests.unit.broker.test_configs import (
     BROKER,
@@ -31,9 +32,12 @@ from tests.unit.broker.test_configs import (
     resource,
     set_to,
 )
+from tests.unit.broker.test_scram_users import alter as alter_users
+from tests.unit.broker.test_scram_users import described as described_users
+from tests.unit.broker.test_scram_users import upsertion
 
 OWN, ALL, DEFAULT = 2, 3, 5
-GROUP = 32
+METRICS, GROUP = 16, 32
 THREADS = "log.cleaner.threads"
 RETENTION = "log.retention.ms"
 
@@ -332,3 +336,46 @@ async def test_listeners_have_the_form_of_kafka(outside: Outside, given: str, va
     async with running(outside, settings) as broker:
         found = await described(connect(outside, broker))
         assert found["listeners"].value == value
+
+
+def test_changes_are_on_the_device_when_they_are_answered() -> None:
+    """A machine that is lost then comes back with settings, users and subscriptions."""
+
+    async def before(outside: Outside) -> MemoryFiles:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await changed(peer, set_to(THREADS, "3"))
+            assert await alter_users(peer, upsertion("alice")) == {"alice": (0, None)}
+            metrics = resource(set_to("interval.ms", "1000"), name="sub", kind=METRICS)
+            (answer,) = await alter_all(peer, metrics)
+            assert answer.error_code == ErrorCode.NONE
+            return outside.files.crash()
+
+    async def after(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            assert broker.current.cleaner_thread_count == 3
+            assert await described_users(peer) == {"alice": (0, [(1, 4096)])}
+            found = by_name(await describe(peer, "sub", kind=METRICS))
+            assert found["interval.ms"].value == "1000"
+
+    with virtual_runtime() as outside:
+        disk = outside.run(before(outside))
+    with virtual_runtime(files=disk) as outside:
+        outside.run(after(outside))
+
+
+async def test_changes_that_cannot_be_saved_do_not_count(outside: Outside) -> None:
+    """KAFKA_STORAGE_ERROR, and settings and users stay as they were."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await changed(peer, set_to(THREADS, "2"))
+        outside.files.faults.append(DiskFault(operation="write", path_part=METADATA_LOG))
+        answer = await change(peer, set_to(THREADS, "3"))
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.current.cleaner_thread_count == 2
+        assert (await described(peer))[THREADS].value == "2"
+        outside.files.faults.append(DiskFault(operation="write", path_part=METADATA_LOG))
+        refused = await alter_users(peer, upsertion("alice"))
+        assert refused["alice"][0] == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await described_users(peer) == {}
