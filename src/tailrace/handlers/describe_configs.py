@@ -50,7 +50,7 @@ from tailrace.protocol.messages.describe_configs import (
 from tailrace.runtime.slices import Slices, each_in_slices
 
 CONFIGS_PER_RESOURCE: Final = 50
-"""About how many settings a topic or a broker has in an answer."""
+"""About how many settings a topic has in an answer. A broker has 350, and is answered once."""
 
 _UNSET_BY_DEFAULT = frozenset({"log.retention.ms", "log.roll.ms", "log.roll.jitter.ms"})
 """Settings that have no default in Kafka, where those in hours or minutes have one."""
