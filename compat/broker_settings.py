@@ -15,10 +15,16 @@ from compat.commands import Command, Commands
 from compat.kafka import Kafka
 from compat.plain_answers import ask
 from compat.report import Report
+from tailrace.protocol.config_resources import ConfigOperation
 from tailrace.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
+)
+from tailrace.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
 
 _TOOLS = "org.apache.kafka.tools"
@@ -84,6 +90,24 @@ def check(report: Report, kafka: Kafka, java: Path, class_path: str, directory: 
         report.check(
             "and is there after a restart of both",
             [*_differences(described(kafka.bootstrap_servers), described(servers))],
+        )
+    with ours.serving(kafka.logs) as servers:
+        report.check(
+            "our broker has the settings that Kafka has stored in its directory",
+            [*_differences(theirs, described(servers))],
+        )
+        change = IncrementalAlterableConfig(
+            name="message.max.bytes", config_operation=ConfigOperation.SET, value="3000000"
+        )
+        resource = IncrementalAlterConfigsResource(
+            resource_type=4, resource_name="", configs=(change,)
+        )
+        ask(servers, IncrementalAlterConfigsRequest(resources=(resource,)), 1)
+        found = described(servers)
+    with kafka:
+        report.check(
+            "and Kafka has those that our broker has stored there",
+            [*_differences(described(kafka.bootstrap_servers), found)],
         )
 
 
