@@ -482,7 +482,9 @@ def open_log_reader(
 
 def gone(folder: str) -> FolderGoneError:
     """One line for an operator."""
-    return FolderGoneError(f"{folder} is gone: its partition was deleted or moved meanwhile")
+    return FolderGoneError(
+        f"{folder} is gone: its partition was deleted or moved while it was read"
+    )
 
 
 def partition_folders(files: Files, data_directory: str) -> dict[TopicPartition, str]:

@@ -4,8 +4,8 @@
               every position      <- a chain ->                      <- a chain ->
 
 Every position is tried, in all three formats: a header whose offset and length are possible here,
-then its checksum. A batch with the right checksum and those that follow it directly, in order, are
-a chain. What a producer has sent as the value of a record may be a chain too, of another log. So
+then its checksum. A batch with the right checksum and those that follow it directly are a chain.
+What a producer has sent as the value of a record may be a chain too, of another log. So
 
 1.  a chain is believed if it leads to the end of the file (or `_PROVEN_BYTES` far): a record's
     value ends inside of the batch around it;
@@ -63,7 +63,7 @@ class Claim(NamedTuple):
 
 
 class _Chain(NamedTuple):
-    """Batches with right checksums that follow each other directly and in order."""
+    """Batches with right checksums that follow each other directly."""
 
     position: Position
     end: Position
@@ -156,19 +156,21 @@ def _chains(
 
 
 def _chain_at(file: File, path: str, first: Claim, *, size: int, offsets: range) -> _Chain:
-    end, next_offset = first.end, first.next_offset
+    end, next_offset, before = first.end, first.next_offset, 0
     base_offset: Offset | None = None
     due_position: Position | None = None
     try:
         for at, batch in walk_batches(file, path, start=first.position, limit=size):
-            if base_offset is None:
-                base_offset = next_offset = batch.base_offset
-            if not next_offset <= batch.base_offset <= batch.last_offset < offsets.stop:
-                break
             batch.check()
+            base_offset = batch.base_offset if base_offset is None else base_offset
+            end = Position(at + batch.size)
             if due_position is None and batch.base_offset >= offsets.start:
                 due_position = at
-            end, next_offset = Position(at + batch.size), batch.next_offset
+            # No checksum covers an offset, so a single one that does not fit is no end.
+            if batch.base_offset >= next_offset:
+                before, next_offset = next_offset, batch.next_offset
+            elif batch.base_offset >= before:
+                next_offset = batch.next_offset
             if end - first.position >= _PROVEN_BYTES:
                 break
     except CorruptionError:
