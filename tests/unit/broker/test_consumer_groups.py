@@ -257,7 +257,10 @@ async def test_the_features_of_groups_and_transactions_are_in_use(outside: Outsi
     async with running(outside) as broker:
         peer = connect(outside, broker)
         asked = ApiVersionsRequest(client_software_name="t", client_software_version="1")
-        named = ["eligible.leader.replicas.version", "group.version", "transaction.version"]
+        named = [
+            "eligible.leader.replicas.version", "group.version", "transaction.version",
+            "kraft.version",
+        ]  # fmt: skip
         epochs = []
         for version, supported in ((3, []), (4, named)):
             answer = await peer.ask(
