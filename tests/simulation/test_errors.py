@@ -376,7 +376,7 @@ BAD: dict[str, dict[str, Any]] = {
     "no such partition": {"partition": 99},
     "negative partition": {"partition": -3},
     "huge timestamp": {"timestamp": 1 << 70},
-    "negative timestamp": {"timestamp": -5},
+    "smallest timestamp": {"timestamp": -(1 << 63)},
     "header surrogate": {"headers": [("\udcff", b"")]},
     "illegal topic": {"topic": "a b"},
     "empty topic": {"topic": ""},

@@ -10,6 +10,7 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import FRAME_BYTES_MAX, encode_request
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tailrace.records.builder import BatchBuilder
+from tailrace.replication.validation import UNPACKED_BYTES_MAX
 from tailrace.testing import Outside
 from tests.unit.broker.brokers import (
     BY_NAME_FETCH,
@@ -155,7 +156,7 @@ async def test_a_connection_that_is_answered_is_closed_when_it_is_idle(outside: 
         await create_topic(peer, "t")
         outside.threads.seconds_per_run = 25
         builder = BatchBuilder(codec=Codec.GZIP)
-        builder.append(None, b"x", timestamp=1)
+        builder.append(None, bytes(UNPACKED_BYTES_MAX), timestamp=1)
         request = produce_request("t", builder.build())
         peer.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
         started = outside.loop.time()

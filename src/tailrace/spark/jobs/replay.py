@@ -424,6 +424,12 @@ def plan_replay(
         begun=begun,
         what="the replay has sent records",
     )
+    faults = sources.faults("choose another offset map")
+    # Before the target is asked, which may be out of reach: offsets that the source lacks are the
+    # user's mistake.
+    ranges = (
+        {} if faults else replay_ranges(options, extents, ends=ends, offset_at=source.offset_at)
+    )
     begun_targets = {settings.target(each.topic) for each in extents if each.topic in begun}
     named = sorted({settings.target(each.topic) for each in extents})
     there = target.identities(named) if named else {}
@@ -433,8 +439,7 @@ def plan_replay(
         begun={settings.target(each) for each in begun},
         what="the replay has written to this name",
     )
-    faults = [
-        *sources.faults("choose another offset map"),
+    faults += [
         *targets.faults(_BEGIN_AGAIN),
         *(
             f"topic {name!r}, which the replay has written, does not exist at the target any more; "
@@ -447,7 +452,6 @@ def plan_replay(
     if faults:
         raise ConfigError(faults)
     pending = [each for each in interrupted if each.source in extents]
-    ranges = replay_ranges(options, extents, ends=ends, offset_at=source.offset_at)
     left = [
         f"{each.source}: offsets {each.start} to {each.limit} stay sent in part, as they are not "
         "selected or the topic is gone"
