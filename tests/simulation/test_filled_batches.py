@@ -107,7 +107,7 @@ def test_a_record_that_cannot_be_sent_raises_and_leaves_the_others() -> None:
                 (TypeError, "timestamp is a float", {"timestamp": 1.5}),
                 (TypeError, "headers is an int", {"headers": 7}),
                 (RejectedRecordError, "max.request.size", {"value": bytes(5000)}),
-                (RejectedRecordError, "timestamp -1", {"timestamp": -1}),
+                (RejectedRecordError, "timestamp -", {"timestamp": -(1 << 63)}),
                 (RejectedRecordError, "UTF-8", {"headers": {"\udc00": b""}}),
                 (SerializationError, "UTF-8", {"value": "\udc00"}),
             ]

@@ -89,7 +89,7 @@ class Play:
             headers=chance.choice(
                 (None, None, [("a", b"1")], {"b": None, "c": b""}, (("é", b"\0"),))
             ),
-            timestamp=chance.choice((None, None, 0, 1_600_000_000_000)),
+            timestamp=chance.choice((None, None, -1, 0, 1_600_000_000_000)),
             partition=chance.choice((None, None, *range(PARTITIONS))),
             is_bad=chance.random() < 0.08,
             has_callback=chance.random() < 0.4,
@@ -99,7 +99,7 @@ class Play:
                 case 0:
                     each.value = b"x" * 200_000
                 case 1:
-                    each.timestamp = -2
+                    each.timestamp = -(1 << 63)
                 case 2:
                     each.headers = [("\ud800", b"")]
                 case _:

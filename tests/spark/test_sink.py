@@ -282,10 +282,10 @@ def test_bad_columns_and_options_end_a_stream(feed: Feed) -> None:
     )
 
 
-def test_processes_of_the_driver_look_at_their_modules_once(
+def test_processes_of_the_driver_freeze_no_object(
     spark: SparkSession, feed: Feed, tmp_path: Path
 ) -> None:
-    """Both that make the writer of a micro-batch have frozen what is loaded, behind the first."""
+    """Objects that the user's code replaces can be collected in both processes of a stream."""
     path = str(tmp_path / "frozen")
 
     class Counting(TailraceDataSource):
@@ -303,8 +303,7 @@ def test_processes_of_the_driver_look_at_their_modules_once(
         feed.run(topic="counted", name="counting")
         feed.add(6)
     counts = [int(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
-    assert len(counts) == 4
-    assert min(counts[2:]) > 10_000
+    assert counts == [0] * 4
 
 
 def test_messages_tell_which_work_was_done(spark: SparkSession, feed: Feed, tmp_path: Path) -> None:

@@ -44,8 +44,10 @@ with warnings.catch_warnings():
     import kafka.protocol.sasl
 
 NOT_IN_KAFKA_PYTHON = {
-    "consumer_group_describe", "consumer_group_heartbeat", "get_telemetry_subscriptions",
-    "push_telemetry", "unregister_broker",
+    "add_raft_voter", "consumer_group_describe", "consumer_group_heartbeat",
+    "create_delegation_token", "describe_delegation_token", "expire_delegation_token",
+    "get_telemetry_subscriptions", "push_telemetry", "remove_raft_voter",
+    "renew_delegation_token", "unregister_broker",
     # There, but with the version in front of it.
     "consumer_protocol_assignment", "consumer_protocol_subscription",
 }  # fmt: skip
