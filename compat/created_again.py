@@ -4,16 +4,14 @@ The identity of a topic is the same from Kafka's broker and from its directory. 
 topic ids, as before 2.8, all that a job can say is that it has not checked them.
 """
 
-import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from compat.kafka import CLUSTER_ID, Kafka
 from compat.old_kafka import OldKafka
 from compat.report import Report
+from compat.spark_drivers import spark_drivers
 from tailrace import Admin, Producer
 from tailrace.client.admin import NewTopic
 from tailrace.model import TopicPartition
@@ -24,7 +22,6 @@ from tailrace.spark.jobs.manifest import Manifest
 from tailrace.storage.checkpoints import format_topic_id
 from tests.kills.drivers import Drivers
 from tests.kills.logs import write_logs
-from tests.spark.classes import JVM_OPTIONS, make_home
 
 TOPIC = "again"
 UNCHECKED = "whether of this topic is not checked: the log does not tell its topic id"
@@ -32,7 +29,7 @@ UNCHECKED = "whether of this topic is not checked: the log does not tell its top
 
 def check(report: Report, kafka: Kafka) -> None:
     """Archive, replay into and create again a topic of a Kafka with topic ids."""
-    with _drivers() as (drivers, folder), kafka:
+    with spark_drivers() as (drivers, folder), kafka:
         jobs = _Jobs(drivers, folder, kafka.bootstrap_servers)
         first = _make(kafka.bootstrap_servers, 100)
         report.check(
@@ -78,7 +75,7 @@ def check(report: Report, kafka: Kafka) -> None:
 
 def check_without_ids(report: Report, kafka: OldKafka) -> None:
     """The same with a Kafka that has no topic ids: jobs run, and say what they do not check."""
-    with _drivers() as (drivers, folder), kafka:
+    with spark_drivers() as (drivers, folder), kafka:
         jobs = _Jobs(drivers, folder, kafka.bootstrap_servers)
         _make(kafka.bootstrap_servers, 100)
         first = jobs.archive()
@@ -134,21 +131,6 @@ class _Jobs:
 
     def _run(self, name: str, **arguments: object) -> object:
         return self._drivers.run("ending", name=name, **arguments)
-
-
-@contextmanager
-def _drivers() -> Iterator[tuple[Drivers, Path]]:
-    """Drivers of Spark, and a folder for what their jobs write."""
-    os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        make_home(folder / "spark")
-        os.environ["SPARK_HOME"] = str(folder / "spark")
-        drivers = Drivers(folder / "drivers")
-        try:
-            yield drivers, folder
-        finally:
-            drivers.close()
 
 
 def _make(bootstrap: str, count: int) -> str:

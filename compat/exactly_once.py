@@ -8,18 +8,16 @@ committed records then see each record once, in the order of its key, and no tra
 `pytest tests/kills/test_exactly_once.py --kafka=VERSION` has all points and hundreds of kills.
 """
 
-import os
 import re
-import tempfile
 from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 from compat.kafka import Kafka
 from compat.processes import free_ports
 from compat.report import Report
+from compat.spark_drivers import spark_drivers
 from tailrace import Admin
 from tailrace.client.admin import NewTopic
 from tailrace.client.producer import Producer
@@ -43,7 +41,6 @@ from tests.kills.copying import (
 from tests.kills.drivers import Drivers, Victim
 from tests.kills.stages import KINDS, lose_shuffle_files
 from tests.kills.versions import kill_job_at
-from tests.spark.classes import JVM_OPTIONS, make_home
 
 POINTS = [
     Point(ApiKey.PRODUCE, Direction.ANSWER),
@@ -75,36 +72,29 @@ JOB_POINTS = [Point(ApiKey.END_TXN, direction) for direction in Direction]
 def check(report: Report, kafka: Kafka, *, version: str) -> None:
     """Have copies killed that go through a Kafka of this version, on a directory that is new."""
     port, controller_port = free_ports(2)
-    os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
     with Proxy(f"127.0.0.1:{port}") as proxy:
         kafka.settings |= {
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
             "advertised.listeners": f"PLAINTEXT://{proxy.address}",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
         }
-        with tempfile.TemporaryDirectory() as folder, kafka:
-            make_home(Path(folder) / "spark")
-            os.environ["SPARK_HOME"] = f"{folder}/spark"
-            drivers = Drivers(Path(folder) / "drivers")
-            try:
-                for title, kill in _deaths(drivers, kafka, proxy).items():
-                    # The name is part of those of topics.
-                    place = Path(folder) / re.sub(r"\W+", "-", title)
-                    place.mkdir()
-                    report.check(
-                        f"{version}, {title}: each record is there once",
-                        _faults(kill, folder=place),
-                    )
+        with spark_drivers() as (drivers, folder), kafka:
+            for title, kill in _deaths(drivers, kafka, proxy).items():
+                # The name is part of those of topics.
+                place = folder / re.sub(r"\W+", "-", title)
+                place.mkdir()
                 report.check(
-                    f"{version}, a task outlives its job: it is fenced once, and opens nothing",
-                    _faults(_outlive, proxy.address),
+                    f"{version}, {title}: each record is there once",
+                    _faults(kill, folder=place),
                 )
-                report.check(
-                    f"{version}, a counter asked for one after: it is raised once",
-                    _faults(_count, proxy.address),
-                )
-            finally:
-                drivers.close()
+            report.check(
+                f"{version}, a task outlives its job: it is fenced once, and opens nothing",
+                _faults(_outlive, proxy.address),
+            )
+            report.check(
+                f"{version}, a counter asked for one after: it is raised once",
+                _faults(_count, proxy.address),
+            )
 
 
 def _deaths(drivers: Drivers, kafka: Kafka, proxy: Proxy) -> dict[str, Callable[..., None]]:

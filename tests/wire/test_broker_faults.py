@@ -104,9 +104,11 @@ class TestDelay:
         consumer: Any = confluent_kafka.Consumer(
             {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
         )
+        place = confluent_kafka.TopicPartition("t", 0)
+        consumer.get_watermark_offsets(place, timeout=30)  # It is connected then.
         with broker.delay("ListOffsets", seconds=3600) as fault:
             with pytest.raises(confluent_kafka.KafkaException, match="_TIMED_OUT"):
-                consumer.get_watermark_offsets(confluent_kafka.TopicPartition("t", 0), timeout=0.2)
+                consumer.get_watermark_offsets(place, timeout=1)
             assert fault.count >= 1
         consumer.close()
 
