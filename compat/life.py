@@ -82,19 +82,24 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def _settings(plan: Plan) -> dict[str, Any]:
+    """The settings of every client, by the names that all take (librdkafka with dots)."""
+    return {
+        "bootstrap_servers": plan.servers,
+        "group_id": plan.group,
+        "auto_offset_reset": "earliest",
+        "auto_commit_interval_ms": 1000,
+        "session_timeout_ms": 6000,
+        "heartbeat_interval_ms": 500,
+        "max_poll_interval_ms": plan.max_poll_interval_ms,
+    }
+
+
 def tailrace(plan: Plan) -> None:
     """`tailrace.Consumer`."""
     from tailrace import Consumer
 
-    consumer = Consumer(
-        bootstrap_servers=plan.servers,
-        group_id=plan.group,
-        auto_offset_reset="earliest",
-        auto_commit_interval_ms=1000,
-        session_timeout_ms=6000,
-        heartbeat_interval_ms=500,
-        max_poll_interval_ms=plan.max_poll_interval_ms,
-    )
+    consumer = Consumer(**_settings(plan))
     plan.on_stop(consumer.wakeup)
     say("ready")
     with consumer:
@@ -108,17 +113,7 @@ def confluent_kafka(plan: Plan) -> None:
     """`confluent_kafka.Consumer`."""
     from confluent_kafka import Consumer
 
-    consumer = Consumer(
-        {
-            "bootstrap.servers": plan.servers,
-            "group.id": plan.group,
-            "auto.offset.reset": "earliest",
-            "auto.commit.interval.ms": 1000,
-            "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 500,
-            "max.poll.interval.ms": plan.max_poll_interval_ms,
-        }
-    )
+    consumer = Consumer({name.replace("_", "."): value for name, value in _settings(plan).items()})
     is_stopped = threading.Event()
     plan.on_stop(is_stopped.set)
     say("ready")
@@ -138,16 +133,7 @@ def kafka_python(plan: Plan) -> None:
     """`kafka.KafkaConsumer`."""
     from kafka import KafkaConsumer
 
-    consumer = KafkaConsumer(
-        bootstrap_servers=plan.servers,
-        group_id=plan.group,
-        auto_offset_reset="earliest",
-        auto_commit_interval_ms=1000,
-        session_timeout_ms=6000,
-        heartbeat_interval_ms=500,
-        max_poll_interval_ms=plan.max_poll_interval_ms,
-        consumer_timeout_ms=int(POLL_S * 1000),
-    )
+    consumer = KafkaConsumer(**_settings(plan), consumer_timeout_ms=int(POLL_S * 1000))
     is_stopped = threading.Event()
     plan.on_stop(is_stopped.set)
     say("ready")
@@ -184,15 +170,7 @@ async def tailrace_asyncio(plan: Plan) -> None:
     """`tailrace.AsyncConsumer`."""
     from tailrace import AsyncConsumer
 
-    consumer = AsyncConsumer(
-        bootstrap_servers=plan.servers,
-        group_id=plan.group,
-        auto_offset_reset="earliest",
-        auto_commit_interval_ms=1000,
-        session_timeout_ms=6000,
-        heartbeat_interval_ms=500,
-        max_poll_interval_ms=plan.max_poll_interval_ms,
-    )
+    consumer = AsyncConsumer(**_settings(plan))
     _on_stop(plan, consumer.wakeup)
     say("ready")
     async with consumer:
@@ -204,16 +182,7 @@ async def aiokafka(plan: Plan) -> None:
     """`aiokafka.AIOKafkaConsumer`."""
     from aiokafka import AIOKafkaConsumer
 
-    consumer = AIOKafkaConsumer(
-        plan.topic,
-        bootstrap_servers=plan.servers,
-        group_id=plan.group,
-        auto_offset_reset="earliest",
-        auto_commit_interval_ms=1000,
-        session_timeout_ms=6000,
-        heartbeat_interval_ms=500,
-        max_poll_interval_ms=plan.max_poll_interval_ms,
-    )
+    consumer = AIOKafkaConsumer(plan.topic, **_settings(plan))
     _on_stop(plan)
     say("ready")
     await consumer.start()

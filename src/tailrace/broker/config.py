@@ -129,9 +129,9 @@ class BrokerConfig:
     advertised_listeners: str = setting(
         "advertised.listeners",
         default="",
-        text="HOST:PORT that clients are told to connect to; the one listened on if empty. Without "
-        "a host the name of this machine; 0.0.0.0 and :: are refused. Of several, the one with the "
-        "name of the listener.",
+        text="HOST:PORT to which clients connect. Default: the address of the listener. If HOST is "
+        "empty, the name of this machine; 0.0.0.0 and :: are refused. If there are several, the "
+        "one that has the listener's name.",
     )
     listener_protocols: tuple[str, ...] = setting(
         "listener.security.protocol.map",

@@ -78,7 +78,7 @@ _PROTOCOLS: Final = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEX
 
 
 class BrokerEntry(NamedTuple):
-    """A setting of this broker, or of all, as a client is told of it."""
+    """A setting of this broker or of all brokers, as DescribeConfigs returns it."""
 
     name: str
     values: Sequence[ConfigValue]

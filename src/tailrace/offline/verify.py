@@ -54,7 +54,7 @@ _UNFINISHED = frozenset({Rule.LEFTOVER, Rule.ORPHAN, Rule.TAIL})
 it was killed there: its next start completes or removes what is unfinished."""
 
 _DERIVED = frozenset({Rule.OFFSET_INDEX, Rule.TIME_INDEX, Rule.TRANSACTION_INDEX})
-"""Rules of files that a start after a kill writes anew, from the recovery point on."""
+"""Rules of files that the start after a kill rebuilds from the recovery point on."""
 
 WALKS_MAX = 5
 """Over a partition in which a broker exchanges files under the walk."""

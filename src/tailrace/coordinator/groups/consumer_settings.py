@@ -55,7 +55,7 @@ class ConsumerSettings:
         default=5_000,
         low=1,
         high=INT32_MAX,
-        text="How often the members of a consumer group are told to send a heartbeat.",
+        text="Time between two heartbeats of a member of a consumer group.",
     )
     heartbeat_interval_ms_min: int = setting(
         "group.consumer.min.heartbeat.interval.ms",
