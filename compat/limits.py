@@ -28,10 +28,12 @@ _STRICTER = frozenset(
         "log.cleaner.dedupe.buffer.size", "log.cleaner.io.max.bytes.per.second",
         "offsets.topic.num.partitions", "transaction.state.log.num.partitions",
         "internal.segment.bytes", "offsets.topic.segment.bytes",
-        "transaction.state.log.segment.bytes", "queued.max.request.bytes", "max.connections",
-        "offset.metadata.max.bytes", "broker.id",
+        "transaction.state.log.segment.bytes", "max.connections", "offset.metadata.max.bytes",
+        # Values that a Kafka 4 refuses when it starts, though its definition takes them: it has no
+        # ids of brokers below 0, and ends no connection before a failed login is answered.
+        "broker.id", "connections.max.idle.ms",
         # Times of 0 or less, with which Kafka does nothing, or does it without a pause.
-        "connections.max.idle.ms", "log.flush.offset.checkpoint.interval.ms",
+        "log.flush.offset.checkpoint.interval.ms",
         "log.flush.start.offset.checkpoint.interval.ms", "log.flush.scheduler.interval.ms",
         "log.flush.interval.ms", "log.retention.hours", "log.retention.minutes",
         "log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.cleaner.backoff.ms",

@@ -60,7 +60,7 @@ class BrokerConfig:
         default=1,
         low=0,
         high=INT32_MAX,
-        text="node.id, where that is not given.",
+        text="node.id, where that is not given. (Kafka 4 generates no ids either, and refuses -1.)",
     )
     process_roles: tuple[str, ...] = setting(
         "process.roles",
@@ -181,12 +181,12 @@ class BrokerConfig:
     request_memory_bytes_max: int = setting(
         "queued.max.request.bytes",
         default=256 * 1024 * 1024,
-        low=1,
+        convert=lambda bytes_max: bytes_max if bytes_max > 0 else INT64_MAX,
         text="Most bytes of memory for the requests of all connections that are larger than 64 "
         "KiB, and for the objects that others than Produce above 16 KiB are decoded to; at least "
         "socket.request.max.bytes. A request that finds none left waits. While one waits, "
         "connections are closed that hold memory and hardly send, or have been answered for 10 s. "
-        "(Kafka's default is no limit.)",
+        "0 or less: no limit, which is Kafka's default.",
     )
     connections_max: int = setting(
         "max.connections",
@@ -212,9 +212,12 @@ class BrokerConfig:
     idle_ms_max: int = setting(
         "connections.max.idle.ms",
         default=600_000,
-        low=1,
+        is_allowed=lambda idle_ms: idle_ms != 0,
+        rule_text="1 or more, or negative",
+        convert=lambda idle_ms: idle_ms if idle_ms > 0 else INT64_MAX,
         text="How long a connection may be silent before the broker closes it, also while one of "
-        "its requests waits to be answered, as in Kafka. A fetch waits half as long at most.",
+        "its requests waits to be answered, as in Kafka; negative: for ever. A fetch waits half as "
+        "long at most.",
     )
     fetch_bytes_max: int = setting(
         "fetch.max.bytes",

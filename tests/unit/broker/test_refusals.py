@@ -149,6 +149,17 @@ async def test_a_silent_connection_is_closed(outside: Outside) -> None:
         assert broker.statistics().server.connection_count == 1
 
 
+async def test_a_silent_connection_stays_where_none_is_idle(outside: Outside) -> None:
+    """With a negative `connections.max.idle.ms` none is closed, as in Kafka."""
+    async with running(outside, {"connections.max.idle.ms": "-1"}) as broker:
+        silent = connect(outside, broker)
+        silent.send_bytes(GOOD[:5])
+        await outside.pass_time(86_400)
+        assert broker.statistics().server.connection_count == 1
+        silent.send_bytes(GOOD[5:])
+        assert len(await silent.read_frame()) > 4
+
+
 async def test_a_connection_that_is_answered_is_closed_when_it_is_idle(outside: Outside) -> None:
     """A request that waits does not prolong connections.max.idle.ms, as in Kafka."""
     async with running(outside, {"connections.max.idle.ms": "4000"}) as broker:

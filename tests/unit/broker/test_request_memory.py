@@ -95,6 +95,22 @@ def test_unfinished_requests_hold_no_more_than_the_pool() -> None:
     run(scenario, SMALL_POOL)
 
 
+@pytest.mark.parametrize("given", ["-1", "0"])
+def test_without_a_limit_no_request_waits(given: str) -> None:
+    """`queued.max.request.bytes` of 0 or less is no limit, as in Kafka, whose default is -1."""
+
+    async def scenario(outside: Outside, broker: RunningBroker) -> None:
+        peers = [connect(outside, broker) for _ in range(16)]
+        data = unfinished(4 * MIB) + bytes(3 * MIB)
+        await asyncio.gather(*(send(outside, peer, data) for peer in peers))
+        assert broker.statistics().server.claimed_bytes >= 16 * 4 * MIB
+        honest = connect(outside, broker)
+        assert await send(outside, honest, large_produce(3 * MIB))
+        assert len(await honest.read_frame()) > 4
+
+    run(scenario, SMALL_POOL | {"queued.max.request.bytes": given})
+
+
 def test_a_small_request_waits_for_no_memory() -> None:
     """It is answered while others hold all that there is."""
 

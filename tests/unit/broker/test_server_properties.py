@@ -109,6 +109,8 @@ def test_a_file_from_the_time_of_zookeeper_is_taken() -> None:
         ("num.partition", "3", "num.partition: no such setting; did you mean num.partitions?"),
         ("retention.ms", "3", "it is of a topic; for all topics it is log.retention.ms"),
         ("default.replication.factor", "3", "it must be 1, because this broker keeps one replica"),
+        ("broker.id", "-1", "broker.id: -1 is out of range (0 to 2147483647)"),
+        ("connections.max.idle.ms", "0", "it must be 1 or more, or negative"),
         ("authorizer.class.name", "A", "empty, because this broker lets every client do everyth"),
     ],
 )
