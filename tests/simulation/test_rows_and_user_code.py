@@ -111,6 +111,16 @@ def test_a_serializer_fails_one_row_alone() -> None:
     assert (summary.row_count, summary.acknowledged_count) == (3, 2)
 
 
+def test_interceptors_see_timestamps_before_1970() -> None:
+    """-1 comes as it was given, and null as None; both are sent as `send` does."""
+    tracing = Tracing()
+    stage, _ = sent({"value": ["a", "b", "c"], "timestamp": [-1, -5, None]}, interceptors=[tracing])
+    assert [record.timestamp for record in tracing.records] == [-1, -5, None]
+    first, second, third = (each.timestamp for each in stage.cluster.partitions[T0].log.records)
+    assert (first, second) == (-1, -5)
+    assert third > 0
+
+
 @pytest.mark.parametrize("is_arrow", [False, True], ids=["tuples", "table"])
 def test_interceptors_see_each_row_and_its_outcome(is_arrow: bool) -> None:  # noqa: FBT001
     """All fields come as `send` gives them, and what the interceptor adds is written."""
@@ -152,13 +162,13 @@ def test_a_row_that_an_interceptor_spoils_is_refused_alone() -> None:
         b"2": {"timestamp": 2**70},
         b"3": {"topic": "other"},
         b"4": {"headers": (("\ud800", b""),)},
-        b"5": {"timestamp": -5},
+        b"5": {"timestamp": -(2**62) - 1},
         b"6": {"value": "\ud800"},
     }
     tracing.change = lambda record: record._replace(**spoiled.get(record.value, {}))
     stage, summary = sent([b"%d" % number for number in range(8)], interceptors=[tracing])
     assert values(stage) == [b"0", b"7"]
-    words = ["key is a float", "64 bits", "'other'", "surrogates", "before 1970", "UTF-8"]
+    words = ["key is a float", "64 bits", "'other'", "surrogates", f"before {1 - 2**62}", "UTF-8"]
     assert sorted(summary.errors) == [*range(1, 7)]
     for row, word in enumerate(words, 1):
         error = summary.errors[row]
@@ -204,7 +214,7 @@ def test_a_refused_row_fails_its_transaction() -> None:
     async def main(stage: Stage) -> None:
         async with stage.producer(transactional_id="x") as producer:
             await producer.begin_transaction()
-            summary = await producer.send_many("t", {"value": [b"a"], "timestamp": [-9]})
+            summary = await producer.send_many("t", {"value": [b"a"], "timestamp": [-(2**63)]})
             assert list(summary.errors) == [0]
             with pytest.raises(TransactionAbortableError):
                 await producer.commit_transaction()

@@ -107,10 +107,11 @@ def test_a_partition_is_chosen_by_column_or_by_key(spark: SparkSession, bootstra
 
 
 def test_a_topic_is_copied_with_its_timestamps(spark: SparkSession, bootstrap: str) -> None:
-    """Rows can be written as they were read; a null timestamp is the time of writing."""
+    """Rows can be written as they were read, also without a time (-1); null is now."""
     frame = spark.range(100).selectExpr(
         "CAST(id AS STRING) AS value",
-        "IF(id = 0, null, timestamp_millis(1700000000000 + id)) AS timestamp",
+        "CASE id WHEN 0 THEN null WHEN 1 THEN timestamp_millis(-1) "
+        "ELSE timestamp_millis(1700000000000 + id) END AS timestamp",
     )
     writer(frame, bootstrap, topic="original").save()
     original = spark.read.format("tailrace").options(
@@ -120,8 +121,10 @@ def test_a_topic_is_copied_with_its_timestamps(spark: SparkSession, bootstrap: s
     times = {int(record.value or b""): record.timestamp for record in records(bootstrap, "copy")}
     now = times.pop(0)
     assert now > 1_700_000_100_000
-    assert times == {number: 1_700_000_000_000 + number for number in range(1, 100)}
-    assert {record.timestamp for record in records(bootstrap, "original")} == {now, *times.values()}
+    assert times.pop(1) == -1
+    assert times == {number: 1_700_000_000_000 + number for number in range(2, 100)}
+    originals = {record.timestamp for record in records(bootstrap, "original")}
+    assert originals == {now, -1, *times.values()}
 
 
 def test_a_plan_of_expressions_is_written(spark: SparkSession, bootstrap: str) -> None:

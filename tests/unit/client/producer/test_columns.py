@@ -226,14 +226,13 @@ MOMENT = dt.datetime.fromtimestamp(LATER_MS / 1000, dt.UTC)
     "column",
     [
         [LATER_MS, None],
-        np.array([LATER_MS, -1]),
         np.array([LATER_MS * 1000 + 7, "NaT"], "datetime64[us]"),
         pa.array([LATER_MS, None]),
         pa.array([MOMENT, None], pa.timestamp("us", "UTC")),
         pa.array([MOMENT, None], pa.timestamp("ns", "Europe/Berlin")),
         pa.array([LATER_MS // 1000, None], pa.timestamp("s")),
     ],
-    ids=["list", "numpy", "datetime64", "integers", "us", "ns", "s"],
+    ids=["list", "datetime64", "integers", "us", "ns", "s"],
 )
 def test_timestamps_are_milliseconds(column: object) -> None:
     """All units become milliseconds; a row without a timestamp has the time of sending."""
@@ -271,6 +270,31 @@ def test_a_partition_that_does_not_fit_is_an_error_of_its_row() -> None:
     """2^64 - 1 is not the -1 that leaves the choice to the producer."""
     result = sent({"value": [b"a", b"b"], "partition": np.array([2**64 - 1, 0], np.uint64)})
     assert [each.row for each in result.refused] == [0]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [-1, -62_135_596_800_000, None],
+        pa.array([-1, -62_135_596_800_000, None]),
+        pa.array([-1, -62_135_596_800_000, None], pa.timestamp("ms", "UTC")),
+        np.array([-1, -62_135_596_800_000, "NaT"], "datetime64[ms]"),
+    ],
+    ids=["list", "int64", "timestamp", "numpy"],
+)
+def test_timestamps_before_1970_are_sent_as_they_are(column: object) -> None:
+    """Also -1, which is that of a record without a time, as by `send`; only null means now."""
+    result = sent({"value": [b"none", b"year 1", b"now"], "timestamp": column})
+    assert [result.records[row].timestamp for row in range(3)] == [-1, -62_135_596_800_000, NOW_MS]
+
+
+def test_timestamps_further_apart_than_64_bits_go_to_several_batches() -> None:
+    """The difference to the first one of a batch would not fit; the order stays."""
+    timestamps = [5, 2**63 - 1, -(2**62) + 1, -7, 2**63 - 2, 6]
+    columns = {"value": [b"v"] * 6, "timestamp": timestamps, "partition": [0, 1, 0, 0, 0, 1]}
+    result = sent(columns)
+    assert [result.records[row].timestamp for row in range(6)] == timestamps
+    assert result.partitions == {0: [0, 2, 3, 4], 1: [1, 5]}
 
 
 def test_timestamps_go_with_their_rows() -> None:
@@ -380,7 +404,7 @@ def test_rows_that_cannot_be_sent_are_told() -> None:
     result = sent(
         {
             "value": [b"ok", b"x" * 3000, b"early", b"far", b"x" * 3000, b"ok"],
-            "timestamp": [None, None, -2, None, -5, 7],
+            "timestamp": [None, None, -(2**62) - 1, None, -(2**63), 7],
             "partition": [1, 1, 1, PARTITIONS, -2, None],
         },
         request_size_max=2000,
@@ -390,7 +414,7 @@ def test_rows_that_cannot_be_sent_are_told() -> None:
     assert [each.row for each in result.refused] == [1, 2, 3, 4]
     words = [
         "more than max.request.size (2000)",
-        "-2 ms, before 1970",
+        f"{-(2**62) - 1} ms, before {1 - 2**62}",
         "of 3 from 0",
         "max.request",
     ]

@@ -37,12 +37,16 @@ SCHEMA = pa.schema(
 )
 
 
+TIMES = {3: NO_TIMESTAMP, 5: -86_400_000}
+"""Timestamps of some records by their number, modulo 7: without a time, and before 1970."""
+
+
 def source(count: int, *, keys: int = 3) -> list[Record]:
-    """Records with gaps in their offsets, some without key, value, headers or timestamp."""
+    """Records with gaps in their offsets, some without key, value, headers or time."""
     return [
         record_at(
             offset=10 + number + number // 4,
-            timestamp=NO_TIMESTAMP if number % 7 == 3 else 1_700_000_000_000 + number * 9_999_999,
+            timestamp=TIMES.get(number % 7, 1_700_000_000_000 + number * 9_999_999),
             key=None if number % 5 == 4 else b"key-%d" % (number % keys),
             value=None if number % 6 == 5 else b"value-%d" % number,
             headers=(("h", b"%d" % number), ("h", None)) if number % 3 == 0 else (),

@@ -5,7 +5,8 @@ is a key. Text is written as UTF-8.
 
     value, key   bytes or text; null for none
     headers      Arrow: list<struct<key, value>> or map; else sequences of (name, content)
-    timestamp    milliseconds as integers, or timestamps or dates of Arrow or numpy; null for now
+    timestamp    milliseconds as integers, or timestamps or dates of Arrow or numpy; null for now,
+                 and -1 for a record without a time, as `send` takes it
     partition    integers; null to have it chosen
 
 A row of an iterable is a value, a pair of key and value, or a named tuple with these fields.
@@ -31,6 +32,7 @@ from tailrace.client.producer.intake.encoding import column_of, encode_headers
 from tailrace.config.settings import INT64_MAX
 from tailrace.kernels import encoding
 from tailrace.kernels.arrays import AnyArray, Int64s, UInt8s
+from tailrace.kernels.encoding import NOW
 from tailrace.runtime.extras import check_extra
 
 Untyped: TypeAlias = Any
@@ -101,7 +103,7 @@ class Chunk(NamedTuple):
     headers: Binaries
     """Each row's headers as encoded in a record, with their count."""
     timestamps: Int64s
-    """Milliseconds, -1 for none; empty if no row has one."""
+    """Milliseconds, `NOW` for none; empty if no row has one."""
     partitions: Int64s
     """-1 for none; empty if no row has one."""
     refused: Sequence[RefusedRow] = ()
@@ -284,15 +286,20 @@ def items_of(column: Untyped) -> list[Any]:
     return column.tolist() if isinstance(column, np.ndarray) else list(column)
 
 
+def absent(name: str) -> int:
+    """The integer that stands for null in a column of integers."""
+    return NOW if name == "timestamp" else -1
+
+
 def integers_of(name: str, column: Untyped) -> Int64s:
-    """Integers or milliseconds, -1 for null; a copy, so the kernels may write to it."""
+    """Integers or milliseconds, `absent(name)` for null; a copy, so the kernels may write to it."""
     if _is_arrow(column):
         return _arrow_integers(name, _one_array(column))
     array = column if isinstance(column, np.ndarray) else None
     if array is None:
         if all(item is None for item in column):
             return _NONE
-        array = np.array([-1 if item is None else item for item in column])
+        array = np.array([absent(name) if item is None else item for item in column])
     if array.dtype.kind == "M" and name == "timestamp":
         return _datetimes(array)
     if array.dtype.kind not in "iu":
@@ -310,7 +317,7 @@ def _datetimes(array: AnyArray) -> Int64s:
     if np.datetime_data(array.dtype)[0] in _LONG_UNITS:
         # On overflow numpy wraps around, and the conversion back gives another value.
         numbers[times.astype(array.dtype) != array] = TOO_LARGE
-    numbers[np.isnat(array)] = -1
+    numbers[np.isnat(array)] = NOW
     return numbers
 
 
@@ -392,9 +399,9 @@ def _arrow_integers(name: str, array: Untyped) -> Int64s:
         kept = array.fill_null(0).to_numpy(zero_copy_only=False)
         numbers = np.where(kept > INT64_MAX, 0, kept).astype(np.int64)
         numbers[kept > INT64_MAX] = TOO_LARGE
-        numbers[array.is_null().to_numpy(zero_copy_only=False)] = -1
+        numbers[array.is_null().to_numpy(zero_copy_only=False)] = absent(name)
         return cast("Int64s", numbers)
-    filled = array.cast(pa.int64()).fill_null(-1)
+    filled = array.cast(pa.int64()).fill_null(absent(name))
     return cast("Int64s", filled.to_numpy(zero_copy_only=False).astype(np.int64))
 
 

@@ -18,6 +18,7 @@ from tailrace.client.producer.intake.arguments import plain_record
 from tailrace.client.producer.intake.columns import (
     COLUMNS,
     RefusedRow,
+    absent,
     integers_of,
     items_of,
 )
@@ -115,7 +116,7 @@ def _fields(name: str, column: object) -> list[Any]:
     if name in _INTEGERS:
         if not len(numbers := integers_of(name, column)):
             return [None] * len(column)  # type: ignore[arg-type]
-        return [None if number == -1 else number for number in numbers.tolist()]
+        return [None if number == absent(name) else number for number in numbers.tolist()]
     items = items_of(column)
     return [_pairs(each) for each in items] if name == "headers" else items
 

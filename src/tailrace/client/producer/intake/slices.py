@@ -28,8 +28,13 @@ from tailrace.client.producer.intake.encoding import (
     with_room,
 )
 from tailrace.kernels.arrays import Bools, Int64s
-from tailrace.kernels.encoding import choose_partitions, cut_rows, encode_records
-from tailrace.model import NO_TIMESTAMP
+from tailrace.kernels.encoding import (
+    INT64_MAX,
+    NOW,
+    choose_partitions,
+    cut_rows,
+    encode_records,
+)
 from tailrace.records.builder import RECORD_OVERHEAD_MAX
 from tailrace.values import dataclass
 
@@ -143,14 +148,14 @@ def plan_chunk(
     """Slices of at most `batch_size` bytes before compression, or of a single row that is larger.
 
     A row is refused if a batch of it alone would have more than `request_size_max` bytes, if its
-    partition does not exist, or if its timestamp is before 1970. `ignores_keys` is Kafka's
-    `partitioner.ignore.keys`. `choose` returns the partition for rows without one in a chunk that
-    also has others; it may be None if there are no such chunks.
+    partition does not exist, or if its timestamp is one that `send` refuses. `ignores_keys` is
+    Kafka's `partitioner.ignore.keys`. `choose` returns the partition for rows without one in a
+    chunk that also has others; it may be None if there are no such chunks.
     """
     sizes = _sizes_of(chunk, batch_size)
     timestamps = chunk.timestamps
     if len(timestamps):
-        timestamps = np.where(timestamps == NO_TIMESTAMP, now_ms, timestamps)
+        timestamps = np.where(timestamps == NOW, now_ms, timestamps)
     refused, is_refused = _refusals(
         chunk, sizes, partition_count=partition_count, request_size_max=request_size_max
     )
@@ -173,8 +178,21 @@ def plan_chunk(
         chunk=chunk, order=order, sizes=sizes, timestamps=timestamps, now_ms=now_ms,
         slices=[], refused=refused,
     )  # fmt: skip
-    plan.slices.extend(_cut(plan, partitions, batch_size))
+    slices = _cut(plan, partitions, batch_size)
+    if len(timestamps) and int(timestamps.max()) - int(timestamps.min()) > INT64_MAX:
+        slices = [part for each in slices for part in _with_close_times(each)]
+        slices.sort(key=lambda each: each.row_of(0))
+    plan.slices.extend(slices)
     return plan
+
+
+def _with_close_times(part: ColumnSlice) -> list[ColumnSlice]:
+    """Parts in which the difference of each timestamp to the first one fits 64 bits."""
+    timestamps = part.timestamps()
+    first = int(timestamps[0])
+    if max(int(timestamps.max()) - first, first - int(timestamps.min())) <= INT64_MAX:
+        return [part]
+    return [each for half in part.split(2) for each in _with_close_times(half)]
 
 
 def _sizes_of(chunk: Chunk, batch_size: int) -> Int64s:
@@ -213,8 +231,8 @@ def _refusals(
             lambda _: "its partition does not fit 64 bits",
         ),
         (
-            chunk.timestamps < NO_TIMESTAMP,
-            lambda row: f"its timestamp is {chunk.timestamps[row]} ms, before 1970",
+            chunk.timestamps < NOW,
+            lambda row: f"its timestamp is {chunk.timestamps[row]} ms, before {NOW + 1}",
         ),
         (
             (chunk.partitions < ANY_PARTITION) | (chunk.partitions >= partition_count),
