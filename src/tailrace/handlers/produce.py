@@ -10,9 +10,10 @@ Behaviour:
     one flush serves all waiting requests. Acks 0 and 1 do not wait. A batch that reaches the
     topic's `flush.messages` waits for a flush too, with any acks. If a flush fails, all waiting
     requests get KAFKA_STORAGE_ERROR. Consumers may see records while their producer waits.
-  - A compressed or long batch is checked on a worker thread (`replication.validation`). The batches
-    of a request, and the requests of a connection, keep their order. LogAppendTime is the time of
-    the append. Batches that wait while a move of their partition completes keep their order too.
+  - A batch that takes long to check or to compress again is checked on a worker thread
+    (`replication.validation`). The batches of a request, and the requests of a connection, keep
+    their order. LogAppendTime is the time of the append. Batches that wait while a move of their
+    partition completes keep their order too.
   - Internal topics are refused (INVALID_TOPIC_EXCEPTION).
   - A duplicate of one of the last five batches of an idempotent producer is a success with its
     first offset; a gap is OUT_OF_ORDER_SEQUENCE_NUMBER, an old epoch INVALID_PRODUCER_EPOCH.
@@ -60,7 +61,7 @@ from tailrace.records.layout import (
 )
 from tailrace.replication.flushes import Flushed
 from tailrace.replication.partition import Partition, UnknownPartitionError
-from tailrace.replication.validation import is_short
+from tailrace.replication.validation import loop_share
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.steps import now_or_later
 from tailrace.storage.log import LogAppendInfo, is_flush_due
@@ -121,7 +122,7 @@ def _append_all(
     is_durable = services.is_durable and request.acks == Acks.ALL
     if refusal is None and _has_transactional(request):
         return _produce_in_transaction(services, header, request, is_durable=is_durable)
-    if services.replicas.held or not _is_short(request):
+    if services.replicas.held or not _is_short(services, request):
         return now_or_later(
             _produce_in_slices(services, header, request, refusal=refusal, is_durable=is_durable)
         )
@@ -139,21 +140,27 @@ def _append_all(
     )
 
 
-def _is_short(request: ProduceRequest) -> bool:
+def _is_short(services: Services, request: ProduceRequest) -> bool:
     """Whether all batches together can be appended on the event loop within its budget."""
-    count = size = 0
     if len(request.topic_data) > SHORT_COUNT_MAX:
         return False
-    for topic in request.topic_data:
-        for data in topic.partition_data:
+    count, share = 0, 0.0
+    for data in request.topic_data:
+        topic = services.find_topic(data.name, data.topic_id)
+        for each in data.partition_data:
             count += 1
-            if count > SHORT_COUNT_MAX:
+            share += _loop_share(services, topic, each)
+            if count > SHORT_COUNT_MAX or share > 1:
                 return False
-            if data.records:
-                if not is_short(data.records, before=size):
-                    return False
-                size += len(data.records)
     return True
+
+
+def _loop_share(services: Services, topic: Topic | None, data: PartitionProduceData) -> float:
+    if not data.records:
+        return 0.0
+    name = TopicPartition("" if topic is None else topic.name, data.index)
+    partition = services.replicas.get(name)
+    return loop_share(data.records, None if partition is None else partition.log.config)
 
 
 def _has_transactional(request: ProduceRequest) -> bool:
@@ -206,7 +213,7 @@ async def _produce_in_slices(
                 guard = admission.guards.get(name)
             if refused is not None:
                 outcome = _PartitionResult(_refused(each.index, refused))
-            elif each.records and not is_short(each.records):
+            elif _loop_share(services, topic, each) > 1:
                 assert topic is not None
                 outcome = await _append_long(
                     services,

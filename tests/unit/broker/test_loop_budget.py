@@ -15,6 +15,7 @@ from pathlib import Path
 import crc32c
 import pytest
 
+from tailrace import kernels
 from tailrace.broker.broker import RunningBroker
 from tailrace.broker.process import IMPORTED_AHEAD
 from tailrace.broker.wiring import load_handler
@@ -397,16 +398,81 @@ async def test_a_small_compressed_batch_waits_for_no_thread(outside: Outside) ->
         assert sent.result().base_offset == 0
 
 
-async def test_a_batch_that_gets_another_codec_is_compressed_on_a_thread(outside: Outside) -> None:
-    """Compressing takes many times longer than reading what is compressed."""
+async def is_appended_on_the_loop(
+    outside: Outside, data: bytes, configs: dict[str, str], *, partitions: int = 1
+) -> bool:
+    """Whether batches for partitions of a new topic are acknowledged while threads are busy."""
+    kernels.load(kernels.walk_records)
     async with running(outside) as broker:
         peer = connect(outside, broker)
-        await create_topic(peer, "t", configs={"compression.type": "zstd"})
+        await create_topic(peer, "t", partitions=partitions, configs=configs)
+        parts = tuple(PartitionProduceData(index=each, records=data) for each in range(partitions))
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=(TopicProduceData(name="t", partition_data=parts),),
+        )
+        frame = encode_request(
+            APIS[ApiKey.PRODUCE],
+            request,
+            version=BY_NAME_PRODUCE,
+            correlation_id=1,
+            client_id="test",
+        )
         outside.threads.seconds_per_run = 10
-        sent = asyncio.ensure_future(produce(peer, "t", compressed(b"x")))
-        await outside.pass_time(1)
-        assert not sent.done()
-        assert (await sent).base_offset == 0
+        with Watchdog(outside) as watchdog:
+            await send_all(outside, peer, frame)
+            answered = asyncio.ensure_future(peer.read_frame())
+            await outside.pass_time(1)
+            is_at_once = answered.done()
+            await answered
+        assert [each for each in watchdog.findings if not each.startswith("test_")] == []
+        log = broker.replicas.find(TopicPartition("t", partitions - 1)).log
+        assert [each.codec.label for each in log.batches(0)] == [configs["compression.type"]]
+        return is_at_once
+
+
+@pytest.mark.parametrize(
+    ("codec", "size"), [("gzip", 40_000), ("zstd", 150_000), ("lz4", 300_000), ("snappy", 700_000)]
+)
+async def test_a_batch_that_gets_a_codec_is_compressed_on_a_thread(
+    outside: Outside, codec: str, size: int
+) -> None:
+    """A mebibyte takes up to six times the budget; each codec has a limit of its own."""
+    plain, configs = batch(bytes(size)), {"compression.type": codec}
+    assert not await is_appended_on_the_loop(outside, plain, configs)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4", "snappy"])
+@pytest.mark.parametrize("is_packed", [False, True], ids=["plain", "compressed"])
+async def test_a_small_batch_that_gets_a_codec_waits_for_no_thread(
+    outside: Outside, codec: str, *, is_packed: bool
+) -> None:
+    """It takes less than the hand-off; one that has the topic's codec is not compressed."""
+    small = compressed(bytes(20_000)) if is_packed else batch(bytes(20_000))
+    assert await is_appended_on_the_loop(outside, small, {"compression.type": codec})
+
+
+async def test_a_compressed_batch_that_gets_another_codec_is_compressed_on_a_thread(
+    outside: Outside,
+) -> None:
+    """The limit is on what it gives, and not on its own size."""
+    configs = {"compression.type": "zstd"}
+    assert not await is_appended_on_the_loop(outside, compressed(bytes(150_000)), configs)
+
+
+@pytest.mark.parametrize(("codec", "level"), [("gzip", "9"), ("zstd", "19"), ("lz4", "17")])
+async def test_a_slow_level_is_for_threads(outside: Outside, codec: str, level: str) -> None:
+    """Such levels take up to a hundred times as long for the same batch."""
+    configs = {"compression.type": codec, f"compression.{codec}.level": level}
+    assert not await is_appended_on_the_loop(outside, batch(bytes(20_000)), configs)
+
+
+async def test_batches_that_get_a_codec_share_the_budget(outside: Outside) -> None:
+    """Each alone is short; together they take turns with the others of the loop."""
+    value = b"".join(b"%d" % (number * number) for number in range(3000))
+    configs = {"compression.type": "gzip"}
+    assert await is_appended_on_the_loop(outside, batch(value), configs, partitions=30)
 
 
 async def test_what_was_looked_at_on_a_thread_is_appended_behind_what_came_before(
