@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace import Broker
-from tailrace.model import TopicPartition
+from tailrace.model import Codec, TopicPartition
 from tests.spark.directories import batch_of, numbered, write_numbered, write_segment
 from tests.unit.records.batches import record_at
 
@@ -148,6 +148,20 @@ def test_damage_fails_the_query_and_names_the_file(spark: SparkSession, tmp_path
         load(spark, tmp_path, subscribe="t").collect()
     assert f"{path}, position {position}, offset 10: " in str(caught.value)
     assert "CRC-32C" in str(caught.value)
+
+
+def test_a_batch_that_is_too_large_is_read_with_the_option(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A batch of more than 128 MiB fails the query, and the error says what to set."""
+    large = batch_of([record_at(n, 0, None, bytes(1 << 20)) for n in range(130)], codec=Codec.ZSTD)
+    assert len(large) < 100_000
+    write_segment(tmp_path, TopicPartition("t", 0), 0, large)
+    with pytest.raises(PySparkException, match=r"maxDecompressedBatchBytes of the Spark source"):
+        load(spark, tmp_path, subscribe="t").count()
+    frame = load(spark, tmp_path, subscribe="t", maxDecompressedBatchBytes=str(256 << 20))
+    [(count, size)] = frame.selectExpr("count(*)", "sum(length(value))").collect()
+    assert (count, size) == (130, 130 << 20)
 
 
 @pytest.fixture(scope="module")
