@@ -93,8 +93,10 @@ def handle_fetch(
     context = services.fetch_sessions.begin(request, uses_topic_ids=uses_topic_ids, now_s=now_s)
     if isinstance(context, ErrorCode):
         return FetchResponse(error_code=context)
-    reading = _read(services, request, context)
-    return reading if context.count() > PARTS_INLINE_MAX else now_or_later(reading)
+    reading = _Reading(services, request, context)
+    if context.count() > PARTS_INLINE_MAX:
+        return _read(reading)
+    return reading.answer_or_none(now_s) or now_or_later(_read(reading))
 
 
 async def _begin_later(
@@ -106,41 +108,31 @@ async def _begin_later(
     )
     if isinstance(context, ErrorCode):
         return FetchResponse(error_code=context)
-    return await _read(services, request, context)
+    return await _read(_Reading(services, request, context))
 
 
-async def _read(services: Services, request: FetchRequest, context: FetchContext) -> FetchResponse:
+async def _read(reading: "_Reading") -> FetchResponse:
     """The response when it has enough bytes, or when the time is over."""
-    wait_ms = min(request.max_wait_ms, services.fetch_wait_ms_max)
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait_ms / 1000
-    slices, signal = Slices(), Signal()
-    reading = _Reading(services, request, context, signal=signal)
+    deadline = loop.time() + reading.wait_ms / 1000
+    slices = Slices()
     try:
-        for part in reading.parts():
+        for part in reading.unread:
             await reading.read_or_wait(part)
             await slices.turn()
-        is_in_time = request.max_wait_ms > 0
+        is_in_time = reading.wait_ms > 0
         while is_in_time and not reading.is_enough:
-            is_in_time = await signal.wait_until(deadline)
+            is_in_time = await reading.signal.wait_until(deadline)
             slices = Slices()
             # Also when the time is over: records may have come in the same turn of the loop.
             for part in reading.changed():
                 await reading.read_or_wait(part)
                 await slices.turn()
-        code = context.check()
-        if code is not ErrorCode.NONE:
-            return FetchResponse(error_code=code, session_id=context.end(loop.time()))
-        taken = []
-        for part in reading.answered:
-            if reading.take(part):
-                taken.append(part)
-            await slices.turn()
-        if len(taken) > PARTS_INLINE_MAX:
-            await slices.rest()  # Making and encoding the response takes another slice.
+        if len(reading.answered) <= PARTS_INLINE_MAX:
+            return reading.response(loop.time())
+        return await reading.response_in_slices(slices)
     finally:
         reading.unwatch()
-    return FetchResponse(session_id=context.end(loop.time()), responses=_topics_of(taken))
 
 
 class _Reading:
@@ -150,20 +142,16 @@ class _Reading:
     partitions that were appended to in between.
     """
 
-    def __init__(
-        self,
-        services: Services,
-        request: FetchRequest,
-        context: FetchContext,
-        *,
-        signal: Signal,
-    ) -> None:
+    def __init__(self, services: Services, request: FetchRequest, context: FetchContext) -> None:
         self.answered: list[_RequestedPartition] = []
         """The partitions with an answer, in the order of their turns."""
+        self.unread: Iterator[_RequestedPartition] = map(_RequestedPartition, context.partitions())
+        """The partitions of the request that were not read yet, in the order of their turns."""
+        self.signal = Signal()
+        self.wait_ms = min(request.max_wait_ms, services.fetch_wait_ms_max)
         self._services = services
         self._request = request
         self._context = context
-        self._signal = signal
         self._limit = read_limit(request.isolation_level)
         self._bytes_max = min(max(request.max_bytes, 0), services.fetch_bytes_max)
         self._size = 0
@@ -179,23 +167,61 @@ class _Reading:
         bytes_min = min(self._request.min_bytes, self._bytes_max)
         return self._is_urgent or self._size >= bytes_min or not self.answered
 
-    def parts(self) -> Iterator[_RequestedPartition]:
-        """Every partition of the request, in the order of their turns."""
-        return map(_RequestedPartition, self._context.partitions())
+    def answer_or_none(self, now_s: float) -> FetchResponse | None:
+        """The response if nothing has to be waited for; else None, and `_read` continues."""
+        try:
+            if self._services.replicas.held or not self._read_cached():
+                return None
+            if not self.is_enough and self.wait_ms > 0:
+                return None
+        except BaseException:
+            self.unwatch()
+            raise
+        self.unwatch()
+        return self.response(now_s)
 
-    def take(self, part: _RequestedPartition) -> bool:
-        """Tell the session of an answer; returns whether it belongs into the response."""
-        assert part.answer is not None
-        return self._context.take(part.read, part.answer)
+    def _read_cached(self) -> bool:
+        """Read until a device is needed; returns whether every partition was read."""
+        for part in self.unread:
+            try:
+                with without_waiting:
+                    self.read(part)
+            except _ColdReadError:
+                self.unread = itertools.chain((part,), self.unread)
+                return False
+        return True
+
+    def response(self, now_s: float) -> FetchResponse:
+        """The response with what was read; ends the request in its session."""
+        code = self._context.check()
+        if code is not ErrorCode.NONE:
+            return FetchResponse(error_code=code, session_id=self._context.end(now_s))
+        taken = [part for part in self.answered if self._take(part)]
+        return FetchResponse(session_id=self._context.end(now_s), responses=_topics_of(taken))
+
+    async def response_in_slices(self, slices: Slices) -> FetchResponse:
+        """The same for a request of many partitions."""
+        loop = asyncio.get_running_loop()
+        code = self._context.check()
+        if code is not ErrorCode.NONE:
+            return FetchResponse(error_code=code, session_id=self._context.end(loop.time()))
+        taken = []
+        for part in self.answered:
+            if self._take(part):
+                taken.append(part)
+            await slices.turn()
+        if len(taken) > PARTS_INLINE_MAX:
+            await slices.rest()  # Making and encoding the response takes another slice.
+        return FetchResponse(session_id=self._context.end(loop.time()), responses=_topics_of(taken))
 
     def changed(self) -> list[_RequestedPartition]:
         """The partitions that have changed since the last call."""
-        return [self._parts[each] for each in self._signal.take_changed()]
+        return [self._parts[each] for each in self.signal.take_changed()]
 
     def unwatch(self) -> None:
         """Stop watching all partitions."""
         for watched in self._parts:
-            watched.remove(self._signal)
+            watched.remove(self.signal)
 
     def read(self, part: _RequestedPartition) -> None:
         """Read a partition; a partition that was named before is skipped.
@@ -213,7 +239,7 @@ class _Reading:
             partition = self._services.replicas.find(TopicPartition(known.name, wanted.partition))
             if self._parts.setdefault(partition.appended, part) is not part:
                 return
-            partition.appended.add(self._signal)
+            partition.appended.add(self.signal)
             partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
             end = partition.divergence(
                 Offset(wanted.fetch_offset), LeaderEpoch(wanted.last_fetched_epoch)
@@ -267,6 +293,11 @@ class _Reading:
         if known is not None:
             name = TopicPartition(known.name, wanted.partition)
             await self._services.replicas.new_logs.wait_for(name)
+
+    def _take(self, part: _RequestedPartition) -> bool:
+        """Tell the session of an answer; returns whether it belongs into the response."""
+        assert part.answer is not None
+        return self._context.take(part.read, part.answer)
 
     def _room_for(self, part: _RequestedPartition) -> tuple[int, bool]:
         """The byte limit of a partition, and whether its first batch is returned whole."""

@@ -299,11 +299,11 @@ class DiskFile:
 
     def read(self, position: int, size: int) -> bytes:
         """`size` bytes from `position` on; fewer only at the end of the file."""
+        held = self._held()
         if not _MANNER.may_wait:
             buffer = bytearray(size)
-            count = self.read_into(position, memoryview(buffer))
+            count = self._fill(held, position, buffer)
             return bytes(buffer if count == size else buffer[:count])
-        held = self._held()
         try:
             data = os.pread(held.number, size, position)
             while len(data) < size:
@@ -318,16 +318,18 @@ class DiskFile:
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         """Fill `buffer` from `position` on; returns how many bytes there were."""
-        held = self._held()
-        count = 0
-        while count < len(buffer):
-            received = self._read_some(held, position + count, buffer[count:])
+        return self._fill(self._held(), position, buffer)
+
+    def _fill(self, held: _Descriptor, position: int, buffer: bytearray | memoryview) -> int:
+        count = self._read_some(held, position, buffer)
+        while 0 < count < len(buffer):
+            received = self._read_some(held, position + count, memoryview(buffer)[count:])
             if not received:
                 break
             count += received
         return count
 
-    def _read_some(self, held: _Descriptor, position: int, buffer: memoryview) -> int:
+    def _read_some(self, held: _Descriptor, position: int, buffer: bytearray | memoryview) -> int:
         if not _MANNER.may_wait and _NOWAIT is not None and self._tells_cached:
             try:
                 return os.preadv(held.number, (buffer,), position, _NOWAIT)
