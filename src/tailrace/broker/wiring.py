@@ -37,6 +37,10 @@ def find_repeats(services: Services) -> Callable[[int], Repeats]:
             from tailrace.handlers.repeated_produce import ProduceBuffers, RepeatedProduce
 
             return partial(RepeatedProduce, services, ProduceBuffers())
+        if key == ApiKey.FETCH:
+            from tailrace.handlers.repeated_fetch import RepeatedFetch
+
+            return partial(RepeatedFetch, services)
         from tailrace.handlers.repeated_commit import RepeatedCommit
 
         return partial(RepeatedCommit, services)

@@ -14,6 +14,8 @@ Behaviour:
   - Bytes in the page cache are found at once. Reads from a device run on a worker thread, and other
     clients are served meanwhile. If the device refuses after the response header was sent, the
     connection ends, and the next request gets KAFKA_STORAGE_ERROR.
+  - A request that repeats the one before on its connection, but for the offset, may be answered by
+    `repeated_fetch`, with the same bytes.
   - In a session (KIP-227) a request names what has changed, and the answer has only partitions with
     news: records, another high watermark or log start, an error. `fetch_sessions` has the rules.
   - A read_committed consumer gets records below the last stable offset, and the list of aborted

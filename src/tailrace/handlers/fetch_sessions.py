@@ -178,6 +178,21 @@ class FetchSession:
         """Drop a partition, if it is there."""
         self.partitions.pop(key, None)
 
+    def repeat(
+        self, read: WantedPartition, *, high_watermark: int, log_start_offset: int, now_s: float
+    ) -> None:
+        """Note the next request, for one partition, that is answered with records of it."""
+        cached = self.partitions[_key(read)]
+        cached.wanted = read.wanted
+        cached.high_watermark = high_watermark
+        cached.log_start_offset = log_start_offset
+        self.used_s = now_s
+        self.next_epoch()
+
+    def next_epoch(self) -> None:
+        """Expect the next request."""
+        self.epoch = INITIAL_EPOCH + 1 if self.epoch == INT32_MAX else self.epoch + 1
+
 
 class SessionlessFetch:
     """A request outside of any session: everything is news."""
@@ -327,6 +342,13 @@ class FetchSessions:
         await each_in_slices(_forgotten(request), found.forget, slices)
         return self._updated(found, request, now_s=now_s)
 
+    def find_single(self, session_id: int, epoch: int, key: PartitionKey) -> FetchSession | None:
+        """The session with only this partition that expects a request of this epoch, or None."""
+        session = self._sessions.get(session_id)
+        if session is None or session.epoch != epoch:
+            return None
+        return session if len(session.partitions) == 1 and key in session.partitions else None
+
     def create(
         self,
         partitions: dict[PartitionKey, _CachedPartition],
@@ -362,7 +384,7 @@ class FetchSessions:
             return FullFetch(
                 request.topics,
                 self,
-                is_privileged=_is_of_follower(request),
+                is_privileged=is_of_follower(request),
                 uses_topic_ids=uses_topic_ids,
             )
         session = self._sessions.get(request.session_id)
@@ -372,7 +394,7 @@ class FetchSessions:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if session.uses_topic_ids is not uses_topic_ids:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-        session.epoch = INITIAL_EPOCH + 1 if session.epoch == INT32_MAX else session.epoch + 1
+        session.next_epoch()
         return session
 
     def _updated(
@@ -466,5 +488,6 @@ def _value(session: FetchSession) -> tuple[bool, int, int]:
     return session.is_privileged, session.size, session.id
 
 
-def _is_of_follower(request: "FetchRequest") -> bool:
+def is_of_follower(request: "FetchRequest") -> bool:
+    """Whether a replica sends the request, and no consumer."""
     return request.replica_id >= 0 or request.replica_state.replica_id >= 0

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from tailrace.errors import FatalError
-from tailrace.protocol.fields import Message
+from tailrace.protocol.fields import Message, Records
 from tailrace.protocol.frames import RequestHeader
 from tailrace.values import dataclass
 
@@ -36,6 +36,10 @@ Handler = Callable[[RequestHeader, Any], Handled]
 """The request is None for an ApiVersions request of a version that is not served."""
 
 
+RepeatedAnswers = bytes | list[Records]
+"""The frames of answers, maybe none; Fetch has slices of files among them."""
+
+
 class Repeats(Protocol):
     """The requests of one connection that can be answered again without being decoded."""
 
@@ -47,7 +51,7 @@ class Repeats(Protocol):
 
     def take(
         self, received: bytearray, start: int, limit: int, *, frame_bytes_max: int
-    ) -> tuple[int, bytes] | None:
+    ) -> tuple[int, RepeatedAnswers] | None:
         """Answer the requests at `start` that repeat a noted one; None if the first does not.
 
         Returns the position behind the last of them, and their answers.

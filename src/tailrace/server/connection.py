@@ -228,7 +228,7 @@ class Connection:
             repeated = self.requests.take_repeated(self._repeats)
             if repeated is not None:
                 if repeated:
-                    self._output.append(repeated)
+                    self._collect(repeated if isinstance(repeated, list) else [repeated])
                 continue
             frame = self.requests.next_frame()
             if frame is None:
@@ -237,13 +237,16 @@ class Connection:
             del frame  # So that its memory is freed as soon as it is answered.
             if isinstance(answer, list):
                 self.requests.answered()
-                self._output += answer
-                if len(self._output) >= OUTPUT_BUFFERS_MAX:
-                    self._flush()
+                self._collect(answer)
             else:
                 self._answering = asyncio.ensure_future(self._answer(answer))
         self._flush()
         self._watch()
+
+    def _collect(self, answer: list[Records]) -> None:
+        self._output += answer
+        if len(self._output) >= OUTPUT_BUFFERS_MAX:
+            self._flush()
 
     async def _answer(self, answer: Awaitable[list[Records]]) -> None:
         try:

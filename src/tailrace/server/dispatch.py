@@ -5,7 +5,7 @@ its response is encoded there too, so that the event loop is not blocked (decisi
 counts the elements, and stops before it creates objects if there are too many.
 
 A connection may repeat a request; `ConnectionRepeats` answers those that need no decoding
-(decisions 37 and 39).
+(decisions 37, 39 and 68).
 
 A short request may have a long response, such as Metadata for all topics. Its handler returns a
 `LongAnswer`. Only a few of these are made and encoded at the same time, because they take memory,
@@ -21,7 +21,14 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from tailrace.errors import FatalError
-from tailrace.protocol.answers import PARTS_INLINE_MAX, Answer, Handler, LongAnswer, Repeats
+from tailrace.protocol.answers import (
+    PARTS_INLINE_MAX,
+    Answer,
+    Handler,
+    LongAnswer,
+    RepeatedAnswers,
+    Repeats,
+)
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import TooManyPartsError
 from tailrace.protocol.fields import Message, Records
@@ -36,7 +43,7 @@ from tailrace.runtime.threads import BoundedThreads, Threads
 LONG_ANSWERS_MAX: Final = 2
 """Most long responses that are made at a time: for 10,000 partitions one takes about 2 MB."""
 
-REPEATED: Final = frozenset({int(ApiKey.PRODUCE), int(ApiKey.OFFSET_COMMIT)})
+REPEATED: Final = frozenset({int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.OFFSET_COMMIT)})
 """The APIs whose requests a connection repeats."""
 
 
@@ -69,7 +76,7 @@ class ConnectionRepeats:
 
     def take(
         self, received: bytearray, start: int, limit: int, *, frame_bytes_max: int
-    ) -> tuple[int, bytes] | None:
+    ) -> tuple[int, RepeatedAnswers] | None:
         """Answer the requests at `start` that repeat one; see `Repeats.take`."""
         for known in self._known.values():
             taken = known.take(received, start, limit, frame_bytes_max=frame_bytes_max)

@@ -8,6 +8,7 @@ Invariant: a length that was received reserves no memory; only bytes that were r
 import struct
 from typing import Final
 
+from tailrace.protocol.answers import RepeatedAnswers
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.frames import SIZE_BYTES, check_size
 from tailrace.runtime.network import Socket
@@ -127,7 +128,7 @@ class RequestInput:
             self._start = self._end = 0
         return None
 
-    def take_repeated(self, repeats: ConnectionRepeats) -> bytes | None:
+    def take_repeated(self, repeats: ConnectionRepeats) -> RepeatedAnswers | None:
         """Answers to the next frames, if they repeat a known request; else None.
 
         They may be empty, because not every request has an answer.

@@ -6,7 +6,7 @@
 A slice is read when the kernel has room for its bytes, so that a slow consumer of 50 MB costs only
 a few objects. All connections of the loop share one scratch buffer, because the kernel has copied
 it when `send` returns. For that second copy the bytes are in the processor's cache, so it is as
-cheap as `sendfile` (docs/decisions/0019).
+cheap as `sendfile` or cheaper (docs/decisions/0019, 0068).
 
 Bytes that are not in the page cache are read on another thread. Nothing here waits.
 """
