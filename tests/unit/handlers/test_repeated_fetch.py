@@ -48,6 +48,13 @@ LIMIT = 10_000_000
 RECORD_BYTES = len(batch(b"x"))
 
 
+REAL_REQUEST = (
+    "0001 {version:04x} {id:08x} {client} 00 000001f4 00000001 03200000 00 {session} 02 {topic} 02"
+    "00000000 00000000 {offset:016x} ffffffff ffffffffffffffff 00100000 00 00 01 01 00"
+)
+"""A request of librdkafka 2.16 or Apache Kafka 4.3.1, in hexadecimal digits, without its size."""
+
+
 class Connection:
     """A consumer's connection to a broker, and the request that it has learned."""
 
@@ -185,6 +192,36 @@ async def test_a_repeated_fetch_is_answered_without_decoding(
         # The general path continues where the repetitions were.
         again = await connection.ask(connection.frame(4, version=version))
         assert offsets_in(again, version) == (7, size)
+
+
+@pytest.mark.parametrize(("client", "version"), [("rdkafka", 16), ("console-consumer", 18)])
+@pytest.mark.parametrize("has_session", [False, True])
+async def test_requests_of_other_clients_are_known_by_their_bytes(
+    outside: Outside, *, client: str, version: int, has_session: bool
+) -> None:
+    """Theirs, too, are answered without decoding from the third on."""
+    async with connected(outside, version=version, has_session=has_session) as connection:
+        topic_id = connection.broker.controller.image.topics["t"].topic_id
+
+        def frame(offset: int) -> bytes:
+            body = bytes.fromhex(
+                REAL_REQUEST.format(
+                    version=version,
+                    id=offset,
+                    client=f"{len(client):04x} {client.encode().hex()}",
+                    session=f"{connection.session_id:08x} {connection.epoch & 0xFFFFFFFF:08x}",
+                    topic=topic_id.hex,
+                    offset=offset,
+                )
+            )
+            return len(body).to_bytes(4) + body
+
+        for offset in range(2):
+            assert connection.take(frame(offset)) is None
+            await connection.ask(frame(offset))
+        for offset in range(2, 5):
+            answer = connection.take(frame(offset))
+            assert offsets_in(answer, version) == (5, (5 - offset) * RECORD_BYTES)
 
 
 @pytest.mark.parametrize("has_session", [False, True])
