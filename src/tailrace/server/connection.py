@@ -76,7 +76,7 @@ class Connection:
         self._is_peer_gone = False
         """Result of the last check in `has_lost_peer`."""
         self._is_blocked = False
-        """Whether responses wait for room in the kernel's buffer, or for a device."""
+        """Whether responses wait for room in the kernel's buffer, for a device, or for a turn."""
         self._is_resting = False
         """Whether more requests are answered in the next turn of the loop."""
         self._loop = asyncio.get_running_loop()
@@ -261,7 +261,12 @@ class Connection:
         self._guard(self._work)
 
     def _flush(self) -> None:
-        """Send what the kernel takes; wait for room for the rest."""
+        """Send what the kernel takes; wait for room for the rest.
+
+        After a slice of time the rest waits for the next turn, since a client may read as fast as
+        an answer of 50 MB is sent.
+        """
+        started = time.perf_counter()
         while self._output and not self._is_closed and not self._is_blocked:
             before = self._output
             try:
@@ -272,7 +277,8 @@ class Connection:
                 return
             if self._output is not before:
                 self._active_at = self._loop.time()
-            if not has_room:
+            is_slice_over = self._output and time.perf_counter() - started >= SLICE_S
+            if not has_room or is_slice_over:
                 self._is_blocked = True
                 self._socket.watch_writes(self._on_writable)
 

@@ -1,6 +1,7 @@
-"""A connection whose requests fail in ways that no handler should."""
+"""A connection whose requests fail in ways that no handler should, or have long answers."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import pytest
@@ -10,7 +11,12 @@ from tailrace.broker.config import broker_config
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from tailrace.server.dispatch import ConnectionRepeats, Dispatch
+from tailrace.runtime.files import Buffer, FileSlice
+from tailrace.runtime.slices import Slices
+from tailrace.server.connection import Connection
+from tailrace.server.dispatch import ConnectionRepeats, Dispatch, RequestAnswers
+from tailrace.server.memory import ReceiveTurns, RequestMemory
+from tailrace.server.sending import ResponseSender
 from tailrace.testing import Outside
 from tests.unit.broker.brokers import connect
 
@@ -37,6 +43,97 @@ class BrokenSlice:
     def failed(self, error: OSError) -> None:
         """See `FileSlice`."""
         raise NotImplementedError
+
+
+class LongSlice:
+    """More bytes of a file than are sent in many slices of time, all of them in the page cache."""
+
+    path = "data/there-0/00000000000000000000.log"
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read_into(self, buffer: memoryview) -> int:
+        """See `FileSlice`."""
+        return min(len(buffer), self._size)
+
+    def behind(self, size: int) -> "LongSlice":
+        """See `FileSlice`."""
+        return LongSlice(self._size - size)
+
+    def failed(self, error: OSError) -> None:
+        """See `FileSlice`."""
+        raise NotImplementedError
+
+
+class EagerSocket:
+    """A connection whose peer sends one request, and takes everything at once."""
+
+    peer = "eager:1"
+    is_peer_gone = False
+
+    def __init__(self, request: bytes) -> None:
+        self.sent = 0
+        self._request = request
+
+    def receive_into(self, buffer: memoryview) -> int | None:
+        """See `Socket`."""
+        request, self._request = self._request, b""
+        buffer[: len(request)] = request
+        return len(request) or None
+
+    def send(self, buffers: Sequence[Buffer]) -> int:
+        """See `Socket`."""
+        size = sum(map(len, buffers))
+        self.sent += size
+        return size
+
+    def watch_reads(self, callback: Callable[[], None] | None) -> None:
+        """See `Socket`."""
+        if callback is not None:
+            asyncio.get_running_loop().call_soon(callback)
+
+    def watch_writes(self, callback: Callable[[], None] | None) -> None:
+        """See `Socket`."""
+        if callback is not None:
+            asyncio.get_running_loop().call_soon(callback)
+
+    def close(self) -> None:
+        """See `Socket`."""
+
+
+def test_a_long_answer_leaves_turns_to_other_callbacks() -> None:
+    """A client that takes an answer as fast as it is sent does not keep the loop to itself."""
+    size = 1 << 36
+    socket = EagerSocket(bytes.fromhex("00000004 00000000"))
+
+    async def turns() -> int:
+        connection = Connection(
+            socket,
+            RequestAnswers(lambda *_: [LongSlice(size)]),
+            sending=ResponseSender(_from_device),
+            frame_bytes_max=1000,
+            memory=RequestMemory(1000),
+            turns=ReceiveTurns(),
+            on_lost=lambda _: None,
+            on_close=lambda _: None,
+        )
+        connection.start_reading()
+        count = 0
+        while socket.sent < size:
+            await Slices().rest()
+            count += 1
+        connection.close()
+        return count
+
+    assert asyncio.run(turns()) > 10
+
+
+async def _from_device(stored: FileSlice, size: int) -> bytes:
+    raise NotImplementedError
 
 
 async def test_a_request_whose_handler_is_cancelled_ends_its_connection(
