@@ -1,6 +1,9 @@
 # `make` lists the targets. Everything runs in .venv, which `setup` makes from the package registry.
 PYTHON ?= python3
 BIN := .venv/bin
+# The second variable is for the packages that a build needs, with pip 25.3 and newer.
+PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip
+TYPES := $(shell find src -name '*.pxd')
 PYSPARK_VENV := .venv-pyspark-$(PYSPARK)
 
 # The tests start hundreds of processes, each of which would compile the package anew.
@@ -12,13 +15,17 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: .venv/ready .spark-ready ## Make .venv with the versions of constraints.txt
+setup: .venv/ready .venv/built .spark-ready ## Make .venv with the versions of constraints.txt
 
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml constraints.txt setup.py
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "tailrace needs Python 3.11 or newer, and $(PYTHON) is %d.%d; run: make PYTHON=python3.11" % v[:2])'
 	@echo "making .venv (once, about two minutes)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(PIP) install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+.venv/built: $(wildcard $(TYPES) $(TYPES:.pxd=.py)) | .venv/ready
+	@$(PIP) install -q --disable-pip-version-check --no-deps -e .
 	@touch $@
 
 # Without it the tests of Spark run too, but each JVM takes twice the time to start.
@@ -103,4 +110,5 @@ compat-upstream: setup ## Only the tests of Python's Kafka clients; CONFLUENT=a 
 	$(BIN)/python -m compat.upstream $(if $(CONFLUENT),--confluent $(CONFLUENT))
 
 clean: ## Remove .venv, caches and the demo's data
-	rm -rf .venv .venv-notebook .venv-pyspark-* .spark-* demo-data .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-notebook .venv-pyspark-* .spark-* build src/*.egg-info demo-data .mypy_cache .ruff_cache .import_linter_cache
+	find src -name '*.so' -delete

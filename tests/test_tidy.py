@@ -176,7 +176,7 @@ def test_parameters_are_few_and_named() -> None:
     too_many = []
     for path in SOURCES:
         if path.parent.name == "kernels":
-            continue  # Numba's dispatch takes its buffers one by one and knows no keywords.
+            continue  # Kernels take buffers by position, which costs less than keywords.
         for function in functions(path):
             arguments = function.args
             positional = [*arguments.posonlyargs, *arguments.args]

@@ -84,8 +84,6 @@ def both(bench: Bench, peer: Peer) -> Iterator[Brokers]:
         bench.say("warming up both brokers")
         for broker in brokers:
             _warm_up(broker, bench.scaled(WARM_UP_BYTES, quick=4_000_000))
-        if not bench.is_quick:
-            ours.wait_for_kernels()
         yield brokers
 
 

@@ -46,7 +46,6 @@ from benchmarks.measure import Bench, Cost, Figure, cpu_seconds, interleave, sec
 from compat.bytewise import copy_directory
 from compat.kafka import Kafka, java_command
 from compat.ours import make_unclean
-from tailrace import kernels
 from tailrace.client import ClusterReader
 from tailrace.client.producer.intake.encoding import BATCH_OVERHEAD, record_size_bound
 from tailrace.errors import RetriableError
@@ -133,7 +132,6 @@ def measure_compaction(bench: Bench, peer: Peer) -> list[Figure]:
     Kafka's seconds are those that its cleaner tells; its CPU is that of the whole process from when
     the topic may be cleaned. Ours is the cleaner in a process of its own.
     """
-    kernels.load()
     size = bench.scaled(COMPACTION_BYTES, quick=20_000_000)
     keys = bench.scaled(KEYS, quick=40_000)
     bench.say(f"compaction: writing {size / 1e9:.2f} GB with {keys:,} keys")

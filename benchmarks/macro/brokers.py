@@ -41,18 +41,6 @@ class BrokerProcess:
     log: Path
     """The broker's standard error."""
 
-    def wait_for_kernels(self) -> None:
-        """Return when compiled kernels have taken over, which the broker decides by itself.
-
-        Raises:
-            TimeoutError: they have not; too few records were sent.
-        """
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while "kernels_loaded" not in self.log.read_text():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no kernels after {TIMEOUT_SECONDS} s: {self.log.read_text()}")
-            time.sleep(0.05)
-
     def create_topic(self, name: str, *, partition_count: int = 1) -> None:
         """Make a topic with one replica."""
         topic = CreatableTopic(name=name, num_partitions=partition_count, replication_factor=1)

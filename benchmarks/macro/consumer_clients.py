@@ -104,10 +104,9 @@ def _size(records: Iterable[Any]) -> int:
 
 
 def _ours(job: Job) -> Any:  # noqa: ANN401
-    from tailrace import Consumer, kernels
+    from tailrace import Consumer
     from tailrace.model import TopicPartition
 
-    kernels.load(*kernels.CONSUMING)
     consumer = Consumer(
         bootstrap_servers=job.address, auto_offset_reset="earliest", max_poll_records=ROWS_MAX
     )
@@ -156,7 +155,7 @@ def _shape(batch: Any) -> tuple[int, int]:  # noqa: ANN401
 
 
 def _ours_async(job: Job, take: Callable[[Any], Awaitable[tuple[int, int]]]) -> None:
-    from tailrace import AsyncConsumer, kernels
+    from tailrace import AsyncConsumer
     from tailrace.model import TopicPartition
 
     async def run() -> None:
@@ -170,7 +169,6 @@ def _ours_async(job: Job, take: Callable[[Any], Awaitable[tuple[int, int]]]) -> 
 
             await job.read_async(rewind, lambda: take(consumer))
 
-    kernels.load(*kernels.CONSUMING)
     asyncio.run(run())
 
 

@@ -33,7 +33,6 @@ from benchmarks.measure import (
     resident_bytes,
     seconds_of,
 )
-from tailrace import kernels
 from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.layout import ATTRIBUTES_POSITION, CRC, CRC_POSITION
@@ -158,7 +157,6 @@ def measure_verify(bench: Bench) -> list[Figure]:
 
 def measure_compaction(bench: Bench) -> list[Figure]:
     """MB per second of log that a whole compaction takes, in as many rounds as the map needs."""
-    kernels.load()
     size = bench.scaled(COMPACTION_BYTES, quick=20_000_000)
     keys = bench.scaled(KEYS, quick=40_000)
     bench.say(f"compaction: writing {size / 1e9:.2f} GB with {keys:,} keys")
@@ -225,7 +223,6 @@ def fill(
     partitions: Sequence[TopicPartition] = (PARTITION,),
 ) -> None:
     """The same batch until it is `size` in all, left as by a killed process, on the device."""
-    kernels.load()
     batch = bytearray(data)
     view, now_ms = memoryview(batch), _now_ms()
     with opened(path) as directory:

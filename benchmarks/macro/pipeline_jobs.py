@@ -38,7 +38,6 @@ from benchmarks.macro.spark import (
     seconds,
 )
 from benchmarks.measure import Bench, Cost, Figure
-from tailrace import kernels
 from tailrace.spark.jobs.archive import LOSSLESS, archive
 from tailrace.spark.jobs.compact import compact
 from tailrace.storage.cleaner.worker import CleanerConfig, LogCleaner, clean
@@ -83,7 +82,6 @@ def measure_archive(bench: Bench, rows: Rows) -> list[Figure]:
 
 def measure_spark_compaction(bench: Bench, rows: Rows) -> list[Figure]:
     """Seconds, and CPU seconds of all processes."""
-    kernels.load()
     size = bench.scaled(COMPACTION_BYTES, quick=20_000_000)
     keys = bench.scaled(COMPACTION_KEYS, quick=40_000)
     bench.say(f"pipeline: compaction, writing {size / 1e9:.2f} GB with {keys:,} keys")

@@ -1,12 +1,7 @@
-"""Produce into a broker, against a process that writes the same bytes to a file and nothing else.
-
-The record walk is measured in both its forms: in plain Python, as in a broker that has just been
-started, and compiled, as in one that has taken two million records.
-"""
+"""Produce into a broker, against a process that writes the same bytes to a file, and no more."""
 
 import socket
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING
 
 from benchmarks.macro.brokers import BrokerProcess, serving
@@ -20,7 +15,6 @@ from benchmarks.macro.load import (
 )
 from benchmarks.macro.peers import PeerProcess, peer
 from benchmarks.measure import Bench, Cost, Figure, cost_of, interleave
-from tailrace.kernels.kernel import WORTH_LOADING_RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,14 +24,11 @@ BATCH_BYTES = {"16 KB": 16 * 1024, "1 MB": 1024 * 1024}
 BYTES_PER_ROUND = {"16 KB": 500_000_000, "1 MB": 1_500_000_000}
 """Less in small batches, which take longer: a round is one to three seconds."""
 
-PLAIN_RECORDS = WORTH_LOADING_RECORDS // 2
-"""Half of what makes a broker load its kernels, so that a round stays in plain code."""
-
 PEER = "recv, write, ack"
 
 
 def measure_produce(bench: Bench) -> list[Figure]:
-    """Throughput and CPU seconds per GB, for both sizes of batch and both forms of the walk."""
+    """Throughput and CPU seconds per GB, for both sizes of batch."""
     return [figure for label in BATCH_BYTES for figure in _measure_size(bench, label)]
 
 
@@ -45,67 +36,44 @@ def _measure_size(bench: Bench, label: str) -> list[Figure]:
     batch = build_batch(BATCH_BYTES[label])
     size = len(batch.data)
     batch_count = bench.scaled(BYTES_PER_ROUND[label] // size, quick=8_000_000 // size)
-    plain_count = bench.scaled(PLAIN_RECORDS, quick=50_000) // batch.record_count
     frame = produce_frame(TOPIC, batch)
     sink = bench.directory / "sink.log"
     records_at = frame.index(batch.data)
-    bench.say(f"produce, {label} batches: {batch_count} compiled and {plain_count} plain a round")
+    bench.say(f"produce, {label} batches: {batch_count} a round")
     with (
-        serving(bench.directory / f"compiled-{size}") as broker,
+        serving(bench.directory / f"produce-{size}") as broker,
         peer("sink", sink, len(frame), records_at, size) as process,
     ):
-        if not bench.is_quick:
-            load_kernels(broker)
-        numbers = count()
         contenders: dict[str, Callable[[], Cost]] = {
-            "compiled": partial(_produce, broker, frame, batch=batch, batch_count=batch_count),
+            "broker": partial(produce_batches, broker, frame, batch=batch, batch_count=batch_count),
             "peer": partial(_sink, process, frame, batch_count),
-            "plain": lambda: _produce_to_new_broker(
-                bench, frame, name=f"plain-{size}-{next(numbers)}", batch=batch,
-                batch_count=plain_count,
-            ),
-        }  # fmt: skip
+        }
         found = interleave(bench, contenders)
-    compiled_gb, plain_gb = batch_count * size / 1e9, plain_count * size / 1e9
-    peers = found["peer"]
-    return [
-        *_figures(f"{label} batches, compiled walk", found["compiled"], compiled_gb,
-                  peers=peers, peer_gb=compiled_gb),
-        *_figures(f"{label} batches, plain walk", found["plain"], plain_gb,
-                  peers=peers, peer_gb=compiled_gb),
-    ]  # fmt: skip
+    return _figures(
+        f"{label} batches", found["broker"], batch_count * size / 1e9, peers=found["peer"]
+    )
 
 
-def _figures(
-    name: str, costs: list[Cost], gigabytes: float, *, peers: list[Cost], peer_gb: float
-) -> list[Figure]:
+def _figures(name: str, costs: list[Cost], gigabytes: float, *, peers: list[Cost]) -> list[Figure]:
     return [
         Figure(
             name=f"produce, {name}",
             unit="GB/s",
             ours=tuple(gigabytes / cost.seconds for cost in costs),
             peer_name=PEER,
-            peer=tuple(peer_gb / cost.seconds for cost in peers),
+            peer=tuple(gigabytes / cost.seconds for cost in peers),
         ),
         Figure(
             name=f"produce, {name}, broker CPU",
             unit="s/GB",
             ours=tuple(cost.cpu_seconds / gigabytes for cost in costs),
             peer_name=PEER,
-            peer=tuple(cost.cpu_seconds / peer_gb for cost in peers),
+            peer=tuple(cost.cpu_seconds / gigabytes for cost in peers),
         ),
     ]
 
 
-def load_kernels(broker: BrokerProcess) -> None:
-    """Send what makes the broker load its kernels, and wait until it has."""
-    batch = build_batch(BATCH_BYTES["1 MB"])
-    batch_count = WORTH_LOADING_RECORDS // batch.record_count + 1
-    _produce(broker, produce_frame(TOPIC, batch), batch=batch, batch_count=batch_count)
-    broker.wait_for_kernels()
-
-
-def _produce(broker: BrokerProcess, frame: bytes, *, batch: Batch, batch_count: int) -> Cost:
+def produce_batches(broker: BrokerProcess, frame: bytes, *, batch: Batch, batch_count: int) -> Cost:
     """The same batch into a new topic, which is removed after; every answer is awaited."""
     broker.create_topic(TOPIC)
     answers: list[bytes] = []
@@ -115,15 +83,6 @@ def _produce(broker: BrokerProcess, frame: bytes, *, batch: Batch, batch_count: 
         )
     require_appended(answers[0], batch, batch_count)
     broker.delete_topic(TOPIC)
-    return cost
-
-
-def _produce_to_new_broker(
-    bench: Bench, frame: bytes, *, name: str, batch: Batch, batch_count: int
-) -> Cost:
-    with serving(bench.directory / name) as broker:
-        cost = _produce(broker, frame, batch=batch, batch_count=batch_count)
-        assert "kernels_loaded" not in broker.log.read_text()
     return cost
 
 

@@ -118,10 +118,8 @@ def _cpu_seconds() -> float:
 
 @contextmanager
 def _ours(job: Job, **more: object) -> Iterator[Any]:
-    from tailrace import kernels
     from tailrace.client.producer.producer import Producer
 
-    kernels.load()
     settings = job.settings("ours") | more
     with Producer(settings, bootstrap_servers=job.address) as producer:
         for value in job.values(WARM_COUNT):
@@ -204,12 +202,10 @@ def produce_async_send(job: Job) -> None:
 def _ours_async(job: Job, **more: object) -> Any:  # noqa: ANN401
     from contextlib import asynccontextmanager
 
-    from tailrace import kernels
     from tailrace.client.producer.aio import AsyncProducer
 
     @asynccontextmanager
     async def warm() -> Any:  # noqa: ANN401
-        kernels.load()
         settings = job.settings("ours") | more
         async with AsyncProducer(settings, bootstrap_servers=job.address) as producer:
             for value in job.values(WARM_COUNT):

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from benchmarks.macro.brokers import BrokerProcess, serving
 from benchmarks.macro.peers import ROOT
-from benchmarks.macro.produce import load_kernels
 from benchmarks.macro.producer_clients import BUFFER_MEMORY, TOPIC
 from benchmarks.measure import Bench, Figure, interleave
 
@@ -89,8 +88,6 @@ def measure_producers(bench: Bench) -> list[Figure]:
     """Time and CPU time per message, the wait for one message, and what `buffer.memory` bounds."""
     figures: list[Figure] = []
     with serving(bench.directory / "producers") as broker:
-        if not bench.is_quick:
-            load_kernels(broker)
         for group, size in product(GROUPS, SIZES):
             figures += _measure_throughput(bench, broker, group, size)
         figures += _measure_waits(bench, broker)

@@ -61,10 +61,8 @@ def _told() -> tuple[list[int], Callable[..., None]]:
 
 def ours(job: Job, kind: str) -> None:
     """`send`, with receipts that the caller does not keep."""
-    from tailrace import kernels
     from tailrace.client.producer.producer import Producer
 
-    kernels.load()
     count, told = _told()
     callback = told if kind == "callback" else None
     with Producer(job.settings("ours"), bootstrap_servers=job.address) as producer:
@@ -94,10 +92,8 @@ def ours(job: Job, kind: str) -> None:
 
 def ours_without_receipts(job: Job, kind: str) -> None:
     """`send` of values and keys, without receipts."""
-    from tailrace import kernels
     from tailrace.client.producer.producer import Producer
 
-    kernels.load()
     with Producer(job.settings("ours"), bootstrap_servers=job.address) as producer:
 
         def work(records: list[Record]) -> None:
@@ -114,10 +110,7 @@ def ours_of_arrow(job: Job, kind: str) -> None:
     """`send_many` of an Arrow table of values and keys."""
     import pyarrow as pa
 
-    from tailrace import kernels
     from tailrace.client.producer.producer import Producer
-
-    kernels.load()
 
     def table(count: int) -> pa.Table:
         values, keys, *_ = zip(*_records(job, kind, count), strict=True)

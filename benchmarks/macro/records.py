@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from benchmarks.macro.brokers import serving
 from benchmarks.macro.peers import ROOT
-from benchmarks.macro.produce import load_kernels
 from benchmarks.macro.record_clients import KINDS, PARTITIONS, TOPIC
 from benchmarks.measure import Bench, Figure, interleave
 from tailrace.client import BrokerAddress
@@ -55,8 +54,6 @@ def measure_records(bench: Bench) -> list[Figure]:
     """Time and CPU time per record of each kind, against three other clients."""
     figures: list[Figure] = []
     with serving(bench.directory / "records") as broker:
-        if not bench.is_quick:
-            load_kernels(broker)
         for size, kind in product(SIZES, KINDS):
             figures += measure_kind(bench, broker, kind, size=size, clients=tuple(COUNTS))
     return figures

@@ -12,7 +12,6 @@ from benchmarks.macro.brokers import BrokerProcess, serving
 from benchmarks.macro.echo import EchoProcess, echo
 from benchmarks.macro.groups import commit_frame, wait_for_coordinator
 from benchmarks.macro.load import build_batch, fetch_frame, produce_frame
-from benchmarks.macro.produce import load_kernels
 from benchmarks.macro.requester import Job, Result, run_job
 from benchmarks.measure import Bench, Figure, interleave, resident_bytes
 
@@ -56,8 +55,6 @@ def measure_requests(bench: Bench) -> list[Figure]:
     """Times and CPU of each kind, and the cost of a thousand connections."""
     figures = []
     with serving(bench.directory / "data") as broker:
-        if not bench.is_quick:
-            load_kernels(broker)
         broker.create_topic(TOPIC)
         wait_for_coordinator(broker.address, GROUP)
         for load in loads():

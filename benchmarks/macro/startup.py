@@ -1,7 +1,8 @@
 """Measures a broker's start-up time and memory against the limits that were set for them."""
 
 from benchmarks.macro.brokers import serving
-from benchmarks.macro.produce import load_kernels
+from benchmarks.macro.load import build_batch, produce_frame
+from benchmarks.macro.produce import TOPIC, produce_batches
 from benchmarks.measure import Bench, Figure, interleave, resident_bytes
 from tailrace.demo.flights import TopicRecords, load_tables, topic_records
 from tailrace.demo.produce import end_offsets, produce
@@ -10,6 +11,9 @@ READY_SECONDS_LIMIT = 0.4
 RESIDENT_MB_LIMIT = 160.0
 STARTS = 10
 SMALLEST_TOPIC = "planes"
+TRAFFIC_BYTES = 6_000_000_000
+TRAFFIC_ROUNDS = 6
+"""Topics that the traffic goes to, one after the other; each is deleted before the next."""
 
 
 def measure_startup(bench: Bench) -> list[Figure]:
@@ -30,7 +34,7 @@ def measure_startup(bench: Bench) -> list[Figure]:
 
 
 def measure_memory(bench: Bench) -> list[Figure]:
-    """MB of a new broker after every record of the demo, and of one that has loaded its kernels."""
+    """MB of a new broker after every record of the demo, and of one after 6 GB of traffic."""
     bench.say("memory: reading the demo's tables")
     topics = topic_records(load_tables())
     if bench.is_quick:
@@ -43,7 +47,7 @@ def measure_memory(bench: Bench) -> list[Figure]:
     )
     figures = [_resident_figure(f"after the demo's {total:,} records", found["resident"])]
     if not bench.is_quick:
-        figures.append(_resident_figure("with compiled kernels", [_resident_with_kernels(bench)]))
+        figures.append(_resident_figure("after 6 GB of traffic", [_resident_after_traffic(bench)]))
     return figures
 
 
@@ -63,10 +67,14 @@ def _resident_after_demo(bench: Bench, topics: list[TopicRecords], number: int) 
         return resident_bytes(broker.process_id) / 1e6
 
 
-def _resident_with_kernels(bench: Bench) -> float:
-    """Return the memory in MB of a broker that took two million records and loaded kernels."""
-    with serving(bench.directory / "kernels") as broker:
-        load_kernels(broker)
+def _resident_after_traffic(bench: Bench) -> float:
+    """Return the memory in MB of a broker that took `TRAFFIC_BYTES`."""
+    batch = build_batch(1024 * 1024)
+    frame = produce_frame(TOPIC, batch)
+    with serving(bench.directory / "traffic") as broker:
+        for _ in range(TRAFFIC_ROUNDS):
+            batch_count = TRAFFIC_BYTES // TRAFFIC_ROUNDS // len(batch.data)
+            produce_batches(broker, frame, batch=batch, batch_count=batch_count)
         return resident_bytes(broker.process_id) / 1e6
 
 

@@ -41,6 +41,7 @@ from tailrace.testing import MemoryFiles
 from tests.fuzz.engine import FuzzTarget
 from tests.fuzz.mending import is_mended, with_crcs, with_length_and_crc
 from tests.fuzz.records_targets import seed_batch, seed_legacy
+from tests.kernels.plain import ENGINES, engine
 from tests.unit.storage.builders import NOW, batch, open_at, settings
 
 NEXT_OFFSET = 170
@@ -159,8 +160,8 @@ def refuse(data: bytes) -> int:
     count, payload = data[0] % 9, data[1:]
     totals, found = bytearray(16), bytearray(8 * REFUSED_WIDTH * 3 + 40)
     room = memoryview(found)[:-40].cast("q")
-    for run in (list_refused.run_plain, list_refused):
-        listed = run(
+    for name in ENGINES:
+        listed = engine(name, list_refused)(
             payload, 0, len(payload), count, 1, NOW, 1, NOW - 5, NOW + 5,
             memoryview(totals).cast("q"), room,
         )  # fmt: skip

@@ -19,6 +19,7 @@ from tailrace.storage.cleaner.batches import is_foreign_inside, legacy_with_chos
 from tests.fuzz.engine import FuzzTarget
 from tests.fuzz.mending import with_crcs
 from tests.fuzz.records_targets import seed_batch
+from tests.kernels.plain import ENGINES, engine
 from tests.naive import LegacyMessage, NaiveRecord, write_all_legacy, write_legacy, write_records
 
 CANARY = 0xA5
@@ -62,9 +63,9 @@ def clean_payload(data: bytes) -> int:
     if data[1] == 0:
         count = 2**31 - 1 - count
     outcomes = []
-    for is_plain in (True, False):
+    for name in ENGINES:
         put, choose, copy = (
-            each.run_plain if is_plain else each
+            engine(name, each)
             for each in (kernels.put_keys, kernels.choose_records, kernels.copy_records)
         )
         found = _Buffers(min(count, 9))
@@ -74,12 +75,12 @@ def clean_payload(data: bytes) -> int:
         row[BatchRow.KEEPS_TOMBSTONES] = data[1] & 1
         row[BatchRow.IS_COPIED], row[BatchRow.TIMESTAMP_SHIFT] = 1, shift
         buffers = found.slots, found.arena, found.state, found.group
-        walked = put(payload, count, 1001, row, *buffers)
-        status = choose(payload, count, row, *buffers, found.keeps)
+        walked = put(payload, 1001, row, *buffers)
+        status = choose(payload, row, *buffers, found.keeps)
         kept = row[BatchRow.KEPT] if status == 0 else status
         room = row[BatchRow.SIZE] + kernels.RECORD_GROWTH_MAX * max(kept, 0)
         output = bytearray(max(room, 0)) + _CANARIES
-        written = copy(payload, count, row, found.keeps, 0, memoryview(output)[:-40])
+        written = copy(payload, row, found.keeps, 0, memoryview(output)[:-40])
         assert output.endswith(_CANARIES)
         if kept >= 0:
             assert 0 <= written <= room
@@ -143,7 +144,6 @@ TARGETS: tuple[FuzzTarget, ...] = (
         seeds=_PAYLOADS,
         run=clean_payload,
         refusals=(),
-        prepare=kernels.load,
     ),
     FuzzTarget(
         name="rewrite wrappers", seeds=_INNER, run=rewrite_wrapper, refusals=(CorruptionError,)

@@ -33,8 +33,6 @@ class FuzzTarget:
     refusals: tuple[type[Exception], ...]
     share: float = 1.0
     """Share of the inputs that are asked for; less than 1 where an input takes long."""
-    prepare: Callable[[], object] = lambda: None
-    """Work that takes time and memory once and is no fault of an input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +75,6 @@ def fuzz(target: FuzzTarget, *, inputs: int, seed: int) -> int:
     """
     chance = random.Random(seed)
     accepted = 0
-    target.prepare()
     before = resident_bytes_max()
     for number in range(round(inputs * target.share)):
         data = mutate(chance, chance.choice(target.seeds))

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace import kernels
-from tailrace.kernels import BATCH_ROW_SIZE, GROUP_SIZE, BatchRow, Kernel, MapState, RecordFault
+from tailrace.kernels import BATCH_ROW_SIZE, GROUP_SIZE, BatchRow, MapState, RecordFault
 from tests.examples import examples
+from tests.kernels.plain import ENGINES, both_engines, engine
 from tests.kernels.strategies import INT64, SMALL, damaged_payloads, naive_records
 from tests.naive import NaiveRecord, wrapped, write_records
 
@@ -48,22 +49,16 @@ def rows(
     return made
 
 
-def engines(kernel: Kernel) -> tuple[object, object]:
-    """The plain function and the compiled one."""
-    assert kernel.is_compiled
-    return kernel.run_plain, kernel
-
-
 def records_with(rows: list[tuple[bytes | None, bytes | None]]) -> list[NaiveRecord]:
     """Records with these keys and values, at consecutive offsets."""
     return [NaiveRecord(place, place, key, value) for place, (key, value) in enumerate(rows)]
 
 
-@pytest.mark.parametrize("engine", [0, 1], ids=["plain", "compiled"])
+@both_engines
 @settings(max_examples=examples(150))
 @given(ROWS, ROWS, st.integers(-1, 14), st.integers(0, 1))
 def test_records_stay_as_a_dictionary_of_keys_says(
-    engine: int,
+    engine_name: str,
     mapped: list[tuple[bytes | None, bytes | None]],
     asked: list[tuple[bytes | None, bytes | None]],
     latest: int,
@@ -72,9 +67,9 @@ def test_records_stay_as_a_dictionary_of_keys_says(
     """The newest offset of every key decides, exactly and for keys of every size."""
     found = Map()
     payload = write_records(records_with(mapped))
-    put = engines(kernels.put_keys)[engine]
-    status = put(  # type: ignore[operator]
-        payload, len(mapped), BASE + 1, rows((payload, len(mapped))),
+    put = engine(engine_name, kernels.put_keys)
+    status = put(
+        payload, BASE + 1, rows((payload, len(mapped))),
         found.slots, found.arena, found.state, found.group,
     )  # fmt: skip
     assert status == 1
@@ -85,10 +80,8 @@ def test_records_stay_as_a_dictionary_of_keys_says(
     payload = write_records(records_with(asked))
     keeps = bytearray(len(asked))
     batches = rows((payload, len(asked)), latest=BASE + latest, keeps=keeps_tombstones)
-    choose = engines(kernels.choose_records)[engine]
-    status = choose(  # type: ignore[operator]
-        payload, len(asked), batches, found.slots, found.arena, found.state, found.group, keeps
-    )
+    choose = engine(engine_name, kernels.choose_records)
+    status = choose(payload, batches, found.slots, found.arena, found.state, found.group, keeps)
     assert status == 0
     expected = [
         place > latest
@@ -121,16 +114,13 @@ def test_both_engines_agree_on_any_bytes(
     """Sound or not: same status, same map, same choice, and nothing raises."""
     data, count = payload
     results = []
-    for put, choose in zip(engines(kernels.put_keys), engines(kernels.choose_records), strict=True):
+    for name in ENGINES:
+        put, choose = engine(name, kernels.put_keys), engine(name, kernels.choose_records)
         found = Map(slot_count + 1, 200)
         batches = rows((data, count), base=base_offset, latest=bound, keeps=0)
-        status = put(  # type: ignore[operator]
-            data, count, bound, batches, found.slots, found.arena, found.state, found.group
-        )
+        status = put(data, bound, batches, found.slots, found.arena, found.state, found.group)
         keeps = bytearray(10)
-        chosen = choose(  # type: ignore[operator]
-            data, count, batches, found.slots, found.arena, found.state, found.group, keeps
-        )
+        chosen = choose(data, batches, found.slots, found.arena, found.state, found.group, keeps)
         results.append((status, found.content(), chosen, bytes(keeps), batches.tobytes()))
     assert results[0] == results[1]
 
@@ -148,22 +138,23 @@ def test_both_engines_copy_alike_and_stay_inside(
     """Status and bytes are the same, and nothing is written behind the room that was given."""
     data, count = payload
     results = []
-    for copy in engines(kernels.copy_records):
+    for name in ENGINES:
+        copy = engine(name, kernels.copy_records)
         memory = bytearray([CANARY]) * (room + 40)
         output = memoryview(memory)[:room]
         batches = rows((data, count))
         batches[BatchRow.IS_COPIED], batches[BatchRow.TIMESTAMP_SHIFT] = 1, shift
-        status = copy(data, count, batches, bytearray(keeps), 3, output)  # type: ignore[operator]
+        status = copy(data, batches, bytearray(keeps), 3, output)
         results.append((status, bytes(memory), batches.tobytes()))
         assert memory[room:] == bytearray([CANARY]) * 40
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("engine", [0, 1], ids=["plain", "compiled"])
+@both_engines
 @settings(max_examples=examples(200))
 @given(naive_records(), st.lists(st.integers(0, 1), min_size=5, max_size=5), INT64 | SMALL)
 def test_copied_records_have_the_timestamps_of_before(
-    engine: int, records: list[NaiveRecord], keeps: list[int], shift: int
+    engine_name: str, records: list[NaiveRecord], keeps: list[int], shift: int
 ) -> None:
     """Each record that stays is as the naive encoder writes it, with the shift in its delta."""
     payload = write_records(records)
@@ -177,10 +168,8 @@ def test_copied_records_have_the_timestamps_of_before(
     output = bytearray(len(payload) + kernels.RECORD_GROWTH_MAX * len(records))
     batches = rows((payload, len(records)))
     batches[BatchRow.IS_COPIED], batches[BatchRow.TIMESTAMP_SHIFT] = 1, shift
-    copy = engines(kernels.copy_records)[engine]
-    written = copy(  # type: ignore[operator]
-        payload, len(records), batches, bytearray(keeps), 0, output
-    )
+    copy = engine(engine_name, kernels.copy_records)
+    written = copy(payload, batches, bytearray(keeps), 0, output)
     assert written == len(expected)
     assert output[:written] == expected
 
@@ -192,9 +181,7 @@ def test_a_copy_without_room_is_refused() -> None:
         for room in (size - 1, size):
             batches = rows((payload, 1))
             batches[BatchRow.IS_COPIED], batches[BatchRow.TIMESTAMP_SHIFT] = 1, shift
-            status = kernels.copy_records(
-                payload, 1, batches, bytearray(b"\x01"), 0, bytearray(room)
-            )
+            status = kernels.copy_records(payload, batches, bytearray(b"\x01"), 0, bytearray(room))
             assert status == (size if room == size else -RecordFault.NO_ROOM)
 
 
@@ -203,7 +190,7 @@ def test_a_map_that_is_full_names_the_first_record_without_room() -> None:
     found = Map(slot_count=3)
     payload = write_records(records_with([(b"a", b""), (b"b", b""), (b"a", b""), (b"c", b"")]))
     status = kernels.put_keys(
-        payload, 4, 0, rows((payload, 4)), found.slots, found.arena, found.state, found.group
+        payload, 0, rows((payload, 4)), found.slots, found.arena, found.state, found.group
     )
     assert status == 0
     assert found.state[MapState.RECORD] == 3
@@ -216,7 +203,7 @@ def test_an_arena_that_is_full_fills_the_map() -> None:
     found = Map(slot_count=64, arena_size=20)
     payload = write_records(records_with([(b"k" * 11, b""), (b"j" * 8, b"")]))
     status = kernels.put_keys(
-        payload, 2, 0, rows((payload, 2)), found.slots, found.arena, found.state, found.group
+        payload, 0, rows((payload, 2)), found.slots, found.arena, found.state, found.group
     )
     assert status == 0
     assert found.state[MapState.RECORD] == 1
@@ -228,17 +215,19 @@ def test_a_key_that_no_empty_arena_holds_is_passed_over(size: int, arena: int) -
     found = Map(slot_count=64, arena_size=arena)
     payload = write_records(records_with([(b"k" * size, b""), (b"j", b"")]))
     status = kernels.put_keys(
-        payload, 2, 0, rows((payload, 2)), found.slots, found.arena, found.state, found.group
+        payload, 0, rows((payload, 2)), found.slots, found.arena, found.state, found.group
     )
     assert status == 1
     assert found.state[MapState.UNMAPPED] == 1
     assert found.state[MapState.KEYS] == 1
 
 
-@pytest.mark.parametrize("engine", [0, 1], ids=["plain", "compiled"])
+@both_engines
 @settings(max_examples=examples(30))
 @given(st.lists(st.lists(st.integers(0, 400), max_size=300), max_size=4))
-def test_many_batches_in_one_call_are_as_many_calls(engine: int, keys: list[list[int]]) -> None:
+def test_many_batches_in_one_call_are_as_many_calls(
+    engine_name: str, keys: list[list[int]]
+) -> None:
     """For batches of any size the newest record of each key stays, and batches stay separate."""
     batches = [records_with([(b"%d" % key, b"v") for key in row]) for row in keys]
     payloads = [write_records(batch) for batch in batches]
@@ -252,18 +241,18 @@ def test_many_batches_in_one_call_are_as_many_calls(engine: int, keys: list[list
         key: (row, place) for row, all_of in enumerate(keys) for place, key in enumerate(all_of)
     }
     put, choose, copy = (
-        engines(each)[engine]
+        engine(engine_name, each)
         for each in (kernels.put_keys, kernels.choose_records, kernels.copy_records)
     )
     buffers = found.slots, found.arena, found.state, found.group
-    assert put(data, count, 0, made, *buffers) == 1  # type: ignore[operator]
-    assert choose(data, count, made, *buffers, keeps) == 0  # type: ignore[operator]
+    assert put(data, 0, made, *buffers) == 1
+    assert choose(data, made, *buffers, keeps) == 0
     staying = [
         [batches[row][place] for place, key in enumerate(all_of) if newest[key] == (row, place)]
         for row, all_of in enumerate(keys)
     ]
     output = bytearray(len(data) + 5 * len(keys))
-    written = copy(data, count, made, keeps, 5, output)  # type: ignore[operator]
+    written = copy(data, made, keeps, 5, output)
     copied = [write_records(each) for row, each in enumerate(staying) if row != 1]
     assert output[:written] == b"".join(bytes(5) + each for each in copied)
     for row, each in enumerate(staying):

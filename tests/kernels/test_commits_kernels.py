@@ -1,14 +1,13 @@
-"""The kernel that collects commits, compiled and plain, and loads that need it compiled."""
+"""The kernel that collects commits, compiled and plain, and loads in bulk."""
 
 import gc
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace import kernels
+from tailrace.coordinator.groups import modules
 from tailrace.coordinator.groups.bulk_commits import KEYS_MAX
 from tailrace.kernels.commits import NAME_WIDTH, STATE_SIZE, CommitColumn, CommitState, take_commits
 from tailrace.model import TopicPartition
@@ -19,6 +18,7 @@ from tailrace.records import layout, packages
 from tailrace.records.builder import BatchBuilder
 from tailrace.runtime import memory
 from tailrace.testing import Outside
+from tests.kernels.plain import ENGINES, engine
 from tests.properties.test_bulk_commits import batches
 from tests.unit.broker.brokers import connect, create_topic, running
 from tests.unit.broker.test_groups import commit, committed, find
@@ -30,7 +30,7 @@ ROWS = 8
 Outcome = tuple[int, list[int], list[int], list[int], bytes]
 
 
-def taken(window: bytes, *, is_plain: bool) -> Outcome:
+def taken(window: bytes, engine_name: str) -> Outcome:
     """Everything that the kernel has written."""
     state = kernels.int64s(STATE_SIZE)
     state[CommitState.GENERATION] = 1
@@ -40,7 +40,7 @@ def taken(window: bytes, *, is_plain: bool) -> Outcome:
         window, ROWS, state, columns, kernels.int64s(2 * ROWS),
         names, kernels.int64s(32), arena,
     )  # fmt: skip
-    result = take_commits.run_plain(*arguments) if is_plain else take_commits(*arguments)
+    result = engine(engine_name, take_commits)(*arguments)
     return result, list(state), list(columns), list(names), bytes(arena)
 
 
@@ -63,7 +63,8 @@ def test_compiled_and_plain_code_take_the_same(
                 layout.CRC.pack_into(batch, layout.CRC_POSITION, crc)
     window = b"".join(log)
     window = window[: len(window) - cut] if cut < 60 else window
-    assert taken(window, is_plain=False) == taken(window, is_plain=True)
+    compiled, plain = (taken(window, name) for name in ENGINES)
+    assert compiled == plain
 
 
 def stored(groups: int, partitions: int, *, rounds: int = 1) -> list[bytes]:
@@ -104,21 +105,11 @@ def test_one_partition_is_one_object_for_all_groups() -> None:
     assert len(set(map(id, found))) == 1
 
 
-def test_the_kernel_is_loaded_when_the_logs_are_worth_it() -> None:
-    """Not for the first small partitions of a broker, but for the sum of them."""
-    code = (
-        "from tailrace.coordinator.groups.bulk_commits import CommitKernel; "
-        "kernel = CommitKernel(); "
-        "print([kernel.is_ready(2_000_000) for _ in range(4)])"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "[False, False, True, True]\n"
-
-
 async def test_a_broker_loads_its_groups_in_bulk(
     outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the kernel at hand it does so, and keeps the offsets out of collections."""
+    """A log that is worth it, which this small one is said to be, stays out of collections."""
+    monkeypatch.setattr(modules, "LOG_BYTES_MIN", 1)
     monkeypatch.setattr(memory, "_process", memory._Process())
     memory.claim_process()
     settings = {"offsets.topic.num.partitions": "1"}

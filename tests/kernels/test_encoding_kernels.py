@@ -9,22 +9,17 @@ from hypothesis import strategies as st
 
 from tailrace import kernels
 from tailrace.client.producer.intake.encoding import column_of
-from tailrace.kernels import Kernel
 from tailrace.kernels import encoding as encoders
 from tests.examples import examples
-from tests.kernels.strategies import CONTENT, HEADERS
-from tests.naive import NaiveRecord, write_record, write_records
+from tests.kernels.guards import Guarded
+from tests.kernels.plain import ENGINES, both_engines, engine
+from tests.kernels.strategies import CONTENT, HEADERS, INT64
+from tests.naive import NaiveRecord, wrapped, write_record, write_records
 
-CANARY = 0xA5
 INT31 = 2**31 - 1
 NONE = kernels.int64s(0)
 
 ROWS = st.lists(st.tuples(CONTENT, CONTENT, HEADERS, st.integers(-(2**40), 2**60)), max_size=6)
-
-ROWS_WITHIN_CLOCKS = st.tuples(
-    CONTENT, CONTENT, HEADERS, st.integers(-(2**40), 2**43).filter(lambda each: each != -1)
-)
-"""Rows whose timestamps are nanoseconds within int64 too."""
 
 MURMUR2 = {
     b"21": -973932308,
@@ -37,30 +32,18 @@ MURMUR2 = {
 """Hashes of keys as Kafka's own tests have them."""
 
 
-@pytest.fixture(params=["plain", "compiled"])
-def engine(request: pytest.FixtureRequest) -> str:
-    """Which of a kernel's two ways is called."""
-    return str(request.param)
-
-
-def call(kernel: Kernel, engine: str, *arguments: object) -> int:
-    """The kernel by that engine."""
-    assert kernel.is_compiled
-    return kernel(*arguments) if engine == "compiled" else kernel.run_plain(*arguments)
-
-
 Row = tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]
 
 
-def encode(engine: str, rows: list[Row], order: list[int], output: memoryview) -> int:
+def encode(engine_name: str, rows: list[Row], order: list[int], output: memoryview) -> int:
     """Return the result of `encode_records` for these rows, with headers as they are in records."""
     headers = [header_bytes(row) if row[2] else b"" for row in rows]
     timestamps = np.array([row[3] for row in rows], np.int64)
-    return call(
-        encoders.encode_records, engine,
+    result: int = engine(engine_name, encoders.encode_records)(
         *column_of([row[1] for row in rows]), *column_of([row[0] for row in rows]),
         *column_of(headers), timestamps, 1000, np.array(order, np.int64), 0, len(order), output, 3,
     )  # fmt: skip
+    return result
 
 
 def header_bytes(row: Row) -> bytes:
@@ -83,9 +66,9 @@ def test_records_are_those_of_the_naive_encoder(rows: list[Row], data: st.DataOb
             for index, row in enumerate(order)
         ]
     )
-    for engine in ("plain", "compiled"):
+    for name in ENGINES:
         output = bytearray(3 + len(expected))
-        assert encode(engine, rows, list(order), memoryview(output)) == len(output)
+        assert encode(name, rows, list(order), memoryview(output)) == len(output)
         assert output[3:] == expected
 
 
@@ -95,60 +78,20 @@ def test_nothing_is_written_behind_the_room(rows: list[Row], room: int) -> None:
     """Too small an output is told by both engines, and what stands behind it stays."""
     order = list(range(len(rows)))
     ends = []
-    for engine in ("plain", "compiled"):
-        memory = bytearray([CANARY]) * (room + 60)
-        ends.append(encode(engine, rows, order, memoryview(memory)[:room]))
-        assert memory[room:] == bytearray([CANARY]) * 60
+    for name in ENGINES:
+        memory = Guarded("B", bytes(room))
+        ends.append(encode(name, rows, order, memory.view))
+        memory.content()
     assert ends[0] == ends[1]
     assert ends[0] == -1 or ends[0] <= room
 
 
-def append_rows(engine: str, rows: list[Row], block: bytearray, *, limit: int) -> list[int]:
-    """The results of `append_record` for these rows, in a batch that may reach up to `limit`."""
-    state = np.zeros(encoders.STATE_WORDS + len(rows), np.int64)
-    state[encoders.POSITION], state[encoders.LIMIT] = 3, limit
-    return [
-        call(
-            encoders.append_record, engine,
-            value or b"", key or b"", header_bytes(row) if headers else b"", block, state,
-            encoders.KEY_NULL * (key is None) | encoders.VALUE_NULL * (value is None),
-            encoders.NOW, timestamp * 1_000_000 + place, 1,
-        )
-        for place, row in enumerate(rows)
-        for key, value, headers, timestamp in [row]
-    ]  # fmt: skip
-
-
-@settings(max_examples=examples(150))
-@given(st.lists(ROWS_WITHIN_CLOCKS, min_size=1, max_size=6), st.integers(0, 200))
-def test_records_that_come_one_by_one_are_those_of_the_naive_encoder(
-    rows: list[Row], lack: int
-) -> None:
-    """Both engines write what fits, up to the limit and nothing behind it."""
-    base = rows[0][3]
-    naive = [
-        write_records([NaiveRecord(timestamp - base, index, key, value, tuple(headers))])
-        for index, (key, value, headers, timestamp) in enumerate(rows)
-    ]
-    limit = max(3, 3 + sum(map(len, naive)) - lack)
-    found = []
-    for engine in ("plain", "compiled"):
-        block = bytearray([CANARY]) * (limit + 60)
-        indexes = append_rows(engine, rows, block, limit=limit)
-        assert block[limit:] == bytearray([CANARY]) * 60
-        if not lack:
-            assert indexes == list(range(len(rows)))
-            assert block[3:limit] == b"".join(naive)
-        found.append((indexes, bytes(block)))
-    assert found[0] == found[1]
-
-
-def test_records_without_columns_are_the_smallest(engine: str) -> None:
+@both_engines
+def test_records_without_columns_are_the_smallest(engine_name: str) -> None:
     """No keys, no headers and no timestamps are columns of nothing; a start is respected."""
     values, ends = column_of([b"skipped", b"", None, b"abc"])
     output = bytearray(40)
-    end = call(
-        encoders.encode_records, engine,
+    end = engine(engine_name, encoders.encode_records)(
         values, ends, b"", NONE, b"", NONE, NONE, 5, NONE, 1, 3, output, 0,
     )  # fmt: skip
     expected = [
@@ -167,39 +110,43 @@ def test_headers_are_those_of_the_naive_encoder(
     _, row_ends = column_of([None if row is None else bytes(len(row)) for row in rows])
     keys, values = column_of([key for key, _ in flat]), column_of([value for _, value in flat])
     room = len(keys[0]) + len(values[0]) + 10 * len(flat) + 5 * len(rows)
-    for engine in ("plain", "compiled"):
+    for name in ENGINES:
         output, ends = bytearray(room), kernels.int64s(len(rows) + 1)
-        end = call(
-            encoders.encode_headers, engine, *keys, *values, row_ends, len(rows), output, ends
+        end = engine(name, encoders.encode_headers)(
+            *keys, *values, row_ends, len(rows), output, ends
         )
         expected = [header_bytes((None, None, row or [], 0)) for row in rows]
         assert output[:end] == b"".join(expected)
         assert [output[a:b] for a, b in pairwise(ends)] == expected
 
 
-def test_a_header_without_a_key_is_told_by_its_row(engine: str) -> None:
+@both_engines
+def test_a_header_without_a_key_is_told_by_its_row(engine_name: str) -> None:
     """The number of the row, from 1, comes back negative."""
     _, row_ends = column_of([b"x", b"xx"])
     keys, values = column_of([b"a", b"b", None]), column_of([b"", None, b""])
     output, ends = bytearray(40), kernels.int64s(3)
     arguments = (*keys, *values, row_ends, 2, output, ends)
-    assert call(encoders.encode_headers, engine, *arguments) == -2
+    assert engine(engine_name, encoders.encode_headers)(*arguments) == -2
 
 
-def test_keys_go_where_kafkas_clients_send_them(engine: str) -> None:
+@both_engines
+def test_keys_go_where_kafkas_clients_send_them(engine_name: str) -> None:
     """The hashes that Kafka's tests state, without their sign; a null key has no partition."""
     partitions = np.full(len(MURMUR2) + 1, -1, np.int64)
     keys = column_of([*MURMUR2, None])
     arguments = (*keys, len(MURMUR2) + 1, INT31, partitions)
-    assert call(encoders.choose_partitions, engine, *arguments) == 1
+    assert engine(engine_name, encoders.choose_partitions)(*arguments) == 1
     assert partitions.tolist() == [*(each & INT31 for each in MURMUR2.values()), -1]
 
 
-def test_a_partition_that_is_given_stays(engine: str) -> None:
+@both_engines
+def test_a_partition_that_is_given_stays(engine_name: str) -> None:
     """Only rows without a partition are looked at; the others come from the hash's remainder."""
     partitions = np.array([7, -1], np.int64)
     assert (
-        call(encoders.choose_partitions, engine, *column_of([b"abc"] * 2), 2, 12, partitions) == 0
+        engine(engine_name, encoders.choose_partitions)(*column_of([b"abc"] * 2), 2, 12, partitions)
+        == 0
     )
     assert partitions.tolist() == [7, 479470107 % 12]
 
@@ -228,13 +175,73 @@ def test_runs_are_of_one_partition_and_within_the_room(
         expected[-1].append(row)
     sizes = np.array([size for size, _ in rows], np.int64)
     partitions = np.array([partition for _, partition in rows], np.int64)
-    for engine in ("plain", "compiled"):
+    for name in ENGINES:
         cuts, totals = kernels.int64s(len(rows) + 1), kernels.int64s(len(rows))
-        runs = call(
-            encoders.cut_rows, engine,
+        runs = engine(name, encoders.cut_rows)(
             sizes, np.array(order, np.int64), partitions, len(rows), room, cuts, totals,
         )  # fmt: skip
         assert runs == len(expected)
         places = list(cuts[: runs + 1])
         assert [b - a for a, b in pairwise(places)] == list(map(len, expected))
         assert list(totals[:runs]) == [sum(rows[row][0] for row in run) for run in expected]
+
+
+@settings(max_examples=examples(150))
+@given(st.lists(INT64, min_size=1, max_size=4), INT64)
+def test_timestamps_at_the_ends_of_int64_wrap_around(times: list[int], base: int) -> None:
+    """A delta that 64 bits do not hold comes back to its timestamp, as sums in Java do."""
+    expected = write_records(
+        [NaiveRecord(wrapped(time - base), row, None, None) for row, time in enumerate(times)]
+    )
+    output = bytearray(100)
+    arguments = b"", NONE, b"", NONE, b"", NONE, np.array(times, np.int64), base, NONE, 0
+    end = engine("compiled", encoders.encode_records)(*arguments, len(times), output, 0)
+    assert output[:end] == expected
+
+
+@settings(max_examples=examples(300))
+@given(st.binary(max_size=70), st.integers(1, 2**31 - 1) | INT64.filter(bool))
+def test_one_key_goes_where_a_column_of_keys_goes(key: bytes, count: int) -> None:
+    """All ways to a partition are the same in both engines."""
+    found = []
+    for name in ENGINES:
+        partitions = np.array([-1], np.int64)
+        engine(name, encoders.choose_partitions)(*column_of([key]), 1, count, partitions)
+        mixed = engine(name, encoders.murmur2)(key)
+        assert -(2**31) <= mixed <= INT31
+        assert engine(name, encoders.choose_partition)(key, count) == partitions[0]
+        assert partitions[0] == (mixed & INT31) % count
+        found.append(mixed)
+    assert found[0] == found[1]
+
+
+@both_engines
+def test_hashes_are_those_of_kafkas_tests(engine_name: str) -> None:
+    """With their signs."""
+    murmur2 = engine(engine_name, encoders.murmur2)
+    assert {key: murmur2(key) for key in MURMUR2} == MURMUR2
+
+
+@both_engines
+def test_no_partitions_are_no_place_to_go(engine_name: str) -> None:
+    """A division by zero is an exception, also without the interpreter lock."""
+    with pytest.raises(ZeroDivisionError):
+        engine(engine_name, encoders.choose_partition)(b"key", 0)
+    partitions = np.array([-1], np.int64)
+    with pytest.raises(ZeroDivisionError):
+        engine(engine_name, encoders.choose_partitions)(*column_of([b"key"]), 1, 0, partitions)
+
+
+@both_engines
+@pytest.mark.parametrize("short", range(4))
+def test_rows_need_room_in_each_output(engine_name: str, short: int) -> None:
+    """One item too few in any buffer of integers is an exception, and nothing is written there."""
+    rooms = [3, 3, 4, 3]
+    rooms[short] -= 1
+    sizes, partitions, cuts, totals = (Guarded("q", [1] * each) for each in rooms)
+    with pytest.raises(IndexError):
+        engine(engine_name, encoders.cut_rows)(
+            sizes.view, NONE, partitions.view, 3, 1, cuts.view, totals.view
+        )
+    for each in (sizes, partitions, cuts, totals):
+        each.content()

@@ -1,15 +1,16 @@
 """The kernel that takes repeated produce requests, compiled and plain; and its checksum."""
 
+import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace import kernels
 from tailrace.kernels import Taking
-from tailrace.kernels.checksums import crc32c as plain_crc32c
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.layout import ATTRIBUTES_POSITION, CRC, CRC_POSITION
 from tests.examples import examples
+from tests.kernels.plain import ENGINES, PLAIN, engine
 
 HEAD, TAIL = b"\0\0\0\x09____client, topic, partition", b"\0\0\0"
 ANSWER = bytes(range(40))
@@ -67,14 +68,15 @@ def received(draw: st.DrawFn) -> bytes:
     return bytes(changed[: len(data) - draw(st.sampled_from([0, 0, 0, 1, 50]))])
 
 
-def taken(data: bytes, *, is_plain: bool, **allowed: int) -> tuple[int, list[int], bytes, bytes]:
+def taken(
+    data: bytes, engine_name: str = "compiled", **allowed: int
+) -> tuple[int, list[int], bytes, bytes]:
     """Number of frames, the state, the batches and the answers."""
     state, starts = kernels.int64s(len(Taking)), kernels.int64s(10)
     for name, value in {**ALLOWED, **allowed}.items():
         state[Taking[name]] = value
     batches, answers = bytearray(500), bytearray(150)
-    kernel = kernels.take_produces
-    run = kernel.run_plain if is_plain else kernel
+    run = engine(engine_name, kernels.take_produces)
     count = run(data, 0, len(data), HEAD, TAIL, ANSWER, state, batches, answers, starts, 10)
     sizes = state[Taking.BATCHES_SIZE], state[Taking.ANSWERS_SIZE]
     return count, list(state), bytes(batches[: sizes[0]]), bytes(answers[: sizes[1]])
@@ -84,14 +86,15 @@ def taken(data: bytes, *, is_plain: bool, **allowed: int) -> tuple[int, list[int
 @given(received())
 def test_requests_are_taken_alike_compiled_and_plain(data: bytes) -> None:
     """The same number of them, with the same batches and answers."""
-    assert taken(data, is_plain=False) == taken(data, is_plain=True)
+    compiled, plain = (taken(data, name) for name in ENGINES)
+    assert compiled == plain
 
 
 def test_requests_are_taken_with_offsets_and_correlation_ids() -> None:
     """Each batch and each answer gets the next offset, and each answer the id of its request."""
     records = [batch(0, [b"a", b"b"]), batch(2, [b"c"])]
     data = frame(70, records[0]) + frame(80, records[1])
-    count, state, batches, answers = taken(data, is_plain=False)
+    count, state, batches, answers = taken(data)
     first, second = answers[: len(ANSWER)], answers[len(ANSWER) :]
     assert count == 2
     assert state[Taking.POSITION] == len(data)
@@ -110,12 +113,23 @@ def test_requests_are_taken_with_offsets_and_correlation_ids() -> None:
 def test_nothing_is_taken_behind_the_bytes_of_an_index_entry() -> None:
     """The batch that an entry is due before comes first in a call of its own."""
     data = frame(1, batch(0, [bytes(80)])) + frame(2, batch(1, [bytes(80)]))
-    assert taken(data, is_plain=False, BYTES_BEFORE_ENTRY=300)[0] == 2
-    assert taken(data, is_plain=False, BYTES_BEFORE_ENTRY=100)[0] == 1
-    assert taken(data, is_plain=False, BYTES_BEFORE_ENTRY=-1)[0] == 1
+    assert taken(data, BYTES_BEFORE_ENTRY=300)[0] == 2
+    assert taken(data, BYTES_BEFORE_ENTRY=100)[0] == 1
+    assert taken(data, BYTES_BEFORE_ENTRY=-1)[0] == 1
 
 
 @given(st.binary(max_size=50))
 def test_the_plain_checksum_is_crc32c(data: bytes) -> None:
     """The checksum of any bytes is the one of the package."""
-    assert plain_crc32c(memoryview(data), 0, len(data)) == crc32c(data)
+    assert PLAIN["tailrace.kernels.checksums"].crc32c(memoryview(data), 0, len(data)) == crc32c(
+        data
+    )
+
+
+@pytest.mark.parametrize("size", range(40))
+def test_the_checksum_of_a_batch_of_any_size_is_crc32c(size: int) -> None:
+    """It is taken with that of the package, and not with another."""
+    records = bytearray(batch(0, [bytes(range(size))]))
+    assert taken(frame(1, bytes(records)))[0] == 1
+    records[CRC_POSITION + 3] ^= 1
+    assert taken(frame(1, bytes(records)))[0] == 0

@@ -1,7 +1,6 @@
 """Every kernel gives the same answer compiled, plain, and as the naive decoder has it."""
 
 from array import array
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,25 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tailrace import kernels
-from tailrace.kernels import Kernel, Payload, RecordFault, Refusal, Total
+from tailrace.kernels import Payload, RecordFault, Refusal, Total
 from tailrace.records.layout import HEADER, HEADER_SIZE, LOG_APPEND_TIME_FLAG, LOG_OVERHEAD
 from tests.examples import examples
+from tests.kernels.plain import ENGINES, both_engines, engine
 from tests.kernels.strategies import INT64, SMALL, damaged_payloads, naive_records
 from tests.naive import Malformed, NaiveRecord, read_records, varint, wrapped, write_records
 
-Engine = Callable[..., int]
-ENGINES: dict[str, Callable[[Kernel], Engine]] = {
-    "compiled": lambda kernel: kernel,
-    "plain": lambda kernel: kernel.run_plain,
-}
 many = settings(max_examples=examples(120), deadline=None, database=None)
-both_engines = pytest.mark.parametrize("engine_name", ENGINES)
-
-
-def engine(name: str, kernel: Kernel) -> Engine:
-    """The kernel compiled or plain; the fixture has loaded the compiled one."""
-    assert kernel.is_compiled
-    return ENGINES[name](kernel)
 
 
 class Verdict(NamedTuple):

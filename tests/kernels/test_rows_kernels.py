@@ -1,7 +1,10 @@
 """The kernels that make objects of records, compiled and plain."""
 
+import copy
 import gc
+import pickle
 import sys
+import weakref
 from typing import NamedTuple
 
 import numpy as np
@@ -22,11 +25,9 @@ from tailrace.kernels.rows import (
     put_records,
 )
 from tailrace.records.layout import HEADER, HEADER_SIZE, LOG_APPEND_TIME_FLAG, LOG_OVERHEAD
+from tests.kernels.plain import ENGINES, both_engines, engine
 from tests.kernels.strategies import INT64, SMALL, damaged_payloads, naive_records
 from tests.kernels.test_records_kernels import (
-    ENGINES,
-    both_engines,
-    engine,
     expected_rows,
     many,
     naive_verdict,
@@ -48,6 +49,10 @@ class Nine(NamedTuple):
     g: object
     h: object
     i: object
+
+
+class Alive:
+    """An object that can be watched."""
 
 
 def columns_of(rows: int) -> list[list[object]]:
@@ -134,19 +139,24 @@ def test_octets_need_places_and_a_list(engine_name: str, start: int, count: int)
 
 @both_engines
 def test_records_need_items_in_each_list(engine_name: str) -> None:
-    """A list that is too short is refused, wherever it stands."""
-    for short in range(10):
-        lists: list[list[object]] = [[None, None], *columns_of(2)]
+    """A list that is shorter than the others is refused, wherever it stands."""
+    for short in range(9):
+        lists = columns_of(2)
         lists[short].pop()
-        assert engine(engine_name, put_records)(Nine, 0, 2, *lists) == -RecordFault.NO_ROOM
+        with pytest.raises(ValueError, match="do not have one size"):
+            engine(engine_name, put_records)(Nine, 0, *lists)
 
 
-def test_machine_code_refuses_what_is_no_list() -> None:
-    """A tuple in the place of a list is an exception."""
-    with pytest.raises(SystemError):
-        put_records(Nine, 0, 1, (None,), *columns_of(1))
-    with pytest.raises(SystemError):
-        put_octets(b"", np.zeros(4, np.int32), 0, 0, 1, b"x")
+def test_what_is_no_list_is_refused() -> None:
+    """A tuple, or nothing, in the place of a list is an exception."""
+    for wrong in ((None,), None):
+        for place in range(9):
+            lists: list[object] = [*columns_of(1)]
+            lists[place] = wrong
+            with pytest.raises(TypeError):
+                engine("compiled", put_records)(Nine, 0, *lists)
+        with pytest.raises(TypeError):
+            engine("compiled", put_octets)(b"", np.zeros(4, np.int32), 0, 0, 1, wrong)
 
 
 @pytest.mark.parametrize("is_tracked", [False, True])
@@ -157,6 +167,47 @@ def test_records_have_the_items_of_the_columns(*, is_tracked: bool) -> None:
     assert found == list(map(Nine._make, zip(*columns, strict=True)))
     assert {type(each) for each in found} == {Nine}
     assert {gc.is_tracked(each) for each in found} == {is_tracked}
+
+
+@both_engines
+def test_records_are_tuples_like_others(engine_name: str) -> None:
+    """They have the hash of a tuple with these items, and are equal to it, also as keys."""
+    columns = [[f"{column}/{row}" for row in range(50)] for column in range(9)]
+    for is_tracked in (False, True):
+        found = engine(engine_name, put_records)(Nine, is_tracked, *columns)
+        ordinary = list(zip(*columns, strict=True))
+        assert found == ordinary
+        assert list(map(hash, found)) == list(map(hash, ordinary))
+        assert set(found) == set(ordinary)
+        assert found == pickle.loads(pickle.dumps(found))
+        assert found == copy.deepcopy(found)
+        assert [each._replace(a=1) for each in found] == [(1, *each[1:]) for each in ordinary]
+
+
+def test_tracked_records_in_a_circle_are_collected() -> None:
+    """The collector finds those that refer to themselves, and goes through those that do not."""
+    inside: list[list[object]] = [[]]
+    found = list_records(Nine, [inside] * 9, is_tracked=True)
+    inside[0].append(found[0])
+    inside[0].append(alive := Alive())
+    noted = weakref.ref(alive)
+    del inside, found, alive
+    assert noted() is not None
+    gc.collect()
+    assert noted() is None
+
+
+@pytest.mark.parametrize("kind", [tuple, Nine])
+def test_records_of_no_rows_are_none(kind: type) -> None:
+    """Empty lists make an empty list."""
+    assert put_records(kind, 0, *columns_of(0)) == []
+
+
+@pytest.mark.parametrize("kind", [None, int, list, object, "Nine", Nine(*"abcdefghi")])
+def test_what_is_no_type_of_tuples_is_refused(kind: object) -> None:
+    """Only a tuple has places for the items."""
+    with pytest.raises(TypeError):
+        engine("compiled", put_records)(kind, 0, *columns_of(1))
 
 
 def test_each_reference_is_counted_once() -> None:

@@ -14,7 +14,6 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace import kernels
 from tailrace.broker.broker import RunningBroker
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.frames import encode_request
@@ -95,12 +94,6 @@ STEPS = st.one_of(
     st.tuples(st.just("connect anew"), st.just(1)),
     st.tuples(st.just("wait"), st.just(1)),
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_kernel() -> None:
-    """Only a compiled kernel answers requests without decoding."""
-    kernels.load(kernels.take_produces)
 
 
 @dataclass(slots=True)

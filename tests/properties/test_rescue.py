@@ -409,7 +409,7 @@ def check_spark(case: Case, root: Path, whole: Golden) -> None:
     wanted = OffsetRange(
         partition=case.partition, start=Offset(extent.start), limit=Offset(extent.end), size=0
     )
-    task = ScanTask(ranges=(wanted,), is_compiled=False)
+    task = ScanTask(ranges=(wanted,))
     batches = list(
         read_task(task, store, columns=["offset", "value"], fails_on_data_loss=True)
         if wanted.length

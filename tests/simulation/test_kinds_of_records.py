@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.client.producer import AsyncProducer, RecordMetadata
-from tailrace.client.producer.partitioners import murmur2
 from tailrace.client.producer.receipts import Receipt
+from tailrace.kernels.encoding import murmur2
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.client.producer.partitioners import partition_of_key
+from tailrace.kernels.encoding import choose_partition
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -70,7 +70,7 @@ def test_rows_with_keys_go_to_the_partitions_of_their_keys(form: str) -> None:
             check_empty(producer)
         expected: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
         for number, key in enumerate(KEYS):
-            expected[partition_of_key(key, PARTITIONS)].append(number)
+            expected[choose_partition(key, PARTITIONS)].append(number)
         assert written(stage) == expected
         assert summary.offsets == {
             place: (0, len(rows) - 1) for place, rows in expected.items() if rows

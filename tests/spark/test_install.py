@@ -110,7 +110,7 @@ def run_job(tmp_path: Path, environment: dict[str, str], *session: str) -> None:
     assert count == 1000
     assert len(homes) == 2
     for home in homes:
-        assert re.search(r"/tailrace-[0-9a-f]{16}\.zip/tailrace/__init__\.py$", home)
+        assert re.search(r"/tailrace-[0-9a-f]{16}/packages/tailrace/__init__\.py$", home)
     rows = pq.read_table(output).to_pydict()
     assert sorted(rows["offset"]) == sorted(2 * list(range(500)))
     assert {b"value-%d" % offset for offset in range(500)} == set(rows["value"])

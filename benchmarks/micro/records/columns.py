@@ -29,7 +29,6 @@ Array = np.ndarray[Any, Any]
 
 def measure_decode(bench: Bench) -> list[Figure]:
     """GB of batches per second, for both sizes of batch."""
-    kernels.load()
     return [figure for label in BATCH_BYTES for figure in _measure_size(bench, label)]
 
 

@@ -1,7 +1,4 @@
-"""One partition's log without a broker: appends to the disk, lookups by offset and by time.
-
-Compiled kernels throughout; what the plain walk costs stands in the figures of the broker.
-"""
+"""One partition's log without a broker: appends to the disk, lookups by offset and by time."""
 
 import mmap
 import os
@@ -17,7 +14,6 @@ import crc32c
 
 from benchmarks.macro.load import VALUE_BYTES, build_batch
 from benchmarks.measure import Bench, Figure, interleave, seconds_of
-from tailrace import kernels
 from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.layout import ATTRIBUTES_POSITION
@@ -48,7 +44,6 @@ START_MS = NOW_MS - LOOKUP_BATCHES * RECORDS_PER_BATCH
 
 def measure_append(bench: Bench) -> list[Figure]:
     """GB per second into a new log, for each round."""
-    kernels.load()
     batch = bytearray(build_batch(BATCH_BYTES).data)
     batch_count = bench.scaled(APPEND_BYTES, quick=8_000_000) // len(batch)
     bench.say(f"append: {batch_count} batches a round")
@@ -72,7 +67,6 @@ def measure_append(bench: Bench) -> list[Figure]:
 
 def measure_lookup(bench: Bench) -> list[Figure]:
     """Lookups per second in a log of several segments, by offset and by time."""
-    kernels.load()
     batch_count = bench.scaled(LOOKUP_BATCHES, quick=100)
     lookups = bench.scaled(LOOKUPS, quick=1000)
     bench.say(f"lookups: a log of {batch_count} batches")

@@ -1,14 +1,11 @@
 """Start and stop a broker, in the right order.
 
-    start  lock and read the directories -> open every log -> listen -> start background tasks
-    stop   close the port and connections -> end the threads that write -> sync and close every log
-           -> write the marks of a clean shutdown -> release the locks
-    kill   let go of everything at once, as if the process had died; the next start recovers
-    fail   a log directory fails -> its partitions are offline; if it has the cluster's state, or
-           is the last -> the port is closed, and `failed` tells the caller to stop
-
-A broker accepts requests before it has compiled anything: produced records are checked in plain
-Python until that has cost as much as loading Numba (`kernels.worth_loading`).
+start  lock and read the directories -> open every log -> listen -> start background tasks
+stop   close the port and connections -> end the threads that write -> sync and close every log
+       -> write the marks of a clean shutdown -> release the locks
+kill   let go of everything at once, as if the process had died; the next start recovers
+fail   a log directory fails -> its partitions are offline; if it has the cluster's state, or
+       is the last -> the port is closed, and `failed` tells the caller to stop
 """
 
 import asyncio
@@ -17,7 +14,6 @@ import socket
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from tailrace import kernels
 from tailrace.broker.cleaning import clean_regularly
 from tailrace.broker.config import (
     BROKER_SETTINGS,
@@ -40,7 +36,6 @@ from tailrace.cluster.records import Endpoint
 from tailrace.errors import DirectoryError, StorageError, TailraceError
 from tailrace.handlers.fetch_sessions import FetchSessions, FetchSessionsStatistics
 from tailrace.handlers.services import BrokerSettings, Services
-from tailrace.kernels.loading import load_beside
 from tailrace.model import TopicPartition
 from tailrace.records.codecs import limit_decompression
 from tailrace.replication.device_reads import DeviceReads
@@ -76,8 +71,6 @@ from tailrace.values import dataclass
 
 logger = logging.getLogger(__name__)
 
-KERNEL_CHECK_S = 1.0
-"""Interval at which a broker checks whether compiled kernels are worth loading."""
 
 METADATA_TIDY_S = 60.0
 """Interval at which the metadata log is looked at for snapshots and segments that may go."""
@@ -231,10 +224,7 @@ class RunningBroker:
         self._coordinators.start()
         # Compaction can take hours, so it is a task of its own and not a job of the schedule.
         self._registering = asyncio.ensure_future(self._runtime.threads.run(self._register))
-        self._tasks = [
-            asyncio.ensure_future(self._load_kernels_when_worth_it()),
-            asyncio.ensure_future(self._keep_metadata()),
-        ]
+        self._tasks = [asyncio.ensure_future(self._keep_metadata())]
         self._use(self._beginning)
 
     @property
@@ -459,12 +449,6 @@ class RunningBroker:
                 await self._runtime.threads.run(self.controller.tidy)
             except StorageError as error:
                 logger.warning("metadata_snapshot_failed reason=%s", error)
-
-    async def _load_kernels_when_worth_it(self) -> None:
-        while not kernels.worth_loading():  # noqa: ASYNC110 - the walk must not have to tell
-            await asyncio.sleep(KERNEL_CHECK_S)
-        await self._runtime.threads.run(load_beside)
-        logger.info("kernels_loaded")
 
 
 def _check_can_go_on(logs: LogManager) -> None:

@@ -6,21 +6,15 @@ The steps themselves are in `storage.cleaner`.
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import TypeVar
 
 from tailrace.errors import TailraceError
-from tailrace.kernels import COMPACTING
-from tailrace.kernels.loading import load_beside
 from tailrace.runtime.threads import Threads
 from tailrace.storage.cleaner.worker import CleaningJob, LogCleaner
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-LOAD_KERNELS_BYTES = 8 * 1024 * 1024
-"""From this size on, compiled kernels save more time than they take to load."""
 
 
 async def clean_regularly(
@@ -56,8 +50,6 @@ async def clean_regularly(
 
 async def _clean(job: CleaningJob, threads: Threads) -> None:
     try:
-        if job.plan.total_bytes >= LOAD_KERNELS_BYTES:
-            await threads.run(partial(load_beside, *COMPACTING))
         for group in await _to_its_end(job, threads, job.map_keys):
             work = lambda group=group: job.rewrite(group)  # noqa: E731
             job.exchange(await _to_its_end(job, threads, work))

@@ -9,7 +9,6 @@ and its consumer reads nothing more (confluentinc/librdkafka#5586).
 """
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tailrace.broker.config import BrokerConfig
@@ -35,7 +34,6 @@ from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.coordinator.groups.all_groups import AllGroupsMachine
-    from tailrace.coordinator.groups.bulk_commits import CommitKernel
     from tailrace.coordinator.transactions.machine import TransactionMachine
 
 
@@ -157,12 +155,6 @@ class Coordinators:
             is_durable=self._logs.is_durable,
         )
 
-    @cached_property
-    def _commit_kernel(self) -> "CommitKernel":
-        from tailrace.coordinator.groups.modules import CommitKernel
-
-        return CommitKernel()
-
     def _group_shard(self, log: PartitionLog) -> "Shard[AllGroupsMachine]":
         config = self._config
 
@@ -190,7 +182,9 @@ class Coordinators:
             return GroupRecordCodec()
 
         def make_bulk(machine: "AllGroupsMachine", log_bytes: int) -> BulkReplay | None:
-            return self._commit_kernel.bulk_or_none(machine, log_bytes)
+            from tailrace.coordinator.groups.modules import LOG_BYTES_MIN, BulkCommits
+
+            return BulkCommits(machine) if log_bytes >= LOG_BYTES_MIN else None
 
         return Shard(
             log,

@@ -16,7 +16,6 @@ answered there, byte by byte, and the log is then the same; every other request 
 Invariant: nothing of a topic is remembered but its name, so that no change of it is missed.
 """
 
-import platform
 from dataclasses import replace
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -26,7 +25,6 @@ from tailrace import kernels
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services
 from tailrace.kernels import Taking
-from tailrace.kernels.checksums import MACHINES
 from tailrace.model import NO_PRODUCER_ID, NO_TIMESTAMP, Acks, ProducerId, TopicPartition
 from tailrace.protocol.answers import Answer
 from tailrace.protocol.apis import APIS, ApiKey
@@ -55,9 +53,6 @@ BYTES_MAX: Final = 64 * 1024
 
 TAKEN_MAX: Final = 1024
 """Most requests of one call."""
-
-PLAIN_RECORDS: Final = 15
-"""The records that plain code walks in the time by which the general path is slower."""
 
 _FRAME: Final = Struct(f"={Taking.FRAME_BYTES_MAX + 1}q")
 """The places of the kernel's state up to `Taking.FRAME_BYTES_MAX`."""
@@ -139,11 +134,6 @@ class RepeatedProduce:
         partition = self._services.replicas.get(name)
         is_awaited = request.acks == Acks.ALL and self._services.is_durable
         if partition is None or is_awaited or not allows_checked(partition.log.config):
-            return
-        if not kernels.take_produces.is_compiled:
-            kernels.add_plain_records(PLAIN_RECORDS)
-            return
-        if platform.machine() not in MACHINES:
             return
         known = _Known(
             version=header.api_version,

@@ -1,25 +1,26 @@
-"""Hot loops: buffers and integers in, buffers and integers out.
+"""Hot loops, compiled ahead of time: buffers and integers in, buffers, integers and objects out.
 
-Importing this room imports neither numpy nor numba; see `tailrace.kernels.kernel` for when they
-are imported. Modules that show or produce records import `tailrace.kernels.showing` and
-`tailrace.kernels.encoding` themselves, so that no other process compiles these. Not here: objects,
-errors with words.
+Each module is Python, with the C types of its functions and variables beside it in a .pxd file, and
+Cython makes an extension of the two (decision 66). The sources run without a compiler too, which
+the tests use to compare the two. Not here: errors with words.
+
+The import of this room fails if it was not compiled: uncompiled it would be forty times slower.
 """
 
-from typing import Final
+try:
+    from tailrace.kernels import memory
 
+    _is_compiled = not memory.__file__.endswith(".py")
+except ModuleNotFoundError:  # The sources import Cython, which only a build needs.
+    _is_compiled = False
+if not _is_compiled:
+    raise ImportError(
+        "tailrace.kernels is not compiled; in a checkout run `make setup` or `pip install -e .`, "
+        "elsewhere install tailrace again"
+    )
+
+from tailrace.kernels.arrays import int64s
 from tailrace.kernels.cleaning import RECORD_GROWTH_MAX, copy_records
-from tailrace.kernels.kernel import (
-    Kernel,
-    add_plain_records,
-    helper,
-    int64s,
-    is_loaded,
-    kernel,
-    load,
-    plain_records,
-    worth_loading,
-)
 from tailrace.kernels.key_map import (
     BATCH_ROW_SIZE,
     GROUP_SIZE,
@@ -45,59 +46,33 @@ from tailrace.kernels.records import (
     walk_records,
     walk_run,
 )
-from tailrace.kernels.rows import place_records, put_octets, put_records
-
-CHECKING: Final = (walk_records, walk_run)
-"""The kernels that look at records and keep none."""
-
-DECODING: Final = (decode_records, decode_headers, list_payloads)
-"""The kernels that make columns of records."""
-
-CONSUMING: Final = (*DECODING, place_records, put_octets, put_records)
-"""The kernels that make columns or objects of records."""
-
-COMPACTING: Final = (put_keys, choose_records, copy_records)
-"""The kernels of a compaction."""
+from tailrace.kernels.rows import place_records
 
 __all__ = [
     "BATCH_ROW_SIZE",
-    "CHECKING",
-    "COMPACTING",
-    "CONSUMING",
-    "DECODING",
     "GROUP_SIZE",
     "PAYLOAD_WIDTH",
     "RECORD_GROWTH_MAX",
     "RECORD_SIZE_MIN",
     "REFUSED_WIDTH",
     "BatchRow",
-    "Kernel",
     "MapState",
     "Payload",
     "RecordFault",
     "Refusal",
     "Taking",
     "Total",
-    "add_plain_records",
     "choose_records",
     "copy_records",
     "decode_headers",
     "decode_records",
     "find_timestamp",
-    "helper",
     "int64s",
-    "is_loaded",
-    "kernel",
     "list_payloads",
     "list_refused",
-    "load",
     "place_records",
-    "plain_records",
     "put_keys",
-    "put_octets",
-    "put_records",
     "take_produces",
     "walk_records",
     "walk_run",
-    "worth_loading",
 ]

@@ -1,8 +1,9 @@
-"""Types of numpy arrays by the type of their elements, as kernels take and fill them.
+"""Buffers of numbers that kernels take and fill, and types of numpy arrays by their elements.
 
-For type checkers only: the names stand for text at run time, so this does not import numpy.
+The types stand for text at run time, so this does not import numpy.
 """
 
+from array import array
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -20,3 +21,8 @@ Int64s: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 UInt8s: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 UInt64s: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
+
+
+def int64s(count: int) -> "array[int]":
+    """A zeroed int64 buffer of `count` places, for a kernel's output."""
+    return array("q", bytes(8 * count))

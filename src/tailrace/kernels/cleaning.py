@@ -11,65 +11,36 @@ whatever the bytes are. `choose_records` has checked the records before.
 
 from typing import TYPE_CHECKING, Final
 
-from tailrace.kernels.kernel import copy_bytes, helper, kernel
+import cython
+
 from tailrace.kernels.key_map import BATCH_ROW_SIZE
-from tailrace.kernels.records import (
-    RECORD_SIZE_MIN,
-    RecordFault,
-    read_varint,
-    read_varlong,
-    wrapping_sum,
-)
+from tailrace.kernels.records import RecordFault
+
+if not cython.compiled:
+    from tailrace.kernels.memory import (
+        address,
+        copy_bytes,
+        output_address,
+        varint_size,
+        write_varint,
+    )
+    from tailrace.kernels.records import can_hold, read_varint, read_varlong, wrapping_sum
 
 if TYPE_CHECKING:
-    from tailrace.kernels.records import Ints, Outputs
+    from tailrace.kernels.memory import Ints, Outputs
 
 _TRUNCATED: Final = int(RecordFault.TRUNCATED)
 _RECORD_COUNT: Final = int(RecordFault.RECORD_COUNT)
 _NO_ROOM: Final = int(RecordFault.NO_ROOM)
+_BATCH_ROW_SIZE: Final = BATCH_ROW_SIZE
 
 RECORD_GROWTH_MAX: Final = 13
 """Most bytes that a new timestamp delta adds to a record: nine for itself, four for the length."""
 
 
-@helper
-def write_varint(output: "Outputs", position: int, number: int) -> int:
-    """Writes a zigzag varint of up to ten bytes; returns the position after it.
-
-    The sign is removed first, because a doubled 64-bit number would not fit into int64.
-    """
-    sign = 0
-    if number < 0:
-        sign = 1
-        number = -(number + 1)
-    byte = ((number & 63) << 1) | sign
-    number >>= 6
-    while number > 0:
-        output[position] = byte | 128
-        position += 1
-        byte = number & 127
-        number >>= 7
-    output[position] = byte
-    return position + 1
-
-
-@helper
-def varint_size(number: int) -> int:
-    """Bytes that `write_varint` takes."""
-    if number < 0:
-        number = -(number + 1)
-    number >>= 6
-    size = 1
-    while number > 0:
-        number >>= 7
-        size += 1
-    return size
-
-
-@helper
-def copy_kept(  # noqa: PLR0917 (a kernel takes its buffers by position)
+def copy_kept(
     data: "Ints", position: int, limit: int, count: int,
-    keeps: "Ints", first: int, timestamp_shift: int, output: "Outputs", written: int,
+    keeps: "Ints", first: int, timestamp_shift: int, output: "Outputs", room: int, written: int,
 ) -> int:  # fmt: skip
     """Copies the records of one batch; returns the end of the output, or minus a `RecordFault`."""
     for index in range(first, first + count):
@@ -84,7 +55,7 @@ def copy_kept(  # noqa: PLR0917 (a kernel takes its buffers by position)
             continue
         if timestamp_shift == 0:
             size = position - start
-            if size > len(output) - written:
+            if size > room - written:
                 return -_NO_ROOM
             copy_bytes(data, start, output, written, size)
             written += size
@@ -95,7 +66,7 @@ def copy_kept(  # noqa: PLR0917 (a kernel takes its buffers by position)
         delta = wrapping_sum(delta, timestamp_shift)
         size = position - rest
         length = 1 + varint_size(delta) + size
-        if varint_size(length) + length > len(output) - written:
+        if varint_size(length) + length > room - written:
             return -_NO_ROOM
         written = write_varint(output, written, length)
         output[written] = data[body]
@@ -105,11 +76,9 @@ def copy_kept(  # noqa: PLR0917 (a kernel takes its buffers by position)
     return written
 
 
-@kernel("bytes", "int64", "int64[:]", "uint8[:]", "int64", "uint8[:]")
-def copy_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
-    data: "Ints", count: int, batches: "Outputs",  # noqa: ARG001 (accounted)
-    keeps: "Ints", gap: int, output: "Outputs",
-) -> int:  # fmt: skip
+def copy_records(
+    data: "Ints", batches: "Outputs", keeps: "Ints", gap: int, output: "Outputs"
+) -> int:
     """Copies the records that have a 1 in `keeps`, from each batch that has IS_COPIED set.
 
     `batches` are the rows of `choose_records`. TIMESTAMP_SHIFT is added to the timestamp deltas.
@@ -118,26 +87,30 @@ def copy_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
     Returns:
         The bytes written, gaps included, or minus a `RecordFault`.
     """
-    first = 0
-    written = 0
-    for row in range(0, len(batches), BATCH_ROW_SIZE):
-        position = batches[row]
-        limit = batches[row + 1]
-        records = batches[row + 2]
-        if not 0 <= records <= (limit - position) // RECORD_SIZE_MIN:
-            return -_RECORD_COUNT
-        if records > len(keeps) - first:
-            return -_RECORD_COUNT
-        if batches[row + 12] != 0:
-            if gap > len(output) - written:
-                return -_NO_ROOM
-            batches[row + 14] = written + gap
-            written = copy_kept(
-                data, position, limit, records,
-                keeps, first, batches[row + 13], output, written + gap,
-            )  # fmt: skip
-            if written < 0:
-                return written
-            batches[row + 15] = written
-        first += records
-    return written
+    octets = address(data)
+    kept = address(keeps)
+    copied = output_address(output)
+    with cython.nogil:
+        room = len(output)
+        first = 0
+        written = 0
+        for batch in range(len(batches) // _BATCH_ROW_SIZE):
+            row = _BATCH_ROW_SIZE * batch
+            position = batches[row]
+            limit = batches[row + 1]
+            records = batches[row + 2]
+            if not can_hold(position, limit, len(data), records) or records > len(keeps) - first:
+                return -_RECORD_COUNT
+            if batches[row + 12] != 0:
+                if gap < 0 or gap > room - written:
+                    return -_NO_ROOM
+                batches[row + 14] = written + gap
+                written = copy_kept(
+                    octets, position, limit, records,
+                    kept, first, batches[row + 13], copied, room, written + gap,
+                )  # fmt: skip
+                if written < 0:
+                    return written
+                batches[row + 15] = written
+            first += records
+        return written

@@ -1,3 +1,4 @@
+# cython: boundscheck=False
 """The kernel that collects the newest commit of each key from batches of `__consumer_offsets`.
 
 It takes the records of type 1, offset commits and their tombstones; in this form:
@@ -19,6 +20,10 @@ its checksum is wrong, and if any of its records is not exactly such a record: o
 version that is not known, too short, not UTF-8. So the caller reads these as it reads all batches,
 and finds the errors that it finds without this kernel.
 
+No index is checked: places in `data` are those that `read_record`, `read_commit_key` and
+`read_commit_value` have compared with the ends of their records, and there is room for all rows and
+names of a batch before the first of them is written.
+
 Invariant: nothing outside of `data` is read, and nothing beyond the end of an output is written,
 whatever the bytes are.
 """
@@ -26,20 +31,25 @@ whatever the bytes are.
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from tailrace.kernels.checksums import crc32c
-from tailrace.kernels.kernel import copy_bytes, helper, kernel
-from tailrace.kernels.key_map import hash_key
-from tailrace.kernels.records import (
-    HEADER_SIZE,
-    is_sound_batch,
-    read_integer,
-    read_record,
-    wrapping_sum,
-)
-from tailrace.kernels.utf8 import is_utf8
+import cython
+
+from tailrace.kernels.records import HEADER_SIZE
+
+if not cython.compiled:
+    from tailrace.kernels.checksums import crc32c
+    from tailrace.kernels.key_map import hash_key
+    from tailrace.kernels.memory import (
+        address,
+        copy_bytes,
+        is_equal,
+        output_address,
+        read_integer,
+    )
+    from tailrace.kernels.records import is_sound_batch, read_record, wrapping_sum
+    from tailrace.kernels.utf8 import is_utf8
 
 if TYPE_CHECKING:
-    from tailrace.kernels.records import Ints, Outputs
+    from tailrace.kernels.memory import Ints, Outputs
 
 
 class CommitColumn(IntEnum):
@@ -93,6 +103,11 @@ NAME_WIDTH: Final = 3
 """Places of a name in `names`."""
 NAMES_PER_RECORD: Final = 4
 
+_STATE_SIZE: Final = STATE_SIZE
+_COLUMNS: Final = len(CommitColumn)
+_NAME_WIDTH: Final = NAME_WIDTH
+_NAMES_PER_RECORD: Final = NAMES_PER_RECORD
+_HEADER_SIZE: Final = HEADER_SIZE
 _GROUP: Final = int(CommitColumn.GROUP)
 _TOPIC: Final = int(CommitColumn.TOPIC)
 _PARTITION: Final = int(CommitColumn.PARTITION)
@@ -137,15 +152,14 @@ _MULTIPLIER: Final = 0x5BD1E995
 _SECOND_MULTIPLIER: Final = 0x27D4EB2F
 
 
-@helper
-def plain_batch_end(data: "Ints", position: int) -> int:
+def plain_batch_end(data: "Ints", position: int, limit: int) -> int:
     """The end of the batch at `position`; -1 if it is not whole, not sound, or not a plain one."""
-    if len(data) - position < HEADER_SIZE:
+    if limit - position < _HEADER_SIZE:
         return -1
     size = read_integer(data, position + _LENGTH_AT, 4) + _OVERHEAD
     if (
-        size < HEADER_SIZE
-        or size > len(data) - position
+        size < _HEADER_SIZE
+        or size > limit - position
         or data[position + _MAGIC_AT] != _MAGIC
         or data[position + _ATTRIBUTES_AT + 1] & _SPECIAL != 0
         or read_integer(data, position + _LAST_OFFSET_DELTA_AT, 4) < 0
@@ -160,7 +174,6 @@ def plain_batch_end(data: "Ints", position: int) -> int:
     return end
 
 
-@helper
 def read_commit_key(data: "Ints", at: int, size: int) -> tuple[int, int]:
     """The sizes of group and topic of a key; -1 for the group if it is not the key of a commit."""
     if size < 10 or read_integer(data, at, 2) != _COMMIT_TYPE:
@@ -174,7 +187,6 @@ def read_commit_key(data: "Ints", at: int, size: int) -> tuple[int, int]:
     return group_size, topic_size
 
 
-@helper
 def read_commit_value(data: "Ints", at: int, size: int) -> tuple[int, int, int, int]:
     """The version of a value, position and size of its metadata, and the position of its topic id.
 
@@ -218,7 +230,6 @@ def read_commit_value(data: "Ints", at: int, size: int) -> tuple[int, int, int, 
     return version, at, metadata_size, tags + 3
 
 
-@helper
 def are_commits(data: "Ints", position: int, end: int, records: int) -> bool:
     """Whether all records of a sound batch are commits or their tombstones."""
     for _ in range(records):
@@ -240,41 +251,30 @@ def are_commits(data: "Ints", position: int, end: int, records: int) -> bool:
     return True
 
 
-@helper
-def is_name_at(data: "Ints", at: int, size: int, arena: "Ints", place: int) -> bool:
-    """Whether the arena has the bytes `data[at:at + size]` at `place`."""
-    for index in range(size):  # noqa: SIM110 (Numba compiles no generator expression)
-        if data[at + index] != arena[place + index]:
-            return False
-    return True
-
-
-@helper
-def find_name_slot(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by position)
+def find_name_slot(
     data: "Ints", at: int, size: int, mixed: int, generation: int,
     names: "Ints", name_slots: "Ints", arena: "Ints",
 ) -> int:  # fmt: skip
     """The slot of a name, or the free one that is to be its own."""
     slot = mixed & (len(name_slots) - 1)
     while name_slots[slot] >> 32 == generation:
-        name = 3 * ((name_slots[slot] & _UINT32_MAX) - 1)
+        name = _NAME_WIDTH * ((name_slots[slot] & _UINT32_MAX) - 1)
         if (
             names[name + 2] == mixed
             and names[name + 1] == size
-            and is_name_at(data, at, size, arena, names[name])
+            and is_equal(data, at, arena, names[name], size)
         ):
             break
         slot = (slot + 1) & (len(name_slots) - 1)
     return slot
 
 
-@helper
-def store_name(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by position)
+def store_name(
     data: "Ints", at: int, size: int, mixed: int,
     names: "Outputs", arena: "Outputs", state: "Outputs",
 ) -> int:  # fmt: skip
     """Adds a name; returns its index plus 1."""
-    name = 3 * state[_NAMES]
+    name = _NAME_WIDTH * state[_NAMES]
     names[name] = state[_ARENA_USED]
     names[name + 1] = size
     names[name + 2] = mixed
@@ -284,8 +284,7 @@ def store_name(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by posit
     return state[_NAMES]
 
 
-@helper
-def find_row_slot(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by position)
+def find_row_slot(
     group: int, topic: int, partition: int, generation: int,
     count: int, columns: "Ints", row_slots: "Ints",
 ) -> int:  # fmt: skip
@@ -306,8 +305,7 @@ def find_row_slot(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by po
     return slot
 
 
-@helper
-def put_values(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by position)
+def put_values(
     data: "Ints", at: int, version: int, metadata_end: int,
     row: int, count: int, columns: "Outputs",
 ) -> None:  # fmt: skip
@@ -324,8 +322,7 @@ def put_values(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by posit
     columns[_EXPIRE_MS * count + row] = expire
 
 
-@helper
-def put_record(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by position)
+def put_record(
     data: "Ints", partition: int, value_at: int, version: int, metadata_end: int, offset: int,
     count: int, state: "Outputs", columns: "Outputs", row_slots: "Outputs",
 ) -> None:  # fmt: skip
@@ -354,10 +351,7 @@ def put_record(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by posit
         put_values(data, value_at, version, metadata_end, row, count, columns)
 
 
-@kernel(
-    "bytes", "int64", "int64[:]", "int64[:]", "int64[:]", "int64[:]", "int64[:]", "uint8[:]"
-)  # fmt: skip
-def take_commits(  # noqa: PLR0917 (a kernel takes its buffers by position)
+def take_commits(
     data: "Ints", count: int, state: "Outputs", columns: "Outputs", row_slots: "Outputs",
     names: "Outputs", name_slots: "Outputs", arena: "Outputs",
 ) -> int:  # fmt: skip
@@ -369,62 +363,76 @@ def take_commits(  # noqa: PLR0917 (a kernel takes its buffers by position)
     Returns:
         1, or 0 if the next batch is one of commits and there is no room for it.
     """
-    generation = state[_GENERATION]
-    position = state[_POSITION]
-    while True:
-        end = plain_batch_end(data, position)
-        if end < 0:
-            return 1
-        records = read_integer(data, position + _RECORD_COUNT_AT, 4)
-        base_offset = read_integer(data, position, 8)
-        position += HEADER_SIZE
-        if not are_commits(data, position, end, records):
-            return 1
+    octets = address(data)
+    name_bytes = output_address(arena)
+    with cython.nogil:
         if (
-            records > count - state[_ROWS]
-            or NAMES_PER_RECORD * records > len(names) // NAME_WIDTH - state[_NAMES]
-            or end - position > len(arena) - state[_ARENA_USED]
+            len(state) < _STATE_SIZE
+            or count < 0
+            or len(columns) < _COLUMNS * count
+            or len(row_slots) <= count
+            or len(name_slots) <= len(names) // _NAME_WIDTH
+            or state[_POSITION] < 0
         ):
             return 0
-        for _ in range(records):
-            position, _, delta, key_at, key_size, value_at, value_size, _, _ = read_record(
-                data, position, end
-            )
-            group_size, topic_size = read_commit_key(data, key_at, key_size)
-            topic_at = key_at + 6 + group_size
-            version = -1
-            metadata_at = 0
-            metadata_size = 0
-            id_at = -1
-            if value_size >= 0:
-                version, metadata_at, metadata_size, id_at = read_commit_value(
-                    data, value_at, value_size
+        generation = state[_GENERATION]
+        position = state[_POSITION]
+        while True:
+            end = plain_batch_end(octets, position, len(data))
+            if end < 0:
+                return 1
+            records = read_integer(octets, position + _RECORD_COUNT_AT, 4)
+            base_offset = read_integer(octets, position, 8)
+            position += _HEADER_SIZE
+            if not are_commits(octets, position, end, records):
+                return 1
+            if (
+                records > count - state[_ROWS]
+                or _NAMES_PER_RECORD * records > len(names) // _NAME_WIDTH - state[_NAMES]
+                or end - position > len(arena) - state[_ARENA_USED]
+            ):
+                return 0
+            for _ in range(records):
+                position, _, delta, key_at, key_size, value_at, value_size, _, _ = read_record(
+                    octets, position, end
                 )
-            for part in range(NAMES_PER_RECORD):
-                at = key_at + 4
-                size = group_size
-                if part == 1:
-                    at = topic_at
-                    size = topic_size
-                elif part == 2:
-                    at = metadata_at
-                    size = metadata_size
-                elif part == 3:
-                    at = id_at
-                    size = _UUID_SIZE
-                state[_SCRATCH + part] = -1
-                if (part == 2 and version < 0) or at < 0:
-                    continue
-                mixed = hash_key(data, at, size)
-                slot = find_name_slot(data, at, size, mixed, generation, names, name_slots, arena)
-                if name_slots[slot] >> 32 != generation:
-                    index = store_name(data, at, size, mixed, names, arena, state)
-                    name_slots[slot] = (generation << 32) | index
-                state[_SCRATCH + part] = (name_slots[slot] & _UINT32_MAX) - 1
-            partition = read_integer(data, topic_at + topic_size, 4)
-            offset = wrapping_sum(base_offset, delta)
-            put_record(
-                data, partition, value_at, version, metadata_at + metadata_size, offset,
-                count, state, columns, row_slots,
-            )  # fmt: skip
-        state[_POSITION] = position
+                group_size, topic_size = read_commit_key(octets, key_at, key_size)
+                topic_at = key_at + 6 + group_size
+                version = -1
+                metadata_at = 0
+                metadata_size = 0
+                id_at = -1
+                if value_size >= 0:
+                    version, metadata_at, metadata_size, id_at = read_commit_value(
+                        octets, value_at, value_size
+                    )
+                for part in range(_NAMES_PER_RECORD):
+                    at = key_at + 4
+                    size = group_size
+                    if part == 1:
+                        at = topic_at
+                        size = topic_size
+                    elif part == 2:
+                        at = metadata_at
+                        size = metadata_size
+                    elif part == 3:
+                        at = id_at
+                        size = _UUID_SIZE
+                    state[_SCRATCH + part] = -1
+                    if (part == 2 and version < 0) or at < 0:
+                        continue
+                    mixed = hash_key(octets, at, size)
+                    slot = find_name_slot(
+                        octets, at, size, mixed, generation, names, name_slots, name_bytes
+                    )
+                    if name_slots[slot] >> 32 != generation:
+                        index = store_name(octets, at, size, mixed, names, name_bytes, state)
+                        name_slots[slot] = (generation << 32) | index
+                    state[_SCRATCH + part] = (name_slots[slot] & _UINT32_MAX) - 1
+                partition = read_integer(octets, topic_at + topic_size, 4)
+                offset = wrapping_sum(base_offset, delta)
+                put_record(
+                    octets, partition, value_at, version, metadata_at + metadata_size, offset,
+                    count, state, columns, row_slots,
+                )  # fmt: skip
+            state[_POSITION] = position

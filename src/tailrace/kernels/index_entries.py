@@ -14,11 +14,15 @@ answer is 1. An entry is named by the place of its first byte in the buffer.
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from tailrace.kernels.kernel import helper, kernel
-from tailrace.kernels.records import HEADER_SIZE, LOG_APPEND_TIME_FLAG, read_integer
+import cython
+
+from tailrace.kernels.records import HEADER_SIZE, LOG_APPEND_TIME_FLAG
+
+if not cython.compiled:
+    from tailrace.kernels.memory import address, read_integer
 
 if TYPE_CHECKING:
-    from tailrace.kernels.records import Ints, Outputs
+    from tailrace.kernels.memory import Ints, Outputs
 
 
 class OffsetState(IntEnum):
@@ -61,8 +65,10 @@ class TimeState(IntEnum):
     """Whether that batch has CreateTime, 1 or 0."""
 
 
-OFFSET_ENTRY_SIZE: Final = 8
-TIME_ENTRY_SIZE: Final = 12
+_OFFSET_ENTRY_SIZE: Final = 8
+_TIME_ENTRY_SIZE: Final = 12
+_HEADER_SIZE: Final = HEADER_SIZE
+_LOG_APPEND_TIME: Final = LOG_APPEND_TIME_FLAG
 
 _LENGTH_AT: Final = 8
 _ATTRIBUTES_AT: Final = 21
@@ -72,23 +78,23 @@ _OFFSET_MAX: Final = (1 << 63) - (1 << 33)
 """Below it the last offset of a batch is an int64, whatever its delta."""
 
 
-@helper
-def read_frame(data: "Ints", at: int, segment_base: int) -> tuple[int, int, int]:
+def read_frame(data: "Ints", at: int, limit: int, segment_base: int) -> tuple[int, int, int]:
     """Size of the batch at `at`, first and last offset after the segment's base; size 0 if odd."""
-    if len(data) - at < HEADER_SIZE:
+    if limit - at < _HEADER_SIZE:
         return 0, 0, 0
     base = read_integer(data, at, 8)
     size = read_integer(data, at + _LENGTH_AT, 4) + _LENGTH_AT + 4
     last_delta = read_integer(data, at + _LAST_OFFSET_DELTA_AT, 4)
-    if size < HEADER_SIZE or size > len(data) - at or last_delta < 0:
+    if size < _HEADER_SIZE or size > limit - at or last_delta < 0:
         return 0, 0, 0
     if segment_base < 0 or base < segment_base or base >= _OFFSET_MAX:
         return 0, 0, 0
     return size, base - segment_base, base - segment_base + last_delta
 
 
-@helper
-def offset_entry_rises(entries: "Ints", at: int, offset: int, position: int, is_last: int) -> bool:
+def offset_entry_rises(
+    entries: "Ints", at: int, limit: int, offset: int, position: int, is_last: int
+) -> bool:
     """Whether the entry at `at` stands in order between `offset` and `position` and the next one.
 
     Also False if the next one is not in the buffer, and the index goes on.
@@ -96,8 +102,8 @@ def offset_entry_rises(entries: "Ints", at: int, offset: int, position: int, is_
     this_offset, this_position = read_integer(entries, at, 4), read_integer(entries, at + 4, 4)
     if this_offset <= offset or this_position <= position:
         return False
-    at += OFFSET_ENTRY_SIZE
-    if len(entries) - at < OFFSET_ENTRY_SIZE:
+    at += _OFFSET_ENTRY_SIZE
+    if limit - at < _OFFSET_ENTRY_SIZE:
         return is_last != 0
     return (
         read_integer(entries, at, 4) > this_offset
@@ -105,14 +111,15 @@ def offset_entry_rises(entries: "Ints", at: int, offset: int, position: int, is_
     )
 
 
-@helper
-def time_entry_rises(entries: "Ints", at: int, timestamp: int, offset: int, is_last: int) -> bool:
+def time_entry_rises(
+    entries: "Ints", at: int, limit: int, timestamp: int, offset: int, is_last: int
+) -> bool:
     """Likewise in the time index, where neighbours may have the same offset."""
     this_timestamp, this_offset = read_integer(entries, at, 8), read_integer(entries, at + 8, 4)
     if this_timestamp <= timestamp or this_offset < offset:
         return False
-    at += TIME_ENTRY_SIZE
-    if len(entries) - at < TIME_ENTRY_SIZE:
+    at += _TIME_ENTRY_SIZE
+    if limit - at < _TIME_ENTRY_SIZE:
         return is_last != 0
     return (
         read_integer(entries, at, 8) > this_timestamp
@@ -120,7 +127,6 @@ def time_entry_rises(entries: "Ints", at: int, timestamp: int, offset: int, is_l
     )
 
 
-@kernel("bytes", "int64", "bytes", "int64[:]")
 def check_offset_entries(data: "Ints", count: int, entries: "Ints", state: "Outputs") -> int:
     """Goes through the batches of a run, which are all of `data`, with the entries that they reach.
 
@@ -132,71 +138,85 @@ def check_offset_entries(data: "Ints", count: int, entries: "Ints", state: "Outp
         1 if every entry is in order; then `state`, whose places `OffsetState` names, is that behind
         the run. 0 if one is not, or if this part of the index does not tell.
     """
-    position, segment_base, entry, is_last = state[0], state[1], state[2], state[3]
-    offset_before, position_before, open_offset, open_entry = state[4], state[5], state[6], state[7]
-    at = 0
-    for _ in range(count):
-        size, _, last_offset = read_frame(data, at, segment_base)
-        if size == 0:
-            return 0
-        if len(entries) - entry >= OFFSET_ENTRY_SIZE:
-            if not offset_entry_rises(entries, entry, offset_before, position_before, is_last):
+    octets = address(data)
+    index = address(entries)
+    with cython.nogil:
+        position, segment_base, entry, is_last = state[0], state[1], state[2], state[3]
+        offset_before, position_before, open_offset, open_entry = (
+            state[4],
+            state[5],
+            state[6],
+            state[7],
+        )
+        at = 0
+        for _ in range(count):
+            size, _, last_offset = read_frame(octets, at, len(data), segment_base)
+            if size == 0:
                 return 0
-            points_at = read_integer(entries, entry + 4, 4)
-            if points_at < position or (points_at == position and open_offset >= 0):
+            if len(entries) - entry >= _OFFSET_ENTRY_SIZE:
+                if entry < 0 or not offset_entry_rises(
+                    index, entry, len(entries), offset_before, position_before, is_last
+                ):
+                    return 0
+                points_at = read_integer(index, entry + 4, 4)
+                if points_at < position or (points_at == position and open_offset >= 0):
+                    return 0
+                if points_at == position:
+                    open_offset, open_entry = read_integer(index, entry, 4), entry
+                    offset_before, position_before = open_offset, points_at
+                    entry += _OFFSET_ENTRY_SIZE
+            elif is_last == 0:
                 return 0
-            if points_at == position:
-                open_offset, open_entry = read_integer(entries, entry, 4), entry
-                offset_before, position_before = open_offset, points_at
-                entry += OFFSET_ENTRY_SIZE
-        elif is_last == 0:
+            if open_offset == last_offset:
+                open_offset, open_entry = -1, -1
+            at += size
+            position += size
+        if at != len(data):
             return 0
-        if open_offset == last_offset:
-            open_offset, open_entry = -1, -1
-        at += size
-        position += size
-    if at != len(data):
-        return 0
-    state[0], state[2], state[4], state[5] = position, entry, offset_before, position_before
-    state[6], state[7] = open_offset, open_entry
-    return 1
+        state[0], state[2], state[4], state[5] = position, entry, offset_before, position_before
+        state[6], state[7] = open_offset, open_entry
+        return 1
 
 
-@kernel("bytes", "int64", "bytes", "int64[:]")
 def check_time_entries(data: "Ints", count: int, entries: "Ints", state: "Outputs") -> int:
     """Check a part of the time index like `check_offset_entries`; `TimeState` names the places.
 
     An entry has the largest timestamp so far, and the offset of a record in the first batch that
     has it; where a broker sets the timestamps, in any batch.
     """
-    segment_base, entry, is_last = state[0], state[1], state[2]
-    timestamp_before, offset_before = state[3], state[4]
-    newest, newest_base, newest_is_create_time = state[5], state[6], state[7]
-    at = 0
-    for _ in range(count):
-        size, first_offset, last_offset = read_frame(data, at, segment_base)
-        if size == 0:
-            return 0
-        largest = read_integer(data, at + _MAX_TIMESTAMP_AT, 8)
-        if largest > newest:
-            newest, newest_base = largest, segment_base + first_offset
-            newest_is_create_time = int(data[at + _ATTRIBUTES_AT + 1] & LOG_APPEND_TIME_FLAG == 0)
-        while len(entries) - entry >= TIME_ENTRY_SIZE:
-            if not time_entry_rises(entries, entry, timestamp_before, offset_before, is_last):
+    octets = address(data)
+    index = address(entries)
+    with cython.nogil:
+        segment_base, entry, is_last = state[0], state[1], state[2]
+        timestamp_before, offset_before = state[3], state[4]
+        newest, newest_base, newest_is_create_time = state[5], state[6], state[7]
+        at = 0
+        for _ in range(count):
+            size, first_offset, last_offset = read_frame(octets, at, len(data), segment_base)
+            if size == 0:
                 return 0
-            timestamp, offset = read_integer(entries, entry, 8), read_integer(entries, entry + 8, 4)
-            if offset > last_offset:
-                break
-            is_late = newest_base < segment_base + first_offset and newest_is_create_time != 0
-            if offset < first_offset or timestamp != newest or is_late:
+            largest = read_integer(octets, at + _MAX_TIMESTAMP_AT, 8)
+            if largest > newest:
+                newest, newest_base = largest, segment_base + first_offset
+                newest_is_create_time = int(octets[at + _ATTRIBUTES_AT + 1] & _LOG_APPEND_TIME == 0)
+            while len(entries) - entry >= _TIME_ENTRY_SIZE:
+                if entry < 0 or not time_entry_rises(
+                    index, entry, len(entries), timestamp_before, offset_before, is_last
+                ):
+                    return 0
+                timestamp, offset = read_integer(index, entry, 8), read_integer(index, entry + 8, 4)
+                if offset > last_offset:
+                    break
+                is_late = newest_base < segment_base + first_offset and newest_is_create_time != 0
+                if offset < first_offset or timestamp != newest or is_late:
+                    return 0
+                timestamp_before, offset_before = timestamp, offset
+                entry += _TIME_ENTRY_SIZE
+            if is_last == 0 and len(entries) - entry < _TIME_ENTRY_SIZE:
                 return 0
-            timestamp_before, offset_before = timestamp, offset
-            entry += TIME_ENTRY_SIZE
-        if is_last == 0 and len(entries) - entry < TIME_ENTRY_SIZE:
+            at += size
+        if at != len(data):
             return 0
-        at += size
-    if at != len(data):
-        return 0
-    state[1], state[3], state[4] = entry, timestamp_before, offset_before
-    state[5], state[6], state[7] = newest, newest_base, newest_is_create_time
-    return 1
+        state[1], state[3], state[4] = entry, timestamp_before, offset_before
+        state[5], state[6], state[7] = newest, newest_base, newest_is_create_time
+        return 1

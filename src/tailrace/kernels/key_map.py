@@ -1,3 +1,4 @@
+# cython: boundscheck=False
 """The kernels of a compaction's map: note the newest offset of each key, choose records by it.
 
 The map is two buffers of fixed size, which the caller has made and cleared:
@@ -10,9 +11,13 @@ The map is two buffers of fixed size, which the caller has made and cleared:
 The hash only says where to look. Two keys are equal if their bytes are, and so the arena keeps the
 bytes: a map that trusted a hash would one day delete a record that nothing replaces.
 
-A call takes many batches: `data` has their records, `count` is the number of all these records, and
-`batches` has a row for each batch; `BatchRow` names the places of a row. The records of a batch are
+A call takes many batches: `data` has their records, and `batches` has a row for each batch;
+`BatchRow` names the places of a row. The records of a batch are
 taken in groups. `read_group` reads a group, and fetches the map's memory for all of it at once.
+
+Nothing here checks an index: keys and records lie where `read_record` has found them, slots come
+from a hash that is scaled to their number, and places in the arena from the map itself. The kernels
+compare the sizes of the other buffers when they begin.
 
 Invariant: at least one slot is free, so every search ends. A key that was put is found with its
 largest offset. A record is only dropped for a record with the same key and a larger offset.
@@ -23,16 +28,16 @@ Hashes have 32 bits and multipliers 31, so that every product fits into int64.
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from tailrace.kernels.kernel import copy_bytes, helper, kernel
-from tailrace.kernels.records import (
-    RECORD_SIZE_MIN,
-    RecordFault,
-    read_record,
-    wrapping_sum,
-)
+import cython
+
+from tailrace.kernels.records import RecordFault
+
+if not cython.compiled:
+    from tailrace.kernels.memory import address, copy_bytes, is_equal, output_address
+    from tailrace.kernels.records import can_hold, read_record, wrapping_sum
 
 if TYPE_CHECKING:
-    from tailrace.kernels.records import Ints, Outputs
+    from tailrace.kernels.memory import Ints, Outputs
 
 _LEFTOVER: Final = int(RecordFault.LEFTOVER)
 _RECORD_COUNT: Final = int(RecordFault.RECORD_COUNT)
@@ -51,12 +56,13 @@ _LONG_KEY_OVERHEAD: Final = 5
 
 BATCH_ROW_SIZE: Final = 16
 """Places of a row of `batches`."""
+_BATCH_ROW_SIZE: Final = BATCH_ROW_SIZE
 
-GROUP_RECORDS: Final = 128
+_GROUP_RECORDS: Final = 128
 """Records that are looked up together: enough for the processor to wait for many slots at once, and
 few enough for the first-level cache."""
 
-GROUP_SIZE: Final = 8 * GROUP_RECORDS + 1
+GROUP_SIZE: Final = 8 * _GROUP_RECORDS + 1
 """Size of the buffer `group` of `put_keys` and `choose_records`: eight places for each record, and
 one that `read_group` writes so that the compiler keeps its reads."""
 
@@ -78,6 +84,10 @@ class MapState(IntEnum):
     """Index of the batch where the map became full or a fault was found."""
     RECORD = 6
     """Index of the record in that batch."""
+
+
+_GROUP_SIZE: Final = GROUP_SIZE
+_STATE_SIZE: Final = len(MapState)
 
 
 class BatchRow(IntEnum):
@@ -113,19 +123,21 @@ class BatchRow(IntEnum):
     """The end of the last record that `copy_records` has written."""
 
 
-@helper
+def read_word(data: "Ints", position: int) -> int:
+    """The four bytes at `position` as a little-endian number of 0 or more."""
+    word = data[position + 3]
+    for place in range(position + 2, position - 1, -1):
+        word = word << 8 | data[place]
+    return word
+
+
 def hash_key(data: "Ints", position: int, size: int) -> int:
     """A 32-bit hash of all bytes of the key; it multiplies and mixes four bytes at a time."""
     mixed = (size * _MULTIPLIER) & _UINT32_MAX
     whole = position + (size & ~3)
     end = position + size
     while position < whole:
-        word = (
-            data[position]
-            | (data[position + 1] << 8)
-            | (data[position + 2] << 16)
-            | (data[position + 3] << 24)
-        )
+        word = read_word(data, position)
         mixed = ((mixed ^ word) * _MULTIPLIER) & _UINT32_MAX
         mixed ^= mixed >> 15
         position += 4
@@ -140,13 +152,11 @@ def hash_key(data: "Ints", position: int, size: int) -> int:
     return mixed ^ (mixed >> 16)
 
 
-@helper
 def entry_size(size: int) -> int:
     """Bytes of the arena that a key of `size` bytes takes."""
     return size + 1 if size < _LONG_KEY else size + _LONG_KEY_OVERHEAD
 
 
-@helper
 def is_key_at(data: "Ints", position: int, size: int, arena: "Ints", place: int) -> bool:
     """Whether the arena's entry at `place` is the key `data[position:position + size]`."""
     stored = arena[place]
@@ -154,23 +164,12 @@ def is_key_at(data: "Ints", position: int, size: int, arena: "Ints", place: int)
     if stored == _LONG_KEY:
         if size < _LONG_KEY:
             return False
-        stored = (
-            arena[place]
-            | (arena[place + 1] << 8)
-            | (arena[place + 2] << 16)
-            | (arena[place + 3] << 24)
-        )
+        stored = read_word(arena, place)
         place += 4
-    if stored != size:
-        return False
-    for index in range(size):  # noqa: SIM110 (Numba compiles no generator expression)
-        if data[position + index] != arena[place + index]:
-            return False
-    return True
+    return stored == size and is_equal(data, position, arena, place, size)
 
 
-@helper
-def find_slot(  # noqa: PLR0917 (a kernel takes its buffers by position)
+def find_slot(
     data: "Ints", position: int, size: int, mixed: int, slot: int, slots: "Outputs", arena: "Ints"
 ) -> int:
     """Index in `slots` of the key's word, or of the free slot where it belongs.
@@ -189,12 +188,11 @@ def find_slot(  # noqa: PLR0917 (a kernel takes its buffers by position)
             slot = 0
 
 
-@helper
-def read_group(  # noqa: PLR0917 (a kernel takes its buffers by position)
+def read_group(
     data: "Ints", position: int, limit: int, count: int,
     slots: "Outputs", arena: "Ints", group: "Outputs",
 ) -> tuple[int, int]:  # fmt: skip
-    """Reads up to `GROUP_RECORDS` records, and finds where their keys may be in the map.
+    """Reads up to `_GROUP_RECORDS` records, and finds where their keys may be in the map.
 
     A row of `group` is: end of the record, timestamp delta, offset delta, key position, key size,
     value size, hash, and the first slot that is free or has the hash.
@@ -206,7 +204,7 @@ def read_group(  # noqa: PLR0917 (a kernel takes its buffers by position)
         Records read, and 0 or minus a `RecordFault` of the next one.
     """
     slot_count = len(slots) >> 1
-    for index in range(min(count, GROUP_RECORDS)):
+    for index in range(min(count, _GROUP_RECORDS)):
         row = 8 * index
         end, timestamp_delta, offset_delta, key_at, key_size, _, value_size, _, _ = read_record(
             data, position, limit
@@ -223,7 +221,7 @@ def read_group(  # noqa: PLR0917 (a kernel takes its buffers by position)
         group[row + 6] = mixed
         group[row + 7] = 2 * ((mixed * slot_count) >> 32)
         position = end
-    read = min(count, GROUP_RECORDS)
+    read = min(count, _GROUP_RECORDS)
     touched = 0
     for row in range(0, 8 * read, 8):
         touched ^= slots[group[row + 7]]
@@ -240,17 +238,10 @@ def read_group(  # noqa: PLR0917 (a kernel takes its buffers by position)
         if word != 0:
             touched ^= arena[(word & _UINT32_MAX) - 1]
     # Without this write the compiler would drop the reads.
-    group[8 * GROUP_RECORDS] = touched
+    group[8 * _GROUP_RECORDS] = touched
     return read, 0
 
 
-@helper
-def has_room(batches: "Outputs", row: int) -> bool:
-    """Whether the batch's bytes can hold as many records as its header claims."""
-    return 0 <= batches[row + 2] <= (batches[row + 1] - batches[row]) // RECORD_SIZE_MIN
-
-
-@helper
 def store_key(data: "Ints", position: int, size: int, arena: "Outputs", used: int) -> int:
     """Writes an entry of the arena; returns where the next one begins."""
     if size < _LONG_KEY:
@@ -267,12 +258,11 @@ def store_key(data: "Ints", position: int, size: int, arena: "Outputs", used: in
     return used + size
 
 
-@kernel("bytes", "int64", "int64", "int64[:]", "int64[:]", "uint8[:]", "int64[:]", "int64[:]")
-def put_keys(  # noqa: PLR0917 (a kernel takes its buffers by position)
-    data: "Ints", count: int, start_offset: int, batches: "Outputs",  # noqa: ARG001 (accounted)
+def put_keys(
+    data: "Ints", start_offset: int, batches: "Outputs",
     slots: "Outputs", arena: "Outputs", state: "Outputs", group: "Outputs",
 ) -> int:  # fmt: skip
-    """Puts the offset of each of `count` records into the map, if it has a key.
+    """Puts the offset of each record into the map, if it has a key.
 
     Records before `start_offset` are left out. The call ends early at the first record whose key
     has no room; the records before it are in the map. A key that is larger than the whole arena is
@@ -281,58 +271,63 @@ def put_keys(  # noqa: PLR0917 (a kernel takes its buffers by position)
     Returns:
         1 if all had room, 0 if the map is full, or minus a `RecordFault`.
     """
-    for row in range(0, len(batches), BATCH_ROW_SIZE):
-        position = batches[row]
-        records = batches[row + 2]
-        state[5] = row // BATCH_ROW_SIZE
-        state[6] = 0
-        if not has_room(batches, row):
-            return -_RECORD_COUNT
-        walked = 0
-        while walked < records:
-            read, fault = read_group(
-                data, position, batches[row + 1], records - walked, slots, arena, group
-            )
-            for index in range(0, 8 * read, 8):
-                state[6] = walked
-                offset = wrapping_sum(batches[row + 3], group[index + 2])
-                size = group[index + 4]
-                if size >= 0 and offset >= start_offset:
-                    needed = entry_size(size)
-                    if needed > len(arena):
-                        state[3] += 1
-                    else:
-                        key_at = group[index + 3]
-                        mixed = group[index + 6]
-                        slot = find_slot(data, key_at, size, mixed, group[index + 7], slots, arena)
-                        if slots[slot] != 0:
-                            slots[slot + 1] = max(slots[slot + 1], offset)
-                        elif state[1] >= state[2] or needed > len(arena) - state[0]:
-                            return 0
+    octets = address(data)
+    keys = output_address(arena)
+    with cython.nogil:
+        if len(group) < _GROUP_SIZE or len(state) < _STATE_SIZE or len(slots) < 2:
+            return -_NO_ROOM
+        for batch in range(len(batches) // _BATCH_ROW_SIZE):
+            row = _BATCH_ROW_SIZE * batch
+            position = batches[row]
+            records = batches[row + 2]
+            state[5] = batch
+            state[6] = 0
+            if not can_hold(position, batches[row + 1], len(data), records):
+                return -_RECORD_COUNT
+            walked = 0
+            while walked < records:
+                read, fault = read_group(
+                    octets, position, batches[row + 1], records - walked, slots, keys, group
+                )
+                for index in range(0, 8 * read, 8):
+                    state[6] = walked
+                    offset = wrapping_sum(batches[row + 3], group[index + 2])
+                    size = group[index + 4]
+                    if size >= 0 and offset >= start_offset:
+                        needed = entry_size(size)
+                        if needed > len(arena):
+                            state[3] += 1
                         else:
-                            slots[slot] = ((mixed & _TAG_MASK) << 32) | (state[0] + 1)
-                            slots[slot + 1] = offset
-                            state[1] += 1
-                            state[0] = store_key(data, key_at, size, arena, state[0])
-                state[4] = offset
-                position = group[index]
-                walked += 1
-            if fault < 0:
-                state[6] = walked
-                return fault
-        if position != batches[row + 1]:
-            return -_LEFTOVER
-    return 1
+                            key_at = group[index + 3]
+                            mixed = group[index + 6]
+                            slot = find_slot(
+                                octets, key_at, size, mixed, group[index + 7], slots, keys
+                            )
+                            if slots[slot] != 0:
+                                slots[slot + 1] = max(slots[slot + 1], offset)
+                            elif state[1] >= state[2] or needed > len(arena) - state[0]:
+                                return 0
+                            else:
+                                slots[slot] = ((mixed & _TAG_MASK) << 32) | (state[0] + 1)
+                                slots[slot + 1] = offset
+                                state[1] += 1
+                                state[0] = store_key(octets, key_at, size, keys, state[0])
+                    state[4] = offset
+                    position = group[index]
+                    walked += 1
+                if fault < 0:
+                    state[6] = walked
+                    return fault
+            if position != batches[row + 1]:
+                return -_LEFTOVER
+        return 1
 
 
-@kernel(
-    "bytes", "int64", "int64[:]", "int64[:]", "uint8[:]", "int64[:]", "int64[:]", "uint8[:]"
-)  # fmt: skip
-def choose_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
-    data: "Ints", count: int, batches: "Outputs",  # noqa: ARG001 (accounted)
+def choose_records(
+    data: "Ints", batches: "Outputs",
     slots: "Outputs", arena: "Ints", state: "Outputs", group: "Outputs", keeps: "Outputs",
 ) -> int:  # fmt: skip
-    """Writes 1 to `keeps` for each of `count` records that stays, else 0; fills each batch's row.
+    """Writes 1 to `keeps` for each record that stays, else 0; fills each batch's row.
 
     Records after LATEST_OFFSET, the last offset in the map, stay. Up to it a record is dropped if
     it has no key, if its key has a larger offset in the map, or if it is a tombstone and
@@ -341,71 +336,77 @@ def choose_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
     Returns:
         0 or minus a `RecordFault`; BATCH and RECORD of `state` then say where.
     """
-    first = 0
-    for row in range(0, len(batches), BATCH_ROW_SIZE):
-        position = batches[row]
-        records = batches[row + 2]
-        state[5] = row // BATCH_ROW_SIZE
-        state[6] = 0
-        if not has_room(batches, row):
-            return -_RECORD_COUNT
-        if len(keeps) - first < records:
+    octets = address(data)
+    keys = address(arena)
+    with cython.nogil:
+        first = 0
+        if len(group) < _GROUP_SIZE or len(state) < _STATE_SIZE or len(slots) < 2:
             return -_NO_ROOM
-        kept = 0
-        unkeyed = 0
-        tombstones = 0
-        timestamp_first = 0
-        timestamp_max = 0
-        size_kept = 0
-        walked = 0
-        while walked < records:
-            read, fault = read_group(
-                data, position, batches[row + 1], records - walked, slots, arena, group
-            )
-            for index in range(0, 8 * read, 8):
-                timestamp_delta = group[index + 1]
-                offset = wrapping_sum(batches[row + 3], group[index + 2])
-                key_size = group[index + 4]
-                value_size = group[index + 5]
-                stays = 1
-                if offset <= batches[row + 4]:
-                    if key_size < 0:
-                        unkeyed += 1
-                        stays = 0
-                    elif entry_size(key_size) > len(arena):
-                        # Nothing is known of this key, so its tombstone may hide older values.
-                        stays = 1
-                    elif value_size < 0 and batches[row + 5] == 0:
-                        stays = 0
-                    else:
-                        slot = find_slot(
-                            data, group[index + 3], key_size, group[index + 6], group[index + 7],
-                            slots, arena,
-                        )  # fmt: skip
-                        if slots[slot] != 0 and offset < slots[slot + 1]:
+        for batch in range(len(batches) // _BATCH_ROW_SIZE):
+            row = _BATCH_ROW_SIZE * batch
+            position = batches[row]
+            records = batches[row + 2]
+            state[5] = batch
+            state[6] = 0
+            if not can_hold(position, batches[row + 1], len(data), records):
+                return -_RECORD_COUNT
+            if len(keeps) - first < records:
+                return -_NO_ROOM
+            kept = 0
+            unkeyed = 0
+            tombstones = 0
+            timestamp_first = 0
+            timestamp_max = 0
+            size_kept = 0
+            walked = 0
+            while walked < records:
+                read, fault = read_group(
+                    octets, position, batches[row + 1], records - walked, slots, keys, group
+                )
+                for index in range(0, 8 * read, 8):
+                    timestamp_delta = group[index + 1]
+                    offset = wrapping_sum(batches[row + 3], group[index + 2])
+                    key_size = group[index + 4]
+                    value_size = group[index + 5]
+                    stays = 1
+                    if offset <= batches[row + 4]:
+                        if key_size < 0:
+                            unkeyed += 1
                             stays = 0
-                keeps[first + walked] = stays
-                if stays == 1:
-                    if kept == 0:
-                        timestamp_first = timestamp_delta
-                    if kept == 0 or timestamp_delta > timestamp_max:
-                        timestamp_max = timestamp_delta
-                    if value_size < 0:
-                        tombstones += 1
-                    kept += 1
-                    size_kept += group[index] - position
-                position = group[index]
-                walked += 1
-            if fault < 0:
-                state[6] = walked
-                return fault
-        if position != batches[row + 1]:
-            return -_LEFTOVER
-        first += records
-        batches[row + 6] = kept
-        batches[row + 7] = unkeyed
-        batches[row + 8] = tombstones
-        batches[row + 9] = timestamp_first
-        batches[row + 10] = timestamp_max
-        batches[row + 11] = size_kept
-    return 0
+                        elif entry_size(key_size) > len(arena):
+                            # Nothing is known of this key, so its tombstone may hide older values.
+                            stays = 1
+                        elif value_size < 0 and batches[row + 5] == 0:
+                            stays = 0
+                        else:
+                            slot = find_slot(
+                                octets, group[index + 3], key_size, group[index + 6],
+                                group[index + 7], slots, keys,
+                            )  # fmt: skip
+                            if slots[slot] != 0 and offset < slots[slot + 1]:
+                                stays = 0
+                    keeps[first + walked] = stays
+                    if stays == 1:
+                        if kept == 0:
+                            timestamp_first = timestamp_delta
+                        if kept == 0 or timestamp_delta > timestamp_max:
+                            timestamp_max = timestamp_delta
+                        if value_size < 0:
+                            tombstones += 1
+                        kept += 1
+                        size_kept += group[index] - position
+                    position = group[index]
+                    walked += 1
+                if fault < 0:
+                    state[6] = walked
+                    return fault
+            if position != batches[row + 1]:
+                return -_LEFTOVER
+            first += records
+            batches[row + 6] = kept
+            batches[row + 7] = unkeyed
+            batches[row + 8] = tombstones
+            batches[row + 9] = timestamp_first
+            batches[row + 10] = timestamp_max
+            batches[row + 11] = size_kept
+        return 0

@@ -1,3 +1,4 @@
+# cython: boundscheck=False
 """The kernel that takes produce requests which repeat an earlier one but for their records.
 
 A request frame, cut by what may differ from the earlier request; the parts in brackets may not:
@@ -10,6 +11,9 @@ to change (compression, LogAppendTime, a wrong largest timestamp), so that the c
 of its own to say what is wrong. Batches are copied, with offset and leader epoch, one behind the
 other; the request stays as it was received.
 
+No index is checked: `take_produces` compares each position with the end of its buffer, and the
+sizes of the other buffers, before it reads or writes there.
+
 Invariant: a frame is taken completely, with its batch and its answer, or it changes nothing that
 the caller looks at.
 """
@@ -17,19 +21,24 @@ the caller looks at.
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from tailrace.kernels.checksums import crc32c
-from tailrace.kernels.kernel import copy_bytes, helper, kernel
-from tailrace.kernels.records import (
-    HEADER_SIZE,
-    RECORD_SIZE_MIN,
-    is_later,
-    is_outside,
-    read_integer,
-    read_record,
-)
+import cython
+
+from tailrace.kernels.records import HEADER_SIZE, RECORD_SIZE_MIN
+
+if not cython.compiled:
+    from tailrace.kernels.checksums import crc32c
+    from tailrace.kernels.memory import (
+        address,
+        copy_bytes,
+        is_equal,
+        output_address,
+        read_integer,
+        write_integer,
+    )
+    from tailrace.kernels.records import is_later, is_outside, read_record
 
 if TYPE_CHECKING:
-    from tailrace.kernels.records import Ints, Outputs
+    from tailrace.kernels.memory import Ints, Outputs
 
 
 class Taking(IntEnum):
@@ -83,6 +92,9 @@ _ANSWERS_SIZE: Final = int(Taking.ANSWERS_SIZE)
 _MAX_TIMESTAMP: Final = int(Taking.MAX_TIMESTAMP)
 _MAX_TIMESTAMP_OFFSET: Final = int(Taking.MAX_TIMESTAMP_OFFSET)
 
+_HEADER_SIZE: Final = HEADER_SIZE
+_RECORD_SIZE_MIN: Final = RECORD_SIZE_MIN
+_STATE_SIZE: Final = len(Taking)
 _SIZE_BYTES: Final = 4
 _ID_AT: Final = 4
 """Position of the correlation id in a request and in an answer."""
@@ -103,26 +115,10 @@ _PRODUCER_EPOCH_AT: Final = 51
 _BASE_SEQUENCE_AT: Final = 53
 _RECORD_COUNT_AT: Final = 57
 _MAGIC: Final = 2
+_UINT32_MAX: Final = (1 << 32) - 1
 _SEQUENCE_MAX: Final = (1 << 31) - 1
 
 
-@helper
-def write_integer(data: "Outputs", position: int, size: int, value: int) -> None:
-    """Writes the lowest `size` bytes of `value` at `position`, big endian."""
-    for index in range(size):
-        data[position + size - 1 - index] = (value >> (8 * index)) & 255
-
-
-@helper
-def is_equal(data: "Ints", position: int, other: "Ints", start: int, limit: int) -> bool:
-    """Whether `data` has the bytes `other[start:limit]` at `position`."""
-    for index in range(start, limit):  # noqa: SIM110 - Numba compiles no generator
-        if data[position + index - start] != other[index]:
-            return False
-    return True
-
-
-@helper
 def find_records(data: "Ints", position: int, limit: int, is_flexible: int) -> tuple[int, int]:
     """First and last position, plus 1, of the records whose length is at `position`; or 0, -1."""
     if is_flexible == 0:
@@ -142,12 +138,11 @@ def find_records(data: "Ints", position: int, limit: int, is_flexible: int) -> t
         if is_open:
             return 0, -1
         size -= 1
-    if size < HEADER_SIZE or size > limit - position:
+    if size < _HEADER_SIZE or size > limit - position:
         return 0, -1
     return position, position + size
 
 
-@helper
 def is_usual_batch(data: "Ints", start: int, end: int, state: "Outputs") -> bool:
     """Whether a batch may be appended as it is; `Taking` has the rules that come from outside."""
     attributes = read_integer(data, start + _ATTRIBUTES_AT, 2)
@@ -159,7 +154,7 @@ def is_usual_batch(data: "Ints", start: int, end: int, state: "Outputs") -> bool
         or data[start + _MAGIC_AT] != _MAGIC
         or attributes != 0
         or count < 1
-        or count > (end - start - HEADER_SIZE) // RECORD_SIZE_MIN
+        or count > (end - start - _HEADER_SIZE) // _RECORD_SIZE_MIN
         or read_integer(data, start + _LAST_OFFSET_DELTA_AT, 4) != count - 1
         or read_integer(data, start + _PRODUCER_ID_AT, 8) != state[_PRODUCER_ID]
     ):
@@ -169,19 +164,18 @@ def is_usual_batch(data: "Ints", start: int, end: int, state: "Outputs") -> bool
         or read_integer(data, start + _BASE_SEQUENCE_AT, 4) != state[_SEQUENCE]
     ):
         return False
-    stored = read_integer(data, start + _CRC_AT, 4) & 0xFFFFFFFF
+    stored = read_integer(data, start + _CRC_AT, 4) & _UINT32_MAX
     return stored == crc32c(data, start + _ATTRIBUTES_AT, end) and has_usual_records(
         data, start, end, state
     )
 
 
-@helper
 def has_usual_records(data: "Ints", start: int, end: int, state: "Outputs") -> bool:
     """Whether all records of a batch are sound, allowed, and as its header says."""
     count = read_integer(data, start + _RECORD_COUNT_AT, 4)
     base = read_integer(data, start + _BASE_TIMESTAMP_AT, 8)
     largest = read_integer(data, start + _MAX_TIMESTAMP_AT, 8)
-    position = start + HEADER_SIZE
+    position = start + _HEADER_SIZE
     has_largest = False
     for index in range(count):
         after, delta, offset_delta, _, key_size, _, _, _, _ = read_record(data, position, end)
@@ -198,11 +192,7 @@ def has_usual_records(data: "Ints", start: int, end: int, state: "Outputs") -> b
     return has_largest and position == end
 
 
-@kernel(
-    "bytes", "int64", "int64", "bytes", "bytes", "bytes",
-    "int64[:]", "uint8[:]", "uint8[:]", "int64[:]", "int64",
-)  # fmt: skip
-def take_produces(  # noqa: PLR0917 (a kernel takes its buffers by position)
+def take_produces(
     data: "Ints", position: int, limit: int, head: "Ints", tail: "Ints", answer: "Ints",
     state: "Outputs", batches: "Outputs", answers: "Outputs", starts: "Outputs", count: int,
 ) -> int:  # fmt: skip
@@ -216,45 +206,54 @@ def take_produces(  # noqa: PLR0917 (a kernel takes its buffers by position)
     Returns:
         How many frames were taken; `state` has the rest.
     """
+    octets, first, last, reply = address(data), address(head), address(tail), address(answer)
+    copies, replies = output_address(batches), output_address(answers)
     taken = 0
     size = 0
     answered = 0
-    next_offset = state[_NEXT_OFFSET]
     max_timestamp = 0
     max_timestamp_offset = -1
+    if (
+        not 0 <= position <= limit <= len(data)
+        or len(head) < _ID_END
+        or len(state) < _STATE_SIZE
+        or (len(answer) > 0 and not _ID_END <= state[_OFFSET_AT] <= len(answer) - 8)
+    ):
+        return 0
+    next_offset = state[_NEXT_OFFSET]
     while taken < count and taken < len(starts) and limit - position >= _SIZE_BYTES + len(head):
         frame = position + _SIZE_BYTES
-        frame_size = read_integer(data, position, 4)
+        frame_size = read_integer(octets, position, 4)
         if (
             frame_size < len(head) + len(tail)
             or frame_size > limit - frame
             or frame_size > state[_FRAME_BYTES_MAX]
             or (taken > 0 and size > state[_BYTES_BEFORE_ENTRY])
-            or not is_equal(data, frame, head, 0, _ID_AT)
-            or not is_equal(data, frame + _ID_END, head, _ID_END, len(head))
+            or not is_equal(octets, frame, first, 0, _ID_AT)
+            or not is_equal(octets, frame + _ID_END, first, _ID_END, len(head) - _ID_END)
         ):
             break
         end = frame + frame_size
         tail_at = end - len(tail)
-        start, records_end = find_records(data, frame + len(head), tail_at, state[_IS_FLEXIBLE])
+        start, records_end = find_records(octets, frame + len(head), tail_at, state[_IS_FLEXIBLE])
         if (
             records_end != tail_at
             or records_end - start > len(batches) - size
             or len(answer) > len(answers) - answered
-            or not is_equal(data, tail_at, tail, 0, len(tail))
-            or not is_usual_batch(data, start, records_end, state)
+            or not is_equal(octets, tail_at, last, 0, len(tail))
+            or not is_usual_batch(octets, start, records_end, state)
         ):
             break
-        copy_bytes(data, start, batches, size, records_end - start)
-        write_integer(batches, size, 8, next_offset)
-        write_integer(batches, size + _EPOCH_AT, 4, state[_LEADER_EPOCH])
+        copy_bytes(octets, start, copies, size, records_end - start)
+        write_integer(copies, size, 8, next_offset)
+        write_integer(copies, size + _EPOCH_AT, 4, state[_LEADER_EPOCH])
         if len(answer) > 0:
-            copy_bytes(answer, 0, answers, answered, len(answer))
-            copy_bytes(data, frame + _ID_AT, answers, answered + _ID_AT, _ID_END - _ID_AT)
-            write_integer(answers, answered + state[_OFFSET_AT], 8, next_offset)
+            copy_bytes(reply, 0, replies, answered, len(answer))
+            copy_bytes(octets, frame + _ID_AT, replies, answered + _ID_AT, _ID_END - _ID_AT)
+            write_integer(replies, answered + state[_OFFSET_AT], 8, next_offset)
             answered += len(answer)
-        records = read_integer(data, start + _RECORD_COUNT_AT, 4)
-        timestamp = read_integer(data, start + _MAX_TIMESTAMP_AT, 8)
+        records = read_integer(octets, start + _RECORD_COUNT_AT, 4)
+        timestamp = read_integer(octets, start + _MAX_TIMESTAMP_AT, 8)
         next_offset += records
         if taken == 0 or timestamp > max_timestamp:
             max_timestamp = timestamp

@@ -11,24 +11,26 @@ Input is the payload of one batch after decompression: `count` records, one afte
     value size     -1 for null, then that many bytes
     header count   then per header: key size, key, value size (-1 for null), value
 
-Invariant: whatever the bytes are, nothing outside of `data[position:limit]` is read, nothing beyond
-the end of an output is written, and each kernel ends after at most `count` records with a row count
-or with the negative of a `RecordFault`. Nothing here raises, because compiled code returns numbers
-only.
+Invariant: whatever the bytes are, nothing outside of `data[position:limit]` is read, and each
+kernel ends after at most `count` records with a row count or with the negative of a `RecordFault`.
+Bytes are read at their address, so each function that reads them has compared the position with a
+limit before, and each kernel that limit with the buffer (`can_hold`). Outputs are indexed with a
+check of their own, except those that bytes are copied to.
 
-In some places one-byte varints are decoded without a call: most sizes and all empty header counts
-have one byte, and in plain Python the call would cost more than the rest.
+Most sizes and all empty header counts are varints of one byte; some places decode these themselves.
 """
 
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from tailrace.kernels.kernel import copy_bytes, helper, kernel
+import cython
+
+if not cython.compiled:
+    from tailrace.kernels.memory import address, copy_bytes, output_address, read_integer
 
 if TYPE_CHECKING:
-    Ints = memoryview | bytes
-    """A buffer of integers: in plain code a memoryview, in compiled code a numpy array."""
-    Outputs = memoryview
+    from tailrace.kernels.memory import Ints, Outputs
+
     Frame = tuple[int, int, int, int, int, int, int, int, int]
 
 
@@ -71,7 +73,7 @@ _RULES: Final = {
     RecordFault.OFFSET_DELTA: "its offset delta is negative",
 }
 
-# Numba takes module integers as constants, but would give an enum member a type of its own.
+# The integers that C code uses; the .pxd file has their types.
 _TRUNCATED: Final = int(RecordFault.TRUNCATED)
 _OVERLONG_VARINT: Final = int(RecordFault.OVERLONG_VARINT)
 _RECORD_LENGTH: Final = int(RecordFault.RECORD_LENGTH)
@@ -98,17 +100,24 @@ _MAX_TIMESTAMP_AT: Final = 35
 _RECORD_COUNT_AT: Final = 57
 HEADER_SIZE: Final = 61
 LOG_APPEND_TIME_FLAG: Final = 8
+_HEADER_SIZE: Final = HEADER_SIZE
+_LOG_APPEND_TIME: Final = LOG_APPEND_TIME_FLAG
 
+_RECORD_SIZE_MIN: Final = RECORD_SIZE_MIN
 _BODY_SIZE_MIN: Final = RECORD_SIZE_MIN - 1
 _HEADER_SIZE_MIN: Final = 2
 _INT64_MAX: Final = (1 << 63) - 1
-_INT64_MIN: Final = -(1 << 63)
+_INT64_MIN: Final = -_INT64_MAX - 1
 _UINT32_MAX: Final = (1 << 32) - 1
 
 WANT_KEY: Final = 1
 WANT_VALUE: Final = 2
 WANT_OFFSET: Final = 4
 WANT_TIMESTAMP: Final = 8
+_WANT_KEY: Final = WANT_KEY
+_WANT_VALUE: Final = WANT_VALUE
+_WANT_OFFSET: Final = WANT_OFFSET
+_WANT_TIMESTAMP: Final = WANT_TIMESTAMP
 
 
 class Total(IntEnum):
@@ -144,6 +153,7 @@ class Payload(IntEnum):
 
 
 PAYLOAD_WIDTH: Final = len(Payload)
+_PAYLOAD_WIDTH: Final = PAYLOAD_WIDTH
 _AT_POSITION: Final = int(Payload.POSITION)
 _AT_LIMIT: Final = int(Payload.LIMIT)
 _AT_RECORD_COUNT: Final = int(Payload.RECORD_COUNT)
@@ -169,9 +179,14 @@ _NO_TIMESTAMP: Final = -1
 
 REFUSED_WIDTH: Final = 3
 """Places that `list_refused` fills per record: index, `Refusal`, the offset or timestamp delta."""
+_REFUSED_WIDTH: Final = REFUSED_WIDTH
 
 
-@helper
+def can_hold(position: int, limit: int, size: int, count: int) -> bool:
+    """Whether `[position:limit]` is a part of `size` bytes in which `count` records have room."""
+    return 0 <= position <= limit <= size and 0 <= count <= (limit - position) // _RECORD_SIZE_MIN
+
+
 def read_varint(data: "Ints", position: int, limit: int) -> tuple[int, int]:
     """The 32-bit zigzag varint at `position`, and the position after it or minus a fault.
 
@@ -198,7 +213,6 @@ def read_varint(data: "Ints", position: int, limit: int) -> tuple[int, int]:
     return 0, -_OVERLONG_VARINT
 
 
-@helper
 def read_varlong(data: "Ints", position: int, limit: int) -> tuple[int, int]:
     """The 64-bit zigzag varint at `position`, and the position after it or minus a fault.
 
@@ -224,7 +238,6 @@ def read_varlong(data: "Ints", position: int, limit: int) -> tuple[int, int]:
     return ((value >> 1) | ((byte & 1) << 62)) ^ -(value & 1), position + 1
 
 
-@helper
 def wrapping_sum(left: int, right: int) -> int:
     """`left + right` modulo 2^64 as an int64; no intermediate result leaves int64."""
     if left > 0 and right > _INT64_MAX - left:
@@ -234,7 +247,6 @@ def wrapping_sum(left: int, right: int) -> int:
     return left + right
 
 
-@helper
 def skip_headers(data: "Ints", position: int, limit: int, count: int) -> int:
     """The position after `count` headers, or minus a fault."""
     if count < 0 or count > (limit - position) // _HEADER_SIZE_MIN:
@@ -258,13 +270,11 @@ def skip_headers(data: "Ints", position: int, limit: int, count: int) -> int:
     return position
 
 
-@helper
 def refused(fault: int) -> "Frame":
     """The frame of a record that breaks a rule."""
     return -fault, 0, 0, 0, 0, 0, 0, 0, 0
 
 
-@helper
 def read_record(data: "Ints", position: int, limit: int) -> "Frame":
     """The places of the fields of the record at `position`; all rules for a record are checked.
 
@@ -330,78 +340,89 @@ def read_record(data: "Ints", position: int, limit: int) -> "Frame":
     )  # fmt: skip
 
 
-@kernel("bytes", "int64", "int64", "int64", "int64[:]")
+def record_at(data: "Ints", position: int, limit: int) -> "Frame":
+    """`read_record` for callers in Python, who give any buffer.
+
+    Raises:
+        IndexError: `[position:limit]` is not a part of the buffer.
+    """
+    if not can_hold(position, limit, len(data), 0):
+        raise IndexError(f"[{position}:{limit}] of {len(data)} bytes")
+    return read_record(address(data), position, limit)
+
+
+def varint_at(data: "Ints", position: int, limit: int) -> tuple[int, int]:
+    """`read_varint` for callers in Python, who give any buffer.
+
+    Raises:
+        IndexError: `[position:limit]` is not a part of the buffer.
+    """
+    if not can_hold(position, limit, len(data), 0):
+        raise IndexError(f"[{position}:{limit}] of {len(data)} bytes")
+    return read_varint(address(data), position, limit)
+
+
 def walk_records(data: "Ints", position: int, limit: int, count: int, totals: "Outputs") -> int:
     """Checks `count` records and sums them up in `totals`, whose places `Total` names.
 
     Returns:
         0, or minus a `RecordFault`; then `totals` counts the records before the bad one.
     """
-    fault = 0
-    walked = 0
-    is_consecutive = 1
-    last_offset_delta = -1
-    null_keys = 0
-    timestamp_min = 0
-    timestamp_max = 0
-    if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
-        fault = -_RECORD_COUNT
-        count = 0
-    for index in range(count):
-        end, timestamp_delta, offset_delta, _, key_size, _, _, _, _ = read_record(
-            data, position, limit
-        )
-        if end < 0:
-            fault = end
-            break
-        position = end
-        walked += 1
-        if offset_delta != index:
-            is_consecutive = 0
-        last_offset_delta = offset_delta
-        if key_size < 0:
-            null_keys += 1
-        if index == 0 or timestamp_delta < timestamp_min:
-            timestamp_min = timestamp_delta
-        if index == 0 or timestamp_delta > timestamp_max:
-            timestamp_max = timestamp_delta
-    if fault == 0 and position != limit:
-        fault = -_LEFTOVER
-    totals[0] = walked
-    totals[1] = position
-    totals[2] = is_consecutive
-    totals[3] = last_offset_delta
-    totals[4] = null_keys
-    totals[5] = timestamp_min
-    totals[6] = timestamp_max
-    return fault
+    octets = address(data)
+    with cython.nogil:
+        fault = 0
+        walked = 0
+        is_consecutive = 1
+        last_offset_delta = -1
+        null_keys = 0
+        timestamp_min = 0
+        timestamp_max = 0
+        if not can_hold(position, limit, len(data), count):
+            fault = -_RECORD_COUNT
+            count = 0
+        for index in range(count):
+            end, timestamp_delta, offset_delta, _, key_size, _, _, _, _ = read_record(
+                octets, position, limit
+            )
+            if end < 0:
+                fault = end
+                break
+            position = end
+            walked += 1
+            if offset_delta != index:
+                is_consecutive = 0
+            last_offset_delta = offset_delta
+            if key_size < 0:
+                null_keys += 1
+            if index == 0 or timestamp_delta < timestamp_min:
+                timestamp_min = timestamp_delta
+            if index == 0 or timestamp_delta > timestamp_max:
+                timestamp_max = timestamp_delta
+        if fault == 0 and position != limit:
+            fault = -_LEFTOVER
+        totals[0] = walked
+        totals[1] = position
+        totals[2] = is_consecutive
+        totals[3] = last_offset_delta
+        totals[4] = null_keys
+        totals[5] = timestamp_min
+        totals[6] = timestamp_max
+        return fault
 
 
-@helper
-def read_integer(data: "Ints", position: int, size: int) -> int:
-    """The big-endian two's complement integer of `size` bytes at `position`."""
-    value = data[position]
-    if value >= 128:
-        value -= 256
-    for index in range(1, size):
-        value = value * 256 + data[position + index]
-    return value
-
-
-@helper
 def is_sound_batch(data: "Ints", position: int, end: int) -> bool:
     """Whether the records of an uncompressed batch, whose header is there, are as it says.
 
     They are not if a record is unsound, has an offset behind the header's last one, or, in a batch
     of CreateTime, a timestamp larger than the header's largest.
     """
-    is_create_time = data[position + _ATTRIBUTES_AT + 1] & LOG_APPEND_TIME_FLAG == 0
+    is_create_time = data[position + _ATTRIBUTES_AT + 1] & _LOG_APPEND_TIME == 0
     last_delta = read_integer(data, position + _LAST_OFFSET_DELTA_AT, 4)
     base = read_integer(data, position + _BASE_TIMESTAMP_AT, 8)
     largest = read_integer(data, position + _MAX_TIMESTAMP_AT, 8)
     count = read_integer(data, position + _RECORD_COUNT_AT, 4)
-    position += HEADER_SIZE
-    if count < 0 or count > (end - position) // RECORD_SIZE_MIN:
+    position += _HEADER_SIZE
+    if count < 0 or count > (end - position) // _RECORD_SIZE_MIN:
         return False
     last = -1
     for _ in range(count):
@@ -414,7 +435,6 @@ def is_sound_batch(data: "Ints", position: int, end: int) -> bool:
     return position == end and last <= last_delta
 
 
-@helper
 def is_later(base: int, delta: int, limit: int) -> bool:
     """Whether `base + delta`, which may be beyond int64, is more than `limit`."""
     if base > 0 and delta > _INT64_MAX - base:
@@ -424,7 +444,6 @@ def is_later(base: int, delta: int, limit: int) -> bool:
     return base + delta > limit
 
 
-@kernel("bytes", "int64")
 def walk_run(data: "Ints", count: int) -> int:
     """Checks the records of neighbouring uncompressed batches, which are all of `data`.
 
@@ -433,21 +452,22 @@ def walk_run(data: "Ints", count: int) -> int:
     Returns:
         1 if all records are sound and as the headers say, else 0; `is_sound_batch` has the rules.
     """
-    position = 0
-    while position < len(data):
-        if len(data) - position < HEADER_SIZE:
-            return 0
-        size = read_integer(data, position + _LENGTH_AT, 4) + _LENGTH_AT + 4
-        if size < HEADER_SIZE or size > len(data) - position:
-            return 0
-        count -= read_integer(data, position + _RECORD_COUNT_AT, 4)
-        if count < 0 or not is_sound_batch(data, position, position + size):
-            return 0
-        position += size
-    return 1
+    octets = address(data)
+    with cython.nogil:
+        position = 0
+        while position < len(data):
+            if len(data) - position < _HEADER_SIZE:
+                return 0
+            size = read_integer(octets, position + _LENGTH_AT, 4) + _LENGTH_AT + 4
+            if size < _HEADER_SIZE or size > len(data) - position:
+                return 0
+            count -= read_integer(octets, position + _RECORD_COUNT_AT, 4)
+            if count < 0 or not is_sound_batch(octets, position, position + size):
+                return 0
+            position += size
+        return 1
 
 
-@kernel("bytes", "int64", "int64[:]")
 def list_payloads(data: "Ints", count: int, payloads: "Outputs") -> int:
     """Lists the payloads of `count` neighbouring uncompressed batches, which begin `data`.
 
@@ -456,33 +476,34 @@ def list_payloads(data: "Ints", count: int, payloads: "Outputs") -> int:
     Returns:
         The number of their records, or minus a `RecordFault`.
     """
-    if count > len(payloads) // PAYLOAD_WIDTH:
-        return -_NO_ROOM
-    position = 0
-    records = 0
-    for index in range(count):
-        if len(data) - position < HEADER_SIZE:
-            return -_TRUNCATED
-        size = read_integer(data, position + _LENGTH_AT, 4) + _LENGTH_AT + 4
-        if size < HEADER_SIZE or size > len(data) - position:
-            return -_TRUNCATED
-        is_create_time = data[position + _ATTRIBUTES_AT + 1] & LOG_APPEND_TIME_FLAG == 0
-        time_at = position + (_BASE_TIMESTAMP_AT if is_create_time else _MAX_TIMESTAMP_AT)
-        record_count = read_integer(data, position + _RECORD_COUNT_AT, 4)
-        at = PAYLOAD_WIDTH * index
-        payloads[at + _AT_POSITION] = position + HEADER_SIZE
-        payloads[at + _AT_LIMIT] = position + size
-        payloads[at + _AT_RECORD_COUNT] = record_count
-        payloads[at + _AT_BASE_OFFSET] = read_integer(data, position, 8)
-        payloads[at + _AT_BASE_TIMESTAMP] = read_integer(data, time_at, 8)
-        payloads[at + _AT_KEEPS_DELTAS] = 1 if is_create_time else 0
-        payloads[at + _AT_ROWS] = 0
-        records += record_count
-        position += size
-    return records
+    octets = address(data)
+    with cython.nogil:
+        if count > len(payloads) // _PAYLOAD_WIDTH:
+            return -_NO_ROOM
+        position = 0
+        records = 0
+        for index in range(count):
+            if len(data) - position < _HEADER_SIZE:
+                return -_TRUNCATED
+            size = read_integer(octets, position + _LENGTH_AT, 4) + _LENGTH_AT + 4
+            if size < _HEADER_SIZE or size > len(data) - position:
+                return -_TRUNCATED
+            is_create_time = octets[position + _ATTRIBUTES_AT + 1] & _LOG_APPEND_TIME == 0
+            time_at = position + (_BASE_TIMESTAMP_AT if is_create_time else _MAX_TIMESTAMP_AT)
+            record_count = read_integer(octets, position + _RECORD_COUNT_AT, 4)
+            at = _PAYLOAD_WIDTH * index
+            payloads[at + _AT_POSITION] = position + _HEADER_SIZE
+            payloads[at + _AT_LIMIT] = position + size
+            payloads[at + _AT_RECORD_COUNT] = record_count
+            payloads[at + _AT_BASE_OFFSET] = read_integer(octets, position, 8)
+            payloads[at + _AT_BASE_TIMESTAMP] = read_integer(octets, time_at, 8)
+            payloads[at + _AT_KEEPS_DELTAS] = 1 if is_create_time else 0
+            payloads[at + _AT_ROWS] = 0
+            records += record_count
+            position += size
+        return records
 
 
-@helper
 def is_outside(base: int, delta: int, earliest: int, latest: int) -> bool:
     """Whether the timestamp `base + delta` is refused: outside of the range, or beyond int64."""
     if earliest > latest:
@@ -493,11 +514,7 @@ def is_outside(base: int, delta: int, earliest: int, latest: int) -> bool:
     return timestamp != _NO_TIMESTAMP and (timestamp < earliest or timestamp > latest)
 
 
-@kernel(
-    "bytes", "int64", "int64", "int64",
-    "int64", "int64", "int64", "int64", "int64", "int64[:]", "int64[:]",
-)  # fmt: skip
-def list_refused(  # noqa: PLR0917 (a kernel takes its buffers by position)
+def list_refused(
     data: "Ints", position: int, limit: int, count: int,
     needs_keys: int, base_timestamp: int, keeps_deltas: int, earliest: int, latest: int,
     totals: "Outputs", refused_records: "Outputs",
@@ -512,48 +529,43 @@ def list_refused(  # noqa: PLR0917 (a kernel takes its buffers by position)
     Returns:
         How many records are listed, or minus a `RecordFault`.
     """
-    if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
-        return -_RECORD_COUNT
-    room = len(refused_records) // REFUSED_WIDTH
-    listed = 0
-    total = 0
-    timestamps = 0
-    for index in range(count):
-        end, delta, offset_delta, _, key_size, _, _, _, _ = read_record(data, position, limit)
-        if end < 0:
-            return end
-        position = end
-        detail = 0
-        if offset_delta != index:
-            reason = _OFFSET_REFUSED
-            detail = offset_delta
-        elif needs_keys and key_size < 0:
-            reason = _NO_KEY_REFUSED
-        elif is_outside(base_timestamp, delta * keeps_deltas, earliest, latest):
-            reason = _TIMESTAMP_REFUSED
-            detail = delta * keeps_deltas
-            timestamps += 1
-        else:
-            continue
-        total += 1
-        if listed < room:
-            refused_records[REFUSED_WIDTH * listed] = index
-            refused_records[REFUSED_WIDTH * listed + 1] = reason
-            refused_records[REFUSED_WIDTH * listed + 2] = detail
-            listed += 1
-    totals[0] = total
-    totals[1] = timestamps
-    return listed
+    octets = address(data)
+    with cython.nogil:
+        if not can_hold(position, limit, len(data), count):
+            return -_RECORD_COUNT
+        room = len(refused_records) // _REFUSED_WIDTH
+        listed = 0
+        total = 0
+        timestamps = 0
+        for index in range(count):
+            end, delta, offset_delta, _, key_size, _, _, _, _ = read_record(octets, position, limit)
+            if end < 0:
+                return end
+            position = end
+            detail = 0
+            if offset_delta != index:
+                reason = _OFFSET_REFUSED
+                detail = offset_delta
+            elif needs_keys and key_size < 0:
+                reason = _NO_KEY_REFUSED
+            elif is_outside(base_timestamp, delta * keeps_deltas, earliest, latest):
+                reason = _TIMESTAMP_REFUSED
+                detail = delta * keeps_deltas
+                timestamps += 1
+            else:
+                continue
+            total += 1
+            if listed < room:
+                refused_records[_REFUSED_WIDTH * listed] = index
+                refused_records[_REFUSED_WIDTH * listed + 1] = reason
+                refused_records[_REFUSED_WIDTH * listed + 2] = detail
+                listed += 1
+        totals[0] = total
+        totals[1] = timestamps
+        return listed
 
 
-@kernel(
-    "bytes", "int64[:]", "int64",
-    "int64", "int64",
-    "int64", "int64[:]", "int64[:]", "int64[:]",
-    "int32[:]", "uint8[:]", "uint8[:]",
-    "int32[:]", "uint8[:]", "uint8[:]",
-)  # fmt: skip
-def decode_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
+def decode_records(
     data: "Ints", payloads: "Outputs", count: int,
     start_offset: int, limit_offset: int,
     wanted: int, cursors: "Outputs", offsets: "Outputs", timestamps: "Outputs",
@@ -572,82 +584,82 @@ def decode_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
     Returns:
         How many rows were appended, or minus a `RecordFault`.
     """
-    row = cursors[0]
-    key_end = cursors[1]
-    value_end = cursors[2]
-    header_count = cursors[3]
-    left = count
-    for at in range(0, len(payloads), PAYLOAD_WIDTH):
-        position = payloads[at + _AT_POSITION]
-        limit = payloads[at + _AT_LIMIT]
-        record_count = payloads[at + _AT_RECORD_COUNT]
-        base_offset = payloads[at + _AT_BASE_OFFSET]
-        base_timestamp = payloads[at + _AT_BASE_TIMESTAMP]
-        keeps_deltas = payloads[at + _AT_KEEPS_DELTAS]
-        if record_count < 0 or record_count > (limit - position) // RECORD_SIZE_MIN:
-            return -_RECORD_COUNT
-        left -= record_count
-        rows = row + record_count
-        if (
-            left < 0
-            or (wanted & WANT_KEY and (len(key_valid) < rows or len(key_ends) <= rows))
-            or (wanted & WANT_VALUE and (len(value_valid) < rows or len(value_ends) <= rows))
-            or (wanted & WANT_OFFSET and len(offsets) < rows)
-            or (wanted & WANT_TIMESTAMP and len(timestamps) < rows)
-        ):
+    octets = address(data)
+    keys = output_address(key_data)
+    values = output_address(value_data)
+    with cython.nogil:
+        row = cursors[0]
+        key_end = cursors[1]
+        value_end = cursors[2]
+        header_count = cursors[3]
+        if row < 0 or key_end < 0 or value_end < 0:
             return -_NO_ROOM
-        first_row = row
-        for _ in range(record_count):
-            end, delta, offset_delta, key_at, key_size, value_at, value_size, _, headers = (
-                read_record(data, position, limit)
-            )
-            if end < 0:
-                return end
-            position = end
-            offset = wrapping_sum(base_offset, offset_delta)
-            if offset < start_offset or offset >= limit_offset:
-                continue
-            if wanted & WANT_OFFSET:
-                offsets[row] = offset
-            if wanted & WANT_TIMESTAMP:
-                timestamps[row] = wrapping_sum(base_timestamp, delta * keeps_deltas)
-            if wanted & WANT_KEY:
-                key_valid[row] = 0 if key_size < 0 else 1
-                if key_size > 0:
-                    if key_size > len(key_data) - key_end:
-                        return -_NO_ROOM
-                    copy_bytes(data, key_at, key_data, key_end, key_size)
-                    key_end += key_size
-                key_ends[row + 1] = key_end
-            if wanted & WANT_VALUE:
-                value_valid[row] = 0 if value_size < 0 else 1
-                if value_size > 0:
-                    if value_size > len(value_data) - value_end:
-                        return -_NO_ROOM
-                    copy_bytes(data, value_at, value_data, value_end, value_size)
-                    value_end += value_size
-                value_ends[row + 1] = value_end
-            header_count += headers
-            row += 1
-        if position != limit:
-            return -_LEFTOVER
-        payloads[at + _AT_ROWS] = row - first_row
-    appended = row - cursors[0]
-    cursors[0] = row
-    cursors[1] = key_end
-    cursors[2] = value_end
-    cursors[3] = header_count
-    return appended
+        left = count
+        for batch in range(len(payloads) // _PAYLOAD_WIDTH):
+            at = _PAYLOAD_WIDTH * batch
+            position = payloads[at + _AT_POSITION]
+            limit = payloads[at + _AT_LIMIT]
+            record_count = payloads[at + _AT_RECORD_COUNT]
+            base_offset = payloads[at + _AT_BASE_OFFSET]
+            base_timestamp = payloads[at + _AT_BASE_TIMESTAMP]
+            keeps_deltas = payloads[at + _AT_KEEPS_DELTAS]
+            if not can_hold(position, limit, len(data), record_count):
+                return -_RECORD_COUNT
+            left -= record_count
+            rows = row + record_count
+            if (
+                left < 0
+                or (wanted & _WANT_KEY and (len(key_valid) < rows or len(key_ends) <= rows))
+                or (wanted & _WANT_VALUE and (len(value_valid) < rows or len(value_ends) <= rows))
+                or (wanted & _WANT_OFFSET and len(offsets) < rows)
+                or (wanted & _WANT_TIMESTAMP and len(timestamps) < rows)
+            ):
+                return -_NO_ROOM
+            first_row = row
+            for _ in range(record_count):
+                end, delta, offset_delta, key_at, key_size, value_at, value_size, _, headers = (
+                    read_record(octets, position, limit)
+                )
+                if end < 0:
+                    return end
+                position = end
+                offset = wrapping_sum(base_offset, offset_delta)
+                if offset < start_offset or offset >= limit_offset:
+                    continue
+                if wanted & _WANT_OFFSET:
+                    offsets[row] = offset
+                if wanted & _WANT_TIMESTAMP:
+                    timestamps[row] = wrapping_sum(base_timestamp, delta * keeps_deltas)
+                if wanted & _WANT_KEY:
+                    key_valid[row] = 0 if key_size < 0 else 1
+                    if key_size > 0:
+                        if key_size > len(key_data) - key_end:
+                            return -_NO_ROOM
+                        copy_bytes(octets, key_at, keys, key_end, key_size)
+                        key_end += key_size
+                    key_ends[row + 1] = key_end
+                if wanted & _WANT_VALUE:
+                    value_valid[row] = 0 if value_size < 0 else 1
+                    if value_size > 0:
+                        if value_size > len(value_data) - value_end:
+                            return -_NO_ROOM
+                        copy_bytes(octets, value_at, values, value_end, value_size)
+                        value_end += value_size
+                    value_ends[row + 1] = value_end
+                header_count += headers
+                row += 1
+            if position != limit:
+                return -_LEFTOVER
+            payloads[at + _AT_ROWS] = row - first_row
+        appended = row - cursors[0]
+        cursors[0] = row
+        cursors[1] = key_end
+        cursors[2] = value_end
+        cursors[3] = header_count
+        return appended
 
 
-@kernel(
-    "bytes", "int64", "int64", "int64",
-    "int64", "int64", "int64",
-    "int64[:]", "int32[:]", "uint8[:]",
-    "int32[:]", "uint8[:]",
-    "int32[:]", "uint8[:]", "uint8[:]",
-)  # fmt: skip
-def decode_headers(  # noqa: PLR0917 (a kernel takes its buffers by position)
+def decode_headers(
     data: "Ints", position: int, limit: int, count: int,
     base_offset: int, start_offset: int, limit_offset: int,
     cursors: "Outputs", row_ends: "Outputs", row_valid: "Outputs",
@@ -663,62 +675,64 @@ def decode_headers(  # noqa: PLR0917 (a kernel takes its buffers by position)
     Returns:
         How many rows were appended, or minus a `RecordFault`.
     """
-    if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
-        return -_RECORD_COUNT
-    row = cursors[0]
-    header = cursors[1]
-    key_end = cursors[2]
-    value_end = cursors[3]
-    for _ in range(count):
-        end, _, offset_delta, _, _, _, _, at, headers = read_record(data, position, limit)
-        if end < 0:
-            return end
-        position = end
-        offset = wrapping_sum(base_offset, offset_delta)
-        if offset < start_offset or offset >= limit_offset:
-            continue
-        if row >= len(row_valid) or row + 1 >= len(row_ends):
+    octets = address(data)
+    keys = output_address(key_data)
+    values = output_address(value_data)
+    with cython.nogil:
+        if not can_hold(position, limit, len(data), count):
+            return -_RECORD_COUNT
+        row = cursors[0]
+        header = cursors[1]
+        key_end = cursors[2]
+        value_end = cursors[3]
+        if row < 0 or header < 0 or key_end < 0 or value_end < 0:
             return -_NO_ROOM
-        if headers > len(value_valid) - header or headers >= len(key_ends) - header:
-            return -_NO_ROOM
-        if headers >= len(value_ends) - header:
-            return -_NO_ROOM
-        for _ in range(headers):
-            size, at = read_varint(data, at, end)
-            if size > len(key_data) - key_end:
+        for _ in range(count):
+            end, _, offset_delta, _, _, _, _, at, headers = read_record(octets, position, limit)
+            if end < 0:
+                return end
+            position = end
+            offset = wrapping_sum(base_offset, offset_delta)
+            if offset < start_offset or offset >= limit_offset:
+                continue
+            if row >= len(row_valid) or row + 1 >= len(row_ends):
                 return -_NO_ROOM
-            copy_bytes(data, at, key_data, key_end, size)
-            at += size
-            key_end += size
-            size, at = read_varint(data, at, end)
-            if size > len(value_data) - value_end:
+            if headers > len(value_valid) - header or headers >= len(key_ends) - header:
                 return -_NO_ROOM
-            value_valid[header] = 0 if size < 0 else 1
-            if size > 0:
-                copy_bytes(data, at, value_data, value_end, size)
+            if headers >= len(value_ends) - header:
+                return -_NO_ROOM
+            for _ in range(headers):
+                size, at = read_varint(octets, at, end)
+                if size > len(key_data) - key_end:
+                    return -_NO_ROOM
+                copy_bytes(octets, at, keys, key_end, size)
                 at += size
-                value_end += size
-            header += 1
-            key_ends[header] = key_end
-            value_ends[header] = value_end
-        row_valid[row] = 0 if headers == 0 else 1
-        row += 1
-        row_ends[row] = header
-    if position != limit:
-        return -_LEFTOVER
-    appended = row - cursors[0]
-    cursors[0] = row
-    cursors[1] = header
-    cursors[2] = key_end
-    cursors[3] = value_end
-    return appended
+                key_end += size
+                size, at = read_varint(octets, at, end)
+                if size > len(value_data) - value_end:
+                    return -_NO_ROOM
+                value_valid[header] = 0 if size < 0 else 1
+                if size > 0:
+                    copy_bytes(octets, at, values, value_end, size)
+                    at += size
+                    value_end += size
+                header += 1
+                key_ends[header] = key_end
+                value_ends[header] = value_end
+            row_valid[row] = 0 if headers == 0 else 1
+            row += 1
+            row_ends[row] = header
+        if position != limit:
+            return -_LEFTOVER
+        appended = row - cursors[0]
+        cursors[0] = row
+        cursors[1] = header
+        cursors[2] = key_end
+        cursors[3] = value_end
+        return appended
 
 
-@kernel(
-    "bytes", "int64", "int64", "int64",
-    "int64", "int64", "int64", "int64", "int64", "int64[:]",
-)  # fmt: skip
-def find_timestamp(  # noqa: PLR0917 (a kernel takes its buffers by position)
+def find_timestamp(
     data: "Ints", position: int, limit: int, count: int,
     base_offset: int, base_timestamp: int, keeps_deltas: int, timestamp: int, start_offset: int,
     found: "Outputs",
@@ -730,17 +744,19 @@ def find_timestamp(  # noqa: PLR0917 (a kernel takes its buffers by position)
     Returns:
         1 if there is such a record, 0 if not, or minus a `RecordFault` of a record before it.
     """
-    if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
-        return -_RECORD_COUNT
-    for _ in range(count):
-        end, delta, offset_delta, _, _, _, _, _, _ = read_record(data, position, limit)
-        if end < 0:
-            return end
-        position = end
-        offset = wrapping_sum(base_offset, offset_delta)
-        time = wrapping_sum(base_timestamp, delta * keeps_deltas)
-        if time >= timestamp and offset >= start_offset:
-            found[0] = offset
-            found[1] = time
-            return 1
-    return 0
+    octets = address(data)
+    with cython.nogil:
+        if not can_hold(position, limit, len(data), count):
+            return -_RECORD_COUNT
+        for _ in range(count):
+            end, delta, offset_delta, _, _, _, _, _, _ = read_record(octets, position, limit)
+            if end < 0:
+                return end
+            position = end
+            offset = wrapping_sum(base_offset, offset_delta)
+            time = wrapping_sum(base_timestamp, delta * keeps_deltas)
+            if time >= timestamp and offset >= start_offset:
+                found[0] = offset
+                found[1] = time
+                return 1
+        return 0

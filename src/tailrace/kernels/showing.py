@@ -1,3 +1,4 @@
+# cython: boundscheck=False
 """The kernel that writes records as lines of text, JSON or hexadecimal digits.
 
 The input is a payload of v2 records as drawn in `tailrace.kernels.records`. A line is made of
@@ -10,6 +11,9 @@ A key or value that is not UTF-8 is written as hexadecimal digits between litera
 kernel leaves a record to its caller if a header name is not UTF-8 or, in text, if a character
 outside of ASCII is not in `printable`.
 
+No index is checked: a record lies where `read_record` has found it, and is only written if `out`
+has room for the longest line that it can become.
+
 Invariant: nothing outside of `data` is read and nothing beyond the end of `out` is written,
 whatever the bytes are.
 """
@@ -17,18 +21,18 @@ whatever the bytes are.
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from tailrace.kernels.kernel import PLAIN_BLOCK, copy_bytes, count_plain, helper, kernel
-from tailrace.kernels.records import (
-    RECORD_SIZE_MIN,
-    RecordFault,
-    read_record,
-    read_varint,
-    wrapping_sum,
-)
-from tailrace.kernels.utf8 import read_utf8
+import cython
+
+from tailrace.kernels.records import RecordFault
+
+if not cython.compiled:
+    from tailrace.kernels.memory import address, copy_bytes, is_equal, output_address
+    from tailrace.kernels.records import can_hold, read_record, read_varint, wrapping_sum
+    from tailrace.kernels.utf8 import read_utf8
 
 if TYPE_CHECKING:
-    from tailrace.kernels.records import Frame, Ints, Outputs
+    from tailrace.kernels.memory import Ints, Outputs
+    from tailrace.kernels.records import Frame
 
 
 class Form(IntEnum):
@@ -102,7 +106,11 @@ control character, and twelve for the two bytes of an empty header."""
 _ROOM_MIN: Final = 64
 """Room for the offset and the time of a record."""
 
-# Numba takes module integers as constants, but would give an enum member a type of its own.
+_THIS_KEY: Final = THIS_KEY
+_NO_RECORD: Final = NO_RECORD
+_ESCAPE_WIDTH: Final = ESCAPE_WIDTH
+_PRINTABLE_CODES: Final = PRINTABLE_CODES
+_TIMESTAMP_MAX: Final = TIMESTAMP_MAX
 _NONE: Final = int(Form.NONE)
 _JSON: Final = int(Form.JSON)
 _HEX: Final = int(Form.HEX)
@@ -110,12 +118,17 @@ _ENOUGH: Final = int(StopReason.ENOUGH)
 _FULL: Final = int(StopReason.FULL)
 _UNSHOWN: Final = int(StopReason.UNSHOWN)
 _RECORD_COUNT: Final = int(RecordFault.RECORD_COUNT)
+_NO_ROOM: Final = int(RecordFault.NO_ROOM)
+_BOUNDS: Final = len(BoundIndex)
+_CURSORS: Final = len(Cursor)
+_LITERALS: Final = 12
+_PLAIN_BLOCK: Final = 32
+"""Bytes that `is_plain` looks at, in a few instructions."""
 _LEFTOVER: Final = int(RecordFault.LEFTOVER)
 _INT64_MAX: Final = (1 << 63) - 1
 _DAY_MS: Final = 86_400_000
 
 
-@helper
 def put_literal(
     literals: "Ints", literal_ends: "Ints", number: int, out: "Outputs", end: int
 ) -> int:
@@ -126,7 +139,6 @@ def put_literal(
     return end + size
 
 
-@helper
 def put_digits(out: "Outputs", end: int, number: int, width: int) -> int:
     """Writes the last `width` digits of a number of 0 or more; returns the end of `out`."""
     for place in range(end + width - 1, end - 1, -1):
@@ -136,7 +148,6 @@ def put_digits(out: "Outputs", end: int, number: int, width: int) -> int:
     return end + width
 
 
-@helper
 def put_number(out: "Outputs", end: int, number: int) -> int:
     """Writes a 64-bit number; returns the end of `out`."""
     rest = number // 10
@@ -156,7 +167,6 @@ def put_number(out: "Outputs", end: int, number: int) -> int:
     return end + 1
 
 
-@helper
 def put_time(out: "Outputs", end: int, timestamp: int) -> int:
     """Writes a time in ISO 8601; returns the end of `out`.
 
@@ -166,7 +176,7 @@ def put_time(out: "Outputs", end: int, timestamp: int) -> int:
     if timestamp < 0:
         out[end] = 45
         return end + 1
-    if timestamp > TIMESTAMP_MAX:
+    if timestamp > _TIMESTAMP_MAX:
         return put_number(out, end, timestamp)
     days = timestamp // _DAY_MS
     rest = timestamp - days * _DAY_MS
@@ -203,8 +213,16 @@ def put_time(out: "Outputs", end: int, timestamp: int) -> int:
     return end + 1
 
 
-@helper
-def put_characters(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by position)
+def is_plain(data: "Ints", at: int, quote: int, backslash: int) -> bool:
+    """Whether the `_PLAIN_BLOCK` bytes at `at` are printable ASCII and none of these two."""
+    odd = 0
+    for place in range(at, at + 32):
+        byte = data[place]
+        odd |= (byte < 32) | (byte > 126) | (byte == quote) | (byte == backslash)
+    return odd == 0
+
+
+def put_characters(
     data: "Ints", at: int, limit: int, form: int,
     escapes: "Ints", printable: "Ints", out: "Outputs", end: int,
 ) -> int:  # fmt: skip
@@ -215,26 +233,23 @@ def put_characters(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by p
     quote, backslash = (34, 92) if form == _JSON else (0, 0)
     while at < limit:
         start = at
-        run = PLAIN_BLOCK
-        while run == PLAIN_BLOCK and at < limit and len(data) - at >= PLAIN_BLOCK:
-            run = count_plain(data, at, quote, backslash)
-            at += run
-        at = min(at, limit)
-        while at < limit and escapes[ESCAPE_WIDTH * data[at]] == 0:
+        while limit - at >= _PLAIN_BLOCK and is_plain(data, at, quote, backslash):
+            at += _PLAIN_BLOCK
+        while at < limit and escapes[_ESCAPE_WIDTH * data[at]] == 0:
             at += 1
         copy_bytes(data, start, out, end, at - start)
         end += at - start
         if at == limit:
             break
         if data[at] < 128:
-            size = escapes[ESCAPE_WIDTH * data[at]]
-            copy_bytes(escapes, ESCAPE_WIDTH * data[at] + 1, out, end, size)
+            size = escapes[_ESCAPE_WIDTH * data[at]]
+            copy_bytes(escapes, _ESCAPE_WIDTH * data[at] + 1, out, end, size)
             at += 1
         else:
             size, code = read_utf8(data, at, limit)
             if size == 0:
                 return -1
-            if form != _JSON and (code >= PRINTABLE_CODES or printable[code] == 0):
+            if form != _JSON and (code >= _PRINTABLE_CODES or printable[code] == 0):
                 return -2
             copy_bytes(data, at, out, end, size)
             at += size
@@ -242,7 +257,6 @@ def put_characters(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by p
     return end
 
 
-@helper
 def put_hex(data: "Ints", at: int, limit: int, out: "Outputs", end: int) -> int:
     """Writes `data[at:limit]` as hexadecimal digits; returns the end of `out`."""
     for place in range(at, limit):
@@ -254,8 +268,7 @@ def put_hex(data: "Ints", at: int, limit: int, out: "Outputs", end: int) -> int:
     return end
 
 
-@helper
-def put_field(  # noqa: PLR0917
+def put_field(
     data: "Ints", at: int, size: int, form: int, is_name: bool,  # noqa: FBT001 (for kernels)
     literals: "Ints", literal_ends: "Ints", escapes: "Ints", printable: "Ints",
     out: "Outputs", end: int,
@@ -285,19 +298,7 @@ def put_field(  # noqa: PLR0917
     return put_literal(literals, literal_ends, 11, out, end)
 
 
-@helper
-def is_equal(data: "Ints", at: int, size: int, key: "Ints") -> bool:
-    """Whether the `size` bytes at `at` are equal to `key`; a size of -1 is no key."""
-    if size != len(key):
-        return False
-    for place in range(size):  # noqa: SIM110 (Numba compiles no generator here)
-        if data[at + place] != key[place]:
-            return False
-    return True
-
-
-@helper
-def put_record(  # noqa: PLR0917
+def put_record(
     data: "Ints", frame: "Frame", offset: int, timestamp: int, form: int,
     literals: "Ints", literal_ends: "Ints", escapes: "Ints", printable: "Ints",
     out: "Outputs", end: int,
@@ -333,11 +334,7 @@ def put_record(  # noqa: PLR0917
     return put_literal(literals, literal_ends, 9, out, end)
 
 
-@kernel(
-    "bytes", "int64", "int64", "int64", "int64",
-    "int64[:]", "bytes", "int64", "bytes", "int64[:]", "bytes", "bytes", "int64[:]", "uint8[:]",
-)  # fmt: skip
-def show_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
+def show_records(
     data: "Ints", count: int, base_offset: int, base_timestamp: int, keeps_deltas: int,
     bounds: "Outputs", key: "Ints", form: int, literals: "Ints", literal_ends: "Outputs",
     escapes: "Ints", printable: "Ints", cursors: "Outputs", out: "Outputs",
@@ -350,38 +347,49 @@ def show_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
     Returns:
         A `StopReason`, or minus a `RecordFault`; then the lines of the records before are in `out`.
     """
-    if count < 0 or count > len(data) // RECORD_SIZE_MIN:
-        return -_RECORD_COUNT
-    position = cursors[1]
-    for index in range(cursors[0], count):
-        if cursors[3] <= 0:
-            return _ENOUGH
-        frame = read_record(data, position, len(data))
-        if frame[0] < 0:
-            return frame[0]
-        offset = wrapping_sum(base_offset, frame[2])
-        timestamp = wrapping_sum(base_timestamp, frame[1] * keeps_deltas)
-        is_chosen = bounds[0] <= offset < bounds[1]
-        if is_chosen and timestamp >= bounds[3] and bounds[3] != _INT64_MAX:
-            return _ENOUGH
-        is_chosen = is_chosen and timestamp >= bounds[2] and bounds[4] != NO_RECORD
-        end = cursors[2]
-        if is_chosen and (bounds[4] == ANY_KEY or is_equal(data, frame[3], frame[4], key)):
-            room = _GROWTH_MAX * (frame[0] - position) + literal_ends[12] + _ROOM_MIN
-            if form != _NONE and room <= len(out) - end:
-                end = put_record(
-                    data, frame, offset, timestamp, form,
-                    literals, literal_ends, escapes, printable, out, end,
-                )  # fmt: skip
-            elif form != _NONE and end > 0:
-                return _FULL
-            else:
-                end = -1
-            cursors[3] -= 1
-        position = frame[0]
-        cursors[0] = index + 1
-        cursors[1] = position
-        if end < 0:
-            return _UNSHOWN
-        cursors[2] = end
-    return -_LEFTOVER if position != len(data) else 0
+    octets, wanted, out_bytes = address(data), address(key), output_address(out)
+    words, escaped, shown = address(literals), address(escapes), address(printable)
+    with cython.nogil:
+        if (
+            len(bounds) < _BOUNDS or len(cursors) < _CURSORS or len(literal_ends) <= _LITERALS
+            or len(escapes) < 256 * _ESCAPE_WIDTH or len(printable) < _PRINTABLE_CODES
+        ):  # fmt: skip
+            return -_NO_ROOM
+        position = cursors[1]
+        if not can_hold(0, len(data), len(data), count) or not 0 <= position <= len(data):
+            return -_RECORD_COUNT
+        for index in range(cursors[0], count):
+            if cursors[3] <= 0:
+                return _ENOUGH
+            frame = read_record(octets, position, len(data))
+            if frame[0] < 0:
+                return frame[0]
+            offset = wrapping_sum(base_offset, frame[2])
+            timestamp = wrapping_sum(base_timestamp, frame[1] * keeps_deltas)
+            is_chosen = bounds[0] <= offset < bounds[1]
+            if is_chosen and timestamp >= bounds[3] and bounds[3] != _INT64_MAX:
+                return _ENOUGH
+            is_chosen = is_chosen and timestamp >= bounds[2] and bounds[4] != _NO_RECORD
+            end = cursors[2]
+            if is_chosen and (
+                bounds[4] != _THIS_KEY
+                or (frame[4] == len(key) and is_equal(octets, frame[3], wanted, 0, len(key)))
+            ):
+                room = _GROWTH_MAX * (frame[0] - position) + literal_ends[_LITERALS] + _ROOM_MIN
+                if form != _NONE and room <= len(out) - end:
+                    end = put_record(
+                        octets, frame, offset, timestamp, form,
+                        words, literal_ends, escaped, shown, out_bytes, end,
+                    )  # fmt: skip
+                elif form != _NONE and end > 0:
+                    return _FULL
+                else:
+                    end = -1
+                cursors[3] -= 1
+            position = frame[0]
+            cursors[0] = index + 1
+            cursors[1] = position
+            if end < 0:
+                return _UNSHOWN
+            cursors[2] = end
+        return -_LEFTOVER if position != len(data) else 0

@@ -1,14 +1,12 @@
+# cython: boundscheck=False
 """UTF-8 inside of kernels."""
 
 from typing import TYPE_CHECKING
 
-from tailrace.kernels.kernel import helper
-
 if TYPE_CHECKING:
-    from tailrace.kernels.records import Ints
+    from tailrace.kernels.memory import Ints
 
 
-@helper
 def read_utf8(data: "Ints", at: int, limit: int) -> tuple[int, int]:
     """Size and code of the character at `at`, whose first byte is 128 or more; size 0 if invalid.
 
@@ -32,7 +30,6 @@ def read_utf8(data: "Ints", at: int, limit: int) -> tuple[int, int]:
     return size, code
 
 
-@helper
 def is_utf8(data: "Ints", at: int, limit: int) -> bool:
     """Whether `data[at:limit]` is text."""
     while at < limit:

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tailrace import kernels
 from tailrace.model import TopicPartition
 from tailrace.offline.cat import Choice
 from tailrace.offline.output import Output
@@ -100,8 +99,6 @@ class ParquetRows:
         self._builder.append(batch, start_offset=start_offset, limit_offset=limit_offset)
         if not self._builder.has_room:
             self._flush()
-            if kernels.worth_loading():
-                kernels.load()
 
     def _flush(self) -> None:
         rows = self._builder.row_count

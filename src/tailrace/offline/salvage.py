@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tailrace.kernels.records import RecordFault, read_record
+from tailrace.kernels.records import RecordFault, record_at
 from tailrace.model import TimestampType, TopicPartition
 from tailrace.offline.cat import readable
 from tailrace.offline.output import whole_file
@@ -115,11 +115,11 @@ def _frames(file: File, drop: Drop) -> Iterator[tuple[bytes, Sequence[int]]]:
     wanted = _WINDOW_BYTES
     while position < limit:
         data = file.read(position, min(wanted, limit - position))
-        at, frame = 0, read_record(data, 0, len(data))
+        at, frame = 0, record_at(data, 0, len(data))
         while frame[0] > 0:
             yield data, frame
             at = frame[0]
-            frame = read_record(data, at, len(data))
+            frame = record_at(data, at, len(data))
         is_last = position + len(data) >= limit or len(data) < wanted
         if is_last or -frame[0] != RecordFault.TRUNCATED or (not at and wanted > _RECORD_BYTES_MAX):
             return

@@ -13,12 +13,11 @@ the sound batches of an earlier segment end before this one begins.
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from tailrace import kernels
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
-from tailrace.kernels.index_entries import check_offset_entries, check_time_entries
 from tailrace.model import OFFSET_MAX, Offset, TimestampType
 from tailrace.offline.findings import Finding, Rule, Severity, batch_finding
 from tailrace.offline.indexes import (
@@ -40,9 +39,6 @@ from tailrace.storage import names
 from tailrace.storage.damage import NOT_WHOLE, DamagedRange, runs_across_damage
 from tailrace.storage.index import offset as offset_index
 from tailrace.storage.index import time as time_index
-
-VERIFYING: Final = (*kernels.CHECKING, check_offset_entries, check_time_entries)
-"""The kernels of a verification."""
 
 Progress = Callable[[int], None]
 """Takes bytes of log that have been looked at since the last call."""
@@ -238,7 +234,6 @@ class SegmentCheck:
 
         `next_base` is the base offset of the batch behind it.
         """
-        _load_if_worth()
         if kernels.walk_run(run.view, run.record_count) != 1:
             return False
         last_base = run.headers[-1][Field.BASE_OFFSET]
@@ -319,14 +314,8 @@ def _with_next(
         yield each, None
 
 
-def _load_if_worth() -> None:
-    if kernels.worth_loading(*VERIFYING):
-        kernels.load(*VERIFYING)
-
-
 def _check_records(path: str, position: int, batch: Batch) -> Iterator[tuple[Finding, bool]]:
     """Findings, and of each whether the batch is unusable for it."""
-    _load_if_worth()
     try:
         totals = check_records(batch)
     except DecompressedTooLargeError as error:

@@ -9,7 +9,7 @@ their version is known.
 Text never holds a control character of a record: a terminal would obey it.
 
 A kernel chooses the records of a batch and writes their lines; what it leaves to its caller is
-written here, one record at a time: everything, as long as few records have been seen.
+written here, one record at a time.
 
 Invariant: both ways give the same bytes, and no line of a batch is given out before all of its
 records were found sound.
@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tailrace import kernels
 from tailrace.kernels import RecordFault
-from tailrace.kernels.loading import UNCACHED_KERNEL_RECORDS, is_cached
 from tailrace.kernels.showing import (
     ESCAPE_WIDTH,
     PRINTABLE_CODES,
@@ -50,16 +49,6 @@ Buffer: TypeAlias = Any
 PAGE_BYTES: Final = 1024 * 1024
 """Small enough to stay in a processor's cache on its way, large enough for a call of the system."""
 
-SHOWING: Final = (show_records, kernels.walk_records)
-"""The kernels that show records; the walk is for batches that do not fit into one page."""
-
-PLAIN_RECORDS_MAX: Final = 4096
-"""Most records that plain Python shows if machine code of the kernels is in the cache: it takes 0.1
-seconds for them, and so does loading."""
-
-SHOWN_PER_DECODED: Final = 3
-"""Ratio of the time in which plain Python shows a record to the time in which it decodes one."""
-
 _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_TYPES = {0: "abort", 1: "commit"}
 _DECODED_TOPICS = frozenset({OFFSETS_TOPIC, METADATA_TOPIC})
@@ -85,8 +74,6 @@ class Page:
         "_made_for",
         "_out",
         "_parts",
-        "_plain_max",
-        "_plain_records",
         "_read",
         "_tables",
         "is_export",
@@ -113,14 +100,11 @@ class Page:
         self._parts: list[bytes] = []
         self._read = 0
         """Bytes of log since the last page."""
-        self._plain_records = 0
-        """Records, at most, that plain Python has shown."""
-        self._plain_max = PLAIN_RECORDS_MAX
         self._cursors = kernels.int64s(len(Cursor))
         self._cursors[Cursor.LEFT] = records_max
         self._made_for: tuple[TopicPartition, TimestampType] | None = None
         """Partition and timestamp type whose literals are in `_tables`."""
-        self._tables: tuple[Buffer, ...] = ()
+        self._tables: tuple[Buffer, Buffer, Buffer, Buffer] = (b"", b"", b"", b"")
 
     @property
     def has_enough(self) -> bool:
@@ -145,13 +129,6 @@ class Page:
             CorruptCompressionError: the payload cannot be decompressed.
             UnsupportedCodecError: the attributes have codec 5, 6 or 7.
         """
-        if not show_records.is_compiled:
-            self._plain_records += min(batch.record_count, self._cursors[Cursor.LEFT])
-            if self._plain_records > self._plain_max and not is_cached(*SHOWING):
-                self._plain_max = UNCACHED_KERNEL_RECORDS // SHOWN_PER_DECODED
-            if self._plain_records > self._plain_max:
-                yield self.take()
-                kernels.load(*SHOWING)
         timestamp_type = batch.timestamp_type
         if (partition, timestamp_type) != self._made_for:
             self._made_for = partition, timestamp_type
@@ -198,7 +175,7 @@ class Page:
             is_create_time,
             bounds,
             key,
-            Form.NONE if is_known or not show_records.is_compiled else self._form,
+            Form.NONE if is_known else self._form,
             *self._tables,
             self._cursors,
             self._out,

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from tailrace import kernels
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import INTERNAL_TOPICS, METADATA_TOPIC, OFFSET_MAX, Offset, TopicPartition
 from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity, file_finding
@@ -29,7 +28,7 @@ from tailrace.offline.leftovers import (
 )
 from tailrace.offline.partition_walk import PartitionWalk
 from tailrace.offline.restores import check_set_aside
-from tailrace.offline.segment_check import VERIFYING, Progress, SegmentCheck, SegmentWalk
+from tailrace.offline.segment_check import Progress, SegmentCheck, SegmentWalk
 from tailrace.reading.directory import DataDirectory, list_segments
 from tailrace.reading.listing import SegmentFiles, exchanged
 from tailrace.reading.reader import FolderGoneError
@@ -44,10 +43,6 @@ from tailrace.values import dataclass
 
 _HELD_AGAINST_LOGS = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS)
 _OTHER_CHECKPOINTS = (names.HIGH_WATERMARKS, names.CLEANER_OFFSETS)
-
-KERNELS_FROM_BYTES = 16 * 1024 * 1024
-"""In a log of this size it takes longer to walk the records without compiled kernels than to load
-them."""
 
 _UNFINISHED = frozenset({Rule.LEFTOVER, Rule.ORPHAN, Rule.TAIL})
 """Rules that do not hold while a broker appends, rolls, deletes or exchanges segments, and so after
@@ -117,7 +112,6 @@ def verify(
         except FolderGoneError:
             continue  # A broker has just deleted the partition.
         yield from limit.take(faults)
-        load_kernels_for(found.size)
         walk = partial(
             verify_partition,
             files,
@@ -279,12 +273,6 @@ def _is_in_use(files: Files, root: str) -> bool:
     """
     has_mark = files.exists(f"{root}/{names.CLEAN_SHUTDOWN}")
     return not has_mark and files.exists(f"{root}/{names.META_PROPERTIES}")
-
-
-def load_kernels_for(size: int) -> None:
-    """Load compiled kernels if so many bytes of log are worth it."""
-    if size >= KERNELS_FROM_BYTES:
-        kernels.load(*VERIFYING)
 
 
 def _walk(files: Files, found: PartitionFiles, open_segment: OpenSegment) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from tailrace.offline.segment_check import (
     Progress,
     SegmentCheck,
 )
-from tailrace.offline.verify import PartitionFiles, load_kernels_for, verify_partition
+from tailrace.offline.verify import PartitionFiles, verify_partition
 from tailrace.reading.listing import SegmentFiles
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import File, Files
@@ -60,7 +60,6 @@ def check_segment(
     progress: Progress = lambda _: None,
 ) -> SegmentReport:
     """Look at every byte of a segment; `following` is the base offset of the next one, if any."""
-    load_kernels_for(segment.size)
     try:
         check = SegmentCheck.open(files, segment, following=following, progress=progress)
     except OSError as error:

@@ -14,7 +14,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from tailrace import kernels
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.reading.located import (
@@ -94,8 +93,6 @@ def decode(
                         chunks.append(each, wanted)
         if not chunks.builder.has_room:
             yield chunks.finish()
-            if kernels.worth_loading(*kernels.DECODING):
-                kernels.load(*kernels.DECODING)
     if chunks.builder.row_count:
         yield chunks.finish()
 

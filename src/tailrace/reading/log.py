@@ -21,14 +21,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, Protocol, Self, TypeAlias, TypeVar
 
-from tailrace import kernels
 from tailrace.errors import (
     ConfigError,
     DirectoryError,
     OffsetOutOfRangeError,
     OffsetsDeletedError,
 )
-from tailrace.kernels.loading import records_worth_kernels
 from tailrace.model import IsolationLevel, Offset, TopicPartition
 from tailrace.reading.directory import unreadable
 from tailrace.reading.located import Skipped, TellDamage, decoding
@@ -305,8 +303,6 @@ class Log:
         names = check_columns(columns)
 
         def decoded(pieces: Iterator[StoredRun], span: Span) -> "Iterator[pa.RecordBatch]":
-            if span.limit - span.start >= records_worth_kernels(*kernels.DECODING):
-                kernels.load(*kernels.DECODING)
             return decode(pieces, span, columns=names, tell=self._tell)
 
         return pa.RecordBatchReader.from_batches(arrow_schema(names), self._read(wanted, decoded))

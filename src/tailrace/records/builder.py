@@ -10,7 +10,7 @@ unless the caller has given them.
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tailrace.kernels.records import read_record, read_varint, wrapping_sum
+from tailrace.kernels.records import record_at, varint_at, wrapping_sum
 from tailrace.model import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
@@ -199,7 +199,7 @@ def _records_of(batch: "Batch", data: bytes) -> Iterator[Record]:
     base_offset, base_timestamp = batch.base_offset, batch.base_timestamp
     position = 0
     for _ in range(batch.record_count):
-        frame = read_record(data, position, len(data))
+        frame = record_at(data, position, len(data))
         position = frame[0]
         record = record_in(data, frame, base_offset=base_offset, base_timestamp=base_timestamp)
         yield record if is_create_time else record._replace(timestamp=batch.max_timestamp)
@@ -208,7 +208,7 @@ def _records_of(batch: "Batch", data: bytes) -> Iterator[Record]:
 def record_in(
     data: bytes, frame: Sequence[int], *, base_offset: int, base_timestamp: int
 ) -> Record:
-    """The record whose fields in `data` are at `frame`, as `kernels.records.read_record` gives it.
+    """The record whose fields in `data` are at `frame`, as `kernels.records.record_at` gives it.
 
     `base_timestamp` is in milliseconds.
     """
@@ -225,10 +225,10 @@ def record_in(
 
 def _headers_of(data: bytes, position: int, count: int) -> Iterator[Header]:
     for _ in range(count):
-        size, position = read_varint(data, position, len(data))
+        size, position = varint_at(data, position, len(data))
         name = data[position : position + size].decode(errors="replace")
         position += size
-        size, position = read_varint(data, position, len(data))
+        size, position = varint_at(data, position, len(data))
         yield name, _slice_or_none(data, position, size)
         position += max(0, size)
 

@@ -12,14 +12,13 @@ from typing import Final
 import numpy as np
 
 from tailrace import kernels
-from tailrace.kernels import PAYLOAD_WIDTH, Payload, RecordFault
+from tailrace.kernels import PAYLOAD_WIDTH, RecordFault
 from tailrace.kernels.arrays import Int64s
 from tailrace.model import TimestampType
-from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records, record_error
 from tailrace.records.column_buffers import HeaderBuffers, RowBuffers
-from tailrace.records.runs import BatchRun, Field
+from tailrace.records.runs import BatchRun
 
 COLUMN_BYTES_MAX: Final = 2**31 - 1
 """The ends of keys and values are int32, as in Arrow's `binary`."""
@@ -133,22 +132,7 @@ def readable_view(batch: Batch, *, collected: int) -> memoryview:
 
 def payloads_of(run: BatchRun) -> tuple[Int64s, int]:
     """Return `payloads` for `decode_records`, a row for each batch of a run, and their records."""
-    if kernels.list_payloads.is_compiled:
-        payloads = np.empty((len(run.headers), PAYLOAD_WIDTH), np.int64)
-        count = kernels.list_payloads(run.view, len(payloads), payloads.reshape(-1))
-        assert count >= 0, "the frames of a run are checked"
-        return payloads, count
-    headers = np.array(run.headers, np.int64)
-    sizes = headers[:, Field.LENGTH] + layout.LOG_OVERHEAD
-    ends = np.cumsum(sizes)
-    is_create_time = headers[:, Field.ATTRIBUTES] & layout.LOG_APPEND_TIME_FLAG == 0
-    payloads = np.zeros((len(headers), PAYLOAD_WIDTH), np.int64)
-    payloads[:, Payload.POSITION] = ends - sizes + layout.RECORDS_POSITION
-    payloads[:, Payload.LIMIT] = ends
-    payloads[:, Payload.RECORD_COUNT] = headers[:, Field.RECORD_COUNT]
-    payloads[:, Payload.BASE_OFFSET] = headers[:, Field.BASE_OFFSET]
-    payloads[:, Payload.BASE_TIMESTAMP] = np.where(
-        is_create_time, headers[:, Field.BASE_TIMESTAMP], headers[:, Field.MAX_TIMESTAMP]
-    )
-    payloads[:, Payload.KEEPS_DELTAS] = is_create_time
-    return payloads, int(headers[:, Field.RECORD_COUNT].sum())
+    payloads = np.empty((len(run.headers), PAYLOAD_WIDTH), np.int64)
+    count = kernels.list_payloads(run.view, len(payloads), payloads.reshape(-1))
+    assert count >= 0, "the frames of a run are checked"
+    return payloads, count

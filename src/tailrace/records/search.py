@@ -1,20 +1,12 @@
-"""Finds the first record of a batch at or after a timestamp, for ListOffsets, without objects.
+"""Finds the first record of a batch at or after a timestamp, for ListOffsets, without objects."""
 
-Plain Python walks at most a mebibyte of records, which takes half a second. A larger batch may be a
-decompression bomb, which would take minutes: for such a batch the compiled kernel is loaded first.
-"""
-
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tailrace import kernels
 from tailrace.kernels import RecordFault
-from tailrace.kernels.loading import load_beside
 from tailrace.model import Offset, TimestampType
 from tailrace.records.batch import Batch
 from tailrace.records.checks import record_error
-
-PLAIN_BYTES_MAX: Final = 1024 * 1024
-"""Most bytes of records that plain Python walks in one batch (decision 23)."""
 
 
 class FoundRecord(NamedTuple):
@@ -36,8 +28,6 @@ def find_timestamp(batch: Batch, timestamp: int, *, start_offset: Offset) -> Fou
         UnsupportedCodecError: the attributes have codec 5, 6 or 7.
     """
     view = batch.records_view()
-    if len(view) > PLAIN_BYTES_MAX:
-        load_beside(kernels.find_timestamp)
     is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     found = kernels.int64s(2)
     status = kernels.find_timestamp(

@@ -2,7 +2,7 @@
 
     short                      on the loop, within its budget of 5 ms (decision 23)
     up to 1 MiB of records     the quick lane: two threads
-    more                       the heavy lane: one thread, on compiled kernels
+    more                       the heavy lane: one thread
 
 The decompressed size of a batch is not known in advance, so each compressed batch is tried where
 its compressed size allows it, with a limit on what it may give. If it exceeds the limit it is
@@ -21,8 +21,6 @@ import math
 from contextlib import suppress
 from typing import Final
 
-from tailrace import kernels
-from tailrace.kernels.loading import load_beside
 from tailrace.model import NO_LEADER_EPOCH, Codec
 from tailrace.records.codecs import LEVELS, DecompressedTooLargeError
 from tailrace.records.layout import ATTRIBUTES_POSITION, CODEC_MASK, HEADER_SIZE
@@ -32,11 +30,8 @@ from tailrace.storage.appends import PlannedAppend, plan_append
 from tailrace.storage.config import LogConfig
 from tailrace.storage.log import Log
 
-PLAIN_BYTES_MAX: Final = 8 * 1024
-"""Most bytes that plain Python checks on the loop: 4000 records of two bytes take some 4 ms."""
-
-COMPILED_BYTES_MAX: Final = 1024 * 1024
-"""The same for compiled kernels, which take 2 ms for half a million headers."""
+SHORT_BYTES_MAX: Final = 1024 * 1024
+"""Most bytes that are checked on the loop: it takes 2 ms for half a million headers."""
 
 PACKED_BYTES_MAX: Final = 64 * 1024
 """Most bytes of a compressed batch that is tried on the loop."""
@@ -55,11 +50,11 @@ SLOWER_LEVELS: Final = 32
 longer."""
 
 UNPACKED_BYTES_MAX: Final = 256 * 1024
-"""Most bytes that it may give there to compiled kernels. The slowest codec, gzip, takes 1 ms for
-them; a hand-off to a thread and back takes 0.1 ms, and more while the loop has other work."""
+"""Most bytes that it may give there. The slowest codec, gzip, takes 1 ms for them; a hand-off to a
+thread and back takes 0.1 ms, and more while the loop has other work."""
 
 QUICK_BYTES_MAX: Final = 1024 * 1024
-"""Most decompressed bytes in the quick lane; plain Python takes half a second at worst."""
+"""Most decompressed bytes in the quick lane, which take 2 ms besides the codec's work."""
 
 QUICK_COUNT: Final = 2
 """Batches at a time in the quick lane."""
@@ -76,8 +71,7 @@ def loop_share(records: Buffer, config: LogConfig | None) -> float:
         return 0.0  # It is refused because of its size.
     if _codec_of(records):
         return math.inf
-    size_max = COMPILED_BYTES_MAX if kernels.walk_records.is_compiled else PLAIN_BYTES_MAX
-    share = size / size_max
+    share = size / SHORT_BYTES_MAX
     return share if config is None else share + size / _packed_again_max(config, records)
 
 
@@ -109,10 +103,7 @@ class BatchValidation:
         `Log.append_planned`. Raises as `plan_append`.
         """
         if len(records) <= PACKED_BYTES_MAX and _codec_of(records):
-            unpacked_max = (
-                UNPACKED_BYTES_MAX if kernels.walk_records.is_compiled else PLAIN_BYTES_MAX
-            )
-            unpacked_max = int(min(unpacked_max, _packed_again_max(log.config, records)))
+            unpacked_max = int(min(UNPACKED_BYTES_MAX, _packed_again_max(log.config, records)))
             with suppress(DecompressedTooLargeError):
                 return _plan(log, records, now_ms=now_ms, decompressed_max=unpacked_max)
         try:
@@ -120,12 +111,9 @@ class BatchValidation:
                 lambda: _plan(log, records, now_ms=now_ms, decompressed_max=QUICK_BYTES_MAX)
             )
         except DecompressedTooLargeError:
-            return await self._heavy.run(lambda: _plan_heavy(log, records, now_ms=now_ms))
-
-
-def _plan_heavy(log: Log, records: memoryview, *, now_ms: int) -> PlannedAppend:
-    load_beside(kernels.walk_records, kernels.list_refused)
-    return _plan(log, records, now_ms=now_ms, decompressed_max=None)
+            return await self._heavy.run(
+                lambda: _plan(log, records, now_ms=now_ms, decompressed_max=None)
+            )
 
 
 def _plan(

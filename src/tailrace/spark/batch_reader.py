@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from tailrace import kernels
-from tailrace.kernels.loading import is_cached, records_worth_kernels
 from tailrace.model import TopicPartition
 from tailrace.runtime.threads import usable_core_count
 from tailrace.spark.corruption import write_report
@@ -47,14 +45,14 @@ class TailraceReader(DataSourceReader):  # type: ignore[misc]  # PySpark is unty
         """
         core_count = usable_core_count()
         tasks = plan_scan(self._options, open_store(self._options), core_count=core_count)
-        return partitions_of(tasks)
+        return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The records of one task as Arrow record batches."""
         from tailrace.spark.readers import read_task
 
         # If there are no partitions, Spark makes an empty one; before 4.2 that is None.
-        task = getattr(partition, "value", None) or ScanTask(ranges=(), is_compiled=False)
+        task = getattr(partition, "value", None) or ScanTask(ranges=())
         batches = read_task(
             task,
             open_store(self._options),
@@ -110,16 +108,7 @@ def plan_ranges(
     return plan_tasks(
         ranges,
         core_count=core_count,
-        compiled_records=records_worth_kernels(*kernels.DECODING),
         task_count_min=options.task_count_min,
         task_records_max=options.task_records_max,
         task_bytes_max=options.task_bytes_max,
     )
-
-
-def partitions_of(tasks: Sequence[ScanTask]) -> list[InputPartition]:
-    """The tasks for Spark, with compiled kernels in the cache where they are worth loading."""
-    if any(task.is_compiled for task in tasks) and not is_cached(*kernels.DECODING):
-        # Once here, and not in every worker at the same time.
-        kernels.load(*kernels.DECODING)
-    return [InputPartition(task) for task in tasks]

@@ -93,7 +93,7 @@ def _can_import_package(python: str) -> bool:
     try:
         # The user's own Python, without a shell.
         answer = subprocess.run(  # noqa: S603
-            [python, "-c", "import pyarrow, tailrace"],
+            [python, "-c", "import pyarrow, tailrace.kernels"],
             capture_output=True,
             check=False,
             timeout=PROBE_SECONDS_MAX,

@@ -7,9 +7,10 @@
 A cluster whose Python environment has `tailrace[spark]` installed needs none of this: Spark finds
 the format by itself.
 
-What is shipped is this package, which is pure Python. What it stands on cannot be shipped so: the
-Python of the executors must have pyarrow, as Spark's own Arrow functions need it, and numpy,
-numba, crc32c and cramjam, in wheels of their machine; and the Python of the driver, or of the
+What is shipped is this package as it is installed here, with modules that are compiled for this
+version of Python and this kind of machine; the executors must be of the same, and say so if they
+are not. What it stands on is not shipped: the Python of the executors must have pyarrow, as Spark's
+own Arrow functions need it, and numpy, crc32c and cramjam; and the Python of the driver, or of the
 Connect server, must have them too, since the source plans there.
 
 A local session needs it too where its Python workers are not this Python, as in a program that was
@@ -19,7 +20,7 @@ Not here: settings of a session (`session`). A cluster has its own. Two settings
 worth having everywhere: `spark.python.unix.domain.socket.enabled` and
 `spark.sql.execution.arrow.maxRecordsPerBatch`.
 
-Invariant: the same sources give the same archive, byte for byte, and so the same name of it.
+Invariant: the same package gives the same archive, byte for byte, and so the same name of it.
 """
 
 import atexit
@@ -29,19 +30,19 @@ import shutil
 import tempfile
 import zipfile
 from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tailrace.errors import FatalError
+from tailrace.spark import shipped
 from tailrace.spark.environment import check_pyspark, use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PACKAGES: Final = ("pyspark_tailrace", "pyspark_tailrace_metadata", "tailrace")
-"""The top-level packages of this distribution, which are shipped."""
-
-_SOURCE_SUFFIXES: Final = (".py", ".properties", ".typed")
+_COMPILED_SUFFIX: Final = EXTENSION_SUFFIXES[0]
+_SUFFIXES: Final = (".py", ".properties", ".typed", _COMPILED_SUFFIX)
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 """Date of every file in the archive: the earliest that the format has."""
 
@@ -90,24 +91,23 @@ def _ship(spark: "SparkSession") -> None:
 
 
 def archive_of(root: Path) -> bytes:
-    """A zip of the sources of `PACKAGES`, which stand in `root`; nothing compiled goes with them.
+    """A zip of the package in `root`, with a module that unpacks it where it is imported.
 
     Raises:
-        FatalError: a package is not there, as where this one was imported from a zip itself.
+        FatalError: the package is not there, or not compiled for this Python.
     """
+    paths = sorted(path for path in (root / "tailrace").rglob("*") if path.name.endswith(_SUFFIXES))
+    if not any(path.name.endswith(_COMPILED_SUFFIX) for path in paths):
+        raise FatalError(f"{root / 'tailrace'} has no modules *{_COMPILED_SUFFIX} to be shipped")
+    members = {f"{shipped.PACKAGES}/{path.relative_to(root).as_posix()}": path for path in paths}
+    members["tailrace/__init__.py"] = Path(shipped.__file__)
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for package in PACKAGES:
-            paths = sorted(
-                path for path in (root / package).rglob("*") if path.suffix in _SOURCE_SUFFIXES
-            )
-            if not paths:
-                raise FatalError(f"{root / package} has no sources that could be shipped")
-            for path in paths:
-                entry = zipfile.ZipInfo(path.relative_to(root).as_posix(), _DATE)
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.external_attr = 0o644 << 16
-                archive.writestr(entry, path.read_bytes())
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, path in members.items():
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, path.read_bytes())
     return content.getvalue()
 
 

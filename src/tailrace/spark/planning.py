@@ -24,7 +24,6 @@ from uuid import UUID
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError
-from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import Offset, TopicPartition
 from tailrace.spark.seals import SegmentSeal
 from tailrace.values import dataclass
@@ -92,22 +91,17 @@ class ScanTask:
     """The ranges of one Spark task; small, because it is sent with the task."""
 
     ranges: tuple[OffsetRange, ...]
-    is_compiled: bool
-    """Whether compiled kernels are worth loading in the process that runs it."""
 
 
 def plan_tasks(
     ranges: Sequence[OffsetRange],
     *,
     core_count: int,
-    compiled_records: int = CACHED_KERNEL_RECORDS,
     task_count_min: int = 1,
     task_records_max: int = INT64_MAX,
     task_bytes_max: int = INT64_MAX,
 ) -> list[ScanTask]:
     """The tasks that read the ranges; none has an empty range, and there may be none at all.
-
-    `compiled_records` is how many records a core must have for compiled kernels to be worth it.
 
     Raises:
         ConfigError: the limits of a task would make too many.
@@ -134,13 +128,11 @@ def plan_tasks(
         for index, piece in _cut(each, size=size, position=position, total=total, count=len(tasks)):
             tasks[index].append(piece)
         position += size
-    filled = [
-        tuple(task)
+    return [
+        ScanTask(ranges=tuple(task))
         for planned in tasks
         for task in _capped(planned, records_max=task_records_max, bytes_max=task_bytes_max)
     ]
-    is_compiled = bool(filled) and records // min(len(filled), core_count) >= compiled_records
-    return [ScanTask(ranges=task, is_compiled=is_compiled) for task in filled]
 
 
 def _cut(

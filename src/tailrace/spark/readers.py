@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from tailrace import kernels
 from tailrace.reading.columns import decode
 from tailrace.runtime.memory import keep_large_buffers
 from tailrace.spark.corruption import report_name, write_report
@@ -36,8 +35,6 @@ def read_task(
         OSError: the report cannot be written.
     """
     keep_large_buffers()
-    if task.is_compiled:
-        kernels.load(*kernels.DECODING)
     tell = None if store.skipped is None else store.skipped.append
     try:
         for wanted in task.ranges:

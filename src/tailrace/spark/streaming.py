@@ -29,7 +29,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import FatalError, RetriableError
 from tailrace.runtime.threads import usable_core_count
-from tailrace.spark.batch_reader import TailraceReader, partitions_of, plan_ranges
+from tailrace.spark.batch_reader import TailraceReader, plan_ranges
 from tailrace.spark.limits import Backlog, cap_bytes, cap_offsets, is_worth_a_batch
 from tailrace.spark.losses import PartitionGoneError
 from tailrace.spark.options import SourceOptions
@@ -197,7 +197,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ),
             core_count=usable_core_count(),
         )
-        return partitions_of(tasks)
+        return [InputPartition(task) for task in tasks]
 
     def statistics(self) -> StreamStatistics:
         """Offsets between the stream and the ends of its logs, and the batches planned so far.

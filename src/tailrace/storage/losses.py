@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from tailrace.kernels.records import read_record
+from tailrace.kernels.records import record_at
 from tailrace.model import Offset
 from tailrace.records import layout
 from tailrace.runtime.files import File, Files, read_exactly
@@ -159,7 +159,7 @@ def _walked_records(file: File, path: str, claim: Claim) -> int | None:
     data = read_exactly(file, path, position=claim.position, size=size)
     at, count = layout.RECORDS_POSITION, 0
     while at < len(data):
-        at = read_record(data, at, len(data))[0]
+        at = record_at(data, at, len(data))[0]
         if at <= 0:
             return None
         count += 1

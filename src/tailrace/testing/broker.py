@@ -22,9 +22,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Self
 
-from tailrace.client.producer.partitioners import partition_of_key
 from tailrace.config import settings_texts
 from tailrace.errors import kind_of
+from tailrace.kernels.encoding import choose_partition
 from tailrace.model import OFFSETS_TOPIC, Acks, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.create_topics import (
@@ -212,7 +212,7 @@ class TestBroker:
             count = 1
         key = _encoded(key)
         if partition is None and key is not None:
-            partition = partition_of_key(key, count)
+            partition = choose_partition(key, count)
         elif partition is None:
             partition = self._keyless[topic] % count
             self._keyless[topic] += 1

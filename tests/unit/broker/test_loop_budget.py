@@ -2,20 +2,15 @@
 
 import asyncio
 import gc
-import os
 import struct
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 
 import crc32c
 import pytest
 
-from tailrace import kernels
 from tailrace.broker.broker import RunningBroker
 from tailrace.broker.process import IMPORTED_AHEAD
 from tailrace.broker.wiring import load_handler
@@ -212,63 +207,6 @@ async def test_a_topic_that_is_being_made_is_deleted_behind_that(outside: Outsid
         assert "t" not in broker.controller.image.topics
 
 
-def test_kernels_for_the_cleaner_are_compiled_by_another_process(tmp_path: Path) -> None:
-    """Compiling holds the interpreter lock, for which a broker's clients would wait."""
-    script = """
-import sys
-events = []
-sys.addaudithook(lambda event, _: events.append(event))
-from tailrace import kernels
-from tailrace.broker import cleaning
-from tailrace.testing import virtual_runtime
-from tests.unit.broker.test_cleaning import test_a_topic_is_compacted_while_it_is_served
-cleaning.LOAD_KERNELS_BYTES = 0
-cleaning.COMPACTING = kernels.COMPACTING[-1:]
-with virtual_runtime() as outside:
-    outside.run(test_a_topic_is_compacted_while_it_is_served(outside))
-assert kernels.is_loaded(*cleaning.COMPACTING)
-assert "subprocess.Popen" in events
-"""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=120, env=environment)
-
-
-def test_loading_kernels_does_not_start_full_garbage_collections(tmp_path: Path) -> None:
-    """Each would stop all threads of a broker process for 30 ms or more, and find nothing."""
-    script = """
-import asyncio, gc, os, signal, sys
-from tailrace import kernels
-from tailrace.broker.config import broker_config
-from tailrace.broker.process import serve
-from tailrace.kernels.loading import load_beside
-from tailrace.runtime.system import system_runtime
-
-full_collections = []
-
-def note(phase, about):
-    if phase == "start" and about["generation"] == 2:
-        full_collections.append(about)
-
-async def main():
-    settings = broker_config({"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"})
-    is_started = asyncio.Event()
-    serving = asyncio.ensure_future(
-        serve(settings, system_runtime(), lambda address: is_started.set())
-    )
-    await is_started.wait()
-    gc.callbacks.append(note)
-    await asyncio.to_thread(load_beside, *kernels.DECODING)
-    gc.callbacks.remove(note)
-    os.kill(os.getpid(), signal.SIGTERM)
-    await serving
-
-asyncio.run(main())
-assert kernels.is_loaded(*kernels.DECODING)
-assert full_collections == [], full_collections
-"""
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=120)
-
-
 async def test_a_change_goes_on_when_its_client_is_gone(outside: Outside) -> None:
     """A topic is made whole or not at all, though the connection ends in the middle."""
     async with running(outside) as broker:
@@ -341,7 +279,7 @@ async def test_a_fetch_far_behind_the_last_index_entry_searches_on_a_thread(
 
 
 LONG = bytes(UNPACKED_BYTES_MAX)
-"""A value whose compressed batch is looked at on a thread, whether kernels are loaded or not."""
+"""A value whose compressed batch is looked at on a thread."""
 
 
 def compressed(*values: bytes) -> bytes:
@@ -402,7 +340,6 @@ async def is_appended_on_the_loop(
     outside: Outside, data: bytes, configs: dict[str, str], *, partitions: int = 1
 ) -> bool:
     """Whether batches for partitions of a new topic are acknowledged while threads are busy."""
-    kernels.load(kernels.walk_records)
     async with running(outside) as broker:
         peer = connect(outside, broker)
         await create_topic(peer, "t", partitions=partitions, configs=configs)

@@ -96,7 +96,7 @@ def test_a_broker_starts_without_any_api(served: tuple[set[str], set[str]]) -> N
 @pytest.mark.parametrize(
     "prefix",
     [
-        "numpy", "numba", "pyarrow", "pandas", "pyspark", "cramjam",
+        "numpy", "pyarrow", "pandas", "pyspark", "cramjam",
         "importlib.metadata", "email", "shutil", "difflib", "tailrace.storage.cleaner.rewrite",
         "tailrace.client", "tailrace.demo", "tailrace.offline", "tailrace.spark",
         "tailrace.testing", "tailrace.cli.log", "tailrace.cli.pipeline", "tailrace.cli.demo",

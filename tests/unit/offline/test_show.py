@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace import kernels
 from tailrace.errors import CorruptionError
 from tailrace.kernels.showing import Form
 from tailrace.model import OFFSETS_TOPIC, Codec, TimestampType, TopicPartition
@@ -101,7 +100,6 @@ def test_pages_are_the_lines_of_the_records(
     is_control: bool,  # noqa: FBT001
 ) -> None:
     """This holds for any keys, values and headers, compressed or not, and for markers."""
-    kernels.load()
     builder = BatchBuilder(
         codec=Codec.NONE if is_control else codec,
         timestamp_type=timestamp_type,
@@ -128,7 +126,6 @@ def test_pages_are_the_lines_of_the_records(
 @pytest.mark.parametrize("size", [1, 100, PAGE_BYTES // 3, 2 * PAGE_BYTES])
 def test_pages_end_behind_a_line_and_have_every_record(size: int) -> None:
     """Pages have all records, also if one fills a page; a page ends after a megabyte of log."""
-    kernels.load()
     builder = BatchBuilder()
     for _ in range(12):
         builder.append(b"k", b"v" * size)
@@ -143,7 +140,6 @@ def test_pages_end_behind_a_line_and_have_every_record(size: int) -> None:
 
 def test_nothing_of_a_batch_with_a_bad_record_is_shown() -> None:
     """Batches before that batch are shown."""
-    kernels.load()
     builder = BatchBuilder()
     builder.append(b"k", b"v")
     good = builder.build()

@@ -96,11 +96,11 @@ def test_wrong_arguments_are_told_at_the_call(data: Path) -> None:
 
 
 def test_reading_needs_no_heavy_library(data: Path) -> None:
-    """A program that looks at a few records loads neither numpy nor Numba nor PyArrow for it."""
+    """A program that looks at a few records loads neither numpy nor PyArrow for it."""
     program = (
         "import sys, tailrace\n"
         f"print(len(list(tailrace.open_log({str(data)!r}, 'flights', 1).records())))\n"
-        "print({'numpy', 'numba', 'pyarrow'} & set(sys.modules) or 'light')"
+        "print({'numpy', 'pyarrow'} & set(sys.modules) or 'light')"
     )
     told = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

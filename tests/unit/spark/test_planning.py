@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import ConfigError
-from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import Offset, TopicPartition
 from tailrace.spark.planning import (
     ROUNDS_MAX,
@@ -183,13 +182,6 @@ def test_nothing_to_read_is_no_task() -> None:
     """Empty ranges leave no trace."""
     assert plan_tasks([], core_count=2) == []
     assert plan_tasks([ranged(0, 5, 0, 100)], core_count=2) == []
-
-
-def test_compiled_kernels_are_for_plans_that_earn_them() -> None:
-    """The records that each core will decode decide."""
-    large = [ranged(0, 0, 2 * CACHED_KERNEL_RECORDS, 4 * TASK_BYTES)]
-    assert all(task.is_compiled for task in plan_tasks(large, core_count=2))
-    assert not any(task.is_compiled for task in plan_tasks(large, core_count=3))
 
 
 def test_a_task_is_small_on_the_wire() -> None:

@@ -50,7 +50,6 @@ def read_range(data: Path, start: int, limit: int, *, fails_on_data_loss: bool =
     """Offsets of a range of `t-0` that was planned earlier."""
     task = ScanTask(
         ranges=(OffsetRange(partition=T0, start=Offset(start), limit=Offset(limit), size=0),),
-        is_compiled=False,
     )
     batches = read_task(
         task,

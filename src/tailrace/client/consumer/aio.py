@@ -21,7 +21,6 @@ from tailrace.client.consumer.config import parse_consumer_config
 from tailrace.client.consumer.consumer import CLOSE_S
 from tailrace.client.consumer.engine import ConsumerEngine
 from tailrace.client.consumer.errors import ClosedConsumerError, WakeupError
-from tailrace.client.consumer.loading import load_beside
 from tailrace.client.consumer.metrics import OnMetrics
 from tailrace.client.consumer.records import ConsumerRecord, OffsetAndTimestamp
 from tailrace.client.consumer.rows import Deserializer
@@ -112,7 +111,6 @@ class LoopDriver:
             self._poll()
             now = self.loop.time()
             deadline = self._engine.next_deadline(now)
-        load_beside()
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if deadline == inf else self.loop.call_at(deadline, self.stirred)

@@ -19,7 +19,6 @@ from math import inf
 
 from tailrace.client.consumer.engine import ConsumerEngine
 from tailrace.client.consumer.errors import ConcurrentCallError
-from tailrace.client.consumer.loading import load_beside
 from tailrace.runtime.interrupts import uninterrupted
 from tailrace.runtime.polling import Events, PollingNetwork
 
@@ -235,7 +234,6 @@ class ThreadDriver:
                 self._is_parked = True
                 self._lead(inf)
                 self._is_parked = False
-            load_beside()
             if self._is_abandoned:
                 self._engine.begin_close()
                 self.stop()

@@ -7,7 +7,6 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from tailrace.client.consumer.errors import RecordDeserializationError, WakeupError
-from tailrace.client.consumer.loading import note_decoded
 from tailrace.client.consumer.offset_calls import OffsetCalls
 from tailrace.client.consumer.records import ConsumerRecord
 from tailrace.client.consumer.rows import Deserializer, Rows
@@ -66,7 +65,6 @@ class ReadingCalls:
             rows = yield from self._taking(take, deadline)
             if not rows:
                 return []
-            note_decoded(sum(each.row_count for each in rows))
             records = yield from self._making(rows)
             if records:
                 return records
@@ -106,7 +104,6 @@ class ReadingCalls:
             return collector if collector.row_count else None
 
         yield from self._taking(take, deadline, is_more=is_more)
-        note_decoded(collector.row_count)
         return collector.finish()
 
     def table(

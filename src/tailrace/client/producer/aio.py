@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from tailrace import kernels
 from tailrace.client.interval_call import check_on_metrics, figures_call
 from tailrace.client.listings import Listing, PartitionInfo
 from tailrace.client.producer.base_producer import BaseProducer
@@ -31,7 +30,6 @@ from tailrace.client.producer.intake.interceptors import ProducerInterceptor
 from tailrace.client.producer.intake.plugins import Plugins
 from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.client.producer.intake.serializers import Serializer
-from tailrace.client.producer.loading import is_worth_waiting
 from tailrace.client.producer.many import SendSummary
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import Partitioner
@@ -43,7 +41,6 @@ from tailrace.client.producer.waiting.topic_wait import partitions_in
 from tailrace.client.producer.waiting.transacting import LoopTransactions
 from tailrace.client.producer.waiting.transaction_calls import LoopTransactionCalls
 from tailrace.errors import TailraceError
-from tailrace.kernels.encoding import ENCODING
 from tailrace.runtime.system import Runtime, system_runtime
 
 if TYPE_CHECKING:
@@ -137,8 +134,6 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
                 self._check_open()
                 await waits.wait_for_topic(ProducerRecord(topic), waits.max_block())
                 summary.row_count += chunk.row_count
-                if is_worth_waiting(summary.row_count):
-                    await asyncio.to_thread(kernels.load, *ENCODING)
                 plan = plan_rows(engine, topic, chunk)
                 self._refuse_rows(summary, plan.refused)
                 for columns in plan.slices:

@@ -1,7 +1,7 @@
 """`BaseProducer`: base class of `Producer` and `AsyncProducer`, with `send` and `metrics`.
 
 `send` encodes a record into the open batch of its partition, where there is one with room: with one
-call of a kernel if it has a value of bytes and perhaps a key, and with some more steps
+call of `OpenBatch.append` if it has a value of bytes and perhaps a key, and with some more steps
 (`_append_open`) if it is of bytes or text with whatever fields. All others go through `_send`,
 which may have to wait: the first record of each batch, and all with serializers, interceptors or a
 partitioner of the user.
@@ -23,13 +23,13 @@ from tailrace.client.producer.partitioners import (
     DEFAULT_RULE,
     KEY_RULES,
     NO_PARTITION,
-    partition_of_key,
 )
 from tailrace.client.producer.producer_batch import ProducerBatch
 from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.client.producer.receipts import Receipt, receipt_of
 from tailrace.config.settings import INT64_MAX
-from tailrace.kernels.encoding import KEY_NULL, NO_ROOM, NOW, VALUE_NULL, choose_partition
+from tailrace.kernels.encoding import choose_partition
+from tailrace.kernels.record_block import NO_ROOM, NOW
 
 if TYPE_CHECKING:
     from tailrace.client.producer.intake.columns import RefusedRow
@@ -141,20 +141,13 @@ class BaseProducer:
             if key is None:
                 batch = self._open.get(topic)
                 if batch is not None:
-                    index = batch.append(
-                        value, b"", b"", batch.block, batch.state, KEY_NULL, NOW, self._now_ns(), 1
-                    )
+                    index = batch.append(value, None, b"", NOW, self._now_ns())
             elif type(key) is bytes:
                 places = self._keyed.get(topic)
                 if places is not None:
-                    if choose_partition.is_compiled:
-                        batch = places[choose_partition.run(key, len(key), len(places), 1)]
-                    else:
-                        batch = places[partition_of_key(key, len(places))]
+                    batch = places[choose_partition(key, len(places))]
                     if batch is not None:
-                        index = batch.append(
-                            value, key, b"", batch.block, batch.state, 0, NOW, self._now_ns(), 1
-                        )
+                        index = batch.append(value, key, b"", NOW, self._now_ns())
         else:
             check_callback(on_delivery)
             fields = value, key, headers, timestamp, partition
@@ -194,7 +187,7 @@ class BaseProducer:
         places = self._places.get(topic)
         if places is None:
             return None, NO_ROOM
-        nulls, encoded = 0, b""
+        encoded = b""
         try:
             if headers:
                 found = encode_plain_headers(headers)
@@ -216,22 +209,22 @@ class BaseProducer:
                 batch = self._sticky.get(topic) if partition == NO_PARTITION else places[partition]
         elif type(partition) is int and 0 <= partition < len(places):
             batch = places[partition]
-        if key is None:
-            key, nulls = b"", KEY_NULL
-        if value is None:
-            value, nulls = b"", nulls | VALUE_NULL
-        if batch is None or type(value) is not bytes or type(key) is not bytes:
+        if (
+            batch is None
+            or (value is not None and type(value) is not bytes)
+            or (key is not None and type(key) is not bytes)
+        ):
             return None, NO_ROOM
         if timestamp is None:
             timestamp = NOW
         elif type(timestamp) is not int or not NOW < timestamp <= INT64_MAX:
             return None, NO_ROOM
-        record = value, key, encoded, batch.block, batch.state, nulls, timestamp, self._now_ns(), 1
+        record = value, key, encoded, timestamp, self._now_ns()
         if on_delivery is None:
             return batch, batch.append(*record)
         try:
             self._enter()
-            index = batch.append_inside(*record)
+            index = batch.append(*record)
             if index >= 0:
                 batch.outcome.callbacks.extend((index, on_delivery))
         except IndexError:

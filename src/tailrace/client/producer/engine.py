@@ -118,7 +118,7 @@ class Engine:
         )
         self.accumulator = Accumulator(
             config,
-            supply=BatchSupply(config, waiting, self.gate),
+            supply=BatchSupply(config, waiting),
             backoff=backoff,
             gate=self.gate,
             closed=self._batch_closed,

@@ -1,6 +1,6 @@
 """Partitioners: rules that choose the partition of a record.
 
-    with a key    murmur2 of its bytes, as in all Kafka clients (`partition_of_key`), or another of
+    with a key    murmur2 of its bytes, as in all Kafka clients (`choose_partition`), or another of
                   `KEY_RULES` by the setting `partitioner`
     without key   one partition until a batch is full, then another (`StickyPartitioner`)
     custom        a `Partitioner`: `RoundRobinPartitioner`, or yours
@@ -9,18 +9,11 @@ Not here: which partitions a topic has, and which of them have a leader; see `me
 """
 
 import random
-import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Final, Protocol, TypeAlias
 
 from tailrace.kernels.encoding import choose_partition
-
-_CACHED_KEY_BYTES_MAX = 64
-"""Longer keys are hashed each time, so that the cache stays within some megabytes."""
-
-_CACHED_KEYS = 1 << 14
 
 NO_PARTITION: Final = -1
 """Stands for the sticky partition, in place of a partition number."""
@@ -46,35 +39,6 @@ class Partitioner(Protocol):
         ...
 
 
-def murmur2(data: bytes) -> int:
-    """The 32-bit MurmurHash2 that Kafka's clients compute of a key, signed as in Java."""
-    length = len(data)
-    whole = length >> 2
-    mixed = 0x9747B28C ^ length
-    for word in struct.unpack_from(f"<{whole}I", data):
-        scrambled = word * 0x5BD1E995 & 0xFFFFFFFF
-        mixed = (mixed * 0x5BD1E995 ^ (scrambled ^ scrambled >> 24) * 0x5BD1E995) & 0xFFFFFFFF
-    if rest := length & 3:
-        mixed = (mixed ^ int.from_bytes(data[-rest:], "little")) * 0x5BD1E995 & 0xFFFFFFFF
-    mixed = (mixed ^ mixed >> 13) * 0x5BD1E995 & 0xFFFFFFFF
-    mixed ^= mixed >> 15
-    return mixed - (1 << 32) if mixed >> 31 else mixed
-
-
-@lru_cache(_CACHED_KEYS)
-def _partition_of_short_key(key: bytes, partition_count: int) -> int:
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count
-
-
-def partition_of_key(key: bytes, partition_count: int) -> int:
-    """The partition that all Kafka clients with default settings choose for a key."""
-    if choose_partition.is_compiled:
-        return choose_partition.run(key, len(key), partition_count, 1)
-    if len(key) <= _CACHED_KEY_BYTES_MAX:
-        return _partition_of_short_key(key, partition_count)
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count
-
-
 def fnv1a(data: bytes) -> int:
     """The FNV-1a hash of librdkafka: 32 bits as a signed number, without its sign."""
     mixed = 0x811C9DC5
@@ -91,12 +55,12 @@ KeyRule: TypeAlias = Callable[[bytes | None, int], int]
 
 
 def _murmur2_or_any(key: bytes | None, partition_count: int) -> int:
-    return NO_PARTITION if key is None else partition_of_key(key, partition_count)
+    return NO_PARTITION if key is None else choose_partition(key, partition_count)
 
 
 KEY_RULES: Final[Mapping[str, KeyRule]] = {
     "murmur2_random": _murmur2_or_any,
-    "murmur2": lambda key, count: partition_of_key(key or b"", count),
+    "murmur2": lambda key, count: choose_partition(key or b"", count),
     "consistent_random": lambda key, count: zlib.crc32(key) % count if key else NO_PARTITION,
     "consistent": lambda key, count: zlib.crc32(key or b"") % count,
     "fnv1a_random": lambda key, count: NO_PARTITION if key is None else fnv1a(key) % count,

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Self
 
-from tailrace import kernels
 from tailrace.client.interval_call import check_on_metrics, figures_call
 from tailrace.client.listings import Listing, PartitionInfo
 from tailrace.client.producer.base_producer import BaseProducer
@@ -35,7 +34,6 @@ from tailrace.client.producer.intake.interceptors import ProducerInterceptor
 from tailrace.client.producer.intake.plugins import Plugins
 from tailrace.client.producer.intake.record import Prepared, ProducerRecord
 from tailrace.client.producer.intake.serializers import Serializer
-from tailrace.client.producer.loading import is_worth_waiting
 from tailrace.client.producer.many import SendSummary
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import Partitioner
@@ -46,7 +44,6 @@ from tailrace.client.producer.waiting.topic_wait import TopicWait, listed_in, pa
 from tailrace.client.producer.waiting.transacting import ThreadTransactions
 from tailrace.client.producer.waiting.transaction_calls import ThreadTransactionCalls
 from tailrace.errors import TailraceError
-from tailrace.kernels.encoding import ENCODING
 from tailrace.runtime.polling import PollingNetwork
 
 if TYPE_CHECKING:
@@ -163,8 +160,6 @@ class Producer(BaseProducer, ThreadTransactionCalls):
                     engine.check_open()
                     self._wait_for_topic(ProducerRecord(topic), deadline)
                 summary.row_count += chunk.row_count
-                if is_worth_waiting(summary.row_count):
-                    kernels.load(*ENCODING)
                 plan = plan_rows(engine, topic, chunk)
                 self._refuse_rows(summary, plan.refused)
                 for columns in plan.slices:

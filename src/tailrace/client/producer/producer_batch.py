@@ -20,7 +20,6 @@ from tailrace.client.producer.intake.arguments import plain_partition, plain_rec
 from tailrace.client.producer.intake.encoding import (
     BATCH_OVERHEAD,
     TIMESTAMP_OVERHEAD,
-    timestamps_of,
 )
 from tailrace.client.producer.intake.record import Header, ProducerRecord
 from tailrace.client.producer.outcome import BatchOutcome
@@ -28,7 +27,7 @@ from tailrace.client.producer.partitioners import NO_PARTITION
 from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.client.producer.queue.sealed_batch import EncodedRecords, FilledRecords
 from tailrace.errors import TailraceError, kind_of
-from tailrace.kernels.encoding import NO_ROOM
+from tailrace.kernels.record_block import NO_ROOM
 from tailrace.model import TopicPartition
 from tailrace.records.builder import RECORD_OVERHEAD_MAX
 
@@ -65,7 +64,6 @@ class ProducerBatch:
             size_max=size_max,
             count_limit=_FIRST_RECORDS,
             reserved=0,
-            gate=engine.gate,
         )
         self._is_closed = False
         self._is_sent = False
@@ -78,7 +76,7 @@ class ProducerBatch:
     @property
     def size(self) -> int:
         """Bytes of the batch until now, before compression."""
-        return self._batch.size
+        return self._batch.position
 
     def append(
         self,
@@ -133,11 +131,11 @@ class ProducerBatch:
     def _has_room(self, size: int) -> bool:
         """Whether there is room for so many bytes; makes it, up to `batch.size`."""
         batch = self._batch
-        used, count = batch.size, batch.record_count
+        used, count = batch.position, batch.record_count
         if count and used + size > batch.size_max:
             return False
-        if used + size > batch.size_limit or count >= batch.count_limit:
-            larger = min(2 * batch.size_limit, batch.size_max)
+        if used + size > batch.limit or count >= batch.count_limit:
+            larger = min(2 * batch.limit, batch.size_max)
             batch.grow(size_limit=max(used + size, larger), count_limit=2 * batch.count_limit)
         return True
 
@@ -168,7 +166,7 @@ class ProducerBatch:
         try:
             sealed = self._batch.seal()
             assert isinstance(sealed.records, EncodedRecords), "an open batch has its bytes"
-            yield FilledRecords(place, sealed.records, timestamps_of(self._batch.state))
+            yield FilledRecords(place, sealed.records, self._batch.timestamps())
         except (Exception, CancelledError):
             self._is_sent = False
             raise

@@ -2,7 +2,7 @@
 
 A log of `__consumer_offsets` is mostly commits, and most of these are overwritten by later ones.
 `kernels.commits` keeps the newest of each key, for `KEYS_MAX` keys at a time. What it leaves is
-replayed record by record, as is every record of a log that is too short for a kernel to pay.
+replayed record by record, as is every record of a log of less than `LOG_BYTES_MIN`.
 
     batches   c c c c c c | transaction | c c c c | members of a group | c c
               '- taken -'   replayed      '- taken '  replayed
@@ -17,14 +17,13 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import compress
-from threading import Lock
 from typing import Any, Final, Generic, TypeVar, cast
 from uuid import UUID
 
 from tailrace.coordinator.groups.all_groups import AllGroupsMachine
 from tailrace.coordinator.groups.classic_group import ClassicGroup
 from tailrace.coordinator.groups.offsets import CommittedOffset, GroupOffsets
-from tailrace.kernels import int64s, is_loaded
+from tailrace.kernels import int64s
 from tailrace.kernels.commits import (
     NAME_WIDTH,
     NAMES_PER_RECORD,
@@ -34,7 +33,6 @@ from tailrace.kernels.commits import (
     CommitState,
     take_commits,
 )
-from tailrace.kernels.loading import CACHED_KERNEL_RECORDS, load_beside, records_worth_kernels
 from tailrace.model import TopicPartition
 from tailrace.protocol.fields import NO_UUID
 from tailrace.runtime.memory import freeze_objects
@@ -50,8 +48,8 @@ ROWS_AT_ONCE: Final = 500
 INTERNED_MAX: Final = 100_000
 """Partitions, and ids of topics, of which one object serves all groups."""
 
-RECORD_BYTES: Final = 100
-"""Bytes of a commit in a log, to tell how many there may be."""
+LOG_BYTES_MIN: Final = 256 * 1024
+"""Logs of fewer bytes are replayed record by record: 2,500 commits take as long as making room."""
 
 _NAMES_MAX: Final = NAMES_PER_RECORD * KEYS_MAX
 _NO_NAME: Final = -1
@@ -60,36 +58,6 @@ _PUT_ONLY: Final = CommitHistory.IS_COMMITTED | CommitHistory.WAS_COMMITTED
 # `_make` of a NamedTuple is a Python function, which takes three times as long.
 _new_partition = cast("Callable[[Any], TopicPartition]", partial(tuple.__new__, TopicPartition))
 _new_offset = cast("Callable[[Any], CommittedOffset]", partial(tuple.__new__, CommittedOffset))
-
-
-class CommitKernel:
-    """Decides for the partitions of a broker, as they are loaded, whether the kernel pays."""
-
-    def __init__(self) -> None:
-        self._bytes = 0
-        self._deciding = Lock()
-
-    def is_ready(self, log_bytes: int) -> bool:
-        """Whether the kernel is compiled, for a log of so many bytes; call it on a worker thread.
-
-        It is loaded if this log, with those that were asked for before, is worth it.
-        """
-        with self._deciding:
-            if is_loaded(take_commits):
-                return True
-            self._bytes += log_bytes
-            records = self._bytes // RECORD_BYTES
-            try:
-                if records < CACHED_KERNEL_RECORDS or records < records_worth_kernels(take_commits):
-                    return False
-                load_beside(take_commits)
-            except ImportError:  # A machine without Numba loads record by record.
-                return False
-        return True
-
-    def bulk_or_none(self, machine: AllGroupsMachine, log_bytes: int) -> "BulkCommits | None":
-        """A reader for a log that the kernel is ready for; None: replay it record by record."""
-        return BulkCommits(machine) if self.is_ready(log_bytes) else None
 
 
 class _Lookup(dict[int, T], Generic[T]):

@@ -6,11 +6,11 @@ So the first record of a type and the first regular expression do not hold up th
 from contextlib import suppress
 
 from tailrace.coordinator.groups.all_groups import AllGroupsMachine
-from tailrace.coordinator.groups.bulk_commits import CommitKernel
+from tailrace.coordinator.groups.bulk_commits import LOG_BYTES_MIN, BulkCommits
 from tailrace.coordinator.groups.record_codec import GroupRecordCodec, prepare_codec
 from tailrace.coordinator.groups.topic_patterns import compile_pattern
 
-__all__ = ["AllGroupsMachine", "CommitKernel", "GroupRecordCodec"]
+__all__ = ["LOG_BYTES_MIN", "AllGroupsMachine", "BulkCommits", "GroupRecordCodec"]
 
 prepare_codec()
 with suppress(ImportError):  # A machine without the package serves all but expressions.

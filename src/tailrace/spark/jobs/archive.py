@@ -25,9 +25,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from tailrace import kernels
 from tailrace.errors import ConfigError, FatalError, StorageError, TailraceError
-from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import TopicPartition
 from tailrace.spark.corruption import write_report
 from tailrace.spark.folder import open_folder
@@ -359,9 +357,6 @@ class _Run:
         total = sum(each.length for each in ranges)
         done = 0
         items = plan_items(ranges, item_bytes=task.file_bytes)
-        if any(each.length >= CACHED_KERNEL_RECORDS for each in ranges):
-            # Once here, and not in every worker at the same time.
-            kernels.load(*kernels.DECODING)
         for results in run_in_rounds(
             self._spark, items, partial(write_item, task), core_count=self._core_count
         ):

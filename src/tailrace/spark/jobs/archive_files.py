@@ -27,7 +27,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.reading.columns import arrow_schema
 from tailrace.spark.digests import Digest
 from tailrace.spark.folder import Folder, open_folder
@@ -115,9 +114,8 @@ def row_groups(task: ArchiveTask, wanted: OffsetRange) -> Iterator[pa.Table]:
     """The records of a range with all lossless columns, in tables of a row group's size."""
     schema = lossless_schema(task.columns)
     collected: list[pa.RecordBatch] = []
-    scan = ScanTask(ranges=(wanted,), is_compiled=wanted.length >= CACHED_KERNEL_RECORDS)
     for batch in read_task(
-        scan,
+        ScanTask(ranges=(wanted,)),
         open_store(task.options),
         columns=task.columns,
         fails_on_data_loss=task.options.fails_on_data_loss,

@@ -21,16 +21,13 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
-from tailrace import kernels
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
 from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity
 from tailrace.offline.replicas import Comparison, What, compare_logs
 from tailrace.offline.verify import (
-    KERNELS_FROM_BYTES,
     PartitionFiles,
     list_partition,
-    load_kernels_for,
     of,
     verify_directory,
     verify_partition,
@@ -215,8 +212,6 @@ def _check(
 ) -> None:
     """The two Spark jobs; what they find goes into the listing."""
     pieces = cut([files for _, files in listed.partitions], piece_bytes)
-    if any(piece.size >= KERNELS_FROM_BYTES for _, piece in pieces):
-        kernels.load(kernels.walk_records)  # Once here, and not in every worker at the same time.
     total, done = sum(piece.size for _, piece in pieces), 0
     # All cores get work, if there is enough of it to be worth their tasks.
     item_bytes = min(total // (ROUNDS * core_count), PIECE_BYTES)
@@ -306,7 +301,6 @@ def pack(pieces: Sequence[tuple[int, Piece]], item_bytes: int) -> list[list[tupl
 def check_pieces(item: Sequence[tuple[int, Piece]]) -> list[Findings | SegmentReport]:
     """Runs in a task: the first step."""
     files = DiskFiles()
-    load_kernels_for(sum(piece.size for _, piece in item))
     return [_check_piece(files, piece) for _, piece in item]
 
 

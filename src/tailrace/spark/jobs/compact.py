@@ -32,13 +32,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from tailrace import kernels
 from tailrace.errors import DirectoryError
 from tailrace.model import TopicPartition
 from tailrace.runtime.files import DiskFiles, Files, raise_descriptor_limit
 from tailrace.spark.jobs.compact_log import HeldDirectory, Round, choose_configs, held
 from tailrace.spark.jobs.compact_tasks import (
-    LOAD_KERNELS_BYTES,
     CollectedKeys,
     Group,
     Overflow,
@@ -240,9 +238,6 @@ class _Job:
         """One round over each of some logs."""
         size = sum(group.size_bytes for each in rounds for group in each.round.groups)
         self._bytes_to_read += 2 * size
-        if size >= LOAD_KERNELS_BYTES:
-            # Once here, and not in every worker at the same time.
-            kernels.load(*kernels.COMPACTING)
         self._collect(rounds)
         self._compare(rounds)
         self._rewrite(rounds)

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from tailrace import kernels
 from tailrace.runtime.files import Files, raise_descriptor_limit
 from tailrace.spark.jobs.compact_keys import (
     TAGS,
@@ -47,9 +46,6 @@ from tailrace.storage.cleaner.transactions import (
 from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.records_file import open_records_file
 from tailrace.values import dataclass
-
-LOAD_KERNELS_BYTES: Final = 8 * 1024 * 1024
-"""A group from this size on is read faster with compiled kernels than they take to load."""
 
 _UNPACED: Final = Pace(pause=lambda _: None, check=lambda: None)
 
@@ -150,7 +146,6 @@ def collect_keys(files: Files, group: Group) -> CollectedKeys:
         FatalError: one run has more keys than a map holds.
         OSError: a log cannot be read, or the scratch directory not be written.
     """
-    _load_kernels(group)
     transactions = CleanedTransactions()
     with_keys = PieceMaps(
         _opened(files, group.sources), map_bytes=group.map_bytes, transactions=transactions
@@ -189,7 +184,6 @@ def rewrite_group(files: Files, item: Rewriting) -> Rewritten | Overflow:
         OSError: a log cannot be read, or the device is full or failing.
     """
     group = item.group
-    _load_kernels(group)
     sources = _opened(files, group.sources)
     superseded = offsets_between(
         files,
@@ -284,8 +278,3 @@ def _opened(files: Files, sources: Sequence[SourceFile]) -> list[SourceSegment]:
         )
         for each in sources
     ]
-
-
-def _load_kernels(group: Group) -> None:
-    if group.size_bytes >= LOAD_KERNELS_BYTES:
-        kernels.load(*kernels.COMPACTING)

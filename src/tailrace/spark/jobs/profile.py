@@ -26,9 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace import kernels
 from tailrace.kernels.arrays import Int64s
-from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import Codec, TopicPartition
 from tailrace.reading.located import decoding
 from tailrace.records.batch import Batch
@@ -278,8 +276,6 @@ def profile_topics(
     cut = {each.partition: Extent(each.start, each.limit) for each in ranges}
     for late in find_late_starts(options.starting, cut):
         logger.warning("Skipped: %s", late)
-    if any(each.length >= CACHED_KERNEL_RECORDS for each in ranges):
-        kernels.load(*kernels.DECODING)  # Once here, and not in every worker at the same time.
     items = plan_items([each for each in ranges if each.length], item_bytes=item_bytes)
     function = partial(profile_item, options, time.time_ns() // 1_000_000)
     found = {each.partition: LogProfile() for each in ranges}
@@ -334,8 +330,6 @@ def plan_profile(options: SourceOptions) -> list[OffsetRange]:
 def _profile_range(
     store: LogStore, options: SourceOptions, wanted: OffsetRange, *, now_ms: int
 ) -> LogProfile:
-    if wanted.length >= CACHED_KERNEL_RECORDS:
-        kernels.load(*kernels.DECODING)
     found = LogProfile()
     skipped = len(store.skipped or ())
     for chunk in _chunks(store, options, wanted, found=found):
@@ -366,8 +360,6 @@ def _chunks(
             found.add_batch(batch, begins_here=begins_here, records=records, content_bytes=size)
         if not builder.has_room:
             yield builder.finish()
-            if kernels.worth_loading(*kernels.DECODING):
-                kernels.load(*kernels.DECODING)
     if builder.row_count:
         yield builder.finish()
 

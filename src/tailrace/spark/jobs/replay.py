@@ -31,12 +31,9 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from tailrace import kernels
 from tailrace.client.config import CLIENT_SETTINGS
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.errors import ConfigError, FatalError, StorageError, TailraceError
-from tailrace.kernels.encoding import ENCODING
-from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import TopicPartition
 from tailrace.spark.folder import open_folder
 from tailrace.spark.jobs.identities import (
@@ -251,9 +248,6 @@ class _Run:
         waves = plan_waves([wanted for wanted, _ in self._source.measure(ranges)])
         core_count = count_cores(self._spark)
         self._check_visible(core_count)
-        if any(limit - start >= CACHED_KERNEL_RECORDS for start, limit in ranges.values()):
-            # Once here, and not in every worker at the same time.
-            kernels.load(*kernels.DECODING, *ENCODING)
         total = sum(each.limit - each.start for each in pending)
         total += sum(each.length for wave in waves for each in wave)
         done, summary = 0, ReplaySummary(gone=sum(each.missing for each in plan.late))

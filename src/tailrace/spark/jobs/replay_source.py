@@ -18,10 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tailrace import kernels
 from tailrace.errors import ConfigError, CorruptionError
-from tailrace.kernels.encoding import ENCODING
-from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import Offset, TopicPartition
 from tailrace.spark.folder import Folder, open_folder
 from tailrace.spark.jobs.archive import FORMAT, ranges_of
@@ -188,9 +185,6 @@ def read_tables(source: ReplaySource, wanted: SourceRange) -> Iterator[pa.Table]
         OSError: a file of the archive cannot be read.
     """
     offsets, files = wanted
-    is_large = offsets.length >= CACHED_KERNEL_RECORDS
-    if is_large:
-        kernels.load(*ENCODING)
     if source.archive is not None:
         folder = open_folder(source.archive)
         tables = merged([_row_groups(folder, name, offsets) for name in files])
@@ -200,7 +194,7 @@ def read_tables(source: ReplaySource, wanted: SourceRange) -> Iterator[pa.Table]
             (
                 [batch]
                 for batch in read_task(
-                    ScanTask(ranges=(offsets,), is_compiled=is_large),
+                    ScanTask(ranges=(offsets,)),
                     open_store(source.options),
                     columns=(*COLUMNS, "offset"),
                     fails_on_data_loss=source.options.fails_on_data_loss,

@@ -88,9 +88,7 @@ def rewritten(run: Run, changes: Sequence[RewrittenBatch]) -> Iterator[Buffer]:
         growth = kernels.RECORD_GROWTH_MAX * choice.kept if shift else 0
         room += layout.HEADER_SIZE + choice.size + growth
     output = memoryview(bytearray(room))
-    written = kernels.copy_records(
-        run.data(), len(run.keeps), run.rows, run.keeps, layout.HEADER_SIZE, output
-    )
+    written = kernels.copy_records(run.data(), run.rows, run.keeps, layout.HEADER_SIZE, output)
     assert written >= 0
     for batch, place, choice, attributes, base_timestamp, max_timestamp in changes:
         row = BATCH_ROW_SIZE * place

@@ -106,7 +106,7 @@ class KeyMap:
             CorruptRecordError: a record breaks a rule of the format; it has the position.
         """
         status = kernels.put_keys(
-            run.data(), len(run.keeps), start_offset, run.rows,
+            run.data(), start_offset, run.rows,
             self._slots, self._arena, self._state, self._group,
         )  # fmt: skip
         if status < 0:
@@ -125,7 +125,7 @@ class KeyMap:
             CorruptRecordError: a record breaks a rule of the format; it has the position.
         """
         status = kernels.choose_records(
-            run.data(), len(run.keeps), run.rows,
+            run.data(), run.rows,
             self._slots, self._arena, self._state, self._group, run.keeps,
         )  # fmt: skip
         if status < 0:

@@ -30,7 +30,7 @@ def queues(**settings: object) -> Accumulator:
     gate = Gate()
     return Accumulator(
         config,
-        supply=BatchSupply(config, NobodyWaits(), gate),
+        supply=BatchSupply(config, NobodyWaits()),
         backoff=Backoff(1000, 1000, Random(0)),
         gate=gate,
         closed=lambda _: None,

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace import kernels
 from tailrace.client.producer.intake.columns import RefusedRow, chunks_of
 from tailrace.client.producer.intake.encoding import BatchFields
 from tailrace.client.producer.intake.slices import ColumnSlice, plan_chunk
@@ -27,12 +26,6 @@ LATER_MS = NOW_MS + 12_345
 PARTITIONS = 3
 CHOSEN = 2
 """The partition of rows without one among others."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def loaded() -> None:
-    """Both engines write the same, which the tests of the kernels claim."""
-    kernels.load()
 
 
 def read(data: memoryview) -> list[Record]:

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -10,22 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace import kernels
 from tailrace.client.producer.intake.encoding import (
     BATCH_OVERHEAD,
     BatchFields,
     CompressionRatios,
-    append_plainly,
     encode_headers,
     encode_plain_headers,
-    new_state,
     record_size_bound,
-    set_limit,
-    state_of,
-    timestamps_of,
 )
 from tailrace.client.producer.queue.sealed_batch import EncodedRecords
-from tailrace.kernels.encoding import KEY_NULL, NO_ROOM, NOW, VALUE_NULL, append_record
+from tailrace.kernels.arrays import int64s
+from tailrace.kernels.record_block import NO_ROOM, NOW, RecordBlock
 from tailrace.model import Codec
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import BatchBuilder, records_of
@@ -62,51 +56,28 @@ ROW = st.builds(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def loaded() -> None:
-    """Both ways to append a record can be called."""
-    kernels.load(append_record)
-
-
-@pytest.fixture(params=["plain", "compiled"])
-def append(request: pytest.FixtureRequest) -> Callable[..., int]:
-    """One of the two ways to append a record."""
-    return append_plainly if request.param == "plain" else append_record.run
-
-
-class Batch:
+class Batch(RecordBlock):
     """A batch that rows are appended to."""
 
-    def __init__(self, append: Callable[..., int], *, size: int, count: int) -> None:
-        self.append = append
-        self.block = bytearray(size)
-        self.state = new_state(limit=size, count_limit=count)
+    def __init__(self, *, size: int, count: int) -> None:
+        super().__init__(bytearray(size), int64s(count), BATCH_OVERHEAD, size)
 
     def add(self, row: Row) -> int:
         """Append the row; returns its index, or `NO_ROOM`."""
-        nulls = KEY_NULL * (row.key is None) | VALUE_NULL * (row.value is None)
         return self.append(
-            row.value or b"", row.key or b"", encode_headers(row.headers) if row.headers else b"",
-            self.block, self.state, nulls, NOW if row.timestamp is None else row.timestamp,
-            row.now_ns, 1,
+            row.value, row.key, encode_headers(row.headers) if row.headers else b"",
+            NOW if row.timestamp is None else row.timestamp, row.now_ns,
         )  # fmt: skip
 
     @property
     def records(self) -> EncodedRecords:
         """The records until now."""
-        found = state_of(self.state)
-        return EncodedRecords(
-            self.block,
-            stop=found.position,
-            record_count=found.record_count,
-            base_timestamp=found.base_timestamp,
-            max_timestamp=found.max_timestamp,
-        )
+        return EncodedRecords.of(self)
 
 
-def filled(append: Callable[..., int], rows: list[Row]) -> Batch:
+def filled(rows: list[Row]) -> Batch:
     """A batch that these rows fill to the last byte."""
-    batch = Batch(append, size=len(built(rows)), count=len(rows))
+    batch = Batch(size=len(built(rows)), count=len(rows))
     assert [batch.add(row) for row in rows] == list(range(len(rows)))
     return batch
 
@@ -129,57 +100,50 @@ def built(rows: list[Row], fields: BatchFields = PLAIN) -> bytes:
 @settings(max_examples=examples(200))
 @given(st.lists(ROW, min_size=1, max_size=6), st.sampled_from([1, 20]))
 def test_a_batch_is_the_builders_byte_for_byte(rows: list[Row], times: int) -> None:
-    """Keys, headers, nulls and timestamps, in small batches and in large ones, by both ways."""
-    for append in (append_plainly, append_record.run):
-        batch = filled(append, rows * times)
-        assert batch.records.encode(PLAIN) == built(rows * times)
-        assert list(timestamps_of(batch.state)) == [
-            row.now_ns // 1_000_000 if row.timestamp is None else row.timestamp
-            for row in rows * times
-        ]
+    """Keys, headers, nulls and timestamps, in small batches and in large ones."""
+    batch = filled(rows * times)
+    assert batch.records.encode(PLAIN) == built(rows * times)
+    assert list(batch.times) == [
+        row.now_ns // 1_000_000 if row.timestamp is None else row.timestamp for row in rows * times
+    ]
 
 
 @settings(max_examples=examples(100))
 @given(st.lists(ROW, min_size=1, max_size=9), st.integers(0, 9))
 def test_a_record_without_room_changes_nothing(rows: list[Row], spare: int) -> None:
-    """The first record that does not fit, and each for a closed batch, is refused by both ways."""
+    """The first record that does not fit, and each for a closed batch, is refused."""
     whole = built(rows)
-    for append in (append_plainly, append_record.run):
-        batch = Batch(append, size=len(whole) - 1 - spare % len(rows), count=len(rows))
-        taken = [index for row in rows if (index := batch.add(row)) != NO_ROOM]
-        assert taken == list(range(len(taken))) != list(range(len(rows)))
-        set_limit(batch.state, 0)
-        before = bytes(batch.block), bytes(batch.state)
-        assert [batch.add(row) for row in rows] == [NO_ROOM] * len(rows)
-        assert (bytes(batch.block), bytes(batch.state)) == before
-        assert not any(batch.block[state_of(batch.state).position :])
+    batch = Batch(size=len(whole) - 1 - spare % len(rows), count=len(rows))
+    taken = [index for row in rows if (index := batch.add(row)) != NO_ROOM]
+    assert taken == list(range(len(taken))) != list(range(len(rows)))
+    batch.close()
+    before = bytes(batch.block), bytes(batch.times)
+    assert [batch.add(row) for row in rows] == [NO_ROOM] * len(rows)
+    assert (bytes(batch.block), bytes(batch.times)) == before
+    assert not any(batch.block[batch.position :])
 
 
-def test_times_that_lie_too_far_apart_do_not_share_a_batch(append: Callable[..., int]) -> None:
+def test_times_that_lie_too_far_apart_do_not_share_a_batch() -> None:
     """The difference of two timestamps has 64 bits in the log, and times of both signs more."""
     early, late = (Row(b"k", b"v", (), each, 0) for each in (-(2**62) + 1, 2**63 - 1))
     for rows in ([early, late], [late, early]):
-        batch = Batch(append, size=1000, count=9)
+        batch = Batch(size=1000, count=9)
         assert [batch.add(row) for row in rows] == [0, NO_ROOM]
 
 
-def test_a_state_without_room_for_a_timestamp_refuses_the_record(
-    append: Callable[..., int],
-) -> None:
+def test_a_state_without_room_for_a_timestamp_refuses_the_record() -> None:
     """The number of records is bounded as their bytes are."""
-    batch = Batch(append, size=1000, count=2)
+    batch = Batch(size=1000, count=2)
     assert [batch.add(Row(b"x")) for _ in range(3)] == [0, 1, NO_ROOM]
 
 
 @pytest.mark.parametrize("count", [3, 30, 3000])
 @pytest.mark.parametrize("size", [0, 63, 64, 2040, 2048, 9000, 70_000])
-def test_sizes_at_the_edges_of_varints_are_right(
-    append: Callable[..., int], count: int, size: int
-) -> None:
+def test_sizes_at_the_edges_of_varints_are_right(count: int, size: int) -> None:
     """Records are right at sizes where a varint grows or leaves the table."""
     count = min(count, 3_000_000 // (size + 1))
     rows = [Row(bytes(size), now_ns=NOW_NS + index * 10**9) for index in range(count)]
-    assert filled(append, rows).records.encode(PLAIN) == built(rows)
+    assert filled(rows).records.encode(PLAIN) == built(rows)
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -188,7 +152,7 @@ def test_a_compressed_batch_is_read_back(codec: Codec, count: int) -> None:
     """The header names the codec and the producer, and the records are those that were given."""
     rows = [Row(b"value %d" % i, b"key", (("h", None),), NOW_MS + i) for i in range(count)]
     fields = BatchFields(codec, None, 7, 2, 41, is_transactional=True)
-    data = filled(append_plainly, rows).records.encode(fields)
+    data = filled(rows).records.encode(fields)
     [(_, batch)] = read_batches(data)
     batch.check()
     assert (batch.codec, batch.producer_id, batch.producer_epoch) == (codec, 7, 2)
@@ -202,7 +166,7 @@ def test_a_compressed_batch_is_read_back(codec: Codec, count: int) -> None:
 def test_a_level_makes_the_batch_smaller() -> None:
     """The compression level reaches the codec."""
     rows = [Row(b"%d" % (index * index)) for index in range(2000)]
-    records = filled(append_plainly, rows).records
+    records = filled(rows).records
     sizes = [len(records.encode(BatchFields(Codec.GZIP, level))) for level in (1, 9)]
     assert sizes[1] < sizes[0]
 
@@ -213,7 +177,7 @@ def test_a_level_makes_the_batch_smaller() -> None:
 def test_parts_have_the_records_of_the_whole(codec: Codec, rows: list[Row], parts: int) -> None:
     """Each part is the batch of its records alone, also after the whole was encoded."""
     parts = min(parts, len(rows))
-    whole = filled(append_plainly, rows).records
+    whole = filled(rows).records
     whole.encode(BatchFields(codec))
     made = whole.split(parts)
     cuts = [len(rows) * part // parts for part in range(parts + 1)]
@@ -243,7 +207,7 @@ def test_the_bound_holds_for_a_first_record_of_any_size(size: int) -> None:
     for key in (None, b"", bytes(size)):
         row = Row(bytes(size), key, timestamp=2**62)
         bound = record_size_bound(key, row.value, b"\2\2h\2x", has_timestamp=True)
-        batch = Batch(append_record.run, size=BATCH_OVERHEAD + bound, count=1)
+        batch = Batch(size=BATCH_OVERHEAD + bound, count=1)
         assert batch.add(row._replace(headers=(("h", b"x"),))) == 0
 
 
@@ -257,23 +221,11 @@ def test_the_bound_holds_at_its_own_limits() -> None:
         assert len(built(rows)) <= BATCH_OVERHEAD + bound
 
 
-def test_plain_code_needs_no_numpy_and_keeps_the_account() -> None:
-    """Without the kernels, records are appended all the same, and count as plain work."""
-    code = """
-import sys
-from tailrace import kernels
-from tailrace.client.producer.queue.gate import Gate
-from tailrace.client.producer.queue.open_batch import OpenBatch
-from tailrace.client.producer.outcome import BatchOutcome
-from tailrace.model import TopicPartition
-batch = OpenBatch(BatchOutcome(TopicPartition('t', 0), None), created_at=0.0, size_limit=9999,
-    size_max=9999, count_limit=300, reserved=0, gate=Gate())
-for _ in range(300):
-    batch.append(b'x', b'', b'', batch.block, batch.state, 2, 5, 0, 1)
-print(batch.seal().record_count, 'numpy' in sys.modules, kernels.plain_records() > 0)
-"""
+def test_send_needs_no_numpy() -> None:
+    """A process that sends records one by one imports no numpy."""
+    code = "import sys, tailrace.client.producer.producer; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["300", "False", "True"]
+    assert done.stdout.split() == ["False"]
 
 
 def test_the_estimate_of_compression_rises_fast_and_falls_slowly() -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace import kernels
 from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.engine import Engine
@@ -21,9 +20,7 @@ from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.queue.accumulator import QueuedBatch
 from tailrace.client.producer.queue.gate import Gate
 from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
-from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.client.producer.queue.sealed_batch import EncodedRecords, SealedBatch
-from tailrace.kernels.encoding import append_record
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import records_of
 from tailrace.testing.network import MemoryNetwork
@@ -122,14 +119,6 @@ def places(batches: list[SealedBatch]) -> dict[tuple[int, int], bytes | None]:
     }
 
 
-@pytest.fixture(params=["plain", "compiled"], autouse=True)
-def _engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches are filled by plain Python in one round, and by the kernel in another."""
-    kernels.load(append_record)
-    if request.param == "plain":
-        monkeypatch.setattr(append_record, "is_compiled", False)
-
-
 def test_threads_that_add_and_one_that_closes_lose_nothing() -> None:
     """Each record is in one batch, where its receipt says, and each thread's stand in order.
 
@@ -201,29 +190,6 @@ def test_entering_a_held_gate_fails_at_once() -> None:
     (batch,) = producer.batches
     assert isinstance(batch, InFlightBatch)
     assert values_of(batch.sealed) == [b"first", b"second"]
-
-
-def test_an_interruption_inside_of_the_gate_leaves_it_free_and_the_batch_whole() -> None:
-    """Ctrl-C in a plain append adds the record as a whole or not, and frees the gate."""
-    producer = Batches()
-    producer.send("t", b"first")
-    gate = producer.engine.gate
-    (batch,) = producer.batches
-    assert isinstance(batch, OpenBatch)
-
-    class Interrupting(bytes):
-        def __len__(self) -> int:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        gate.append_plainly(Interrupting(), b"", b"", batch.block, batch.state, 2, 5, 0, 1)
-    gate.wait()
-    gate.leave(None)
-    producer.send("t", b"second")
-    producer.end()
-    (sealed,) = producer.batches
-    assert isinstance(sealed, InFlightBatch)
-    assert values_of(sealed.sealed) == [b"first", b"second"]
 
 
 def test_a_reset_gate_is_free_and_empty() -> None:

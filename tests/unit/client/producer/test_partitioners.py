@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace import kernels
 from tailrace.client.producer.partitioners import (
     KEY_RULES,
     NO_PARTITION,
@@ -16,10 +15,8 @@ from tailrace.client.producer.partitioners import (
     RoundRobinPartitioner,
     StickyPartitioner,
     fnv1a,
-    murmur2,
-    partition_of_key,
 )
-from tailrace.kernels.encoding import choose_partition
+from tailrace.kernels.encoding import choose_partition, murmur2
 from tests.kernels.test_encoding_kernels import MURMUR2
 
 
@@ -73,18 +70,8 @@ def test_murmur2_follows_its_definition(key: bytes) -> None:
 def test_a_key_always_goes_to_the_same_partition(key: bytes, partition_count: int) -> None:
     """Partition of a key: the hash without its sign, modulo the number of all partitions."""
     expected = (slow_murmur2(key) & 0x7FFFFFFF) % partition_count
-    assert partition_of_key(key, partition_count) == expected
-    assert partition_of_key(bytes(bytearray(key)), partition_count) == expected
-
-
-@given(st.binary(max_size=100), st.integers(1, 1000))
-def test_the_compiled_hash_is_the_plain_one(key: bytes, partition_count: int) -> None:
-    """A key has the same partition before the kernels are loaded and afterwards."""
-    kernels.load(choose_partition)
-    assert choose_partition.is_compiled
-    expected = (murmur2(key) & 0x7FFFFFFF) % partition_count
-    assert partition_of_key(key, partition_count) == expected
-    assert choose_partition.run_plain(key, len(key), partition_count, 1) == expected
+    assert choose_partition(key, partition_count) == expected
+    assert choose_partition(bytes(bytearray(key)), partition_count) == expected
 
 
 def test_a_partition_is_kept_for_a_batchs_worth_of_bytes() -> None:

@@ -11,7 +11,6 @@ from tailrace.client.producer.identity.requests import PendingOperation, Transac
 from tailrace.client.producer.identity.state import State
 from tailrace.client.producer.intake.record import Prepared, ProducerRecord
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
-from tailrace.client.producer.queue.gate import Gate
 from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
 from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.model import TopicPartition
@@ -64,7 +63,6 @@ def closed_batch(partition: TopicPartition = T0, count: int = 1) -> InFlightBatc
         size_max=1000,
         count_limit=count,
         reserved=0,
-        gate=Gate(),
     )
     for _ in range(count):
         batch.append_prepared(Prepared(ProducerRecord(partition.topic), None, b"x", b"", 10), 0)

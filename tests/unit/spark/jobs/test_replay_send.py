@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.client.producer.partitioners import partition_of_key
 from tailrace.errors import FatalError, RetriableError
+from tailrace.kernels.encoding import choose_partition
 from tailrace.model import NO_TIMESTAMP, Offset, TopicPartition
 from tailrace.records.builder import Record
 from tailrace.spark.jobs.replay_map import runs_of
@@ -120,7 +120,7 @@ def expected(records: Sequence[Record], planned: PlannedRange, number: int) -> l
             return planned.partition
         if each.key is None:
             return planned.partition % planned.partition_count
-        return partition_of_key(each.key, planned.partition_count)
+        return choose_partition(each.key, planned.partition_count)
 
     return [each._replace(offset=Offset(0)) for each in records if goes_to(each) == number]
 

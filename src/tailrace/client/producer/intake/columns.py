@@ -32,7 +32,7 @@ from tailrace.client.producer.intake.encoding import column_of, encode_headers
 from tailrace.config.settings import INT64_MAX
 from tailrace.kernels import encoding
 from tailrace.kernels.arrays import AnyArray, Int64s, UInt8s
-from tailrace.kernels.encoding import NOW
+from tailrace.kernels.record_block import NOW
 from tailrace.runtime.extras import check_extra
 
 Untyped: TypeAlias = Any

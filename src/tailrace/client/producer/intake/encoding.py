@@ -1,33 +1,16 @@
-"""Encodes records one by one into the block of their batch, and completes batches.
+"""Completes batches, and encodes the headers of records.
 
-    block    room for the header | record | record | ...    |  unused
-    state    position, count, limit, base and largest timestamp | timestamp | timestamp | ...
-
-A record is written as it is in the log, by the kernel `append_record`, or in plain Python until the
-kernels are loaded (`append_plainly`). What is left for the moment at which the batch is sent is its
-header (`seal`), and the compression.
+Records are written as they are in the log when they come (`kernels.record_block`). What is left for
+the moment at which a batch is sent is its header (`seal`), and the compression.
 
 Not here: records that come as Arrow or other columns (`columns`), and numpy.
-
-Invariant: Python and kernel give the same bytes, those of `BatchBuilder` for the same records.
 """
 
-from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailrace.client.producer.intake.record import Header
-from tailrace.kernels.encoding import (
-    INT64_MAX,
-    KEY_NULL,
-    LIMIT,
-    NO_ROOM,
-    NOW,
-    STATE_WORDS,
-    VALUE_NULL,
-)
 from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, Codec
 from tailrace.records import layout, packages
 from tailrace.records.builder import RECORD_OVERHEAD_MAX, zigzag
@@ -35,8 +18,6 @@ from tailrace.records.codecs import compress
 
 if TYPE_CHECKING:
     from tailrace.kernels.arrays import Int64s
-
-Untyped: TypeAlias = Any
 
 BATCH_OVERHEAD: Final = layout.HEADER_SIZE
 """Bytes of a batch in addition to its records."""
@@ -67,12 +48,6 @@ _TABLE_SIZE: Final = 2048
 _VARINTS: Final = [zigzag(number) for number in range(_TABLE_SIZE)]
 _NULL: Final = zigzag(-1)
 
-_STATE: Final = Struct(f"={STATE_WORDS}q")
-_LIMIT: Final = Struct("=q")
-_TIMESTAMP: Final = Struct("=q")
-TIMESTAMP_SIZE: Final = _TIMESTAMP.size
-"""Bytes that each record takes in the state of its batch."""
-
 
 class BatchFields(NamedTuple):
     """Fields of a batch header that do not follow from its records."""
@@ -84,17 +59,6 @@ class BatchFields(NamedTuple):
     producer_epoch: int = -1
     base_sequence: int = -1
     is_transactional: bool = False
-
-
-class BatchState(NamedTuple):
-    """The numbers at the start of the state of a batch."""
-
-    position: int
-    """The end of the records in the block."""
-    record_count: int
-    limit: int
-    base_timestamp: int
-    max_timestamp: int
 
 
 def record_size_bound(
@@ -241,65 +205,6 @@ def column_of(items: Sequence[bytes | None]) -> "tuple[bytes, Int64s]":
         nulls = [index for index, item in enumerate(items, 1) if item is None]
         ends[nulls] = ~ends[nulls]
     return data, ends
-
-
-def new_state(*, limit: int, count_limit: int) -> bytearray:
-    """The state of a batch without records, for `append_record`; `limit` is that of its block."""
-    state = bytearray(_STATE.size + TIMESTAMP_SIZE * count_limit)
-    _STATE.pack_into(state, 0, BATCH_OVERHEAD, 0, limit, 0, 0)
-    return state
-
-
-def state_of(state: bytearray) -> BatchState:
-    """The numbers at the start of the state of a batch."""
-    return BatchState(*_STATE.unpack_from(state))
-
-
-def set_limit(state: bytearray, limit: int) -> None:
-    """Set where the records of a batch must end; 0 for a batch that takes no more."""
-    _LIMIT.pack_into(state, _LIMIT.size * LIMIT, limit)
-
-
-def timestamps_of(state: bytearray) -> "array[int]":
-    """The timestamps (ms) of the records of a batch."""
-    stop = _STATE.size + TIMESTAMP_SIZE * state_of(state).record_count
-    return array("q", bytes(state[_STATE.size : stop]))
-
-
-def append_plainly(*record: Untyped) -> int:
-    """Do the same as the kernel `append_record`, with its parameters, several times as slowly.
-
-    The caller holds the gate: other threads may run meanwhile. The record is there, whole, once the
-    last line has run.
-    """
-    value, key, headers, block, state, nulls, timestamp, now_ns, _ = record
-    if timestamp == NOW:
-        timestamp = now_ns // 1_000_000
-    position, index, limit, base, latest = _STATE.unpack_from(state)
-    if not index:
-        base = latest = timestamp
-    if abs(timestamp - base) > INT64_MAX:
-        return NO_ROOM
-    body = b"".join(
-        (
-            b"\0",
-            _varint(timestamp - base),
-            _varint(index),
-            _NULL if nulls & KEY_NULL else _varint(len(key)),
-            key,
-            _NULL if nulls & VALUE_NULL else _varint(len(value)),
-            value,
-            headers or b"\0",
-        )
-    )
-    encoded = _varint(len(body)) + body
-    end = position + len(encoded)
-    if end > limit or _STATE.size + TIMESTAMP_SIZE * (index + 1) > len(state):
-        return NO_ROOM
-    block[position:end] = encoded
-    _TIMESTAMP.pack_into(state, _STATE.size + TIMESTAMP_SIZE * index, timestamp)
-    _STATE.pack_into(state, 0, end, index + 1, limit, base, max(latest, timestamp))
-    return index  # type: ignore[no-any-return]
 
 
 def _varint(number: int) -> bytes:

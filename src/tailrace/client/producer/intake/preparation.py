@@ -19,7 +19,7 @@ from tailrace.client.producer.intake.record import Prepared, ProducerRecord
 from tailrace.client.producer.intake.serializers import serialize
 from tailrace.client.producer.metadata import ProducerMetadata
 from tailrace.config.settings import INT64_MAX
-from tailrace.kernels.encoding import NOW
+from tailrace.kernels.record_block import NOW
 
 if TYPE_CHECKING:
     from tailrace.client.producer.intake.plugins import Plugins

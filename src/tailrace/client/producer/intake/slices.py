@@ -27,14 +27,10 @@ from tailrace.client.producer.intake.encoding import (
     seal,
     with_room,
 )
+from tailrace.config.settings import INT64_MAX
 from tailrace.kernels.arrays import Bools, Int64s
-from tailrace.kernels.encoding import (
-    INT64_MAX,
-    NOW,
-    choose_partitions,
-    cut_rows,
-    encode_records,
-)
+from tailrace.kernels.encoding import choose_partitions, cut_rows, encode_records
+from tailrace.kernels.record_block import NOW
 from tailrace.records.builder import RECORD_OVERHEAD_MAX
 from tailrace.values import dataclass
 

@@ -30,7 +30,7 @@ from tailrace.client.producer.queue.in_flight_batch import ClosedBatch, InFlight
 from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.client.producer.queue.sealed_batch import SealedBatch
 from tailrace.client.producer.queue.supply import BatchSupply
-from tailrace.kernels.encoding import NO_ROOM
+from tailrace.kernels.record_block import NO_ROOM
 from tailrace.model import TopicPartition
 
 QueuedBatch = OpenBatch | SealedBatch | InFlightBatch

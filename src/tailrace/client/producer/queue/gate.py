@@ -17,7 +17,7 @@ appends its record under the producer's lock instead, and `wait` retries.
         leave(None)              # not in the `try`: after it, Ctrl-C must not release it again
 
 A batch is sealed inside of it. So a caller that holds it adds a record and what belongs to it, its
-callback, to the same open batch. The compiled `append` of a batch needs no lock: nothing else of
+callback, to the same open batch. `append` of a batch needs no lock: nothing else of
 the interpreter runs meanwhile, and it refuses records for a sealed batch.
 
 Invariant: batches in `open` and `places` are not closed while the gate is held.
@@ -26,16 +26,12 @@ Invariant: batches in `open` and `places` are not closed while the gate is held.
 import time
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from tailrace.client.producer.errors import ReentrantCallError
-from tailrace.client.producer.intake.encoding import append_plainly
-from tailrace.kernels.encoding import NO_ROOM
 
 if TYPE_CHECKING:
     from tailrace.client.producer.queue.open_batch import OpenBatch
-
-Untyped: TypeAlias = Any
 
 PATIENCE_S: Final = 1.0
 _TURNS: Final = 1000
@@ -117,22 +113,6 @@ class Gate:
         self.open.pop(topic, None)
         self.places.pop(topic, None)
         self.leave(None)
-
-    def append_plainly(self, *record: Untyped) -> int:
-        """The plain `append` of a batch (`intake.encoding`), inside of the gate.
-
-        Returns `NO_ROOM` if another caller holds it.
-        """
-        try:
-            self.enter()
-            index = append_plainly(*record)
-        except IndexError:
-            return NO_ROOM
-        except BaseException:
-            self.leave(None)
-            raise
-        self.leave(None)
-        return index
 
     def reset(self) -> None:
         """Clear the open batches and release the lock, in a process that was just forked."""

@@ -9,19 +9,12 @@ Not here: what is known of it once it is being sent (`in_flight_batch`).
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.client.producer.intake.encoding import (
-    BATCH_OVERHEAD,
-    TIMESTAMP_SIZE,
-    BatchFields,
-    append_plainly,
-    new_state,
-    seal,
-    state_of,
-)
+from tailrace.client.producer.intake.encoding import BATCH_OVERHEAD, BatchFields, seal
 from tailrace.client.producer.intake.interceptors import ProducerInterceptors
 from tailrace.client.producer.outcome import BatchOutcome
-from tailrace.kernels.encoding import KEY_NULL, VALUE_NULL
-from tailrace.kernels.records import read_record
+from tailrace.kernels.arrays import int64s
+from tailrace.kernels.record_block import TIMESTAMP_SIZE, RecordBlock
+from tailrace.kernels.records import record_at
 from tailrace.model import TopicPartition
 from tailrace.records.builder import RECORD_OVERHEAD_MAX
 from tailrace.values import dataclass
@@ -43,6 +36,17 @@ class EncodedRecords(NamedTuple):
     record_count: int
     base_timestamp: int
     max_timestamp: int
+
+    @classmethod
+    def of(cls, records: RecordBlock) -> "EncodedRecords":
+        """The records of a block, which takes no more."""
+        return cls(
+            records.block,
+            stop=records.position,
+            record_count=records.record_count,
+            base_timestamp=records.base_timestamp,
+            max_timestamp=records.max_timestamp,
+        )
 
     def encode(self, fields: BatchFields) -> memoryview:
         """The batch: with a codec in new memory, else in the block."""
@@ -71,36 +75,24 @@ class EncodedRecords(NamedTuple):
     def _copied(self, position: int, count: int) -> "tuple[EncodedRecords, int]":
         """The `count` records from `position` on, and the end of them, numbered anew."""
         # Deltas of the timestamps may need more bytes in a batch that begins with another one.
-        block = bytearray(self.stop + RECORD_OVERHEAD_MAX * count)
-        state = new_state(limit=len(block), count_limit=count)
+        size = self.stop + RECORD_OVERHEAD_MAX * count
+        made = RecordBlock(bytearray(size), int64s(count), BATCH_OVERHEAD, size)
         records = bytes(memoryview(self.block)[: self.stop])
         for _ in range(count):
-            end, delta, _, key_at, key_size, value_at, value_size, _, _ = read_record(
+            end, delta, _, key_at, key_size, value_at, value_size, _, _ = record_at(
                 records, position, self.stop
             )
             headers_at = value_at + max(0, value_size)
-            append_plainly(
-                records[value_at:headers_at],
-                records[key_at : key_at + max(0, key_size)],
+            index = made.append(
+                None if value_size < 0 else records[value_at:headers_at],
+                None if key_size < 0 else records[key_at : key_at + key_size],
                 records[headers_at:end],
-                block,
-                state,
-                KEY_NULL * (key_size < 0) | VALUE_NULL * (value_size < 0),
                 self.base_timestamp + delta,
                 0,
-                1,
             )
+            assert index >= 0, "there is room for all of the records"
             position = end
-        found = state_of(state)
-        assert found.record_count == count, "there is room for all of the records"
-        part = EncodedRecords(
-            block,
-            stop=found.position,
-            record_count=count,
-            base_timestamp=found.base_timestamp,
-            max_timestamp=found.max_timestamp,
-        )
-        return part, position
+        return EncodedRecords.of(made), position
 
 
 class FilledRecords(NamedTuple):

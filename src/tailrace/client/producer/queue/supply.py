@@ -13,17 +13,13 @@ Invariant: memory of a batch is given back exactly once, and not while a request
 from typing import TYPE_CHECKING
 
 from tailrace.client.producer.config import ProducerConfig
-from tailrace.client.producer.intake.encoding import (
-    BATCH_OVERHEAD,
-    TIMESTAMP_SIZE,
-    CompressionRatios,
-)
+from tailrace.client.producer.intake.encoding import BATCH_OVERHEAD, CompressionRatios
 from tailrace.client.producer.outcome import BatchOutcome, Waiting
 from tailrace.client.producer.queue.buffer_pool import BufferPool
-from tailrace.client.producer.queue.gate import Gate
 from tailrace.client.producer.queue.in_flight_batch import ClosedBatch, InFlightBatch
 from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.client.producer.queue.sealed_batch import FilledRecords, SealedBatch
+from tailrace.kernels.record_block import TIMESTAMP_SIZE
 from tailrace.model import Codec, TopicPartition
 
 if TYPE_CHECKING:
@@ -49,13 +45,12 @@ _RATIO_MIN = 0.02
 class BatchSupply:
     """Creates batches while there is memory."""
 
-    def __init__(self, config: ProducerConfig, waiting: Waiting, gate: Gate) -> None:
+    def __init__(self, config: ProducerConfig, waiting: Waiting) -> None:
         self.pool = BufferPool(config.buffer_memory, config.batch_size)
         self.ratios = CompressionRatios()
         self._batch_size = min(config.batch_size, config.max_request_size)
         self._codec = config.compression_type
         self._waiting = waiting
-        self._gate = gate
         self._usual: dict[str, tuple[int, int]] = {}
         """By topic: bytes and records that a new batch gets room for at once; see `note_sealed`."""
         self._caps: dict[str, int] = {}
@@ -89,7 +84,6 @@ class BatchSupply:
             size_max=size_max,
             count_limit=count_limit,
             reserved=reserved,
-            gate=self._gate,
             # A block of the pool cannot grow, since others may still look at its old content.
             block=self.pool.take_used_block() if size_max <= self.pool.block_size else None,
         )
@@ -126,16 +120,16 @@ class BatchSupply:
 
     def makes_room(self, batch: OpenBatch, size: int) -> bool:
         """Return whether an open batch takes one more record; reserves more memory if needed."""
-        used, count = batch.size, batch.record_count
+        used, count = batch.position, batch.record_count
         if not count:
             return True
-        limit, records = batch.size_limit, batch.count_limit
+        limit, records = batch.limit, batch.count_limit
         if used + size > batch.size_max:
             return False
         if used + size <= limit and count < records:
             return True
         limit, records = min(max(2 * limit, used + size), batch.size_max), 2 * records
-        more = limit - batch.size_limit + (records - batch.count_limit) * TIMESTAMP_SIZE
+        more = limit - batch.limit + (records - batch.count_limit) * TIMESTAMP_SIZE
         if more > self.pool.total or not self.pool.allocate(more):
             return False
         batch.reserved += more
@@ -144,7 +138,7 @@ class BatchSupply:
 
     def note_sealed(self, batch: OpenBatch) -> None:
         """Give the next batch of the topic at once the room that this one has used, and a spare."""
-        size, count = batch.size, batch.record_count
+        size, count = batch.position, batch.record_count
         self._usual[batch.partition.topic] = (
             max(_FIRST_BYTES, size + size // _SPARE),
             max(_FIRST_RECORDS, count + count // _SPARE),

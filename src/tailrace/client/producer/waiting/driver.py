@@ -21,7 +21,6 @@ from math import inf
 
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.errors import ReentrantCallError
-from tailrace.client.producer.loading import load_beside
 from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.user_code import call_user_code
 from tailrace.runtime.interrupts import uninterrupted
@@ -249,7 +248,6 @@ class ThreadDriver:
                 self._lead(end_by)
                 self._is_parked = False
             self.calls.make()
-            load_beside()
             if self._is_abandoned:
                 if engine.begin_close():
                     engine.abort_open()

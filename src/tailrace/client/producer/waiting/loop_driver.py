@@ -10,7 +10,6 @@ from math import inf
 
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.errors import ClosedProducerError
-from tailrace.client.producer.loading import load_beside
 from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.user_code import call_user_code
 
@@ -127,7 +126,6 @@ class LoopDriver:
             now = self.loop.time()
             self._poll(now)
             deadline = engine.sender.next_deadline(now)
-        load_beside()
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if deadline == inf else self.loop.call_at(deadline, self.stirred)

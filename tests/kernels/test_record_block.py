@@ -1,0 +1,231 @@
+"""The block of records that come one by one, compiled and plain, against the naive encoder."""
+
+import sys
+import threading
+from array import array
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace import kernels
+from tailrace.kernels.record_block import NO_ROOM, NOW, RecordBlock
+from tests.examples import examples
+from tests.kernels.plain import BLOCKS
+from tests.kernels.strategies import CONTENT, HEADERS, INT64
+from tests.kernels.test_encoding_kernels import header_bytes
+from tests.naive import NaiveRecord, write_record
+
+CANARY = b"\xa5"
+START = 3
+ROWS = st.lists(
+    st.tuples(CONTENT, CONTENT, HEADERS, INT64 | st.integers(-300, 300)), min_size=1, max_size=6
+)
+Row = tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]
+
+many = settings(max_examples=examples(200), deadline=None, database=None)
+both_blocks = pytest.mark.parametrize("kind", BLOCKS.values(), ids=BLOCKS)
+
+
+def append(block: RecordBlock, row: Row, *, now_ns: int | None = None) -> int:
+    """Append a row, with its own timestamp or with a clock's."""
+    key, value, headers, timestamp = row
+    encoded = header_bytes((key, value, headers, 0)) if headers else b""
+    time = timestamp if now_ns is None else NOW
+    return block.append(value, key, encoded, time, now_ns or 0)
+
+
+def state_of(block: RecordBlock) -> tuple[object, ...]:
+    """Everything that a caller sees of it."""
+    return (
+        bytes(block.block), list(block.times), block.position, block.limit, block.record_count,
+        block.base_timestamp, block.max_timestamp,
+    )  # fmt: skip
+
+
+def naive_block(rows: list[Row], limit: int) -> tuple[bytes, list[int], list[int]]:
+    """The bytes, the timestamps and the answers that these rows are due."""
+    content, times, answers = b"", list[int](), list[int]()
+    for key, value, headers, timestamp in rows:
+        delta = timestamp - (times[0] if times else timestamp)
+        encoded = b""
+        if -(2**63) < delta < 2**63:
+            record = NaiveRecord(delta, len(times), key, value, tuple(headers))
+            encoded = write_record(record)
+        if not encoded or START + len(content) + len(encoded) > limit:
+            answers.append(NO_ROOM)
+            continue
+        answers.append(len(times))
+        times.append(timestamp)
+        content += encoded
+    return content, times, answers
+
+
+@many
+@given(ROWS, st.integers(0, 300), st.integers(0, 7))
+def test_records_are_those_of_the_naive_encoder(rows: list[Row], room: int, count: int) -> None:
+    """Both write what fits, up to the limit and nothing behind it, whatever the timestamps are."""
+    rows = [row for row in rows if row[3] != NOW]
+    limit = START + room
+    content, times, answers = naive_block(rows, limit)
+    states = []
+    for kind in BLOCKS.values():
+        block = kind(bytearray(CANARY * (limit + 60)), kernels.int64s(count), START, limit)
+        found = [append(block, row) for row in rows]
+        assert block.block[block.position :] == CANARY * (limit + 60 - block.position)
+        assert block.block[:START] == CANARY * START
+        if len(times) <= count:
+            assert found == answers
+            assert block.block[START : block.position] == content
+            assert list(block.times[: block.record_count]) == times
+            if times:
+                assert (block.base_timestamp, block.max_timestamp) == (times[0], max(times))
+        else:
+            assert block.record_count == count
+        states.append((found, state_of(block)))
+    assert states[0] == states[1]
+
+
+@many
+@given(st.lists(INT64, min_size=1, max_size=4))
+def test_the_present_time_is_that_of_the_clock_rounded_down(clocks: list[int]) -> None:
+    """Nanoseconds become milliseconds as Python divides, before 1970 too."""
+    for kind in BLOCKS.values():
+        block = kind(bytearray(500), kernels.int64s(9), 0, 500)
+        for now_ns in clocks:
+            assert append(block, (None, b"v", [], 0), now_ns=now_ns) >= 0
+        assert list(block.times[: len(clocks)]) == [each // 1_000_000 for each in clocks]
+
+
+@both_blocks
+def test_a_record_that_does_not_fit_changes_nothing(kind: type[RecordBlock]) -> None:
+    """Neither for want of bytes, nor of timestamps, nor with a delta beyond 64 bits."""
+    block = kind(bytearray(CANARY * 60), kernels.int64s(2), START, 50)
+    assert block.append(b"value", None, b"", -(2**63), 0) == 0
+    before = state_of(block)
+    assert block.append(b"", b"", b"", 0, 0) == NO_ROOM
+    assert block.append(b"v" * 50, None, b"", -(2**63), 0) == NO_ROOM
+    assert state_of(block) == before
+    assert block.append(b"", b"", b"", -1, 0) == 1
+    before = state_of(block)
+    assert block.append(b"", b"", b"", -1, 0) == NO_ROOM
+    assert state_of(block) == before
+
+
+@both_blocks
+def test_a_block_goes_on_in_another_one(kind: type[RecordBlock]) -> None:
+    """Records that are there stay, the next one is written behind them, and none after the end."""
+    block = kind(bytearray(20), kernels.int64s(1), START, 20)
+    assert block.append(b"first", b"k", b"", 5, 0) == 0
+    assert block.append(b"second", b"k", b"", 7, 0) == NO_ROOM
+    larger = bytearray(60)
+    larger[: block.position] = block.block[: block.position]
+    block.set_room(larger, block.times + kernels.int64s(3), 60)
+    assert block.append(b"second", b"k", b"", 7, 0) == 1
+    assert larger[START : block.position] == b"".join(
+        write_record(NaiveRecord(delta, index, b"k", value))
+        for index, (delta, value) in enumerate([(0, b"first"), (2, b"second")])
+    )
+    assert list(block.times[:2]) == [5, 7]
+    block.close()
+    assert block.append(b"", None, b"", 7, 0) == NO_ROOM
+
+
+@both_blocks
+@pytest.mark.parametrize(
+    ("size", "start", "limit"),
+    [(9, 0, 10), (9, 8, 7), (9, -1, 9), (9, 2**62, 2**62 + 1), (9, 0, -1), (0, 0, 1)],
+)
+def test_a_block_is_as_large_as_it_says(
+    kind: type[RecordBlock], size: int, start: int, limit: int
+) -> None:
+    """A place outside of the block is refused before anything is written."""
+    with pytest.raises(ValueError, match="no room"):
+        kind(bytearray(size), kernels.int64s(1), start, limit)
+
+
+@both_blocks
+def test_a_smaller_room_is_refused_and_the_old_one_stays(kind: type[RecordBlock]) -> None:
+    """Neither bytes nor timestamps that are there may be lost."""
+    block = kind(bytearray(50), kernels.int64s(2), 0, 50)
+    block.append(b"value", None, b"", 1, 0)
+    before = state_of(block)
+    for size, count in ((block.position - 1, 2), (50, 0)):
+        with pytest.raises(ValueError, match="no room"):
+            block.set_room(bytearray(size), kernels.int64s(count), size)
+        assert state_of(block) == before
+
+
+def test_the_memory_of_a_block_stays_where_it_is() -> None:
+    """No one can make the block smaller while records are written to it."""
+    memory, times = bytearray(50), kernels.int64s(2)
+    block = RecordBlock(memory, times, 0, 50)
+    for buffer in (memory, times):
+        with pytest.raises(BufferError):
+            buffer.pop()
+    block.append(b"value", None, b"", 1, 0)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("text", b"", b"", 0, 0),
+        (bytearray(1), b"", b"", 0, 0),
+        (b"", "text", b"", 0, 0),
+        (b"", b"", "text", 0, 0),
+        (b"", b"", None, 0, 0),
+        (b"", b"", b"", None, 0),
+        (b"", b"", b"", "1", 0),
+    ],
+)
+def test_what_is_no_record_is_refused(arguments: tuple[object, ...]) -> None:
+    """A wrong argument is an exception, and the block is as it was."""
+    block = RecordBlock(bytearray(50), kernels.int64s(2), 0, 50)
+    before = state_of(block)
+    with pytest.raises(TypeError):
+        block.append(*arguments)  # type: ignore[arg-type]
+    assert state_of(block) == before
+
+
+def test_a_timestamp_beyond_int64_is_refused() -> None:
+    """It is an exception, and the block is as it was."""
+    block = RecordBlock(bytearray(50), kernels.int64s(2), 0, 50)
+    before = state_of(block)
+    for times in ((2**63, 0), (-(2**63) - 1, 0), (0, 2**63)):
+        with pytest.raises(OverflowError):
+            block.append(b"", b"", b"", *times)
+    assert state_of(block) == before
+
+
+def test_a_block_that_was_not_begun_takes_nothing() -> None:
+    """Nothing is written through an object without memory."""
+    block = RecordBlock.__new__(RecordBlock)
+    assert block.append(b"value", None, b"", 1, 0) == NO_ROOM
+
+
+def test_threads_append_one_after_the_other() -> None:
+    """Each record is there as a whole, whichever thread it comes from."""
+    count, threads = 2000, 4
+    block = RecordBlock(
+        bytearray(80 * count * threads), kernels.int64s(count * threads), 0, 80 * count * threads
+    )
+    interval = sys.getswitchinterval()
+
+    def run(number: int) -> None:
+        for _ in range(count):
+            assert block.append(bytes([number]) * 20, None, b"", number, 0) >= 0
+
+    sys.setswitchinterval(1e-6)
+    try:
+        started = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
+        for each in started:
+            each.start()
+        for each in started:
+            each.join()
+    finally:
+        sys.setswitchinterval(interval)
+    totals = array("q", bytes(8 * len(kernels.Total)))
+    status = kernels.walk_records(block.block, 0, block.position, count * threads, totals)
+    assert status == 0
+    assert totals[kernels.Total.IS_CONSECUTIVE] == 1
+    assert sorted(block.times) == sorted([*range(threads)] * count)
