@@ -305,3 +305,24 @@ def test_the_oracle_computes_with_integers_of_python() -> None:
     view = as_plain(np.array([2**63 - 1], np.int64))
     assert view[0] + 1 == 2**63
     assert type(as_plain(np.int32(3))) is int
+
+
+def test_a_second_interpreter_of_a_process_is_refused() -> None:
+    """The import there fails with words, and the first interpreter goes on."""
+    code = """
+import sys, tailrace.kernels
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+second = interpreters.create()
+code = f"import sys; sys.path = {sys.path}; import tailrace.kernels"
+try:
+    failed = interpreters.run_string(second, code)
+except Exception as error:
+    failed = error
+print(failed, tailrace.kernels.int64s(1))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "interpreter" in done.stdout
+    assert "array('q', [0])" in done.stdout
