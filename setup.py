@@ -45,6 +45,9 @@ DIRECTIVES = {
 }
 """For all compiled modules; one that can prove its bounds switches `boundscheck` off itself."""
 
+COMPILE = ["-O3", "-g0", "-fwrapv", "-fvisibility=hidden"]
+LINK = ["-s"] if sys.platform == "linux" else []
+
 
 def get_requires_for_build_wheel(config_settings: dict[str, str] | None = None) -> list[str]:
     """What a build needs besides `build-system.requires`."""
@@ -64,8 +67,8 @@ def _extensions() -> list[Extension]:
         Extension(
             ".".join(types.with_suffix("").parts[1:]),
             [str(types.with_suffix(".py"))],
-            extra_compile_args=["-O3", "-g0", "-fwrapv", "-fvisibility=hidden"],
-            extra_link_args=["-s"] if sys.platform == "linux" else [],
+            extra_compile_args=COMPILE,
+            extra_link_args=LINK,
         )
         for types in sorted(Path("src").rglob("*.pxd"))
     ]
