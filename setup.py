@@ -47,6 +47,10 @@ DIRECTIVES = {
 
 COMPILE = ["-O3", "-g0", "-fwrapv", "-fvisibility=hidden"]
 LINK = ["-s"] if sys.platform == "linux" else []
+if "TAILRACE_SANITIZE" in os.environ:
+    LINK = ["-fsanitize=address,undefined"]
+    COMPILE = ["-O1", "-g", "-fwrapv", "-fno-omit-frame-pointer", *LINK]
+    COMPILE += ["-fno-sanitize-recover=undefined"]
 
 
 def get_requires_for_build_wheel(config_settings: dict[str, str] | None = None) -> list[str]:
