@@ -45,6 +45,9 @@ DIRECTIVES = {
 }
 """For all compiled modules; one that can prove its bounds switches `boundscheck` off itself."""
 
+SHARED = "tailrace.kernels._cyutility"
+"""Has what Cython adds to a module that looks into buffers; else each has it, of 150 kB."""
+
 COMPILE = ["-O3", "-g0", "-fwrapv", "-fvisibility=hidden"]
 LINK = ["-s"] if sys.platform == "linux" else []
 if "TAILRACE_SANITIZE" in os.environ:
@@ -67,14 +70,17 @@ def _compiler_required() -> list[str]:
 
 
 def _extensions() -> list[Extension]:
+    sources = [types.with_suffix(".py") for types in sorted(Path("src").rglob("*.pxd"))]
+    if sources:
+        sources.append(Path("src", *SHARED.split(".")).with_suffix(".c"))
     return [
         Extension(
-            ".".join(types.with_suffix("").parts[1:]),
-            [str(types.with_suffix(".py"))],
+            ".".join(source.with_suffix("").parts[1:]),
+            [str(source)],
             extra_compile_args=COMPILE,
             extra_link_args=LINK,
         )
-        for types in sorted(Path("src").rglob("*.pxd"))
+        for source in sources
     ]
 
 
@@ -103,6 +109,7 @@ class BuildExtensions(build_ext):
                 build_dir=f"build/cython/{made_by:08x}",
                 compiler_directives=DIRECTIVES,
                 nthreads=os.cpu_count() or 1,
+                shared_utility_qualified_name=SHARED,
             )
             for extension, module in zip(self.extensions, translated, strict=True):
                 extension.sources = module.sources
