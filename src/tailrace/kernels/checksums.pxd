@@ -10,7 +10,11 @@ cdef extern from *:
     #include <string.h>
     #if defined(__x86_64__)
       #include <nmmintrin.h>
-      #define TAILRACE_CRC_TARGET __attribute__((target("sse4.2")))
+      #ifdef __clang__
+        #define TAILRACE_CRC_TARGET __attribute__((target("crc32")))
+      #else
+        #define TAILRACE_CRC_TARGET __attribute__((target("sse4.2")))
+      #endif
       #define TAILRACE_HAS_CRC() __builtin_cpu_supports("sse4.2")
       #define TAILRACE_CRC_8(crc, word) _mm_crc32_u64(crc, word)
       #define TAILRACE_CRC_1(crc, byte) _mm_crc32_u8(crc, byte)
