@@ -48,7 +48,7 @@ DIRECTIVES = {
 SHARED = "tailrace.kernels._cyutility"
 """Has what Cython adds to a module that looks into buffers; else each has it, of 150 kB."""
 
-COMPILE = ["-O3", "-g0", "-fwrapv", "-fvisibility=hidden"]
+COMPILE = ["-O3", "-g0", "-fwrapv", "-fvisibility=hidden", "-Wno-unused-function"]
 LINK = ["-s"] if sys.platform == "linux" else []
 if "TAILRACE_SANITIZE" in os.environ:
     LINK = ["-fsanitize=address,undefined"]
