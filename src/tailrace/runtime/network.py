@@ -7,7 +7,6 @@ while a coroutine per read costs twice as much. The double is in `tailrace.testi
 `polling` has a network for programs without an event loop.
 """
 
-import asyncio
 import contextlib
 import errno
 import os
@@ -255,6 +254,8 @@ class KernelListener:
         self._listening = listening
         self._accepted = accepted
         self._is_paused = False
+        import asyncio
+
         self._loop = asyncio.get_running_loop()
         self.host, self.port = listening.getsockname()[:2]
 
@@ -432,12 +433,16 @@ class SocketNetwork:
         self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
     ) -> Callable[[], None]:
         """Open a connection; see `Connector.connect`."""
+        import asyncio
+
         connecting = Connecting(asyncio.get_running_loop(), done, first=first)
         connecting.start(host, port)
         return connecting.cancel
 
     def run_beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
         """Run `work` on a thread; see `Connector.run_beside`."""
+        import asyncio
+
         start_beside(asyncio.get_running_loop(), work, done)
 
     def listen(

@@ -15,7 +15,6 @@ memory that was used before (`memory`), of which it keeps up to 16 MiB. A link c
 an error, because its position in the stream is unknown.
 """
 
-import ssl
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
@@ -341,6 +340,8 @@ class Link:
     def _broken(self, error: OSError) -> NodeError:
         if self.is_ready:
             return DisconnectedError(f"{self._socket.peer}: the connection broke: {error}")
+        import ssl
+
         if isinstance(error, ssl.SSLError):
             return AuthenticationError(
                 f"{self._socket.peer}: no TLS connection: {error}; check ssl.truststore.location, "

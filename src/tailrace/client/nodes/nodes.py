@@ -42,7 +42,6 @@ from tailrace.client.nodes.state import (
     NodesStatistics,
     NodeState,
 )
-from tailrace.client.nodes.tls import TlsSocket
 from tailrace.client.nodes.versions import KAFKA_SINCE, Features
 from tailrace.protocol.apis import ApiKey, api_of
 from tailrace.protocol.fields import Message
@@ -310,6 +309,8 @@ class Nodes:
         config = self._config
         if config.tls is not None:
             try:
+                from tailrace.client.nodes.tls import TlsSocket
+
                 socket = TlsSocket(socket, config.tls, host=state.node.host)
             except ValueError as error:
                 socket.close()

@@ -12,9 +12,8 @@ Not here: TLS, which is below the requests; see `tls`.
 
 from collections.abc import Generator, Mapping
 from dataclasses import field
-from functools import cache
-from importlib import metadata
 
+from tailrace import __version__
 from tailrace.client.nodes.errors import (
     AuthenticationError,
     UnsupportedVersionError,
@@ -78,7 +77,7 @@ def _ask_versions() -> Generator[Step, Message | bytes, ApiVersionsResponse]:
     api = APIS[ApiKey.API_VERSIONS]
     version = api.last_version
     request = ApiVersionsRequest(
-        client_software_name="tailrace", client_software_version=_software_version()
+        client_software_name="tailrace", client_software_version=__version__
     )
     answer = yield api, version, request
     assert isinstance(answer, ApiVersionsResponse)
@@ -92,15 +91,6 @@ def _ask_versions() -> Generator[Step, Message | bytes, ApiVersionsResponse]:
             f"the broker answered ApiVersions with an error: {_words(answer.error_code)}"
         )
     return answer
-
-
-@cache
-def _software_version() -> str:
-    """The version of the installed package; "unknown" where only the modules were shipped."""
-    try:
-        return metadata.version("tailrace")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _log_in(

@@ -3,10 +3,9 @@
 Not here: when this state changes; see `nodes`.
 """
 
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.client.nodes.errors import NodeError
 from tailrace.client.nodes.link import Link
@@ -14,6 +13,9 @@ from tailrace.client.nodes.sasl import Login
 from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.runtime.network import Socket
 from tailrace.values import dataclass
+
+if TYPE_CHECKING:
+    import ssl
 
 NEVER = float("inf")
 
@@ -48,7 +50,7 @@ class NodesConfig:
     """Time after which an unused connection is closed."""
     in_flight_max: int = 5
     """Most requests per connection (`max.in.flight.requests.per.connection`)."""
-    tls: ssl.SSLContext | None = None
+    tls: "ssl.SSLContext | None" = None
     """Context for TLS connections, from `tls_context`; None for plain ones."""
     credentials: Login | None = None
     """The login by SASL; None for connections without it."""
