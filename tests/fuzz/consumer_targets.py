@@ -12,7 +12,7 @@ import crc32c
 from tailrace.client.consumer.columns import Collector
 from tailrace.client.consumer.errors import DamagedRecordsError
 from tailrace.client.consumer.fetched import FetchedPart, cut_records
-from tailrace.client.consumer.rows import RowReader
+from tailrace.client.consumer.rows import take_rows
 from tailrace.model import Codec, TopicPartition
 from tailrace.protocol import codec
 from tailrace.protocol.errors import MalformedMessageError
@@ -108,10 +108,10 @@ def part_of(records: memoryview, aborted: tuple[AbortedTransaction, ...] | None)
 
 def rows_of(part: FetchedPart) -> Found:
     """Offsets and values as `poll` returns them, and the error that ends them."""
-    reader, found = RowReader(), []
+    found: list[tuple[int, bytes | None]] = []
     try:
-        while (rows := reader.next_rows(part, _START, 3)) is not None:
-            found += [(each.offset, each.value) for each in rows.records(None, None)]
+        while (rows := take_rows(part, _START, 3)) is not None:
+            found += [(each.offset, each.value) for each in rows.records]
     except DamagedRecordsError as error:
         return found, error
     assert part.error is None or isinstance(part.error, DamagedRecordsError)

@@ -16,7 +16,7 @@ from tailrace.kernels import GROUP_SIZE, BatchRow, MapState, Payload, Taking, To
 from tailrace.kernels.commits import NAME_WIDTH, STATE_SIZE, CommitColumn, CommitState, take_commits
 from tailrace.kernels.index_entries import check_offset_entries, check_time_entries
 from tailrace.kernels.records import record_at, varint_at
-from tailrace.kernels.rows import PLACES_WIDTH, place_records, put_octets
+from tailrace.kernels.rows import take_records
 from tailrace.kernels.showing import (
     PRINTABLE_CODES,
     BoundIndex,
@@ -141,23 +141,15 @@ def _place_at(chance: random.Random, data: bytes) -> list[Any]:
     return [data, *part(chance, data)[:2]]
 
 
-def _place(chance: random.Random, data: bytes) -> list[Any]:
-    row = payload_row(chance, data)
+def _take_records(chance: random.Random, data: bytes) -> list[Any]:
+    rows = [payload_row(chance, data) for _ in range(chance.choice((1, 1, 2, 3)))]
+    state = [0, 0, 0] if chance.randrange(4) else [number(chance) for _ in range(3)]
+    place = chance.choice(((), ("t", 0)))
     return [
-        data, row, max(row.items[Payload.RECORD_COUNT], 0), chance.choice((-(2**63), 0, 2)),
-        room(chance, "q", 4), room(chance, "q", 4), room(chance, "i", 4 * PLACES_WIDTH),
-        room(chance, "q", 1),
+        data, Output("q", [item for row in rows for item in row.items]), Output("q", state),
+        chance.choice((-(2**63), number(chance))), chance.choice((9, 9, 1, 2, number(chance))),
+        tuple, place, (1, 0), [],
     ]  # fmt: skip
-
-
-def _octets(chance: random.Random, data: bytes) -> list[Any]:
-    places = data[: len(data) // 4 * 4]
-    items = [
-        int.from_bytes(places[at : at + 4], "big", signed=True) for at in range(0, len(places), 4)
-    ]
-    found = [None] * chance.randint(0, 4)
-    which, start = chance.choice((0, 2)), chance.choice((0, 0, 1, number(chance)))
-    return [data, Output("i", items), which, start, len(found), found]
 
 
 def _clean(chance: random.Random, data: bytes, *, is_put: bool) -> list[Any]:
@@ -268,9 +260,6 @@ _FRAMES = (
     produced_frame(1, produced_batch(0, [b"a"]))
     + produced_frame(2, produced_batch(1, [b"c" * 90])),
 )
-_PLACES = b"".join(
-    number.to_bytes(4, "big", signed=True) for number in (0, 3, 3, 5, 1, 0, 9, -1, 4, 28, 0, 32)
-)
 _NEWEST = 1_700_000_100_000
 _INDEXED = (
     ((_RUNS[0], [(2, 0)]), (_RUNS[1], [(2, 0), (5, len(_BATCH))]), (_RUNS[1], [(5, 0)])),
@@ -308,8 +297,7 @@ TARGETS: tuple[FuzzTarget, ...] = (
     _target("find a timestamp", kernels.find_timestamp, _find, _PAYLOADS),
     _target("places of a record", record_at, _place_at, _PAYLOADS),
     _target("a varint", varint_at, _place_at, _PAYLOADS),
-    _target("place records", place_records, _place, _PAYLOADS),
-    _target("put octets", put_octets, _octets, (_PLACES,)),
+    _target("take records", take_records, _take_records, _PAYLOADS),
     _target("put keys", kernels.put_keys, partial(_clean, is_put=True), _PAYLOADS),
     _target("choose records", kernels.choose_records, partial(_clean, is_put=False), _PAYLOADS),
     _target("copy records", kernels.copy_records, _copy, _PAYLOADS),

@@ -15,7 +15,7 @@ import pytest
 from tailrace.client.consumer.columns import Collector
 from tailrace.client.consumer.errors import DamagedRecordsError
 from tailrace.client.consumer.fetched import FetchedPart, cut_records
-from tailrace.client.consumer.rows import RowReader
+from tailrace.client.consumer.rows import take_rows
 from tailrace.cluster.metadata.quorum_state import FILE as QUORUM_STATE
 from tailrace.cluster.metadata.quorum_state import read_quorum_state
 from tailrace.cluster.metadata.replay import MetadataReplay
@@ -182,7 +182,7 @@ def exploding(codec: Codec) -> memoryview:
 @pytest.mark.parametrize(
     "read",
     [
-        lambda part: RowReader().next_rows(part, 0, 500),
+        lambda part: take_rows(part, 0, 500),
         lambda part: Collector().append(part, 0),
     ],
     ids=["rows", "columns"],
@@ -206,7 +206,7 @@ def test_a_bomb_that_a_broker_sends_to_a_consumer_stops_at_the_limit(
 @pytest.mark.parametrize(
     "read",
     [
-        lambda part: RowReader().next_rows(part, 0, 500),
+        lambda part: take_rows(part, 0, 500),
         lambda part: Collector().append(part, 0),
     ],
     ids=["rows", "columns"],

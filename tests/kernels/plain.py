@@ -57,7 +57,7 @@ PLAIN = load_plain()
 
 def as_plain(argument: Any) -> Any:
     """An integer as Python's own, and a buffer as a memoryview, whose items are Python's too."""
-    if isinstance(argument, list | tuple | type | None):
+    if callable(argument) or isinstance(argument, list | tuple | None):
         return argument
     try:
         return operator.index(argument)

@@ -192,7 +192,7 @@ def test_the_places_of_a_record_are_those_of_its_bytes(engine_name: str) -> None
 
 
 class Nine(NamedTuple):
-    """A tuple as `put_records` makes it."""
+    """A record as `take_records` makes it."""
 
     a: object
     b: object
@@ -205,18 +205,17 @@ class Nine(NamedTuple):
     i: object
 
 
-def make_octets(count: int) -> object:
-    """Lists of keys and values of so many records."""
-    data, places = b"key" + b"value" * 30, np.array([0, 3, 3, 150] * count, np.int32)
-    return [
-        rows.list_octets(data, places, which=which, start=0, count=count) for which in (0, 2, 0)
-    ]
-
-
-def make_tuples(count: int) -> object:
-    """So many tuples of objects of their own, tracked and not."""
-    columns = [[float(row) for row in range(count)] for _ in range(9)]
-    return [rows.list_records(Nine, columns, is_tracked=each) for each in (False, True)]
+def make_tuples(count: int) -> list[Nine]:
+    """So many records of a payload with headers, each with a key and a value of its own."""
+    found: list[Nine] = []
+    batch = array("q", [0, len(PAYLOAD), len(RECORDS), 1 << 40, 1 << 40, 1, 0, 1 << 20])
+    while len(found) < count:
+        rows.take_records(
+            PAYLOAD, batch, kernels.int64s(3), 0, count - len(found), Nine, ("t", 0), (1, 0), found
+        )
+    made, _, error = rows.deserialize_records(Nine, found, bytes.decode, list)
+    assert error is None
+    return made
 
 
 def make_frames(count: int) -> object:
@@ -233,8 +232,8 @@ def make_refusals(count: int) -> object:
         (records.record_at, (PAYLOAD, 0, -1)),
         (kernels.walk_records, (PAYLOAD, 0, len(PAYLOAD), 1, array("q"))),
         (kernels.walk_records, (PAYLOAD, 0, len(PAYLOAD), 1, b"")),
-        (rows.put_octets, (b"x", array("i", [0, 1, 0, 1]), 0, 0, 1, (None,))),
-        (rows.put_records, (Nine, 0, *([[1]] * 8), [])),
+        (rows.take_records, (b"x", array("q"), array("q"), 0, 1, Nine, (), (1, 0), (None,))),
+        (rows.deserialize_records, (Nine, [Nine(*range(9)), ()], None, None)),
     ]
     for number in range(count):
         call, arguments = calls[number % len(calls)]
@@ -246,7 +245,7 @@ def make_refusals(count: int) -> object:
     return None
 
 
-@pytest.mark.parametrize("make", [make_octets, make_tuples, make_frames, make_refusals])
+@pytest.mark.parametrize("make", [make_tuples, make_frames, make_refusals])
 def test_objects_that_nobody_keeps_leave_no_memory(make: Callable[[int], object]) -> None:
     """The process does not grow over a hundred thousand of them, once it has made some."""
     unit = 1 if sys.platform == "darwin" else 1024
@@ -278,12 +277,11 @@ def test_threads_call_kernels_at_once() -> None:
             totals = kernels.int64s(len(Total))
             walked = kernels.walk_records(payload, 0, len(payload), count, totals)
             sound = kernels.walk_run(data, 20 * len(RECORDS))
-            found = make_octets(count)
-            made = rows.list_records(Nine, [[number] * count] * 9, is_tracked=False)
+            made = make_tuples(count)
             if (
                 (walked, sound, totals[Total.RECORDS]) != (0, 1, count)
-                or found != [[b"key"] * count, [b"value" * 30] * count, [b"key"] * count]
-                or made != [(number,) * 9] * count
+                or [each.c for each in made] != [(1 << 40) + place for place in range(count)]
+                or any((each.f, each.g) != ("key", [*b"value" * 3]) for each in made)
             ):
                 wrong.append((number, walked, sound, list(totals)))
 

@@ -65,7 +65,7 @@ def table(draw: Draw, data: bytes) -> Output:
     """Up to three rows for `decode_records`, and perhaps a part of one more."""
     items: list[int] = []
     for _ in range(draw(st.integers(0, 3))):
-        items += [*part(draw, data), draw(NUMBERS), draw(NUMBERS), draw(FLAGS), 0]
+        items += [*part(draw, data), draw(NUMBERS), draw(NUMBERS), draw(FLAGS), 0, 7]
     assert len(items) % PAYLOAD_WIDTH == 0
     return Output("q", items + [7] * draw(st.sampled_from([0, 0, 1, PAYLOAD_WIDTH - 1])))
 
@@ -160,21 +160,16 @@ def place_at(draw: Draw) -> Arguments:
     return [data, *part(draw, data)[:2]]
 
 
-def place_records(draw: Draw) -> Arguments:
+def take_records(draw: Draw) -> Arguments:
     """Arguments of the kernel."""
     data = draw(PAYLOADS)
+    state = draw(st.just([0, 0, 0]) | st.lists(PLACES, max_size=3))
+    place = draw(st.sampled_from([(), ("t", 0), ("t", 0), ("t",)]))
+    types = draw(st.sampled_from([(1, 0), (1, 0), (1, 0), (1,)]))
     return [
-        data, table(draw, data), draw(COUNTS), draw(NUMBERS), output(draw, "q", 6),
-        output(draw, "q", 6), output(draw, "i", 24), output(draw, "q", 1),
+        data, table(draw, data), Output("q", state), draw(st.just(-(2**63)) | NUMBERS),
+        draw(st.just(9) | COUNTS), tuple, place, types, [],
     ]  # fmt: skip
-
-
-def put_octets(draw: Draw) -> Arguments:
-    """Arguments of the kernel."""
-    places = draw(st.lists(st.integers(-2, 9) | st.sampled_from([-(2**31), 2**31 - 1]), max_size=9))
-    which = draw(st.sampled_from([0, 0, 2, 2, 3]))
-    found = [None] * draw(st.integers(0, 3))
-    return [b"data", Output("i", places), which, draw(COUNTS), draw(COUNTS), found]
 
 
 def map_of(draw: Draw) -> Arguments:
@@ -308,8 +303,7 @@ CASES: dict[Callable[..., Any], Callable[[Draw], Arguments]] = {
     kernels.find_timestamp: find_timestamp,
     records.record_at: place_at,
     records.varint_at: place_at,
-    kernels.place_records: place_records,
-    rows.put_octets: put_octets,
+    rows.take_records: take_records,
     kernels.put_keys: put_keys,
     kernels.choose_records: choose_records,
     kernels.copy_records: copy_records,

@@ -239,7 +239,7 @@ def one_batch(
     payload: bytes, count: int, base_offset: int = 0, base_timestamp: int = 0
 ) -> np.ndarray:
     """The payloads of one batch that is the whole buffer."""
-    return np.array([0, len(payload), count, base_offset, base_timestamp, 1, 0], np.int64)
+    return np.array([0, len(payload), count, base_offset, base_timestamp, 1, 0, 7], np.int64)
 
 
 def content(ends: np.ndarray, valid: np.ndarray, data: np.ndarray, row: int) -> bytes | None:

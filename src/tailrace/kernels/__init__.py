@@ -46,7 +46,6 @@ from tailrace.kernels.records import (
     walk_records,
     walk_run,
 )
-from tailrace.kernels.rows import place_records
 
 __all__ = [
     "BATCH_ROW_SIZE",
@@ -70,7 +69,6 @@ __all__ = [
     "int64s",
     "list_payloads",
     "list_refused",
-    "place_records",
     "put_keys",
     "take_produces",
     "walk_records",

@@ -93,6 +93,7 @@ RECORD_SIZE_MIN: Final = 7
 
 # Positions of the fields of a batch's header; `tailrace.records.layout` has the drawing.
 _LENGTH_AT: Final = 8
+_LEADER_EPOCH_AT: Final = 12
 _ATTRIBUTES_AT: Final = 21
 _LAST_OFFSET_DELTA_AT: Final = 23
 _BASE_TIMESTAMP_AT: Final = 27
@@ -150,6 +151,7 @@ class Payload(IntEnum):
     """0 for a batch of LogAppendTime, else 1."""
     ROWS = 6
     """Number of the batch's records that the kernel has appended; the kernel writes it."""
+    LEADER_EPOCH = 7
 
 
 PAYLOAD_WIDTH: Final = len(Payload)
@@ -161,6 +163,7 @@ _AT_BASE_OFFSET: Final = int(Payload.BASE_OFFSET)
 _AT_BASE_TIMESTAMP: Final = int(Payload.BASE_TIMESTAMP)
 _AT_KEEPS_DELTAS: Final = int(Payload.KEEPS_DELTAS)
 _AT_ROWS: Final = int(Payload.ROWS)
+_AT_LEADER_EPOCH: Final = int(Payload.LEADER_EPOCH)
 
 
 class Refusal(IntEnum):
@@ -499,6 +502,7 @@ def list_payloads(data: "Ints", count: int, payloads: "Outputs") -> int:
             payloads[at + _AT_BASE_TIMESTAMP] = read_integer(octets, time_at, 8)
             payloads[at + _AT_KEEPS_DELTAS] = 1 if is_create_time else 0
             payloads[at + _AT_ROWS] = 0
+            payloads[at + _AT_LEADER_EPOCH] = read_integer(octets, position + _LEADER_EPOCH_AT, 4)
             records += record_count
             position += size
         return records

@@ -7,18 +7,21 @@ Invariant: Python does nothing for each record; numpy repeats a batch's value fo
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from tailrace.kernels import Payload
+from tailrace.kernels import PAYLOAD_WIDTH, Payload
 from tailrace.kernels.arrays import Bools, Int64s
 from tailrace.model import Codec
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.runs import BatchRun, Field
 from tailrace.records.schema import Column, ColumnType, DeclaredColumn
+
+if TYPE_CHECKING:
+    from array import array
 
 _NO_TIMESTAMP_TYPE: Final = -1
 """The timestamp type of records of format v0, as in Kafka's clients."""
@@ -61,13 +64,13 @@ class BatchColumns:
         for column, values in self._values.items():
             values.append(_SOURCES[column].of_batch(batch))
 
-    def append_run(self, run: BatchRun, payloads: Int64s, counts: Sequence[int]) -> None:
+    def append_run(self, run: BatchRun, payloads: "array[int]", counts: Sequence[int]) -> None:
         """Adds the batches of a run; `counts` are their records in the chunk."""
-        self._counts += zip(counts, payloads[:, Payload.BASE_OFFSET].tolist(), strict=True)
+        self._counts += zip(counts, payloads[Payload.BASE_OFFSET :: PAYLOAD_WIDTH], strict=True)
         headers: Int64s | None = None
         for column, values in self._values.items():
             if column is Column.TIMESTAMP_TYPE:
-                values.extend((1 - payloads[:, Payload.KEEPS_DELTAS]).tolist())
+                values += [1 - each for each in payloads[Payload.KEEPS_DELTAS :: PAYLOAD_WIDTH]]
                 continue
             if headers is None:
                 headers = np.array(run.headers, np.int64)

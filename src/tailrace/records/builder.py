@@ -7,21 +7,26 @@ Invariant: a built batch passes `Batch.check` and `check_records`, and its offse
 unless the caller has given them.
 """
 
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tailrace.kernels.records import record_at, varint_at, wrapping_sum
+from tailrace.kernels import int64s
+from tailrace.kernels.records import varint_at, wrapping_sum
+from tailrace.kernels.rows import ROW_CURSOR_SIZE, take_records
 from tailrace.model import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    OFFSET_MAX,
     Codec,
     Offset,
     TimestampType,
 )
 from tailrace.records import layout, packages
-from tailrace.records.checks import check_records
+from tailrace.records.checks import check_decompressed
 from tailrace.records.codecs import Octets, compress
+from tailrace.records.payloads import payload_of
 
 if TYPE_CHECKING:
     from tailrace.records.batch import Batch
@@ -62,6 +67,12 @@ _TABLE_SIZE: Final = 2048
 _TABLE: Final = [zigzag(number) for number in range(_TABLE_SIZE)]
 _NULL: Final = zigzag(-1)
 
+
+_TAKEN_AT_ONCE: Final = 1000
+"""Records that `records_of` makes by one call, so that those of a large batch do not pile up."""
+
+_ANY_OFFSET: Final = -OFFSET_MAX - 1
+_TYPES: Final = (TimestampType.LOG_APPEND_TIME, TimestampType.CREATE_TIME)
 
 RECORD_OVERHEAD_MAX = 36
 """Most bytes of a record without key, value and headers: five each for its size, offset delta, key
@@ -190,19 +201,23 @@ def records_of(batch: "Batch") -> Iterator[Record]:
         CorruptCompressionError: the payload cannot be decompressed.
         UnsupportedCodecError: the attributes have codec 5, 6 or 7.
     """
-    check_records(batch)
-    return _records_of(batch, bytes(batch.records_view()))
+    view = batch.records_view()
+    check_decompressed(batch, view)
+    return _records_of(batch, view)
 
 
-def _records_of(batch: "Batch", data: bytes) -> Iterator[Record]:
-    is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
-    base_offset, base_timestamp = batch.base_offset, batch.base_timestamp
-    position = 0
-    for _ in range(batch.record_count):
-        frame = record_at(data, position, len(data))
-        position = frame[0]
-        record = record_in(data, frame, base_offset=base_offset, base_timestamp=base_timestamp)
-        yield record if is_create_time else record._replace(timestamp=batch.max_timestamp)
+def _records_of(batch: "Batch", view: memoryview) -> Iterator[Record]:
+    payload, cursor = array("q", payload_of(batch, 0, len(view))), int64s(ROW_CURSOR_SIZE)
+    found: list[Record] = []
+    while True:
+        taken = take_records(
+            view, payload, cursor, _ANY_OFFSET, _TAKEN_AT_ONCE, Record, (), _TYPES, found
+        )
+        if taken <= 0:
+            assert taken == 0, "the records were sound a moment ago"
+            return
+        yield from found
+        found = []
 
 
 def record_in(

@@ -6,14 +6,16 @@ Invariant: rows that were kept do not change, even after `undo` or a fault.
 """
 
 import sys
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tailrace import kernels
 from tailrace.kernels import PAYLOAD_WIDTH
-from tailrace.kernels.arrays import Int64s
+
+if TYPE_CHECKING:
+    from array import array
 
 ElementT = TypeVar("ElementT", bound=np.generic)
 
@@ -155,10 +157,11 @@ class HeaderBuffers:
             self.value_data = _grown(self.value_data, value_end, self.spare_max)
             self._list_outputs()
 
-    def decode(self, source: memoryview, payloads: Int64s, *, start: int, limit: int) -> int:
+    def decode(self, source: memoryview, payloads: "array[int]", *, start: int, limit: int) -> int:
         """Appends the headers of these batches; 0, or minus a fault, and then none is appended."""
         before = self.cursors.tolist()
-        for position, end, count, base_offset, *_ in payloads.reshape(-1, PAYLOAD_WIDTH).tolist():
+        for at in range(0, len(payloads), PAYLOAD_WIDTH):
+            position, end, count, base_offset = payloads[at : at + 4]
             self.make_room(count, end - position)
             status = kernels.decode_headers(
                 source, position, end, count, base_offset, start, limit, *self.outputs

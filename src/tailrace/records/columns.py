@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from tailrace.kernels import Payload
+from tailrace.kernels import PAYLOAD_WIDTH, Payload
 from tailrace.kernels.arrays import Int32s, Int64s, UInt8s
 from tailrace.kernels.records import WANT_KEY, WANT_OFFSET, WANT_TIMESTAMP, WANT_VALUE
 from tailrace.records.batch import Batch
@@ -132,7 +132,7 @@ class ColumnsBuilder:
         )
         if payloads is None:
             return None
-        counts: list[int] = payloads[:, Payload.ROWS].tolist()
+        counts = payloads[Payload.ROWS :: PAYLOAD_WIDTH].tolist()
         self._batches.append_run(run, payloads, counts)
         return counts
 

@@ -71,7 +71,7 @@ class Collector:
         Raises:
             DamagedRecordsError: the batch is damaged.
         """
-        part.block = None
+        part.source = None
         part.passed(position)
         if not part.pieces:
             return None

@@ -11,7 +11,7 @@ read: `error` tells it once everything before it was returned.
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tailrace.client.consumer.errors import DamagedRecordsError
 from tailrace.client.fetcher import committed_pieces
@@ -22,6 +22,9 @@ from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.codecs import DecompressedTooLargeError
 from tailrace.records.runs import BatchRun, Field, Piece, read_runs
+
+if TYPE_CHECKING:
+    from tailrace.client.consumer.rows import RowSource
 
 DECODE_FAULTS: Final = (
     CorruptionError,
@@ -36,7 +39,6 @@ class FetchedPart:
     """Records of one partition; `offset` and what follows moves on as they are returned."""
 
     __slots__ = (
-        "block",
         "end_epoch",
         "end_offset",
         "error",
@@ -44,6 +46,7 @@ class FetchedPart:
         "partition",
         "pieces",
         "size",
+        "source",
     )
 
     def __init__(
@@ -67,13 +70,13 @@ class FetchedPart:
         """The broker that sent them."""
         self.size = size
         """Bytes that are kept in memory."""
-        self.block: object = None
-        """Rows of the first pieces that are decoded already; see `rows`."""
+        self.source: RowSource | None = None
+        """The first pieces, if some of their records are taken and others are left."""
 
     def release(self) -> None:
         """Forget the records."""
         self.pieces.clear()
-        self.block = None
+        self.source = None
         self.size = 0
 
     def passed(self, offset: int) -> None:

@@ -1,15 +1,15 @@
 """`ReadingCalls`: the operations that return records, as objects or as columns."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from tailrace.client.consumer.errors import RecordDeserializationError, WakeupError
+from tailrace.client.consumer.errors import WakeupError
 from tailrace.client.consumer.offset_calls import OffsetCalls
 from tailrace.client.consumer.records import ConsumerRecord
-from tailrace.client.consumer.rows import Deserializer, Rows
+from tailrace.client.consumer.rows import Deserializer, deserialized
 from tailrace.client.consumer.steps import Call, Steps, Wait
 from tailrace.client.consumer.work import Work
 from tailrace.client.pending import T
@@ -58,14 +58,14 @@ class ReadingCalls:
             ahead = handling.ahead
             return [ahead.popleft() for _ in range(min(count_max, len(ahead)))]
 
-        def take() -> list[Rows]:
-            return engine.taking.rows(count_max)
+        def take() -> list[list[ConsumerRecord]]:
+            return engine.taking.records(count_max)
 
         while True:
-            rows = yield from self._taking(take, deadline)
-            if not rows:
+            taken = yield from self._taking(take, deadline)
+            if not taken:
                 return []
-            records = yield from self._making(rows)
+            records = yield from self._making(taken)
             if records:
                 return records
 
@@ -207,50 +207,29 @@ class ReadingCalls:
             except Exception:
                 log.exception("user_code_failed name=on_metrics")
 
-    def _making(self, rows: list[Rows]) -> Steps[list[ConsumerRecord]]:
-        """Records of rows; user code makes keys and values without the lock, if there is any."""
+    def _making(self, taken: list[list[ConsumerRecord]]) -> Steps[list[ConsumerRecord]]:
+        """Records as they are returned; user code makes keys and values without the lock."""
         key, value = self._key_deserializer, self._value_deserializer
         if key is None and value is None:
-            made = [each.records(None, None) for each in rows]
-            return made[0] if len(made) == 1 else list(chain.from_iterable(made))
-        records: list[ConsumerRecord] = []
-        index = 0
-        try:
-            for index, each in enumerate(rows):  # noqa: B007 - the handlers below need it
-                records += yield Call(_made, (each, key, value))
-        except RecordDeserializationError as error:
-            first = error
-            while True:
-                try:
-                    records += yield Call(_made_before, (rows[index], first.offset, key, value))
-                    break
-                except RecordDeserializationError as earlier:
-                    first = earlier
-            self._seek_back(first, rows[index + 1 :])
-            if not records:
-                self._work.engine.metrics.error_count += 1
-                raise first from first.__cause__
-        except BaseException:
-            self._work.engine.handling.hold_back(
-                {each.block.partition: each.first_offset for each in reversed(rows)}
-            )
-            raise
-        return records
+            return taken[0] if len(taken) == 1 else list(chain.from_iterable(taken))
+        found: list[ConsumerRecord] = []
+        for index, records in enumerate(taken):
+            try:
+                made, error = yield Call(deserialized, (records, key, value))
+            except BaseException:
+                self._hold_back(taken)
+                raise
+            found += made
+            if error is not None:
+                # Before the record that failed, and before all that came after it.
+                self._hold_back([records[len(made) :], *taken[index + 1 :]])
+                if not found:
+                    self._work.engine.metrics.error_count += 1
+                    raise error
+                break
+        return found
 
-    def _seek_back(self, error: RecordDeserializationError, rest: Iterable[Rows]) -> None:
-        """Put the positions before the record that failed, and before all that came after it."""
-        places = {error.partition: error.offset}
-        for each in rest:
-            places.setdefault(each.block.partition, each.first_offset)
-        self._work.engine.handling.hold_back(places)
-
-
-def _made(rows: Rows, key: Deserializer | None, value: Deserializer | None) -> list[ConsumerRecord]:
-    return rows.records(key, value)
-
-
-def _made_before(
-    rows: Rows, offset: int, *deserializers: Deserializer | None
-) -> list[ConsumerRecord]:
-    """The records before the one that a deserializer has failed on."""
-    return rows.before(offset).records(*deserializers)
+    def _hold_back(self, taken: list[list[ConsumerRecord]]) -> None:
+        """Put the positions before these records."""
+        first = {each[0].topic_partition: each[0].offset for each in reversed(taken)}
+        self._work.engine.handling.hold_back(first)

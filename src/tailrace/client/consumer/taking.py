@@ -15,7 +15,8 @@ from tailrace.client.consumer.errors import PositionOutOfRangeError
 from tailrace.client.consumer.fetched import FetchedPart
 from tailrace.client.consumer.fetching import Fetches
 from tailrace.client.consumer.metrics import ConsumerMetrics
-from tailrace.client.consumer.rows import RowReader, Rows
+from tailrace.client.consumer.records import ConsumerRecord
+from tailrace.client.consumer.rows import take_rows
 from tailrace.client.consumer.subscription import Assigned, SubscriptionState
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ class Taking:
         self._subscription = subscription
         self._fetches = fetches
         self._metrics = metrics
-        self._reader = RowReader()
 
     @property
     def has_some(self) -> bool:
@@ -51,23 +51,24 @@ class Taking:
             if each in assigned
         )
 
-    def rows(self, count_max: int) -> list[Rows]:
-        """The next rows, at most so many; the positions move behind them.
+    def records(self, count_max: int) -> list[list[ConsumerRecord]]:
+        """The next records, at most so many, by partitions; the positions move behind them.
 
         Raises the error of the next records, if it is the first thing to tell.
         """
-        found: list[Rows] = []
+        found: list[list[ConsumerRecord]] = []
         left = count_max
 
         def take_part(state: Assigned, part: FetchedPart) -> bool:
             nonlocal left
             assert state.position is not None, "a fetchable partition has a position"
-            rows = self._reader.next_rows(part, state.position.offset, left)
+            rows = take_rows(part, state.position.offset, left)
             if rows is None:
                 return False
-            state.read_to(rows.block.position, rows.block.epoch)
-            found.append(rows)
-            left -= rows.row_count
+            records, next_offset = rows
+            state.read_to(next_offset, records[-1].leader_epoch)
+            found.append(records)
+            left -= len(records)
             return True
 
         self._take_parts(take_part, lambda: left > 0, lambda: bool(found))

@@ -10,13 +10,12 @@ computes the same number, so a group that moves between brokers of both keeps it
 
 from collections.abc import Iterable
 from functools import lru_cache
-from struct import Struct
+from struct import Struct, pack
 from typing import Final
 
-import numpy as np
+import xxhash
 
 from tailrace.coordinator.groups.topics import Topic
-from tailrace.coordinator.groups.xxh3 import xxh3_64
 
 _I32: Final = Struct("<i")
 _U64: Final = Struct("<Q")
@@ -31,7 +30,9 @@ def group_hash(topics: Iterable[Topic]) -> int:
     ordered = sorted(topics, key=lambda topic: topic.name)
     if not ordered:
         return 0
-    return _signed(xxh3_64(b"".join([_U64.pack(_topic_hash(each)) for each in ordered])))
+    return _signed(
+        xxhash.xxh3_64_intdigest(b"".join([_U64.pack(_topic_hash(each)) for each in ordered]))
+    )
 
 
 def topic_hash(topic: Topic) -> int:
@@ -52,8 +53,8 @@ def _topic_hash(topic: Topic) -> int:
             for rack in sorted(topic.racks[partition]):
                 _put_string(stream, rack)
     else:
-        stream += np.arange(topic.partition_count, dtype="<i4").tobytes()
-    return xxh3_64(bytes(stream))
+        stream += pack(f"<{topic.partition_count}i", *range(topic.partition_count))
+    return xxhash.xxh3_64_intdigest(stream)
 
 
 def _put_string(stream: bytearray, text: str) -> None:

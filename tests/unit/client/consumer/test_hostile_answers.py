@@ -10,7 +10,7 @@ from tailrace.client.consumer.columns import Collector
 from tailrace.client.consumer.errors import DamagedRecordsError
 from tailrace.client.consumer.fetch_session import FetchSession, Wanted
 from tailrace.client.consumer.fetched import FetchedPart, cut_records
-from tailrace.client.consumer.rows import RowReader
+from tailrace.client.consumer.rows import take_rows
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
@@ -43,11 +43,10 @@ def test_changed_bytes_end_in_an_error_or_in_what_was_written() -> None:
 
 def read_all(part: FetchedPart) -> tuple[list[bytes | None], DamagedRecordsError | None]:
     """The values of a part, and the error that ends them."""
-    reader = RowReader()
     values: list[bytes | None] = []
     try:
-        while (rows := reader.next_rows(part, 0, 10)) is not None:
-            values += [each.value for each in rows.records(None, None)]
+        while (rows := take_rows(part, 0, 10)) is not None:
+            values += [each.value for each in rows.records]
     except DamagedRecordsError as error:
         return values, error
     return values, None

@@ -1,36 +1,11 @@
-"""The metadata hash, against numbers that Apache Kafka and xxHash have computed."""
+"""The metadata hash, against numbers that Apache Kafka has computed."""
 
 from uuid import UUID
 
-import pytest
-
 from tailrace.coordinator.groups.topic_hash import group_hash, topic_hash
 from tailrace.coordinator.groups.topics import Topic
-from tailrace.coordinator.groups.xxh3 import xxh3_64
 
 T1 = Topic("t1", UUID("a829d7bb-f68b-4b3b-a7cc-9af2da2f3df4"), 6)
-
-HASHES = [
-    (4, 0xD3D60C1519014E89),
-    (8, 0xB88DEE77F6BF6980),
-    (9, 0x03688DCAD730D826),
-    (16, 0x9DA23836ADF2BE1E),
-    (17, 0xF34C3C9CF5A112D1),
-    (128, 0x65F3C2C00FA93185),
-    (129, 0x28065C6EC25F5B25),
-    (240, 0x4917A75C0EF8EED7),
-    (241, 0x541B19226F0052E8),
-    (1024, 0xDC5ACF0B043C445B),
-    (1025, 0xE1D9CD946277AE26),
-    (5000, 0x6ABE8BE5ABCB2760),
-]
-"""XXH3-64 of the first bytes of 0, 7, 14, … modulo 256, by the reference implementation."""
-
-
-@pytest.mark.parametrize(("size", "expected"), HASHES)
-def test_xxh3_is_that_of_the_reference_implementation(size: int, expected: int) -> None:
-    """At both ends of each of its ranges of lengths."""
-    assert xxh3_64(bytes(index * 7 % 256 for index in range(size))) == expected
 
 
 def test_the_hash_of_a_topic_and_of_a_group_are_those_of_kafka() -> None:
