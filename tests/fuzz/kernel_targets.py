@@ -196,7 +196,8 @@ def _produce(chance: random.Random, data: bytes) -> list[Any]:
     state = [known.get(place.name, 0) for place in Taking]
     return [
         data, 0, len(data), HEAD, TAIL, chance.choice((ANSWER, ANSWER, b"")), Output("q", state),
-        room(chance, "B", 500), room(chance, "B", 150), room(chance, "q", 5), 5,
+        room(chance, "B", 500), room(chance, "B", 150), room(chance, "q", 5),
+        room(chance, "q", 8), 5,
     ]  # fmt: skip
 
 

@@ -227,7 +227,8 @@ def take_produces(draw: Draw) -> Arguments:
         data, *draw(whole | whole | st.tuples(PLACES, PLACES)), HEAD, TAIL,
         draw(st.sampled_from([ANSWER, b"", ANSWER[:9]])),
         Output("q", state[: draw(st.sampled_from([len(state)] * 4 + [0, len(state) - 1]))]),
-        output(draw, "B", 500), output(draw, "B", 150), output(draw, "q", 5), draw(COUNTS),
+        output(draw, "B", 500), output(draw, "B", 150), output(draw, "q", 5),
+        output(draw, "q", 8), draw(COUNTS),
     ]  # fmt: skip
 
 

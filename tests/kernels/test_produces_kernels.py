@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace import kernels
-from tailrace.kernels import Taking
+from tailrace.kernels import ENTRY_WIDTH, Taking
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.layout import ATTRIBUTES_POSITION, CRC, CRC_POSITION
 from tests.examples import examples
@@ -18,7 +18,8 @@ OFFSET_AT = 20
 ALLOWED = {
     "IS_FLEXIBLE": 1, "OFFSET_AT": OFFSET_AT, "FRAME_BYTES_MAX": 1000, "BATCH_BYTES_MAX": 400,
     "EARLIEST": 0, "LATEST": 2000, "NEEDS_KEYS": 1, "LEADER_EPOCH": 3, "PRODUCER_ID": 5,
-    "PRODUCER_EPOCH": 0, "SEQUENCE": 0, "BYTES_BEFORE_ENTRY": 300, "NEXT_OFFSET": 2**40 - 2,
+    "PRODUCER_EPOCH": 0, "SEQUENCE": 0, "INDEX_INTERVAL_BYTES": 100, "BYTES_BEFORE_ENTRY": 300,
+    "NEXT_OFFSET": 2**40 - 2,
 }  # fmt: skip
 EDITS = st.lists(
     st.tuples(st.integers(0, 400), st.integers(1, 255), st.booleans()), max_size=2
@@ -70,16 +71,20 @@ def received(draw: st.DrawFn) -> bytes:
 
 def taken(
     data: bytes, engine_name: str = "compiled", **allowed: int
-) -> tuple[int, list[int], bytes, bytes]:
-    """Number of frames, the state, the batches and the answers."""
+) -> tuple[int, list[int], bytes, bytes, list[int]]:
+    """Number of frames, the state, the batches, the answers and the index entries."""
     state, starts = kernels.int64s(len(Taking)), kernels.int64s(10)
+    entries = kernels.int64s(2 * ENTRY_WIDTH)
     for name, value in {**ALLOWED, **allowed}.items():
         state[Taking[name]] = value
     batches, answers = bytearray(500), bytearray(150)
     run = engine(engine_name, kernels.take_produces)
-    count = run(data, 0, len(data), HEAD, TAIL, ANSWER, state, batches, answers, starts, 10)
+    count = run(
+        data, 0, len(data), HEAD, TAIL, ANSWER, state, batches, answers, starts, entries, 10
+    )
     sizes = state[Taking.BATCHES_SIZE], state[Taking.ANSWERS_SIZE]
-    return count, list(state), bytes(batches[: sizes[0]]), bytes(answers[: sizes[1]])
+    due = list(entries[: state[Taking.ENTRY_COUNT] * ENTRY_WIDTH])
+    return count, list(state), bytes(batches[: sizes[0]]), bytes(answers[: sizes[1]]), due
 
 
 @settings(max_examples=examples(300), deadline=None, database=None)
@@ -94,7 +99,7 @@ def test_requests_are_taken_with_offsets_and_correlation_ids() -> None:
     """Each batch and each answer gets the next offset, and each answer the id of its request."""
     records = [batch(0, [b"a", b"b"]), batch(2, [b"c"])]
     data = frame(70, records[0]) + frame(80, records[1])
-    count, state, batches, answers = taken(data)
+    count, state, batches, answers, _ = taken(data)
     first, second = answers[: len(ANSWER)], answers[len(ANSWER) :]
     assert count == 2
     assert state[Taking.POSITION] == len(data)
@@ -110,12 +115,33 @@ def test_requests_are_taken_with_offsets_and_correlation_ids() -> None:
     ]
 
 
-def test_nothing_is_taken_behind_the_bytes_of_an_index_entry() -> None:
-    """The batch that an entry is due before comes first in a call of its own."""
-    data = frame(1, batch(0, [bytes(80)])) + frame(2, batch(1, [bytes(80)]))
-    assert taken(data, BYTES_BEFORE_ENTRY=300)[0] == 2
-    assert taken(data, BYTES_BEFORE_ENTRY=100)[0] == 1
-    assert taken(data, BYTES_BEFORE_ENTRY=-1)[0] == 1
+def test_an_index_entry_is_due_before_each_batch_behind_the_bytes_of_an_interval() -> None:
+    """It has the batch's position and last offset, and the largest timestamp up to the batch."""
+    times = (1000, 1200, 1100)
+    batches = [batch(at, [b""], timestamp=time) for at, time in enumerate(times)]
+    size, first = len(batches[0]), ALLOWED["NEXT_OFFSET"]
+    data = b"".join(frame(at, each) for at, each in enumerate(batches))
+
+    def due(interval: int, before: int) -> tuple[int, int, list[int]]:
+        count, state, _, _, entries = taken(
+            data, INDEX_INTERVAL_BYTES=interval, BYTES_BEFORE_ENTRY=before
+        )
+        return count, state[Taking.BYTES_BEFORE_ENTRY], entries
+
+    second = [size, first + 1, 1200, first + 1]
+    third = [2 * size, first + 2, 1200, first + 1]
+    assert due(1000, 3 * size) == (3, 0, [])
+    assert due(1000, size) == (3, 1000 - size, third)
+    assert due(1000, size - 1) == (3, 1000 - 2 * size, second)
+    assert due(1000, -1) == (3, 1000 - 3 * size, [0, first, 1000, first])
+    assert due(0, size - 1) == (3, -size, [*second, *third])
+
+
+def test_nothing_is_taken_for_which_an_index_entry_has_no_room() -> None:
+    """There is room for two entries."""
+    data = b"".join(frame(at, batch(at, [b""])) for at in range(4))
+    count, _, _, _, entries = taken(data, INDEX_INTERVAL_BYTES=0, BYTES_BEFORE_ENTRY=-1)
+    assert (count, len(entries)) == (2, 2 * ENTRY_WIDTH)
 
 
 @given(st.binary(max_size=50))

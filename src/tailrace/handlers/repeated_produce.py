@@ -16,6 +16,7 @@ answered there, byte by byte, and the log is then the same; every other request 
 Invariant: nothing of a topic is remembered but its name, so that no change of it is missed.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -24,8 +25,8 @@ from uuid import UUID
 from tailrace import kernels
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services
-from tailrace.kernels import Taking
-from tailrace.model import NO_PRODUCER_ID, NO_TIMESTAMP, Acks, ProducerId, TopicPartition
+from tailrace.kernels import ENTRY_WIDTH, Taking
+from tailrace.model import NO_PRODUCER_ID, NO_TIMESTAMP, Acks, Offset, ProducerId, TopicPartition
 from tailrace.protocol.answers import Answer
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -41,6 +42,7 @@ from tailrace.records.batch import Batch
 from tailrace.records.layout import HEADER_SIZE
 from tailrace.replication.partition import Partition
 from tailrace.storage.checked_appends import CheckedBatches, allows_checked, plan_checked
+from tailrace.storage.segment import DueEntry
 
 if TYPE_CHECKING:
     from tailrace.cluster.image import ClusterImage
@@ -54,10 +56,13 @@ BYTES_MAX: Final = 64 * 1024
 TAKEN_MAX: Final = 1024
 """Most requests of one call."""
 
+ENTRIES_MAX: Final = 32
+"""Most index entries of one call: twice as many as 64 KiB have with the usual interval."""
+
 _FRAME: Final = Struct(f"={Taking.FRAME_BYTES_MAX + 1}q")
 """The places of the kernel's state up to `Taking.FRAME_BYTES_MAX`."""
 
-_TAKEN_FROM: Final = int(Taking.NEXT_OFFSET)
+_TAKEN_FROM: Final = int(Taking.BYTES_BEFORE_ENTRY)
 """From this place of its state on, the kernel says what it took."""
 
 _CONSTANT_FROM: Final = 8
@@ -100,6 +105,7 @@ class ProduceBuffers:
     def __init__(self) -> None:
         self.state = kernels.int64s(len(Taking))
         self.starts = kernels.int64s(TAKEN_MAX)
+        self.entries = kernels.int64s(ENTRIES_MAX * ENTRY_WIDTH)
         self.batches = memoryview(bytearray(BYTES_MAX))
         self.answers = memoryview(bytearray(BYTES_MAX))
 
@@ -199,11 +205,13 @@ class RepeatedProduce:
             return None
         count = kernels.take_produces(
             received, *place, repeat.head, repeat.tail, repeat.answer,
-            state, buffers.batches, buffers.answers, buffers.starts, TAKEN_MAX,
+            state, buffers.batches, buffers.answers, buffers.starts, buffers.entries, TAKEN_MAX,
         )  # fmt: skip
         if not count:
             return None
-        next_offset, position, size, answers_size, timestamp, timestamp_offset = state[_TAKEN_FROM:]
+        (
+            before, next_offset, position, size, answers_size, timestamp, timestamp_offset, due
+        ) = state[_TAKEN_FROM:]  # fmt: skip
         batches = CheckedBatches(
             buffers.batches[:size],
             buffers.starts[:count],
@@ -211,6 +219,8 @@ class RepeatedProduce:
             timestamp,
             timestamp_offset,
             known.producer_id,
+            _due_entries(buffers.entries, due) if due else (),
+            before,
         )
         if not partition.append_checked(batches, now_ms=now_ms):
             return None
@@ -234,6 +244,14 @@ class RepeatedProduce:
             return services.replicas.find(name)
         except TailraceError:
             return None
+
+
+def _due_entries(entries: Sequence[int], count: int) -> list[DueEntry]:
+    rows = [entries[at : at + ENTRY_WIDTH] for at in range(0, count * ENTRY_WIDTH, ENTRY_WIDTH)]
+    return [
+        DueEntry(position, Offset(last_offset), timestamp, Offset(timestamp_offset))
+        for position, last_offset, timestamp, timestamp_offset in rows
+    ]
 
 
 def _batch_of(request: ProduceRequest) -> Batch:

@@ -29,7 +29,7 @@ from tailrace.kernels.key_map import (
     choose_records,
     put_keys,
 )
-from tailrace.kernels.produces import Taking, take_produces
+from tailrace.kernels.produces import ENTRY_WIDTH, Taking, take_produces
 from tailrace.kernels.records import (
     PAYLOAD_WIDTH,
     RECORD_SIZE_MIN,
@@ -49,6 +49,7 @@ from tailrace.kernels.records import (
 
 __all__ = [
     "BATCH_ROW_SIZE",
+    "ENTRY_WIDTH",
     "GROUP_SIZE",
     "PAYLOAD_WIDTH",
     "RECORD_GROWTH_MAX",

@@ -8,8 +8,9 @@ from tailrace.kernels.records cimport is_later, is_outside, read_record
 
 cdef int64 _IS_FLEXIBLE, _OFFSET_AT, _FRAME_BYTES_MAX, _BATCH_BYTES_MAX, _EARLIEST, _LATEST
 cdef int64 _NEEDS_KEYS, _LEADER_EPOCH, _PRODUCER_ID, _PRODUCER_EPOCH, _SEQUENCE
-cdef int64 _BYTES_BEFORE_ENTRY, _NEXT_OFFSET, _POSITION, _BATCHES_SIZE, _ANSWERS_SIZE
-cdef int64 _MAX_TIMESTAMP, _MAX_TIMESTAMP_OFFSET, _HEADER_SIZE, _RECORD_SIZE_MIN, _STATE_SIZE
+cdef int64 _INDEX_INTERVAL_BYTES, _BYTES_BEFORE_ENTRY, _NEXT_OFFSET, _POSITION, _BATCHES_SIZE
+cdef int64 _ANSWERS_SIZE, _MAX_TIMESTAMP, _MAX_TIMESTAMP_OFFSET, _ENTRY_COUNT, _ENTRY_WIDTH
+cdef int64 _HEADER_SIZE, _RECORD_SIZE_MIN, _STATE_SIZE
 cdef int64 _SIZE_BYTES, _ID_AT, _ID_END, _VARINT_BYTES_MAX, _OVERHEAD, _LENGTH_AT, _EPOCH_AT
 cdef int64 _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _LAST_OFFSET_DELTA_AT, _BASE_TIMESTAMP_AT
 cdef int64 _MAX_TIMESTAMP_AT, _PRODUCER_ID_AT, _PRODUCER_EPOCH_AT, _BASE_SEQUENCE_AT
@@ -25,7 +26,9 @@ cdef bint has_usual_records(Octets data, int64 start, int64 end, int64[::1] stat
 @cython.locals(taken=int64, size=int64, answered=int64, next_offset=int64, max_timestamp=int64,
     max_timestamp_offset=int64, octets=Octets, first=Octets, last=Octets, reply=Octets,
     copies=Output, replies=Output, frame=int64, frame_size=int64, end=int64, tail_at=int64,
-    records=int64, timestamp=int64, start=int64, records_end=int64)
+    records=int64, timestamp=int64, start=int64, records_end=int64, due=int64,
+    bytes_before_entry=int64)
 cpdef int64 take_produces(const uint8[::1] data, int64 position, int64 limit,
     const uint8[::1] head, const uint8[::1] tail, const uint8[::1] answer, int64[::1] state,
-    uint8[::1] batches, uint8[::1] answers, int64[::1] starts, int64 count)
+    uint8[::1] batches, uint8[::1] answers, int64[::1] starts, int64[::1] entries,
+    int64 count)

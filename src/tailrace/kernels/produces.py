@@ -60,17 +60,26 @@ class Taking(IntEnum):
     """The producer, its epoch and its next sequence number; -1 without one."""
     PRODUCER_EPOCH = 9
     SEQUENCE = 10
-    BYTES_BEFORE_ENTRY = 11
-    """No further batch is taken behind more bytes than these: an index entry is due before it."""
-    NEXT_OFFSET = 12
+    INDEX_INTERVAL_BYTES = 11
+    """Bytes from one index entry to the next."""
+    BYTES_BEFORE_ENTRY = 12
+    """Bytes up to the next index entry, before the call and after it; below 0 if one is due."""
+    NEXT_OFFSET = 13
     """The offset of the next record, before the call and after it."""
-    POSITION = 13
+    POSITION = 14
     """Position behind the last frame that was taken."""
-    BATCHES_SIZE = 14
-    ANSWERS_SIZE = 15
-    MAX_TIMESTAMP = 16
+    BATCHES_SIZE = 15
+    ANSWERS_SIZE = 16
+    MAX_TIMESTAMP = 17
     """The largest timestamp of all batches; last offset of the first batch that has it."""
-    MAX_TIMESTAMP_OFFSET = 17
+    MAX_TIMESTAMP_OFFSET = 18
+    ENTRY_COUNT = 19
+    """Number of index entries that are due."""
+
+
+ENTRY_WIDTH: Final = 4
+"""Numbers of an index entry: the position of its batch among the batches, that batch's last offset,
+the largest timestamp up to it, and the last offset of the first batch that has that timestamp."""
 
 
 _IS_FLEXIBLE: Final = int(Taking.IS_FLEXIBLE)
@@ -84,6 +93,7 @@ _LEADER_EPOCH: Final = int(Taking.LEADER_EPOCH)
 _PRODUCER_ID: Final = int(Taking.PRODUCER_ID)
 _PRODUCER_EPOCH: Final = int(Taking.PRODUCER_EPOCH)
 _SEQUENCE: Final = int(Taking.SEQUENCE)
+_INDEX_INTERVAL_BYTES: Final = int(Taking.INDEX_INTERVAL_BYTES)
 _BYTES_BEFORE_ENTRY: Final = int(Taking.BYTES_BEFORE_ENTRY)
 _NEXT_OFFSET: Final = int(Taking.NEXT_OFFSET)
 _POSITION: Final = int(Taking.POSITION)
@@ -91,6 +101,8 @@ _BATCHES_SIZE: Final = int(Taking.BATCHES_SIZE)
 _ANSWERS_SIZE: Final = int(Taking.ANSWERS_SIZE)
 _MAX_TIMESTAMP: Final = int(Taking.MAX_TIMESTAMP)
 _MAX_TIMESTAMP_OFFSET: Final = int(Taking.MAX_TIMESTAMP_OFFSET)
+_ENTRY_COUNT: Final = int(Taking.ENTRY_COUNT)
+_ENTRY_WIDTH: Final = ENTRY_WIDTH
 
 _HEADER_SIZE: Final = HEADER_SIZE
 _RECORD_SIZE_MIN: Final = RECORD_SIZE_MIN
@@ -194,14 +206,16 @@ def has_usual_records(data: "Ints", start: int, end: int, state: "Outputs") -> b
 
 def take_produces(
     data: "Ints", position: int, limit: int, head: "Ints", tail: "Ints", answer: "Ints",
-    state: "Outputs", batches: "Outputs", answers: "Outputs", starts: "Outputs", count: int,
+    state: "Outputs", batches: "Outputs", answers: "Outputs", starts: "Outputs",
+    entries: "Outputs", count: int,
 ) -> int:  # fmt: skip
     """Takes at most `count` frames from `data[position:limit]` that repeat an earlier request.
 
     `head` is that request from its key to before the length of its records, and `tail` what follows
     the records. `answer` is its answer with size; empty if there is none. `batches` gets the
-    batches, `starts` where each begins, `answers` the answers. It ends before a frame that is
-    another request, is not complete, or has a batch that cannot be appended as it is.
+    batches, `starts` where each begins, `answers` the answers, `entries` the index entries that are
+    due before batches (`ENTRY_WIDTH`). It ends before a frame that is another request, is not
+    complete, or has a batch that cannot be appended as it is.
 
     Returns:
         How many frames were taken; `state` has the rest.
@@ -213,14 +227,17 @@ def take_produces(
     answered = 0
     max_timestamp = 0
     max_timestamp_offset = -1
+    due = 0
     if (
         not 0 <= position <= limit <= len(data)
         or len(head) < _ID_END
         or len(state) < _STATE_SIZE
+        or state[_INDEX_INTERVAL_BYTES] < 0
         or (len(answer) > 0 and not _ID_END <= state[_OFFSET_AT] <= len(answer) - 8)
     ):
         return 0
     next_offset = state[_NEXT_OFFSET]
+    bytes_before_entry = state[_BYTES_BEFORE_ENTRY]
     while taken < count and taken < len(starts) and limit - position >= _SIZE_BYTES + len(head):
         frame = position + _SIZE_BYTES
         frame_size = read_integer(octets, position, 4)
@@ -228,7 +245,7 @@ def take_produces(
             frame_size < len(head) + len(tail)
             or frame_size > limit - frame
             or frame_size > state[_FRAME_BYTES_MAX]
-            or (taken > 0 and size > state[_BYTES_BEFORE_ENTRY])
+            or (bytes_before_entry < 0 and len(entries) - due < _ENTRY_WIDTH)
             or not is_equal(octets, frame, first, 0, _ID_AT)
             or not is_equal(octets, frame + _ID_END, first, _ID_END, len(head) - _ID_END)
         ):
@@ -260,14 +277,24 @@ def take_produces(
             max_timestamp_offset = next_offset - 1
         if state[_PRODUCER_ID] >= 0:
             state[_SEQUENCE] = (state[_SEQUENCE] + records) & _SEQUENCE_MAX
+        if bytes_before_entry < 0:
+            entries[due] = size
+            entries[due + 1] = next_offset - 1
+            entries[due + 2] = max_timestamp
+            entries[due + 3] = max_timestamp_offset
+            due += _ENTRY_WIDTH
+            bytes_before_entry = state[_INDEX_INTERVAL_BYTES]
+        bytes_before_entry -= records_end - start
         starts[taken] = size
         size += records_end - start
         position = end
         taken += 1
+    state[_BYTES_BEFORE_ENTRY] = bytes_before_entry
     state[_NEXT_OFFSET] = next_offset
     state[_POSITION] = position
     state[_BATCHES_SIZE] = size
     state[_ANSWERS_SIZE] = answered
     state[_MAX_TIMESTAMP] = max_timestamp
     state[_MAX_TIMESTAMP_OFFSET] = max_timestamp_offset
+    state[_ENTRY_COUNT] = due // _ENTRY_WIDTH
     return taken

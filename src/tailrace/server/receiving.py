@@ -32,6 +32,7 @@ ORDINARY_FRAME_BYTES_MAX: Final = 8 * 1024 * 1024
 their bytes; the records of a produce request stay bytes. Kafka's own clients send at most some
 hundred kilobytes: a request for the metadata of 10,000 topics."""
 
+_SIZE = struct.Struct(">i")
 _PREFIX = struct.Struct(">ih")
 """Size and api key, which decide the size limit of a frame."""
 
@@ -133,7 +134,10 @@ class RequestInput:
 
         They may be empty, because not every request has an answer.
         """
-        if self._start == self._end or self.large is not None:
+        available = self._end - self._start
+        if available < SIZE_BYTES or self.large is not None:
+            return None
+        if available < SIZE_BYTES + _SIZE.unpack_from(self._input, self._start)[0]:
             return None
         taken = repeats.take(
             self._input, self._start, self._end, frame_bytes_max=self._frame_bytes_max

@@ -18,7 +18,7 @@ from tailrace.storage.appends import allowed_timestamps
 from tailrace.storage.config import LogConfig
 from tailrace.storage.log import Log
 from tailrace.storage.producers import BATCHES_KEPT
-from tailrace.storage.segment import SegmentAppend
+from tailrace.storage.segment import DueEntry, SegmentAppend
 
 if TYPE_CHECKING:
     from array import array
@@ -45,6 +45,10 @@ class CheckedBatches(NamedTuple):
     max_timestamp_offset: int
     """Last offset of the first batch that has it."""
     producer_id: ProducerId
+    due: Sequence[DueEntry]
+    """The index entries between the batches."""
+    bytes_before_entry: int
+    """Bytes from the end of the batches to the next index entry."""
 
 
 def plan_checked(
@@ -86,6 +90,7 @@ def plan_checked(
         producer_id,
         epoch,
         sequence,
+        active.index_interval_bytes,
         active.bytes_before_entry,
         next_offset,
     )
@@ -102,19 +107,23 @@ def allows_checked(config: LogConfig) -> bool:
 
 
 def append_checked(log: Log, batches: CheckedBatches, *, now_ms: int) -> bool:
-    """Append batches that were checked for this log as it is; False if a segment must roll first.
+    """Append batches that were checked for this log as it is; False if a segment must roll.
 
     Raises:
         OSError: the device is full or failing; the log is unchanged.
     """
-    data, starts, next_offset, max_timestamp, max_timestamp_offset, producer_id = batches
-    last_offset = Offset(next_offset - 1)
+    (
+        data, starts, next_offset, max_timestamp, max_timestamp_offset, producer_id, due, before
+    ) = batches  # fmt: skip
+    last_offset, active = Offset(next_offset - 1), log.segments.active
     if log.must_roll(
         len(data), last_offset=last_offset, max_timestamp=max_timestamp, now_ms=now_ms
-    ):
+    ) or (due and len(due) >= active.index_room):
         return False
-    log.segments.active.append(
-        SegmentAppend(data, last_offset, max_timestamp, Offset(max_timestamp_offset))
+    active.append_batches(
+        SegmentAppend(data, last_offset, max_timestamp, Offset(max_timestamp_offset)),
+        due,
+        bytes_before_entry=before,
     )
     log.positions.advance_end(Offset(next_offset))
     if producer_id != NO_PRODUCER_ID:

@@ -371,7 +371,7 @@ class Log:
             active.base_offset,
             active.first_timestamp,
             active.created_ms,
-            not (active.offset_index.is_full or active.time_index.is_full),
+            active.index_room > 0,
             self._jitter_ms,
         )
         reason = roll_reason(

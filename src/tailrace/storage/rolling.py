@@ -66,7 +66,7 @@ def roll_reason(
 
 
 class SegmentRoom(NamedTuple):
-    """The largest append for which `roll_reason` finds no reason, until an index has more entries.
+    """The largest append for which `roll_reason` finds no reason, until an index is full.
 
     It answers for most appends, in a third of the time.
     """

@@ -14,7 +14,7 @@ them first.
 """
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tailrace.config.settings import INT32_MAX
@@ -53,6 +53,19 @@ class SegmentAppend(NamedTuple):
     """Last offset of the first batch that has it."""
 
 
+class DueEntry(NamedTuple):
+    """An entry of each index, due before a batch of an append."""
+
+    position: int
+    """Position of the batch in the append."""
+    last_offset: Offset
+    """Last offset of the batch."""
+    max_timestamp: int
+    """Largest one of the append up to the batch, in milliseconds, or -1."""
+    max_timestamp_offset: Offset
+    """Last offset of the first batch that has it."""
+
+
 class _NamedFile(Protocol):
     path: str
 
@@ -83,13 +96,14 @@ class Segment:
         None after a start, and after `truncate_to` has emptied the segment.
         """
         self._files = files
-        self._index_interval_bytes = config.index_interval_bytes
+        self.index_interval_bytes = config.index_interval_bytes
+        """Bytes of log from one entry of each index to the next."""
         self._index_bytes_max = config.segment_index_bytes
         self.bytes_before_entry = config.index_interval_bytes
         """Bytes that may be appended before the next index entries; below 0 if they are due."""
         self._first_timestamp: int | None = None
         self.room: SegmentRoom | None = None
-        """The largest append without a roll; the caller sets it, and an index entry clears it."""
+        """The largest append without a roll; the caller sets it, and a full index clears it."""
         self._tail: tuple[int, Position, Offset] | None = None
         """The newest append, so that its readers need no index; None if it is not known.
 
@@ -124,6 +138,11 @@ class Segment:
             self._first_timestamp = NO_TIMESTAMP if batch is None else batch.max_timestamp
         found = self._first_timestamp
         return None if found == NO_TIMESTAMP else found
+
+    @property
+    def index_room(self) -> int:
+        """Entries that still fit into both indexes; without any, the segment must roll."""
+        return min(self.offset_index.room, self.time_index.room)
 
     def modified_ms(self) -> int:
         """Time of the last write to the log file, in milliseconds since 1970."""
@@ -161,7 +180,24 @@ class Segment:
         return 0 <= offset - self.base_offset <= INT32_MAX
 
     def append(self, planned: SegmentAppend) -> None:
-        """Write batches and, when one is due, an entry in each index.
+        """Write batches and, when one is due, an entry in each index before them.
+
+        Raises:
+            ValueError, OSError: as `append_batches`.
+        """
+        before = self.bytes_before_entry
+        due: tuple[DueEntry, ...] = ()
+        if before < 0:
+            due = (DueEntry(0, *planned[1:]),)
+            before = self.index_interval_bytes
+        self.append_batches(planned, due, bytes_before_entry=before - len(planned.data))
+
+    def append_batches(
+        self, planned: SegmentAppend, due: Sequence[DueEntry], *, bytes_before_entry: int
+    ) -> None:
+        """Write batches, and the entries that are due between them; both indexes have room.
+
+        `bytes_before_entry` is the new one.
 
         Raises:
             ValueError: the log would have more than 2147483647 bytes; the segment is as it was.
@@ -173,18 +209,13 @@ class Segment:
         newest = self.newest
         if max_timestamp > newest.timestamp:
             newest = TimestampOffset(max_timestamp, max_timestamp_offset)
-        # This append is counted after the check, so the first one of a segment never gets an entry:
+        # An append is counted after the check, so the first one of a segment never gets an entry:
         # its position is 0, where a search without an entry begins.
         tail, self._tail = self._tail, None  # Never behind the size of the log, in any thread.
-        if self.bytes_before_entry < 0:
-            self.room = None
-            position = _append_with_entries(self, planned, newest)
-            self.bytes_before_entry = self._index_interval_bytes
-        else:
-            position = self.log.append(data)
+        position = _append_with_entries(self, data, due) if due else self.log.append(data)
         before = last_offset if tail is None else tail[-1]
         self._tail = before, position, last_offset
-        self.bytes_before_entry -= self.log.size - position
+        self.bytes_before_entry = bytes_before_entry
         if not position:
             self._first_timestamp = max_timestamp
         self.newest = newest
@@ -291,7 +322,7 @@ class Segment:
         self.transactions.truncate_to(offset)
         if cut:
             self.log.truncate(position)
-        self.bytes_before_entry = self._index_interval_bytes
+        self.bytes_before_entry = self.index_interval_bytes
         self._is_finished = False
         if not position:
             self.created_ms = None
@@ -345,20 +376,25 @@ class Segment:
         self.transactions.close()
 
 
-def _append_with_entries(
-    segment: Segment, planned: SegmentAppend, newest: TimestampOffset
-) -> Position:
-    """Add an entry to each index and write the batches; returns the position of the batches."""
+def _append_with_entries(segment: Segment, data: Buffer, due: Sequence[DueEntry]) -> Position:
+    """Add entries to each index and write the batches; returns the position of the batches."""
     offsets, times = segment.offset_index.entries, segment.time_index.entries
     counts = offsets.count, times.count
+    start, newest = segment.log.size, segment.newest
     try:
-        segment.offset_index.append(planned.last_offset, segment.log.size)
-        segment.time_index.maybe_append(*newest)
-        return segment.log.append(planned.data)
+        for position, last_offset, max_timestamp, max_timestamp_offset in due:
+            if max_timestamp > newest.timestamp:
+                newest = TimestampOffset(max_timestamp, max_timestamp_offset)
+            segment.offset_index.append(last_offset, Position(start + position))
+            segment.time_index.maybe_append(*newest)
+        appended = segment.log.append(data)
     except (OSError, ValueError):
         offsets.take_back(counts[0])
         times.take_back(counts[1])
         raise
+    if segment.index_room <= 0:
+        segment.room = None
+    return appended
 
 
 def move_segment(segment: Segment, directory: str) -> None:

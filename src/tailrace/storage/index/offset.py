@@ -37,7 +37,12 @@ class OffsetIndex:
     @property
     def is_full(self) -> bool:
         """Whether the segment must roll before the next entry."""
-        return self.entries.count >= self.entries.capacity
+        return self.room <= 0
+
+    @property
+    def room(self) -> int:
+        """Entries that still fit."""
+        return self.entries.capacity - self.entries.count
 
     def lookup(self, offset: Offset) -> OffsetPosition:
         """The last entry at or below `offset`; the segment's start when there is none."""

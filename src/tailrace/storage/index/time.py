@@ -37,8 +37,13 @@ class TimeIndex:
 
     @property
     def is_full(self) -> bool:
-        """Whether the segment must roll before the next entry; the last slot is reserved."""
-        return self.entries.count >= self.entries.capacity - 1
+        """Whether the segment must roll before the next entry."""
+        return self.room <= 0
+
+    @property
+    def room(self) -> int:
+        """Entries that still fit; the last slot is reserved for the end of the segment."""
+        return self.entries.capacity - 1 - self.entries.count
 
     @property
     def last(self) -> TimestampOffset:
