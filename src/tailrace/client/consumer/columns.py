@@ -9,13 +9,13 @@ Only `poll_columns` imports this module: it needs pyarrow.
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from tailrace.client.consumer.fetched import DECODE_FAULTS, FetchedPart, damaged, epoch_of
 from tailrace.errors import ConfigError
 from tailrace.model import OFFSET_MAX, TopicPartition
 from tailrace.records.batch import Batch
+from tailrace.records.batch_columns import repeated_numbers, repeated_strings
 from tailrace.records.columns import ARROW_TYPES, ColumnsBuilder, schema_of
 from tailrace.records.runs import Piece
 from tailrace.records.schema import COLUMN_NAMED, Column, ColumnOrigin, names_added_by
@@ -98,7 +98,6 @@ class Collector:
 
     def finish(self) -> pa.RecordBatch:
         """The rows with all columns, in their order; begins again with none."""
-        count = self._builder.row_count
         decoded = self._builder.finish()
         counts = [rows for _, rows in self._spans]
         arrays = []
@@ -106,13 +105,12 @@ class Collector:
             if column.origin is not ColumnOrigin.PLACE:
                 arrays.append(decoded.column(column.value))
                 continue
-            index = 0 if column is Column.TOPIC else 1
-            values = [place[index] for place, _ in self._spans]
-            if len(values) == 1:
-                arrays.append(pa.repeat(pa.scalar(values[0], ARROW_TYPES[column]), count))
+            if column is Column.TOPIC:
+                topics = [place.topic for place, _ in self._spans]
+                arrays.append(repeated_strings(topics, counts))
             else:
-                rows = pa.array(np.repeat(np.arange(len(values)), counts))
-                arrays.append(pa.array(values, ARROW_TYPES[column]).take(rows))
+                partitions = [place.partition for place, _ in self._spans]
+                arrays.append(repeated_numbers(partitions, counts, ARROW_TYPES[column]))
         self._spans = []
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
