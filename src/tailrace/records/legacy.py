@@ -85,7 +85,7 @@ def converted(view: memoryview) -> Batch:
     is_append_time = entry.timestamp_type is TimestampType.LOG_APPEND_TIME
     builder = BatchBuilder(timestamp_type=entry.timestamp_type)
     first = last = 0
-    for record in _records_of(entry):
+    for record in entries_of(entry):
         if not builder.record_count:
             first = record.offset
         elif not last < record.offset <= first + _OFFSET_DELTA_MAX:
@@ -117,8 +117,13 @@ def _base_offset(entry: LegacyEntry, *, first: int, last: int) -> int:
     return first
 
 
-def _records_of(entry: LegacyEntry) -> Iterator[LegacyEntry]:
-    """The entry itself, or the entries inside of a wrapper, with their stored offsets."""
+def entries_of(entry: LegacyEntry) -> Iterator[LegacyEntry]:
+    """The entry itself, or the entries inside of a wrapper, with their stored offsets.
+
+    Raises:
+        CorruptBatchError: the entry, or one inside of it, breaks a rule of its format.
+        CorruptCompressionError: a wrapper's value cannot be decompressed.
+    """
     if not entry.codec_number:
         yield entry
         return

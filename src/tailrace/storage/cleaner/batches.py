@@ -27,11 +27,11 @@ from tailrace.model import NO_TIMESTAMP, Codec, TimestampType
 from tailrace.records import layout, packages
 from tailrace.records.batch import Batch, LegacyEntry
 from tailrace.records.builder import Record, records_of
-from tailrace.records.codecs import compress, decompress, with_lz4_checksum
+from tailrace.records.codecs import compress
+from tailrace.records.legacy import entries_of
 from tailrace.runtime.files import Buffer
 from tailrace.storage.cleaner.run import RetainedRecords, Run
 
-_ENTRY: Final = Struct(">qiIBB")
 _FRAME: Final = Struct(">qiI")
 _INT64: Final = Struct(">q")
 _INT32: Final = Struct(">i")
@@ -126,18 +126,7 @@ def is_foreign_inside(entry: LegacyEntry) -> bool:
     Cleaners of Kafka 0.10 wrote such wrappers (KAFKA-4298); the wrapper's format then decides how
     inner offsets count. The entry must have been converted without an error before.
     """
-    if not entry.codec_number:
-        return False
-    assert entry.value is not None
-    value = with_lz4_checksum(entry.value) if entry.codec_number == Codec.LZ4 else entry.value
-    view = decompress(Codec(entry.codec_number), value)
-    position = 0
-    while position < len(view):
-        _, length, _, magic, _ = _ENTRY.unpack_from(view, position)
-        if magic != entry.magic:
-            return True
-        position += length + layout.LOG_OVERHEAD
-    return False
+    return any(inner.magic != entry.magic for inner in entries_of(entry))
 
 
 def legacy_with_chosen(batch: Batch, keeps: bytearray) -> bytes:

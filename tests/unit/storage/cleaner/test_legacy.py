@@ -92,6 +92,21 @@ def test_a_wrapper_that_loses_nothing_is_copied(magic: int, codec: Codec) -> Non
     assert bytes(log.read(Position(0), log.size)) == data
 
 
+@MAGICS
+def test_a_wrapper_whose_end_cuts_an_entry_is_copied(magic: int) -> None:
+    """Kafka's readers leave out such an entry, and it does not stop a compaction."""
+    shelf = Shelf()
+    inner = [message(magic, n, b"%d" % n, b"v") for n in range(2)]
+    value = bytes(compress(Codec.GZIP, write_all_legacy(inner) + write_legacy(inner[0])[:15]))
+    timestamp = NOW + 1 if magic else -1
+    data = write_legacy(LegacyMessage(magic, 1, None, value, timestamp, Codec.GZIP))
+    shelf.write(data, 2, max_timestamp=NOW, is_stamped=False)
+    shelf.roll()
+    shelf.clean()
+    log = shelf.segments[0].log
+    assert bytes(log.read(Position(0), log.size)) == data
+
+
 def test_a_wrapper_of_append_time_keeps_its_time() -> None:
     """The wrapper's time counts for every message inside, before and after."""
     shelf = Shelf()
