@@ -9,7 +9,6 @@ Not here: the SSL context that is made of them; see `tls_context`.
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -149,6 +148,8 @@ def as_file(text: str) -> Iterator[str]:
         descriptor = os.memfd_create("tailrace")
         path, is_named = f"/proc/self/fd/{descriptor}", False
     else:
+        import tempfile
+
         descriptor, path = tempfile.mkstemp(prefix="tailrace-")  # with the mode 0600
         is_named = True
     try:
