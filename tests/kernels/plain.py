@@ -1,7 +1,7 @@
-"""The same kernels uncompiled: an oracle for the compiled ones.
+"""The same modules uncompiled: an oracle for the compiled ones.
 
-The sources of the room are executed once more as plain Python, under the names that they import one
-another by, beside the extensions, which stay what the rest of the process uses.
+The sources are executed once more as plain Python, under the names that they import one another by,
+beside the extensions, which stay what the rest of the process uses.
 
 Plain Python has integers of any size, and refuses an index behind the end of a buffer. So the two
 agree only while no result leaves int64 and no place is outside of its buffer. An index of -1 is one
@@ -19,14 +19,25 @@ from typing import Any
 
 import pytest
 
-from tailrace import kernels
+import tailrace
+from tailrace.client.producer import send_call
+from tailrace.client.producer.queue import open_batches
 from tailrace.kernels import memory, record_block
 
-ROOM = Path(kernels.__file__).parent
+ROOT = Path(tailrace.__file__).parent.parent
 
 ORDER = (
-    "memory", "checksums", "utf8", "records", "key_map", "cleaning", "commits", "encoding",
-    "index_entries", "produces", "record_block", "rows", "showing",
+    *(
+        f"tailrace.kernels.{name}"
+        for name in (
+            "memory", "checksums", "utf8", "records", "key_map", "cleaning", "commits", "encoding",
+            "index_entries", "produces", "record_block", "rows", "showing",
+        )
+    ),
+    "tailrace.client.producer.receipts",
+    "tailrace.client.producer.queue.open_batch",
+    open_batches.__name__,
+    send_call.__name__,
 )  # fmt: skip
 """The compiled modules, each behind those that it imports."""
 
@@ -35,18 +46,17 @@ Engine = Callable[..., Any]
 
 def load_plain() -> dict[str, ModuleType]:
     """The modules as plain Python, by their full names."""
-    names = [f"{kernels.__name__}.{name}" for name in ORDER]
-    compiled = {name: sys.modules[name] for name in names if name in sys.modules}
+    compiled = {name: sys.modules[name] for name in ORDER if name in sys.modules}
     loaded = {}
     try:
-        for name in names:
-            loader = SourceFileLoader(name, str(ROOM / f"{name.rpartition('.')[2]}.py"))
+        for name in ORDER:
+            loader = SourceFileLoader(name, f"{ROOT / name.replace('.', '/')}.py")
             spec = spec_from_loader(name, loader)
             assert spec is not None
             sys.modules[name] = loaded[name] = module_from_spec(spec)
             loader.exec_module(loaded[name])
     finally:
-        for name in names:
+        for name in ORDER:
             sys.modules.pop(name, None)
         sys.modules.update(compiled)
     return loaded

@@ -21,7 +21,7 @@ from tailrace import kernels
 from tailrace.kernels import RecordFault, Total, records, rows
 from tailrace.records.layout import HEADER, HEADER_SIZE, LOG_OVERHEAD
 from tests.kernels.guards import walled
-from tests.kernels.plain import ORDER, PLAIN, ROOM, as_plain, both_engines, engine
+from tests.kernels.plain import ORDER, PLAIN, ROOT, as_plain, both_engines, engine
 from tests.naive import NaiveRecord, write_records
 
 PACKAGE = Path(tailrace.__file__).parent
@@ -31,8 +31,9 @@ PAYLOAD = write_records(RECORDS)
 
 
 def test_every_module_with_types_is_compiled_and_has_a_plain_twin() -> None:
-    """No part of the room is left to Python, or to this comparison."""
-    assert sorted(ORDER) == sorted(path.stem for path in ROOM.glob("*.pxd"))
+    """No part of them is left to Python, or to this comparison."""
+    found = (path.relative_to(ROOT).with_suffix("") for path in PACKAGE.rglob("*.pxd"))
+    assert sorted(ORDER) == sorted(".".join(each.parts) for each in found)
     for name, plain in PLAIN.items():
         assert str(plain.__file__).endswith(".py")
         assert not str(import_module(name).__file__).endswith(".py")

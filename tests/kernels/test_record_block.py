@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace import kernels
-from tailrace.kernels.record_block import NO_ROOM, NOW, RecordBlock
+from tailrace.kernels.record_block import NO_ROOM, RecordBlock
 from tests.examples import examples
 from tests.kernels.plain import BLOCKS
 from tests.kernels.strategies import CONTENT, HEADERS, INT64
@@ -27,12 +27,11 @@ many = settings(max_examples=examples(200), deadline=None, database=None)
 both_blocks = pytest.mark.parametrize("kind", BLOCKS.values(), ids=BLOCKS)
 
 
-def append(block: RecordBlock, row: Row, *, now_ns: int | None = None) -> int:
-    """Append a row, with its own timestamp or with a clock's."""
+def append(block: RecordBlock, row: Row) -> int:
+    """Append a row."""
     key, value, headers, timestamp = row
     encoded = header_bytes((key, value, headers, 0)) if headers else b""
-    time = timestamp if now_ns is None else NOW
-    return block.append(value, key, encoded, time, now_ns or 0)
+    return block.append(value, key, encoded, timestamp)
 
 
 def state_of(block: RecordBlock) -> tuple[object, ...]:
@@ -65,7 +64,6 @@ def naive_block(rows: list[Row], limit: int) -> tuple[bytes, list[int], list[int
 @given(ROWS, st.integers(0, 300), st.integers(0, 7))
 def test_records_are_those_of_the_naive_encoder(rows: list[Row], room: int, count: int) -> None:
     """Both write what fits, up to the limit and nothing behind it, whatever the timestamps are."""
-    rows = [row for row in rows if row[3] != NOW]
     limit = START + room
     content, times, answers = naive_block(rows, limit)
     states = []
@@ -86,29 +84,18 @@ def test_records_are_those_of_the_naive_encoder(rows: list[Row], room: int, coun
     assert states[0] == states[1]
 
 
-@many
-@given(st.lists(INT64, min_size=1, max_size=4))
-def test_the_present_time_is_that_of_the_clock_rounded_down(clocks: list[int]) -> None:
-    """Nanoseconds become milliseconds as Python divides, before 1970 too."""
-    for kind in BLOCKS.values():
-        block = kind(bytearray(500), kernels.int64s(9), 0, 500)
-        for now_ns in clocks:
-            assert append(block, (None, b"v", [], 0), now_ns=now_ns) >= 0
-        assert list(block.times[: len(clocks)]) == [each // 1_000_000 for each in clocks]
-
-
 @both_blocks
 def test_a_record_that_does_not_fit_changes_nothing(kind: type[RecordBlock]) -> None:
     """Neither for want of bytes, nor of timestamps, nor with a delta beyond 64 bits."""
     block = kind(bytearray(CANARY * 60), kernels.int64s(2), START, 50)
-    assert block.append(b"value", None, b"", -(2**63), 0) == 0
+    assert block.append(b"value", None, b"", -(2**63)) == 0
     before = state_of(block)
-    assert block.append(b"", b"", b"", 0, 0) == NO_ROOM
-    assert block.append(b"v" * 50, None, b"", -(2**63), 0) == NO_ROOM
+    assert block.append(b"", b"", b"", 0) == NO_ROOM
+    assert block.append(b"v" * 50, None, b"", -(2**63)) == NO_ROOM
     assert state_of(block) == before
-    assert block.append(b"", b"", b"", -1, 0) == 1
+    assert block.append(b"", b"", b"", -1) == 1
     before = state_of(block)
-    assert block.append(b"", b"", b"", -1, 0) == NO_ROOM
+    assert block.append(b"", b"", b"", -1) == NO_ROOM
     assert state_of(block) == before
 
 
@@ -116,19 +103,18 @@ def test_a_record_that_does_not_fit_changes_nothing(kind: type[RecordBlock]) -> 
 def test_a_block_goes_on_in_another_one(kind: type[RecordBlock]) -> None:
     """Records that are there stay, the next one is written behind them, and none after the end."""
     block = kind(bytearray(20), kernels.int64s(1), START, 20)
-    assert block.append(b"first", b"k", b"", 5, 0) == 0
-    assert block.append(b"second", b"k", b"", 7, 0) == NO_ROOM
+    assert block.append(b"first", b"k", b"", 5) == 0
+    assert block.append(b"second", b"k", b"", 7) == NO_ROOM
     larger = bytearray(60)
-    larger[: block.position] = block.block[: block.position]
-    block.set_room(larger, block.times + kernels.int64s(3), 60)
-    assert block.append(b"second", b"k", b"", 7, 0) == 1
+    block.set_room(larger, kernels.int64s(3), 60)
+    assert block.append(b"second", b"k", b"", 7) == 1
     assert larger[START : block.position] == b"".join(
         write_record(NaiveRecord(delta, index, b"k", value))
         for index, (delta, value) in enumerate([(0, b"first"), (2, b"second")])
     )
     assert list(block.times[:2]) == [5, 7]
     block.close()
-    assert block.append(b"", None, b"", 7, 0) == NO_ROOM
+    assert block.append(b"", None, b"", 7) == NO_ROOM
 
 
 @both_blocks
@@ -148,7 +134,7 @@ def test_a_block_is_as_large_as_it_says(
 def test_a_smaller_room_is_refused_and_the_old_one_stays(kind: type[RecordBlock]) -> None:
     """Neither bytes nor timestamps that are there may be lost."""
     block = kind(bytearray(50), kernels.int64s(2), 0, 50)
-    block.append(b"value", None, b"", 1, 0)
+    block.append(b"value", None, b"", 1)
     before = state_of(block)
     for size, count in ((block.position - 1, 2), (50, 0)):
         with pytest.raises(ValueError, match="no room"):
@@ -163,19 +149,19 @@ def test_the_memory_of_a_block_stays_where_it_is() -> None:
     for buffer in (memory, times):
         with pytest.raises(BufferError):
             buffer.pop()
-    block.append(b"value", None, b"", 1, 0)
+    block.append(b"value", None, b"", 1)
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("text", b"", b"", 0, 0),
-        (bytearray(1), b"", b"", 0, 0),
-        (b"", "text", b"", 0, 0),
-        (b"", b"", "text", 0, 0),
-        (b"", b"", None, 0, 0),
-        (b"", b"", b"", None, 0),
-        (b"", b"", b"", "1", 0),
+        ("text", b"", b"", 0),
+        (bytearray(1), b"", b"", 0),
+        (b"", "text", b"", 0),
+        (b"", b"", "text", 0),
+        (b"", b"", None, 0),
+        (b"", b"", b"", None),
+        (b"", b"", b"", "1"),
     ],
 )
 def test_what_is_no_record_is_refused(arguments: tuple[object, ...]) -> None:
@@ -191,16 +177,16 @@ def test_a_timestamp_beyond_int64_is_refused() -> None:
     """It is an exception, and the block is as it was."""
     block = RecordBlock(bytearray(50), kernels.int64s(2), 0, 50)
     before = state_of(block)
-    for times in ((2**63, 0), (-(2**63) - 1, 0), (0, 2**63)):
+    for time in (2**63, -(2**63) - 1):
         with pytest.raises(OverflowError):
-            block.append(b"", b"", b"", *times)
+            block.append(b"", b"", b"", time)
     assert state_of(block) == before
 
 
 def test_a_block_that_was_not_begun_takes_nothing() -> None:
     """Nothing is written through an object without memory."""
     block = RecordBlock.__new__(RecordBlock)
-    assert block.append(b"value", None, b"", 1, 0) == NO_ROOM
+    assert block.append(b"value", None, b"", 1) == NO_ROOM
 
 
 def test_threads_append_one_after_the_other() -> None:
@@ -213,7 +199,7 @@ def test_threads_append_one_after_the_other() -> None:
 
     def run(number: int) -> None:
         for _ in range(count):
-            assert block.append(bytes([number]) * 20, None, b"", number, 0) >= 0
+            assert block.append(bytes([number]) * 20, None, b"", number) >= 0
 
     sys.setswitchinterval(1e-6)
     try:

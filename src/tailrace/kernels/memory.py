@@ -18,6 +18,10 @@ Outputs: TypeAlias = Any
 if TYPE_CHECKING:
     memcpy: Any
     memcmp: Any
+    PyBytes_FromStringAndSize: Any
+    PyUnicode_AsUTF8AndSize: Any
+    Octets: Any
+    Output: Any
 
 
 def address(data: "Ints") -> "Ints":
@@ -33,6 +37,36 @@ def output_address(data: "Outputs") -> "Outputs":
 def octets_of(data: bytes | None) -> bytes | None:
     """The address of the bytes of a bytes object, which is not None."""
     return data
+
+
+def new_octets(size: int) -> bytes:
+    """A bytes object that its maker fills through `new_output`, before anybody else has it."""
+    if cython.compiled:
+        return PyBytes_FromStringAndSize(cython.NULL, size)  # noqa: F821
+    return bytearray(size)  # type: ignore[return-value]
+
+
+def new_output(data: bytes) -> "Outputs":
+    """The address of the bytes that `new_octets` has made."""
+    if cython.compiled:
+        return cython.cast(Output, octets_of(data))  # noqa: F821
+    return data
+
+
+def utf8_size(text: str) -> int:
+    """Bytes of the text as UTF-8; raises UnicodeEncodeError if it has none."""
+    if cython.compiled:
+        size = 0
+        PyUnicode_AsUTF8AndSize(text, cython.address(size))  # noqa: F821
+        return size
+    return len(text.encode())
+
+
+def utf8_of(text: str) -> "Ints":
+    """The address of the text as UTF-8; it stays there while the caller has the text."""
+    if cython.compiled:
+        return cython.cast(Octets, PyUnicode_AsUTF8AndSize(text, cython.NULL))  # noqa: F821
+    return text.encode()
 
 
 def copy_bytes(source: "Ints", position: int, target: "Outputs", start: int, size: int) -> None:

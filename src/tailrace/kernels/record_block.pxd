@@ -1,9 +1,10 @@
 cimport cython
 from tailrace.kernels.memory cimport (
-    Octets, Output, copy_bytes, int64, octets_of, uint8, varint_size, write_varint,
+    Octets, Output, copy_bytes, int64, new_octets, new_output, octets_of, uint8, utf8_of,
+    utf8_size, varint_size, write_varint,
 )
 
-cdef int64 _NO_ROOM, _NOW, _INT64_MAX, _NS_PER_MS
+cdef int64 _NO_ROOM, _INT64_MAX
 
 cdef class RecordBlock:
     cdef readonly bytearray block
@@ -12,9 +13,14 @@ cdef class RecordBlock:
     cdef uint8[::1] _octets
     cdef int64[::1] _times
 
+    @cython.locals(octets=uint8[::1], numbers=int64[::1])
     cpdef set_room(self, bytearray block, object times, int64 limit)
     cpdef close(self)
+    cpdef int64 append(self, bytes value, bytes key, bytes headers, int64 timestamp)
     @cython.locals(index=int64, base=int64, latest=int64, delta=int64, value_size=int64,
         key_size=int64, headers_size=int64, size=int64, position=int64, octets=Output)
-    cpdef int64 append(self, bytes value, bytes key, bytes headers, int64 timestamp,
-        int64 now_ns)
+    cdef int64 put(self, bytes value, bytes key, bytes headers, int64 timestamp)
+
+@cython.locals(pairs=tuple, pair=tuple, name=str, size=int64, content_size=int64, position=int64,
+    packed=bytes, output=Output)
+cpdef bytes pack_headers(object headers)

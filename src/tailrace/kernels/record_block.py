@@ -6,6 +6,9 @@
 A record is drawn in `tailrace.kernels.records`. Not here: the header, which a batch gets when it is
 sent, and records that come as columns (`encoding`).
 
+Each method is one step: no other thread sees a part of it, with Python's global lock because
+nothing else of the interpreter runs meanwhile, and without it by a lock of the object.
+
 Invariant: a record is in the block as a whole or not at all, and the block is those bytes that
 `records.builder.BatchBuilder` makes of the same records.
 """
@@ -15,22 +18,32 @@ from typing import TYPE_CHECKING, Any, Final
 import cython
 
 if not cython.compiled:
-    from tailrace.kernels.memory import copy_bytes, octets_of, varint_size, write_varint
+    from tailrace.kernels.memory import (
+        copy_bytes,
+        new_octets,
+        new_output,
+        octets_of,
+        utf8_of,
+        utf8_size,
+        varint_size,
+        write_varint,
+    )
 
 if TYPE_CHECKING:
     from array import array
 
 NO_ROOM: Final = -1
-NOW: Final = -(1 << 62)
-"""A timestamp (ms) that stands for the present time; -1 is that of a record without a time."""
 
 TIMESTAMP_SIZE: Final = 8
 """Bytes of memory that each record takes besides its encoded form."""
 
+NOW: Final = -(1 << 62)
+"""Stands for the present time in place of a timestamp (ms); all that a producer sends are later.
+
+-1 is that of a record without a time."""
+
 _NO_ROOM: Final = NO_ROOM
-_NOW: Final = NOW
 _INT64_MAX: Final = (1 << 63) - 1
-_NS_PER_MS: Final = 1_000_000
 
 
 class RecordBlock:
@@ -59,43 +72,56 @@ class RecordBlock:
         Raises:
             ValueError: the block is smaller than that.
         """
+        if start < 0:
+            raise ValueError(f"no room from {start} on")
         self.record_count = 0
         self.base_timestamp = self.max_timestamp = 0
         self.position = start
+        self.block, self.times = block, times
         self.set_room(block, times, limit)
 
     def set_room(self, block: bytearray, times: "array[int]", limit: int) -> None:
-        """Go on in another block and other times, which begin like the present ones."""
-        if not 0 <= self.position <= limit <= len(block) or self.record_count > len(times):
-            raise ValueError(f"no room for {limit} bytes in a block of {len(block)}")
-        self.block = block
-        self.times = times
-        self._octets = memoryview(block)
-        self._times = memoryview(times)
-        self.limit = limit
+        """Go on in another block, or in a part of the present one, and in other times.
+
+        What is there is copied.
+
+        Raises:
+            ValueError: that is more than there is room for, and nothing has changed.
+        """
+        # Objects are made before the step, since that may run finalizers, and those may append.
+        octets = memoryview(block)
+        numbers = memoryview(times)
+        with cython.critical_section(self):
+            position = self.position
+            count = self.record_count
+            if not 0 <= position <= limit <= len(octets) or count > len(numbers):
+                raise ValueError(f"no room for {limit} bytes in a block of {len(block)}")
+            if block is not self.block:
+                octets[:position] = self._octets[:position]
+            if times is not self.times:
+                numbers[:count] = self._times[:count]
+            self.block = block
+            self.times = times
+            self._octets = octets
+            self._times = numbers
+            self.limit = limit
 
     def close(self) -> None:
         """Take no more records."""
-        self.limit = 0
+        with cython.critical_section(self):
+            self.limit = 0
 
-    def append(
-        self,
-        value: bytes | None,
-        key: bytes | None,
-        headers: bytes,
-        timestamp: int,
-        now_ns: int,
-    ) -> int:
-        """Add a record; `headers` are encoded with their count, or empty.
-
-        A `timestamp` (ms) of `NOW` stands for `now_ns`. Nothing else of the interpreter runs
-        meanwhile.
+    def append(self, value: bytes | None, key: bytes | None, headers: bytes, timestamp: int) -> int:
+        """Add a record with a timestamp in ms; `headers` are those of `pack_headers`.
 
         Returns:
             The index of the record in its batch, or `NO_ROOM`, with nothing changed.
         """
-        if timestamp == _NOW:
-            timestamp = now_ns // _NS_PER_MS
+        with cython.critical_section(self):
+            return self.put(value, key, headers, timestamp)
+
+    def put(self, value: bytes | None, key: bytes | None, headers: bytes, timestamp: int) -> int:
+        """`append` as a part of another step."""
         index = self.record_count
         base = timestamp
         latest = timestamp
@@ -144,3 +170,55 @@ class RecordBlock:
         self.position = position
         self.record_count = index + 1
         return index
+
+
+def pack_headers(headers: object) -> bytes:
+    """The encoded count and headers of a record, empty if there are none.
+
+    These are a list, tuple or dict of names and contents, each a `str` and bytes or None.
+
+    Raises:
+        TypeError: they are of other types; subclasses are too.
+        UnicodeEncodeError: a name cannot be written as UTF-8.
+    """
+    if type(headers) is tuple:
+        pairs = headers
+    elif type(headers) is list:
+        pairs = tuple(headers)
+    elif type(headers) is dict:
+        pairs = tuple(headers.items())
+    else:
+        raise TypeError("headers are a list, tuple or dict")
+    if not pairs:
+        return b""
+    size = varint_size(len(pairs))
+    for pair in pairs:
+        if type(pair) is not tuple or len(pair) != 2 or type(pair[0]) is not str:
+            raise TypeError("a header is a pair of a str and bytes or None")
+        name = pair[0]
+        content_size = utf8_size(name)
+        size += varint_size(content_size) + content_size
+        if type(pair[1]) is bytes:
+            content_size = len(pair[1])
+            size += varint_size(content_size) + content_size
+        elif pair[1] is None:
+            size += 1
+        else:
+            raise TypeError("the content of a header is bytes or None")
+    packed = new_octets(size)
+    output = new_output(packed)
+    position = write_varint(output, 0, len(pairs))
+    for pair in pairs:
+        name = pair[0]
+        content_size = utf8_size(name)
+        position = write_varint(output, position, content_size)
+        copy_bytes(utf8_of(name), 0, output, position, content_size)
+        position += content_size
+        if pair[1] is None:
+            position = write_varint(output, position, -1)
+        else:
+            content_size = len(pair[1])
+            position = write_varint(output, position, content_size)
+            copy_bytes(octets_of(pair[1]), 0, output, position, content_size)
+            position += content_size
+    return packed if cython.compiled else bytes(packed)

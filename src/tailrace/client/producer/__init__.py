@@ -5,7 +5,7 @@
     engine        one producer without its own thread; connects the parts below
     accumulator   batches that wait, by partition       sender       Produce requests and answers
     transactions/ producer id, sequences, transactions  metadata     topics and leaders
-    supply        memory of the batches                 gate         lock of the fast path of `send`
+    supply        memory of the batches                 open_batches the fast path of `send`
     encoding      records to bytes                      columns, slices, many    rows to batches
     driver, aio   when bytes are sent, by whom          lines        records that wait for a batch
 

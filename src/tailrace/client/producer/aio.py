@@ -219,7 +219,7 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
         if engine.closed_error is not None:
             return
         self._is_closing = True
-        self._end_fast_path()
+        engine.open_batches.halt()
         try:
             async with asyncio.timeout(timeout):
                 if timeout != 0 and engine.abort_open():

@@ -1,49 +1,34 @@
-"""`BaseProducer`: base class of `Producer` and `AsyncProducer`, with `send` and `metrics`.
+"""`BaseProducer`: base class of `Producer` and `AsyncProducer`: what both have besides sending.
 
-`send` encodes a record into the open batch of its partition, where there is one with room: with one
-call of `OpenBatch.append` if it has a value of bytes and perhaps a key, and with some more steps
-(`_append_open`) if it is of bytes or text with whatever fields. All others go through `_send`,
-which may have to wait: the first record of each batch, and all with serializers, interceptors or a
-partitioner of the user.
+A record that no open batch takes goes through `_send`, which may have to wait: the first record of
+each batch, and all with serializers, interceptors or a partitioner of the user.
 """
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, cast
 
 from tailrace.client.producer.delivery.metrics import ProducerStatistics
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.intake.arguments import check_callback, plain_record, plain_topic
-from tailrace.client.producer.intake.encoding import encode_plain_headers
-from tailrace.client.producer.intake.record import Header, ProducerRecord
+from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.client.producer.many import SendSummary
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
-from tailrace.client.producer.partitioners import (
-    DEFAULT_RULE,
-    KEY_RULES,
-    NO_PARTITION,
-)
 from tailrace.client.producer.producer_batch import ProducerBatch
-from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.client.producer.receipts import Receipt, receipt_of
-from tailrace.config.settings import INT64_MAX
-from tailrace.kernels.encoding import choose_partition
-from tailrace.kernels.record_block import NO_ROOM, NOW
+from tailrace.client.producer.send_call import SendCall
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tailrace.client.producer.intake.columns import RefusedRow
     from tailrace.client.producer.intake.slices import ColumnSlice
+    from tailrace.client.producer.send_call import HeadersLike
 
 log = logging.getLogger(__name__)
 
-HeadersLike = Mapping[str, bytes | None] | Sequence[Header]
 
-_Fields = tuple[object, object, HeadersLike | None, int | None, int | None]
-"""Value, key, headers, timestamp and partition, as the caller gave them."""
-
-
-class BaseProducer:
+class BaseProducer(SendCall):
     """Base class of `Producer` and `AsyncProducer`."""
 
     _engine: Engine
@@ -51,115 +36,21 @@ class BaseProducer:
     def _settle(self, engine: Engine) -> None:
         """Set the engine; the last step of a subclass's `__init__`."""
         self._engine = engine
-        self._enter = engine.gate.enter
-        self._leave = engine.gate.leave
-        plugins, gate = engine.plugins, engine.gate
-        self._open = gate.open if plugins.is_plain else {}
-        has_places = plugins.is_plain and plugins.key_serializer is None
-        self._places = gate.places if has_places else {}
-        config = engine.config
-        self._sticky = self._open
-        self._by_key = KEY_RULES[config.partitioner]
-        self._ignores_keys = config.partitioner_ignore_keys
-        is_default = config.partitioner == DEFAULT_RULE and not self._ignores_keys
-        self._keyed = self._places if is_default else {}
-        if self._by_key(None, 1) != NO_PARTITION:
-            self._open = {}  # Records without a key have a partition of their own.
-        self._now_ns = engine.now_ns
+        self._send_into(engine.open_batches)
 
-    def _end_fast_path(self) -> None:
-        """Have each further record go through `_send`."""
-        self._open, self._sticky, self._places, self._keyed = {}, {}, {}, {}
-
-    @overload
-    def send(
+    def _send_slowly(
         self,
         topic: str,
-        value: object = None,
-        key: object = None,
+        value: object,
+        key: object,
         *,
-        headers: HeadersLike | None = None,
-        timestamp: int | None = None,
-        partition: int | None = None,
-        on_delivery: DeliveryCallback | None = None,
-        receipt: Literal[True] = True,
-    ) -> Receipt: ...
-    @overload
-    def send(
-        self,
-        topic: str,
-        value: object = None,
-        key: object = None,
-        *,
-        headers: HeadersLike | None = None,
-        timestamp: int | None = None,
-        partition: int | None = None,
-        on_delivery: DeliveryCallback | None = None,
-        receipt: Literal[False],
-    ) -> None: ...
-    def send(
-        self,
-        topic: str,
-        value: object = None,
-        key: object = None,
-        *,
-        headers: HeadersLike | None = None,
-        timestamp: int | None = None,
-        partition: int | None = None,
-        on_delivery: DeliveryCallback | None = None,
-        receipt: bool = True,
+        headers: "HeadersLike | None",
+        timestamp: int | None,
+        partition: int | None,
+        on_delivery: DeliveryCallback | None,
+        receipt: bool,
     ) -> Receipt | None:
-        """Queue one record to be sent in the background, and return a receipt for it.
-
-        `value` and `key` are bytes, text (UTF-8), None, or any type that the serializers take. A
-        None value deletes its key in a compacted topic. `timestamp` is in ms since 1970-01-01 UTC,
-        by default the time of this call; before 1970 it is negative, and -1 stands for no time.
-        Without `partition`, the key decides; records without a key go to one partition after the
-        other, a batch at a time.
-
-        `on_delivery(metadata, error)` is called with the outcome, by the producer's own thread or
-        the event loop; nothing is sent while it blocks. `receipt=False` returns None instead of a
-        receipt, which is cheaper; errors are then only logged and counted.
-
-        An invalid record fails with its receipt; an argument of a wrong type raises here.
-
-        Raises:
-            TypeError: an argument is of a type that cannot be sent; the message names it.
-            ClosedProducerError: the producer is closed, or was created before a fork.
-            ReentrantCallError: called by a signal handler that has interrupted another call.
-        """
-        batch = None
-        if (
-            type(value) is bytes
-            and type(topic) is str  # a subclass could run its own code
-            and headers is None
-            and partition is None
-            and timestamp is None
-            and on_delivery is None
-        ):
-            index = NO_ROOM
-            if key is None:
-                batch = self._open.get(topic)
-                if batch is not None:
-                    index = batch.append(value, None, b"", NOW, self._now_ns())
-            elif type(key) is bytes:
-                places = self._keyed.get(topic)
-                if places is not None:
-                    batch = places[choose_partition(key, len(places))]
-                    if batch is not None:
-                        index = batch.append(value, key, b"", NOW, self._now_ns())
-        else:
-            check_callback(on_delivery)
-            fields = value, key, headers, timestamp, partition
-            batch, index = self._append_open(topic, fields, on_delivery)
-        if index >= 0:
-            assert batch is not None
-            if receipt:
-                made = Receipt()
-                made._outcome, made._index = batch.outcome, index
-                return made
-            batch.outcome.is_forgotten = True
-            return None
+        check_callback(on_delivery)
         # These may still have wrong types; `plain_record` checks them.
         named = () if headers is None else cast("Any", headers)
         given = ProducerRecord(topic, value, key, named, timestamp, partition)
@@ -171,69 +62,6 @@ class BaseProducer:
             log.warning("record_failed topic=%s reason=%s", record.topic, outcome.failure)
         outcome.is_forgotten = True
         return None
-
-    def _append_open(
-        self, topic: object, fields: _Fields, on_delivery: DeliveryCallback | None
-    ) -> tuple[OpenBatch | None, int]:
-        """Append a record to the open batch of its partition; returns the batch and the index.
-
-        Returns `NO_ROOM` as the index, with nothing done, if that needs the producer's lock or a
-        closer look: there is no such batch or no room in it, a field is of an unusual type or
-        wrong.
-        """
-        value, key, headers, timestamp, partition = fields
-        if type(topic) is not str:
-            return None, NO_ROOM
-        places = self._places.get(topic)
-        if places is None:
-            return None, NO_ROOM
-        encoded = b""
-        try:
-            if headers:
-                found = encode_plain_headers(headers)
-                if found is None:
-                    return None, NO_ROOM
-                encoded = found
-            if type(value) is str:
-                value = value.encode()
-            if type(key) is str:
-                key = key.encode()
-        except UnicodeEncodeError:
-            return None, NO_ROOM
-        batch = None
-        if partition is None:
-            if key is None:
-                batch = self._open.get(topic)
-            if batch is None and (key is None or type(key) is bytes):
-                partition = self._by_key(None if self._ignores_keys else key, len(places))
-                batch = self._sticky.get(topic) if partition == NO_PARTITION else places[partition]
-        elif type(partition) is int and 0 <= partition < len(places):
-            batch = places[partition]
-        if (
-            batch is None
-            or (value is not None and type(value) is not bytes)
-            or (key is not None and type(key) is not bytes)
-        ):
-            return None, NO_ROOM
-        if timestamp is None:
-            timestamp = NOW
-        elif type(timestamp) is not int or not NOW < timestamp <= INT64_MAX:
-            return None, NO_ROOM
-        record = value, key, encoded, timestamp, self._now_ns()
-        if on_delivery is None:
-            return batch, batch.append(*record)
-        try:
-            self._enter()
-            index = batch.append(*record)
-            if index >= 0:
-                batch.outcome.callbacks.extend((index, on_delivery))
-        except IndexError:
-            return None, NO_ROOM
-        except BaseException:
-            self._leave(None)
-            raise
-        self._leave(None)
-        return batch, index
 
     def create_batch(self, topic: str) -> ProducerBatch:
         """An empty batch, which the program fills with `append` and sends with `send_batch`.

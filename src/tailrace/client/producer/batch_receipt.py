@@ -6,7 +6,7 @@ Invariant: it gets its outcome exactly once, at the latest when the producer is 
 from collections.abc import Generator
 
 from tailrace.client.producer.outcome import BatchOutcome, RecordMetadata
-from tailrace.client.producer.receipts import Receipt, receipt_of
+from tailrace.client.producer.receipts import Receipt, receipts_of
 
 
 class BatchReceipt:
@@ -56,7 +56,7 @@ class BatchReceipt:
 
     def receipts(self) -> list[Receipt]:
         """The receipt of each record, in their order, as `send` returns them; does not wait."""
-        return [receipt_of(self._outcome, index) for index in range(self.record_count)]
+        return receipts_of(self._outcome, self.record_count)
 
     def __await__(self) -> Generator[object, None, list[RecordMetadata]]:
         if not self._outcome.is_done:

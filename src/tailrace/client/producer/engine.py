@@ -44,8 +44,8 @@ from tailrace.client.producer.outcome import (
 from tailrace.client.producer.partitioners import NO_PARTITION
 from tailrace.client.producer.queue.accumulator import Accumulator
 from tailrace.client.producer.queue.buffer_pool import BufferPool
-from tailrace.client.producer.queue.gate import Gate
 from tailrace.client.producer.queue.open_batch import OpenBatch
+from tailrace.client.producer.queue.open_batches import OpenBatches
 from tailrace.client.producer.queue.placement import Placement
 from tailrace.client.producer.queue.sealed_batch import SealedBatch
 from tailrace.client.producer.queue.supply import BatchSupply
@@ -87,7 +87,7 @@ class Engine:
         self.waiting = waiting
         self.metrics = Metrics()
         self.interceptors = ProducerInterceptors(plugins.interceptors)
-        self.gate = Gate()
+        self.open_batches = OpenBatches(config, plugins, now_ns)
         self.closed_error: ClosedProducerError | None = None
         self._closing = [self.interceptors.close, plugins.close]
         """Calls that close the user's code; made once, as the last calls."""
@@ -104,7 +104,7 @@ class Engine:
             max_age_ms=config.metadata_max_age_ms,
             max_idle_ms=config.metadata_max_idle_ms,
             may_rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
-            resized=self.gate.forget_places,
+            resized=self.open_batches.forget_places,
         )
         self.transactions = (
             TransactionManager(
@@ -120,7 +120,6 @@ class Engine:
             config,
             supply=BatchSupply(config, waiting),
             backoff=backoff,
-            gate=self.gate,
             closed=self._batch_closed,
         )
         self.sender = Sender(
@@ -182,15 +181,15 @@ class Engine:
                     return None
                 granted = 0
                 self._enqueue(batch, now)
-                if partition == NO_PARTITION:
-                    self.gate.open[topic] = batch
             index = self.accumulator.append(batch, prepared, now_ns=now_ns)
             if index is not None:
                 if granted:
                     self.pool.deallocate(granted)
-                count = self.metadata.partition_count(topic)
-                if count is not None:
-                    self.gate.show(batch, count)
+                self.open_batches.show(
+                    batch,
+                    self.metadata.partition_count(topic),
+                    is_sticky=partition == NO_PARTITION,
+                )
                 return batch.outcome, index
 
     def append_slice(
@@ -226,11 +225,9 @@ class Engine:
     def _batch_for(self, topic: str, partition: int) -> OpenBatch | None:
         if partition != NO_PARTITION:
             return self.accumulator.open_batch(TopicPartition(topic, partition))
-        batch = self.gate.open.get(topic)
+        batch = self.open_batches.sticky(topic)
         if batch is None:
             batch = self.accumulator.open_batch(TopicPartition(topic, self.placement.sticky(topic)))
-            if batch is not None:
-                self.gate.open[topic] = batch
         return batch
 
     def should_move(self) -> bool:
@@ -304,10 +301,7 @@ class Engine:
         """Refuse new records from now on; returns False if that was so already."""
         if self.closed_error is not None:
             return False
-        self.gate.wait()
-        self.gate.open.clear()
-        self.gate.places.clear()
-        self.gate.leave(None)
+        self.open_batches.clear()
         self.accumulator.is_closed = True
         self.accumulator.hurry_all()
         # Set last, so that a close that was interrupted before this line can be repeated.
@@ -340,9 +334,11 @@ class Engine:
             f"the producer was stopped by {error!r} while it changed its state; records without an "
             "outcome may have been written or not; make a new producer"
         )
-        self.gate.reset()
+        self.open_batches.clear()
         self.accumulator.is_closed = True
-        for outcome in list(self.accumulator.incomplete):
+        for outcome, batch in list(self.accumulator.incomplete.items()):
+            if isinstance(batch, OpenBatch):
+                batch.close()
             self.lose(outcome)
         self.accumulator.incomplete.clear()
         self.accumulator.queues.clear()
@@ -373,7 +369,7 @@ class Engine:
     def forked(self) -> None:
         """Disable the producer in a forked child, which shares the parent's sockets."""
         self.lock._at_fork_reinit()  # type: ignore[attr-defined]
-        self.gate.reset()
+        self.open_batches.clear()
         self.waiting.forked()
         self.closed_error = ClosedProducerError(
             "this process is a fork of the one that created the producer; create a new producer "
@@ -392,11 +388,8 @@ class Engine:
             raise ClosedProducerError(*error.args)
 
     def _batch_closed(self, batch: OpenBatch) -> None:
-        self.gate.hide(batch)
-        topic = batch.partition.topic
-        if self.gate.open.get(topic) is batch:
-            del self.gate.open[topic]
-            self.placement.filled(topic, batch.size, size_max=batch.size_max)
+        if self.open_batches.hide(batch):
+            self.placement.filled(batch.partition.topic, batch.size, size_max=batch.size_max)
 
 
 def _forked() -> None:

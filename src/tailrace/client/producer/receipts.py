@@ -1,12 +1,15 @@
+# cython: auto_pickle=False
 """`Receipt`: the result of sending one record: its partition and offset, or an error.
 
-A receipt has two fields, the outcome of a batch and the record's index in it. `send` sets them: a
-constructor in Python would cost as much as all else that `send` does with a receipt.
+A receipt has two fields, the outcome of a batch and the record's index in it.
 
 Invariant: a receipt gets its outcome exactly once, at the latest when the producer is closed.
 """
 
 from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+import cython
 
 from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome, RecordMetadata
 
@@ -18,10 +21,12 @@ class Receipt:
     receipt of an `AsyncProducer` does the same. The record is sent even if its receipt is dropped.
     """
 
-    __slots__ = ("_index", "_outcome")
+    if not cython.compiled:
+        __slots__ = ("_index", "_outcome")
 
-    _outcome: DeliveryOutcome
-    _index: int
+    if TYPE_CHECKING:
+        _outcome: DeliveryOutcome
+        _index: int
 
     def done(self) -> bool:
         """Return whether the record was acknowledged or has failed."""
@@ -87,7 +92,13 @@ class Receipt:
 
 
 def receipt_of(outcome: DeliveryOutcome, index: int) -> Receipt:
-    """The receipt of a record, by its index in an outcome; what `send` writes out to be fast."""
-    made = Receipt()
-    made._outcome, made._index = outcome, index
+    """The receipt of a record, by its index in an outcome."""
+    made = Receipt.__new__(Receipt)
+    made._outcome = outcome
+    made._index = index
     return made
+
+
+def receipts_of(outcome: DeliveryOutcome, count: int) -> list[Receipt]:
+    """The receipts of the first `count` records of an outcome, in their order."""
+    return [receipt_of(outcome, index) for index in range(count)]

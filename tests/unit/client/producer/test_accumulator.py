@@ -4,18 +4,14 @@ from random import Random
 
 from tailrace.client.nodes import Backoff
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.producer.intake.encoding import (
-    CompressionRatios,
-    encode_headers,
-    record_size_bound,
-)
+from tailrace.client.producer.intake.encoding import CompressionRatios, record_size_bound
 from tailrace.client.producer.intake.record import Prepared, ProducerRecord
 from tailrace.client.producer.queue.accumulator import Accumulator
 from tailrace.client.producer.queue.buffer_pool import BufferPool
-from tailrace.client.producer.queue.gate import Gate
 from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
 from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.client.producer.queue.supply import BatchSupply
+from tailrace.kernels.record_block import pack_headers
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import Record, records_of
 from tests.unit.client.producer.transaction_life import T0, T1, NobodyWaits
@@ -27,12 +23,10 @@ def queues(**settings: object) -> Accumulator:
     """An accumulator that lingers for five seconds."""
     given: dict[str, object] = {"bootstrap_servers": "b:1", "linger_ms": 5000, "batch_size": 300}
     config = parse_producer_config(given | settings)
-    gate = Gate()
     return Accumulator(
         config,
         supply=BatchSupply(config, NobodyWaits()),
         backoff=Backoff(1000, 1000, Random(0)),
-        gate=gate,
         closed=lambda _: None,
     )
 
@@ -41,7 +35,7 @@ def prepared(size: int = 10) -> Prepared:
     """A record with a value of that size."""
     value = b"x" * size
     record = ProducerRecord("t", value, headers=HEADERS)
-    headers = encode_headers(HEADERS)
+    headers = pack_headers(HEADERS)
     return Prepared(record, None, value, headers, record_size_bound(None, value, headers))
 
 

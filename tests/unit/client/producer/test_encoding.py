@@ -13,13 +13,11 @@ from tailrace.client.producer.intake.encoding import (
     BATCH_OVERHEAD,
     BatchFields,
     CompressionRatios,
-    encode_headers,
-    encode_plain_headers,
     record_size_bound,
 )
 from tailrace.client.producer.queue.sealed_batch import EncodedRecords
 from tailrace.kernels.arrays import int64s
-from tailrace.kernels.record_block import NO_ROOM, NOW, RecordBlock
+from tailrace.kernels.record_block import NO_ROOM, RecordBlock, pack_headers
 from tailrace.model import Codec
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import BatchBuilder, records_of
@@ -65,8 +63,8 @@ class Batch(RecordBlock):
     def add(self, row: Row) -> int:
         """Append the row; returns its index, or `NO_ROOM`."""
         return self.append(
-            row.value, row.key, encode_headers(row.headers) if row.headers else b"",
-            NOW if row.timestamp is None else row.timestamp, row.now_ns,
+            row.value, row.key, pack_headers(row.headers),
+            row.now_ns // 1_000_000 if row.timestamp is None else row.timestamp,
         )  # fmt: skip
 
     @property
@@ -193,7 +191,7 @@ def test_the_sum_of_the_bounds_is_never_less_than_the_batch(rows: list[Row]) -> 
     rows = [row._replace(now_ns=NOW_NS + index * 10**9) for index, row in enumerate(rows)]
     bound = sum(
         record_size_bound(
-            row.key, row.value, encode_headers(row.headers),
+            row.key, row.value, pack_headers(row.headers),
             has_timestamp=any(each.timestamp is not None for each in rows),
         )
         for row in rows
@@ -251,22 +249,3 @@ def test_a_batch_that_was_too_large_resets_the_estimate() -> None:
     assert ratios.estimate("t", Codec.LZ4) == 1.0
     ratios.reset("t", Codec.LZ4, 1.2)
     assert ratios.estimate("t", Codec.LZ4) == 1.2
-
-
-HEADERS = st.lists(st.tuples(st.text(max_size=9), st.none() | st.binary(max_size=9)), max_size=9)
-
-
-@given(HEADERS)
-def test_plain_headers_are_encoded_alike(headers: list[tuple[str, bytes | None]]) -> None:
-    """Given as a list, a tuple or a mapping, they are the bytes of the general encoder."""
-    expected = encode_headers(headers)
-    assert encode_plain_headers(headers) == encode_plain_headers(tuple(headers)) == expected
-    assert encode_plain_headers(dict(headers)) == encode_headers(list(dict(headers).items()))
-
-
-@pytest.mark.parametrize(
-    "headers", ["ab", b"ab", [["a", b""]], [("a",)], [("a", "b")], [(b"a", b"")], {"a": 1}, 3]
-)
-def test_other_headers_are_left_to_the_general_encoder(headers: object) -> None:
-    """Types that need a conversion or an error are not decided here."""
-    assert encode_plain_headers(headers) is None

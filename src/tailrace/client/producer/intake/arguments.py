@@ -59,10 +59,31 @@ def plain_record(record: ProducerRecord, plugins: "Plugins") -> ProducerRecord:
         plain_topic(record.topic),
         record.value,
         record.key,
-        _plain_headers(record.headers),
+        plain_headers(record.headers),
         _plain_int("timestamp", record.timestamp, "an int, milliseconds since 1970-01-01 UTC"),
         _plain_int("partition", record.partition, "an int or None"),
     )
+
+
+def plain_headers(headers: object) -> tuple[Header, ...]:
+    """The headers as plain pairs; TypeError names what has a wrong type."""
+    if headers is None:
+        return ()
+    is_plain = type(headers) in {list, tuple, dict}
+    if not is_plain and (isinstance(headers, _SENDABLE) or not isinstance(headers, Iterable)):
+        _refuse("headers", headers, "pairs of a str and bytes or None, or a mapping of them")
+    pairs = cast("Iterable[Any]", headers.items() if isinstance(headers, Mapping) else headers)
+    found = []
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            _refuse("a header", pair, "a pair of a str and bytes or None")
+        name, content = pair
+        if content is not None and not isinstance(content, _BYTES):
+            _refuse(f"the value of the header {name!r}", content, "bytes or None")
+        found.append(
+            (_plain_text("the name of a header", name), None if content is None else bytes(content))
+        )
+    return tuple(found)
 
 
 def plain_topic(topic: object) -> str:
@@ -153,26 +174,6 @@ def _bounded(name: str, number: object, *, first: int, last: int) -> int:
     if not first <= found <= last:
         raise ValueError(f"{name} is {found}; it has to be from {first} to {last}")
     return found
-
-
-def _plain_headers(headers: object) -> tuple[Header, ...]:
-    if headers is None:
-        return ()
-    is_plain = type(headers) in {list, tuple, dict}
-    if not is_plain and (isinstance(headers, _SENDABLE) or not isinstance(headers, Iterable)):
-        _refuse("headers", headers, "pairs of a str and bytes or None, or a mapping of them")
-    pairs = cast("Iterable[Any]", headers.items() if isinstance(headers, Mapping) else headers)
-    found = []
-    for pair in pairs:
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            _refuse("a header", pair, "a pair of a str and bytes or None")
-        name, content = pair
-        if content is not None and not isinstance(content, _BYTES):
-            _refuse(f"the value of the header {name!r}", content, "bytes or None")
-        found.append(
-            (_plain_text("the name of a header", name), None if content is None else bytes(content))
-        )
-    return tuple(found)
 
 
 def _plain_text(name: str, text: object) -> str:

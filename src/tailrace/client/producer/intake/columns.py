@@ -28,11 +28,12 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from tailrace.client.producer.errors import ProducerError
-from tailrace.client.producer.intake.encoding import column_of, encode_headers
+from tailrace.client.producer.intake.arguments import plain_headers
+from tailrace.client.producer.intake.encoding import column_of
 from tailrace.config.settings import INT64_MAX
 from tailrace.kernels import encoding
 from tailrace.kernels.arrays import AnyArray, Int64s, UInt8s
-from tailrace.kernels.record_block import NOW
+from tailrace.kernels.record_block import NOW, pack_headers
 from tailrace.runtime.extras import check_extra
 
 Untyped: TypeAlias = Any
@@ -326,7 +327,7 @@ def _headers(column: Untyped) -> Binaries:
         return _arrow_headers(_one_array(column))
     if not any(column):
         return ABSENT
-    data, ends = column_of([encode_headers(each) if each else b"" for each in column])
+    data, ends = column_of([pack_headers(plain_headers(each or ())) for each in column])
     return Binaries(np.frombuffer(data, np.uint8), ends)
 
 

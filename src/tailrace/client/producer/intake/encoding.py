@@ -1,4 +1,4 @@
-"""Completes batches, and encodes the headers of records.
+"""Completes batches, and says how large records are in them.
 
 Records are written as they are in the log when they come (`kernels.record_block`). What is left for
 the moment at which a batch is sent is its header (`seal`), and the compression.
@@ -8,12 +8,11 @@ Not here: records that come as Arrow or other columns (`columns`), and numpy.
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tailrace.client.producer.intake.record import Header
 from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, Codec
 from tailrace.records import layout, packages
-from tailrace.records.builder import RECORD_OVERHEAD_MAX, zigzag
+from tailrace.records.builder import RECORD_OVERHEAD_MAX
 from tailrace.records.codecs import compress
 
 if TYPE_CHECKING:
@@ -40,13 +39,6 @@ KEY_OVERHEAD: Final = 2
 
 TIMESTAMP_OVERHEAD: Final = 7
 """Bytes that a timestamp given by the caller adds, since it may be far from the first one."""
-
-_HEADER_NAMES: Final = 256
-"""Names of headers whose encoding is kept, of fewer than so many bytes: programs have a few."""
-
-_TABLE_SIZE: Final = 2048
-_VARINTS: Final = [zigzag(number) for number in range(_TABLE_SIZE)]
-_NULL: Final = zigzag(-1)
 
 
 class BatchFields(NamedTuple):
@@ -132,60 +124,6 @@ def seal(
     return view[:end]
 
 
-def encode_headers(headers: Sequence[Header]) -> bytes:
-    """The encoded header count and headers of a record."""
-    fields = [_varint(len(headers))]
-    for name, content in headers:
-        encoded = name.encode()
-        fields += (_varint(len(encoded)), encoded)
-        fields += (_NULL,) if content is None else (_varint(len(content)), content)
-    return b"".join(fields)
-
-
-def encode_plain_headers(headers: object) -> bytes | None:
-    """The same for headers of the common types, several times as fast; None for all others.
-
-    These are a list, tuple or dict of names and contents, each a `str` and bytes or None.
-
-    Raises:
-        UnicodeEncodeError: a name cannot be written as UTF-8.
-    """
-    pairs: Any = headers
-    if type(headers) is dict:
-        pairs = headers.items()
-    elif type(headers) is not list and type(headers) is not tuple:
-        return None
-    parts = [_varint(len(pairs))]
-    add = parts.append
-    for pair in pairs:
-        if type(pair) is not tuple or len(pair) != 2:
-            return None
-        name, content = pair
-        if type(name) is not str:
-            return None
-        add(_header_names.get(name) or _encode_name(name))
-        if type(content) is bytes:
-            size = len(content)
-            add(_VARINTS[size] if size < _TABLE_SIZE else zigzag(size))
-            add(content)
-        elif content is None:
-            add(_NULL)
-        else:
-            return None
-    return b"".join(parts)
-
-
-_header_names: Final[dict[str, bytes]] = {}
-
-
-def _encode_name(name: str) -> bytes:
-    encoded = name.encode()
-    found = _varint(len(encoded)) + encoded
-    if len(_header_names) < _HEADER_NAMES and len(found) < _HEADER_NAMES:
-        _header_names[name] = found
-    return found
-
-
 def column_of(items: Sequence[bytes | None]) -> "tuple[bytes, Int64s]":
     """The data and the ends of a column of binaries; see `tailrace.kernels.encoding`.
 
@@ -205,10 +143,6 @@ def column_of(items: Sequence[bytes | None]) -> "tuple[bytes, Int64s]":
         nulls = [index for index, item in enumerate(items, 1) if item is None]
         ends[nulls] = ~ends[nulls]
     return data, ends
-
-
-def _varint(number: int) -> bytes:
-    return _VARINTS[number] if 0 <= number < _TABLE_SIZE else zigzag(number)
 
 
 class CompressionRatios:

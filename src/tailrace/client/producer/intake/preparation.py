@@ -11,7 +11,6 @@ from tailrace.client.producer.errors import InvalidTopicError, RejectedRecordErr
 from tailrace.client.producer.intake.arguments import plain_record
 from tailrace.client.producer.intake.encoding import (
     BATCH_OVERHEAD,
-    encode_headers,
     record_size_bound,
 )
 from tailrace.client.producer.intake.interceptors import ProducerInterceptors
@@ -19,7 +18,7 @@ from tailrace.client.producer.intake.record import Prepared, ProducerRecord
 from tailrace.client.producer.intake.serializers import serialize
 from tailrace.client.producer.metadata import ProducerMetadata
 from tailrace.config.settings import INT64_MAX
-from tailrace.kernels.record_block import NOW
+from tailrace.kernels.record_block import NOW, pack_headers
 
 if TYPE_CHECKING:
     from tailrace.client.producer.intake.plugins import Plugins
@@ -60,13 +59,13 @@ class Preparation:
         self.check_name(record.topic)
         if record.timestamp is not None and not NOW < record.timestamp <= INT64_MAX:
             raise RejectedRecordError(
-                f"{record.topic}: timestamp {record.timestamp} is not in the range {NOW + 1} to "
-                f"{INT64_MAX} (ms since 1970-01-01 UTC)"
+                f"{record.topic}: timestamp {record.timestamp} is not in the range "
+                f"{NOW + 1} to {INT64_MAX} (ms since 1970-01-01 UTC)"
             )
         key = serialize(record.key, self._plugins.key_serializer, setting="key_serializer")
         value = serialize(record.value, self._plugins.value_serializer, setting="value_serializer")
         try:
-            headers = encode_headers(record.headers) if record.headers else b""
+            headers = pack_headers(record.headers)
         except UnicodeEncodeError as error:
             raise RejectedRecordError(
                 f"{record.topic}: the name of a header cannot be encoded as UTF-8: {error}"

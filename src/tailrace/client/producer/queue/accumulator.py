@@ -25,7 +25,6 @@ from tailrace.client.nodes.backoff import Backoff
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.intake.record import Prepared
 from tailrace.client.producer.outcome import BatchOutcome
-from tailrace.client.producer.queue.gate import Gate
 from tailrace.client.producer.queue.in_flight_batch import ClosedBatch, InFlightBatch
 from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.client.producer.queue.sealed_batch import SealedBatch
@@ -45,10 +44,9 @@ class Accumulator:
         *,
         supply: BatchSupply,
         backoff: Backoff,
-        gate: Gate,
         closed: Callable[[OpenBatch], None],
     ) -> None:
-        """`closed` is called, inside of `gate`, for each batch just before it is sealed."""
+        """`closed` is called for each open batch that takes no more records."""
         self.supply = supply
         self.queues: dict[TopicPartition, deque[QueuedBatch]] = {}
         """Batches to send by partition, oldest first; no empty queues."""
@@ -65,7 +63,6 @@ class Accumulator:
         """Number of callers that wait in `flush` or for the end of a transaction."""
         self._linger_s = config.linger_ms / 1000
         self._backoff = backoff
-        self._gate = gate
         self._closed = closed
         self._timers: list[tuple[float, int, TopicPartition]] = []
         self._ticket = count()
@@ -81,14 +78,10 @@ class Accumulator:
 
         Returns None if it was full.
         """
-        self._gate.wait()
-        try:
-            if self.supply.makes_room(batch, prepared.size):
-                index = batch.append_prepared(prepared, now_ns)
-                if index != NO_ROOM:
-                    return index
-        finally:
-            self._gate.leave(None)
+        if self.supply.makes_room(batch, prepared.size):
+            index = batch.append_prepared(prepared, now_ns)
+            if index != NO_ROOM:
+                return index
         self.has_full = True
         self.queues[batch.partition][-1] = self._sealed(batch)
         self._make_ready(batch.partition)
@@ -212,13 +205,9 @@ class Accumulator:
         """The batch, which takes no more records."""
         if not isinstance(batch, OpenBatch):
             return batch
-        self._gate.wait()
-        try:
-            self._closed(batch)
-            self.supply.note_sealed(batch)
-            sealed = batch.seal()
-        finally:
-            self._gate.leave(None)
+        sealed = batch.seal()
+        self._closed(batch)
+        self.supply.note_sealed(batch)
         self.incomplete[sealed.outcome] = sealed
         return sealed
 

@@ -88,7 +88,6 @@ class EncodedRecords(NamedTuple):
                 None if key_size < 0 else records[key_at : key_at + key_size],
                 records[headers_at:end],
                 self.base_timestamp + delta,
-                0,
             )
             assert index >= 0, "there is room for all of the records"
             position = end

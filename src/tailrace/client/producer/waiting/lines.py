@@ -141,7 +141,7 @@ class Lines:
             line.append(queued)
             return
         # Otherwise later plain records would get into an open batch before those in line.
-        self._engine.gate.shut(place.topic)
+        self._engine.open_batches.shut(place.topic)
         self._lines[place] = line = deque((queued,))
         pump = self._driver.loop.create_task(self._pump(place, line), name=f"line-of-{place}")
         self._pumps.add(pump)
@@ -285,7 +285,7 @@ class Lines:
                     self._join(queued, *placed)
                 elif not granted:
                     # A record before this one may have opened a batch for plain records.
-                    self._engine.gate.shut(record.topic)
+                    self._engine.open_batches.shut(record.topic)
                     size = self._engine.accumulator.supply.memory_for(queued.size)
                     granted = await self._waits.wait_for_memory(size, queued.deadline, queued)
         finally:

@@ -1,0 +1,29 @@
+cimport cython
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+from tailrace.client.producer.queue.open_batch cimport OpenBatch
+from tailrace.client.producer.receipts cimport receipt_of
+from tailrace.kernels.encoding cimport choose_partition
+from tailrace.kernels.memory cimport int64
+from tailrace.kernels.record_block cimport pack_headers
+
+cdef int64 _NS_PER_MS, _NO_PARTITION
+
+cdef inline int64 system_ms() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_REALTIME, &now)
+    return <int64>now.tv_sec * 1000 + now.tv_nsec // 1000000
+
+cdef class OpenBatches:
+    cdef dict _sticky, _places
+    cdef bint _takes_records, _takes_keys
+    cdef object _rule, _now_ns
+
+    @cython.locals(batch=OpenBatch, octets=bytes, key_octets=bytes, encoded=bytes, index=int64,
+        time=int64)
+    cpdef take(self, object topic, object value, object key, object headers, object timestamp,
+        object partition, object on_delivery, bint wants_receipt)
+    @cython.locals(places=list, chosen=int64)
+    cdef OpenBatch _batch_for(self, str topic, bytes key, object partition)
+    cdef int64 _now_ms(self) except? -1
+
+cdef bytes octets_of(object data)
