@@ -257,11 +257,14 @@ def test_a_device_that_refuses_while_serving_takes_only_its_directory(
 def test_a_device_that_refuses_at_a_start_takes_only_its_directory(place: Place, call: str) -> None:
     """After a kill, so that logs are checked: the broker comes up and serves the other one.
 
-    No directory is made at a start.
+    No directory is made at a start, and a file is removed only after an orderly stop: its mark.
     """
-    with place.serving() as (_, address):
+    with place.serving() as (process, address):
         writer = filled(address)
         writer.close()
+        if call == "unlink":
+            process.terminate()
+            process.wait(WAIT_S)
     place.refuse(call, "b")
     with place.serving() as (process, address):
         assert read_all(address, "one") == writer.acknowledged["one"]
