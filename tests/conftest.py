@@ -11,6 +11,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
@@ -74,12 +75,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
+def stale_modules() -> list[str]:
+    """Compiled modules of the checkout that are older than their sources."""
+    stale = []
+    for types in Path(__file__).parents[1].glob("src/**/*.pxd"):
+        built = types.with_name(types.stem + EXTENSION_SUFFIXES[0])
+        changed = max(each.stat().st_mtime for each in (types, types.with_suffix(".py")))
+        if not built.exists() or built.stat().st_mtime < changed:
+            stale.append(types.stem)
+    return stale
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Set what all processes below inherit: options of JVMs, unless the caller has set others.
 
     A shell has Ctrl-C ignored in what it runs in the background, and all processes below inherit
     that; tests that press Ctrl-C would wait for ever.
     """
+    if stale := stale_modules():
+        raise pytest.UsageError(
+            f"compiled before their sources changed: {', '.join(stale)}; run `make setup`"
+        )
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
