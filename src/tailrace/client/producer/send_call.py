@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, overload
 
 from tailrace.client.producer.intake.record import Header
+from tailrace.client.producer.outcome import DeliveryCallback
+from tailrace.client.producer.receipts import Receipt
 
 if TYPE_CHECKING:
-    from tailrace.client.producer.outcome import DeliveryCallback
     from tailrace.client.producer.queue.open_batches import OpenBatches
-    from tailrace.client.producer.receipts import Receipt
 
 HeadersLike = Mapping[str, bytes | None] | Sequence[Header]
 """Names and contents of headers."""
@@ -35,12 +35,12 @@ class SendCall:
         value: object = None,
         key: object = None,
         *,
-        headers: "HeadersLike | None" = None,
+        headers: HeadersLike | None = None,
         timestamp: int | None = None,
         partition: int | None = None,
-        on_delivery: "DeliveryCallback | None" = None,
+        on_delivery: DeliveryCallback | None = None,
         receipt: Literal[True] = True,
-    ) -> "Receipt": ...
+    ) -> Receipt: ...
     @overload
     def send(
         self,
@@ -48,10 +48,10 @@ class SendCall:
         value: object = None,
         key: object = None,
         *,
-        headers: "HeadersLike | None" = None,
+        headers: HeadersLike | None = None,
         timestamp: int | None = None,
         partition: int | None = None,
-        on_delivery: "DeliveryCallback | None" = None,
+        on_delivery: DeliveryCallback | None = None,
         receipt: Literal[False],
     ) -> None: ...
     def send(
@@ -60,12 +60,12 @@ class SendCall:
         value: object = None,
         key: object = None,
         *,
-        headers: "HeadersLike | None" = None,
+        headers: HeadersLike | None = None,
         timestamp: int | None = None,
         partition: int | None = None,
-        on_delivery: "DeliveryCallback | None" = None,
+        on_delivery: DeliveryCallback | None = None,
         receipt: bool = True,
-    ) -> "Receipt | None":
+    ) -> Receipt | None:
         """Queue one record to be sent in the background, and return a receipt for it.
 
         `value` and `key` are bytes, text (UTF-8), None, or any type that the serializers take. A
@@ -101,11 +101,11 @@ class SendCall:
         value: object,
         key: object,
         *,
-        headers: "HeadersLike | None",
+        headers: HeadersLike | None,
         timestamp: int | None,
         partition: int | None,
-        on_delivery: "DeliveryCallback | None",
+        on_delivery: DeliveryCallback | None,
         receipt: bool,
-    ) -> "Receipt | None":
+    ) -> Receipt | None:
         """Send a record that needs the engine."""
         raise NotImplementedError

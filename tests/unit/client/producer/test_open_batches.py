@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from inspect import signature
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -26,6 +27,7 @@ from tailrace.client.producer.queue import open_batch, open_batches
 from tailrace.client.producer.queue.accumulator import QueuedBatch
 from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
 from tailrace.client.producer.queue.sealed_batch import EncodedRecords, SealedBatch
+from tailrace.client.producer.receipts import Receipt
 from tailrace.kernels.record_block import NOW
 from tailrace.model import TopicPartition
 from tailrace.records.batch import read_batches
@@ -34,9 +36,6 @@ from tailrace.testing.network import MemoryNetwork
 from tests.examples import examples
 from tests.kernels.plain import PLAIN
 from tests.unit.client.producer.transaction_life import NobodyWaits
-
-if TYPE_CHECKING:
-    from tailrace.client.producer.receipts import Receipt
 
 THREADS, COUNT = 4, 3000
 PARTITIONS = 3
@@ -279,6 +278,14 @@ def test_a_callback_has_no_reference_too_many() -> None:
     del bench
     gc.collect()
     assert (sys.getrefcount(value), sys.getrefcount(heard)) == before
+
+
+def test_send_says_its_types() -> None:
+    """Tools that look at a running program find them, though the function is compiled."""
+    hints = get_type_hints(BaseProducer.send)
+    assert hints["receipt"] is bool
+    assert hints["return"] == Receipt | None
+    assert str(signature(BaseProducer.send)).endswith("receipt: 'bool' = True) -> 'Receipt | None'")
 
 
 # -- many threads ------------------------------------------------------------------------------
