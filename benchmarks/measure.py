@@ -7,9 +7,13 @@ while slows both; a figure is that ratio, not the seconds of one day.
 """
 
 import os
+import resource
 import statistics
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -61,11 +65,12 @@ class Bench:
     is_quick: bool
     """Whether only to show that everything runs: the figures mean nothing."""
     say: Callable[[str], None]
+    rounds_max: int = ROUNDS
 
     @property
     def rounds(self) -> int:
         """Number of times that each thing is measured."""
-        return 1 if self.is_quick else ROUNDS
+        return 1 if self.is_quick else self.rounds_max
 
     def scaled(self, amount: int, *, quick: int) -> int:
         """Return the amount of work: `amount`, or `quick` in a quick run."""
@@ -104,6 +109,37 @@ def cost_of(process_id: int, work: Callable[[], object]) -> Cost:
     return Cost(seconds=seconds, cpu_seconds=cpu_seconds(process_id) - cpu_before)
 
 
+def cost_of_command(command: Sequence[str | Path]) -> Cost:
+    """Cost of a command from its start to its end, and of its children that it waited for.
+
+    Raises:
+        RuntimeError: it failed; with what it wrote.
+    """
+    cpu_before, started = _children_cpu_seconds(), time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    seconds, cpu = time.perf_counter() - started, _children_cpu_seconds()
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))} failed: {done.stdout}{done.stderr}")
+    return Cost(seconds=seconds, cpu_seconds=cpu - cpu_before)
+
+
+@contextmanager
+def empty_home(directory: Path) -> Iterator[Path]:
+    """The home of all processes that start in the block: new, in `directory`, without caches."""
+    with tempfile.TemporaryDirectory(prefix="home-", dir=directory) as home:
+        names = {"HOME": home, "XDG_CACHE_HOME": f"{home}/.cache"}
+        before = {name: os.environ.get(name) for name in names}
+        os.environ |= names
+        try:
+            yield Path(home)
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+
 def cpu_seconds(process_id: int) -> float:
     """CPU seconds of a process, to the nanosecond, and of its children, alive and reaped."""
     # The clock of clock_getcpuclockid(3) for a process; Python has it for threads only.
@@ -135,3 +171,8 @@ def resident_bytes(process_id: int) -> int:
 def _children(process_id: int) -> Sequence[int]:
     tasks = Path(f"/proc/{process_id}/task").iterdir()
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def _children_cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -1,9 +1,9 @@
 """`make bench`: measure, show a table, and write `benchmarks/results/local/<commit>.json`.
 
-    python -m benchmarks.run [--only STAGE ...] [--quick]
+    python -m benchmarks.run [--only STAGE ...] [--rounds N] [--quick]
 
 From the root of the checkout. Only a full run writes the file: a stage that fails ends the run with
-its error, and the next run goes on there; one with `--only` or `--quick` just shows the table.
+its error, and the next run goes on there; one with an option just shows the table.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from benchmarks.macro.directories import (
     measure_verify,
 )
 from benchmarks.macro.fetch import measure_fetch
+from benchmarks.macro.first import measure_first
 from benchmarks.macro.groups import measure_groups
 from benchmarks.macro.pipeline import measure_pipeline
 from benchmarks.macro.produce import measure_produce
@@ -24,6 +25,7 @@ from benchmarks.macro.producers import measure_producers
 from benchmarks.macro.records import measure_records
 from benchmarks.macro.requests import measure_requests
 from benchmarks.macro.startup import measure_memory, measure_startup
+from benchmarks.measure import ROUNDS
 from benchmarks.micro.metadata import measure_metadata
 from benchmarks.micro.records.columns import measure_decode
 from benchmarks.micro.storage.log import measure_append, measure_lookup
@@ -31,6 +33,7 @@ from benchmarks.report import checkout_name, table, write_results
 from benchmarks.stages import FinishedStages, Stage, run_stages
 
 STAGES: dict[str, Stage] = {
+    "first": measure_first,
     "startup": measure_startup,
     "memory": measure_memory,
     "produce": measure_produce,
@@ -59,6 +62,7 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="a smoke run; its figures mean nothing"
     )
+    parser.add_argument("--rounds", type=int, help="instead of five")
     chosen = parser.parse_args()
     started = time.monotonic()
     # Before anything runs: the tree may change in the minutes that a run takes.
@@ -67,12 +71,13 @@ def main() -> None:
     def say(line: str) -> None:
         print(f"{time.monotonic() - started:6.1f} s  {line}", flush=True)
 
-    is_whole = not (chosen.only or chosen.quick)
+    is_whole = not (chosen.only or chosen.quick or chosen.rounds)
     finished = FinishedStages(checkout)
     figures = run_stages(
         {name: STAGES[name] for name in chosen.only or STAGES},
         finished=finished if is_whole else None,
         is_quick=chosen.quick,
+        rounds_max=chosen.rounds or ROUNDS,
         say=say,
         tell=lambda name, found: say(f"{name}:\n\n{table(found)}\n"),
     )

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.measure import Bench, Figure
+from benchmarks.measure import ROUNDS, Bench, Figure
 from benchmarks.report import LOCAL, figures_as_json
 
 DISK = "/var/tmp"
@@ -69,6 +69,7 @@ def run_stages(
     *,
     finished: FinishedStages | None,
     is_quick: bool,
+    rounds_max: int = ROUNDS,
     say: Callable[[str], None],
     tell: Callable[[str, list[Figure]], None],
 ) -> list[Figure]:
@@ -81,7 +82,9 @@ def run_stages(
         found = finished.find(name) if finished else None
         if found is None:
             with tempfile.TemporaryDirectory(prefix="tailrace-bench-", dir=DISK) as directory:
-                bench = Bench(directory=Path(directory), is_quick=is_quick, say=say)
+                bench = Bench(
+                    directory=Path(directory), is_quick=is_quick, say=say, rounds_max=rounds_max
+                )
                 found = measure(bench)
             if finished:
                 finished.add(name, found)

@@ -267,7 +267,10 @@ def performance() -> str:
         + "Medians of the rounds of one run on one machine, in which Tailrace and its peer took "
         "turns. Compare ratios, not seconds: the machine is shared and its days differ. The ratio "
         "is ours over the peer's, the median of the rounds' own ratios; for rates more is better, "
-        "for everything else less is. Bold: the aim was missed.\n\n" + figures.every()
+        "for everything else less is. Bold: the aim was missed. Figures whose names begin with "
+        f"`{figures.FIRST.strip()}` are of new processes with an empty home, and count from the "
+        "first record or from the start of the process; all others of clients and of brokers "
+        "are warm unless they say so.\n\n" + figures.every()
     )
 
 

@@ -70,14 +70,19 @@ class BrokerProcess:
 
 
 @contextmanager
-def serving(data: Path, *, settings: Mapping[str, str] = ONE_SEGMENT) -> Iterator[BrokerProcess]:
-    """A broker on `data`, killed at the end if it still runs.
+def serving(
+    data: Path,
+    *,
+    settings: Mapping[str, str] = ONE_SEGMENT,
+    python: Path = Path(sys.executable),
+) -> Iterator[BrokerProcess]:
+    """A broker on `data`, of the package that `python` has, killed at the end if it still runs.
 
     Raises:
         RuntimeError: it did not start; the message has what it wrote.
     """
     command = [
-        sys.executable, "-m", "tailrace", "serve", "--data", str(data), "--listen", "127.0.0.1:0",
+        str(python), "-m", "tailrace", "serve", "--data", str(data), "--listen", "127.0.0.1:0",
     ]  # fmt: skip
     for name, value in settings.items():
         command += ["--override", f"{name}={value}"]

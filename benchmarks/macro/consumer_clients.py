@@ -1,10 +1,10 @@
 """One consumer at work in a process of its own, as a user's program has it.
 
-    python -m benchmarks.macro.consumer_clients CONTENDER ADDRESS TOPIC COUNT PASSES
+    python -m benchmarks.macro.consumer_clients CONTENDER ADDRESS TOPIC COUNT PASSES WARM
 
-It connects, reads a part of partition 0 of TOPIC to warm up, reads the whole partition of COUNT
-records PASSES times, and prints a line of JSON: seconds and CPU seconds for each record, and the
-bytes of all values, by which the caller sees that nothing was left out.
+It connects, reads WARM records of partition 0 of TOPIC that do not count, reads the whole partition
+of COUNT records PASSES times, and prints a line of JSON: seconds and CPU seconds for each record,
+and the bytes of all values, by which the caller sees that nothing was left out.
 
 Each client is used as its documentation does it, without a group and with its own defaults. Rows
 are taken `ROWS_MAX` at a time where a client lets its program choose. Each program looks at the
@@ -24,6 +24,7 @@ ROWS_MAX = 500
 """Kafka's default of `max.poll.records`."""
 
 WARM_COUNT = 20_000
+"""Records with which a client warms up, unless the first record is to count."""
 TIMEOUT_S = 10
 
 
@@ -35,12 +36,14 @@ class Job:
     topic: str
     count: int
     passes: int
+    warm_count: int
     found: dict[str, Any] = field(default_factory=dict)
 
     def read(self, rewind: Callable[[], object], take: Callable[[], tuple[int, int]]) -> None:
         """Measure reading everything; `take` returns the numbers of records and of their bytes."""
-        _take_all(take, min(self.count, WARM_COUNT))
-        rewind()
+        if self.warm_count:
+            _take_all(take, min(self.count, self.warm_count))
+            rewind()
         cpu_before, started = time.process_time(), time.perf_counter()
         size = 0
         for number in range(self.passes):
@@ -55,8 +58,9 @@ class Job:
         take: Callable[[], Awaitable[tuple[int, int]]],
     ) -> None:
         """Measure reading everything with coroutines, otherwise like `read`."""
-        await _take_all_async(take, min(self.count, WARM_COUNT))
-        await rewind()
+        if self.warm_count:
+            await _take_all_async(take, min(self.count, self.warm_count))
+            await rewind()
         cpu_before, started = time.process_time(), time.perf_counter()
         size = 0
         for number in range(self.passes):
@@ -127,9 +131,10 @@ def poll(job: Job) -> None:
 
 def columns(job: Job) -> None:
     """`Consumer.poll_columns`, all columns."""
+    shape = _shape_of()
 
     def take() -> tuple[int, int]:
-        return _shape(consumer.poll_columns(TIMEOUT_S))
+        return shape(consumer.poll_columns(TIMEOUT_S))
 
     with _ours(job) as consumer:
         job.read(consumer.seek_to_beginning, take)
@@ -137,21 +142,25 @@ def columns(job: Job) -> None:
 
 def columns_value(job: Job) -> None:
     """`Consumer.poll_columns`, the value alone."""
+    shape = _shape_of()
 
     def take() -> tuple[int, int]:
-        return _shape(consumer.poll_columns(TIMEOUT_S, columns=["value"]))
+        return shape(consumer.poll_columns(TIMEOUT_S, columns=["value"]))
 
     with _ours(job) as consumer:
         job.read(consumer.seek_to_beginning, take)
 
 
-def _shape(batch: Any) -> tuple[int, int]:  # noqa: ANN401
-    """Rows, and bytes of the values."""
+def _shape_of() -> Callable[[Any], tuple[int, int]]:
+    """The function that tells rows, and bytes of the values; PyArrow is imported by then."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    lengths = pc.binary_length(batch.column("value"))
-    return batch.num_rows, pc.sum(lengths.cast(pa.int64())).as_py() or 0
+    def shape(batch: pa.RecordBatch) -> tuple[int, int]:
+        lengths = pc.binary_length(batch.column("value"))
+        return batch.num_rows, pc.sum(lengths.cast(pa.int64())).as_py() or 0
+
+    return shape
 
 
 def _ours_async(job: Job, take: Callable[[Any], Awaitable[tuple[int, int]]]) -> None:
@@ -184,9 +193,10 @@ def async_poll(job: Job) -> None:
 
 def async_columns(job: Job) -> None:
     """`AsyncConsumer.poll_columns`, all columns."""
+    shape = _shape_of()
 
     async def take(consumer: Any) -> tuple[int, int]:  # noqa: ANN401
-        return _shape(await consumer.poll_columns(TIMEOUT_S))
+        return shape(await consumer.poll_columns(TIMEOUT_S))
 
     _ours_async(job, take)
 
@@ -271,8 +281,14 @@ CONTENDERS: Mapping[str, Callable[[Job], None]] = {
 
 def main(arguments: list[str]) -> None:
     """Do the work, and print what it took."""
-    name, address, topic, count, passes = arguments
-    job = Job(address=address, topic=topic, count=int(count), passes=int(passes))
+    name, address, topic, count, passes, warm_count = arguments
+    job = Job(
+        address=address,
+        topic=topic,
+        count=int(count),
+        passes=int(passes),
+        warm_count=int(warm_count),
+    )
     CONTENDERS[name](job)
     print(json.dumps(job.found))
 

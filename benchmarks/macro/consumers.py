@@ -8,7 +8,7 @@ each record, so a ratio of 0.5 is twice the throughput.
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from random import Random
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from benchmarks.macro.brokers import BrokerProcess, serving
+from benchmarks.macro.consumer_clients import WARM_COUNT
 from benchmarks.macro.peers import ROOT
 from benchmarks.macro.producers import Pair
 from benchmarks.measure import Bench, Figure, interleave
@@ -82,17 +83,35 @@ PAIRS = (
 
 def measure_consumers(bench: Bench) -> list[Figure]:
     """Time and CPU time for each record, as rows and as columns."""
-    figures: list[Figure] = []
-    for number, layout in enumerate(LAYOUTS):
-        bench.say(f"consumers, {layout}")
-        with serving(bench.directory / f"consumers-{number}") as broker:
-            broker.create_topic(TOPIC)
-            size = bench.scaled(LOG_BYTES, quick=LOG_BYTES_QUICK)
-            count = max(1, size // layout.size // WRITTEN_AT_ONCE) * WRITTEN_AT_ONCE
-            _fill(broker, layout, count)
-            figures += _measure(bench, broker, layout, count)
-            broker.delete_topic(TOPIC)
-    return figures
+    return [
+        figure
+        for layout in LAYOUTS
+        for figure in measure_layout(
+            bench,
+            layout,
+            names=[each for each in PASSES if layout.with_slow_peers or each not in SLOW],
+        )
+    ]
+
+
+def measure_layout(
+    bench: Bench, layout: Layout, *, names: Sequence[str], warm_count: int = WARM_COUNT
+) -> list[Figure]:
+    """Time and CPU time for each record of a topic; contenders by name, as in `PASSES`.
+
+    Where the first record counts (`warm_count` is 0), each reads the topic once.
+    """
+    bench.say(f"consumers, {layout}")
+    size = bench.scaled(LOG_BYTES, quick=LOG_BYTES_QUICK)
+    count = max(1, size // layout.size // WRITTEN_AT_ONCE) * WRITTEN_AT_ONCE
+    # A comma separates the directories of a broker.
+    with serving(bench.directory / str(layout).replace(", ", "-")) as broker:
+        broker.create_topic(TOPIC)
+        _fill(broker, layout, count)
+        work = partial(_run, broker, layout=layout, count=count, warm_count=warm_count)
+        found = interleave(bench, {each: partial(work, each) for each in names})
+        broker.delete_topic(TOPIC)
+    return list(_figures(layout, found))
 
 
 def _fill(broker: BrokerProcess, layout: Layout, count: int) -> None:
@@ -117,9 +136,7 @@ def _fill(broker: BrokerProcess, layout: Layout, count: int) -> None:
             assert summary.acknowledged_count == WRITTEN_AT_ONCE, summary
 
 
-def _measure(bench: Bench, broker: BrokerProcess, layout: Layout, count: int) -> Iterator[Figure]:
-    names = [each for each in PASSES if layout.with_slow_peers or each not in SLOW]
-    found = interleave(bench, {each: partial(_run, broker, each, layout, count) for each in names})
+def _figures(layout: Layout, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Figure]:
     for pair, (field, suffix) in product(PAIRS, (("cpu_seconds", ", CPU"), ("seconds", ""))):
         if pair.ours in found and pair.peer in found:
             yield Figure(
@@ -132,12 +149,15 @@ def _measure(bench: Bench, broker: BrokerProcess, layout: Layout, count: int) ->
             )
 
 
-def _run(broker: BrokerProcess, name: str, layout: Layout, count: int) -> dict[str, Any]:
+def _run(
+    broker: BrokerProcess, name: str, *, layout: Layout, count: int, warm_count: int
+) -> dict[str, Any]:
     """Run one contender, and return its results."""
     module = "benchmarks.macro.consumer_clients"
-    arguments = [name, str(broker.address), TOPIC, str(count), str(PASSES[name])]
+    passes = PASSES[name] if warm_count else 1
+    arguments = (name, broker.address, TOPIC, count, passes, warm_count)
     done = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
+        [sys.executable, "-m", module, *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,

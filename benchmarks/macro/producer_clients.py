@@ -1,11 +1,11 @@
 """One producer at work in a process of its own, as a user's program has it.
 
-    python -m benchmarks.macro.producer_clients CONTENDER ADDRESS SIZE COUNT GROUP
+    python -m benchmarks.macro.producer_clients CONTENDER ADDRESS SIZE COUNT GROUP WARM
 
-It connects, warms up, works through COUNT records of SIZE bytes, and prints a line of JSON: seconds
-and CPU seconds of its own for the `produce-…` contenders, the seconds of each record for the
-`wait-…` ones, and the growth in bytes of `memory`, for which ADDRESS ends in `/` and the broker's
-process id.
+It connects, sends WARM records that do not count, works through COUNT records of SIZE bytes, and
+prints a line of JSON: seconds and CPU seconds for the `produce-…` contenders, the seconds of each
+record for the `wait-…` ones, and the growth in bytes of `memory`, for which ADDRESS ends in `/` and
+the broker's process id. CPU seconds are the process's and those of its children that have ended.
 
 GROUP is `defaults`, each client's own but for acks=all, or `same`: see `SETTINGS`.
 
@@ -32,6 +32,7 @@ from benchmarks.measure import resident_bytes
 TOPIC = "producers"
 WINDOW = 10_000
 WARM_COUNT = 3_000
+"""Records with which a client warms up, unless the first record is to count."""
 DISTINCT_VALUES = 1_024
 
 BATCH_BYTES = 1_000_000
@@ -44,6 +45,7 @@ SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "batch.size": BATCH_BYTES,
             "linger.ms": LINGER_MS,
             "enable.idempotence": True,
+            "partitioner": "murmur2_random",
         },
     },
     "aiokafka": {
@@ -64,7 +66,8 @@ SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
 }
 """Settings of each client besides addresses and acks=all. With `same` all are idempotent, since
-that is the promise a user wants and the one that ours makes by default."""
+that is the promise a user wants and the one that ours makes by default, and all place keys as the
+Java client does."""
 
 BUFFER_MEMORY = 32 * 1024 * 1024
 
@@ -77,6 +80,7 @@ class Job:
     size: int
     count: int
     group: str
+    warm_count: int
     found: dict[str, Any] = field(default_factory=dict)
 
     def values(self, count: int) -> list[bytes]:
@@ -109,8 +113,10 @@ class Job:
 
 
 def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    return sum(
+        used.ru_utime + used.ru_stime
+        for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
 
 
 # -- ours ---------------------------------------------------------------------------------------
@@ -122,7 +128,7 @@ def _ours(job: Job, **more: object) -> Iterator[Any]:
 
     settings = job.settings("ours") | more
     with Producer(settings, bootstrap_servers=job.address) as producer:
-        for value in job.values(WARM_COUNT):
+        for value in job.values(job.warm_count):
             producer.send(TOPIC, value)
         producer.flush()
         yield producer
@@ -163,7 +169,7 @@ def produce_send_many(job: Job) -> None:
     """`send_many` of an iterable of bytes."""
     values = job.values(job.count)
     with _ours(job) as producer:
-        producer.send_many(TOPIC, values[:WARM_COUNT])
+        producer.send_many(TOPIC, values[: job.warm_count])
         with job.measured():
             summary = producer.send_many(TOPIC, iter(values))
     assert summary.acknowledged_count == job.count, summary
@@ -175,7 +181,7 @@ def produce_send_arrow(job: Job) -> None:
 
     table = pa.table({"value": pa.array(job.values(job.count), pa.binary())})
     with _ours(job) as producer:
-        producer.send_many(TOPIC, table[:WARM_COUNT])
+        producer.send_many(TOPIC, table[: job.warm_count])
         with job.measured():
             summary = producer.send_many(TOPIC, table)
     assert summary.acknowledged_count == job.count, summary
@@ -208,7 +214,7 @@ def _ours_async(job: Job, **more: object) -> Any:  # noqa: ANN401
     async def warm() -> Any:  # noqa: ANN401
         settings = job.settings("ours") | more
         async with AsyncProducer(settings, bootstrap_servers=job.address) as producer:
-            for value in job.values(WARM_COUNT):
+            for value in job.values(job.warm_count):
                 producer.send(TOPIC, value)
             await producer.flush()
             yield producer
@@ -269,7 +275,7 @@ def _confluent(job: Job, **more: object) -> Any:  # noqa: ANN401
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": job.address, "acks": "all"} | job.settings("confluent") | more
     )
-    for value in job.values(WARM_COUNT):
+    for value in job.values(job.warm_count):
         producer.produce(TOPIC, value)
     assert producer.flush(30) == 0
     return producer
@@ -331,7 +337,7 @@ async def _aiokafka(job: Job, **more: object) -> Any:  # noqa: ANN401
     settings = job.settings("aiokafka") | more
     producer = aiokafka.AIOKafkaProducer(bootstrap_servers=job.address, acks="all", **settings)
     await producer.start()
-    for value in job.values(WARM_COUNT):
+    for value in job.values(job.warm_count):
         await producer.send(TOPIC, value)
     await producer.flush()
     return producer
@@ -397,7 +403,7 @@ def _kafka_python(job: Job, **more: object) -> Any:  # noqa: ANN401
 
     settings = job.settings("kafka-python") | more
     producer = kafka.KafkaProducer(bootstrap_servers=job.address, acks="all", **settings)
-    for value in job.values(WARM_COUNT):
+    for value in job.values(job.warm_count):
         producer.send(TOPIC, value)
     producer.flush()
     return producer
@@ -447,8 +453,14 @@ CONTENDERS: Mapping[str, Callable[[Job], None]] = {
 
 def main(arguments: list[str]) -> None:
     """Do the work, and print what it took."""
-    name, address, size, count, group = arguments
-    job = Job(address=address, size=int(size), count=int(count), group=group)
+    name, address, size, count, group, warm_count = arguments
+    job = Job(
+        address=address,
+        size=int(size),
+        count=int(count),
+        group=group,
+        warm_count=int(warm_count),
+    )
     CONTENDERS[name](job)
     print(json.dumps(job.found))
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.macro.brokers import BrokerProcess, serving
 from benchmarks.macro.peers import ROOT
-from benchmarks.macro.producer_clients import BUFFER_MEMORY, TOPIC
+from benchmarks.macro.producer_clients import BUFFER_MEMORY, TOPIC, WARM_COUNT
 from benchmarks.measure import Bench, Figure, interleave
 
 SIZES = (100, 1_000)
@@ -106,7 +106,7 @@ def _measure_throughput(
     found = interleave(
         bench,
         {
-            name: partial(_run, broker, name, size=size, count=count, group=group)
+            name: partial(run_producer, broker, name, size=size, count=count, group=group)
             for name, count in counts.items()
         },
     )
@@ -127,7 +127,7 @@ def _measure_waits(bench: Bench, broker: BrokerProcess) -> Iterator[Figure]:
     found = interleave(
         bench,
         {
-            name: partial(_run, broker, name, size=SIZES[0], count=count, group="defaults")
+            name: partial(run_producer, broker, name, size=SIZES[0], count=count, group="defaults")
             for name in WAITS
         },
     )
@@ -148,7 +148,9 @@ def _measure_memory(bench: Bench, size: int) -> Figure:
     with serving(bench.directory / f"stopped-{size}") as broker:
         broker.create_topic(TOPIC)
         address = f"{broker.address}/{broker.process_id}"
-        found = _work("memory", address, size=size, count=0, group="defaults")
+        found = _work(
+            "memory", address, size=size, count=0, group="defaults", warm_count=WARM_COUNT
+        )
     return Figure(
         name=f"buffer.memory bound, {size} bytes",
         unit="MB",
@@ -159,18 +161,30 @@ def _measure_memory(bench: Bench, size: int) -> Figure:
     )
 
 
-def _run(broker: BrokerProcess, name: str, *, size: int, count: int, group: str) -> dict[str, Any]:
+def run_producer(
+    broker: BrokerProcess,
+    name: str,
+    *,
+    size: int,
+    count: int,
+    group: str,
+    warm_count: int = WARM_COUNT,
+) -> dict[str, Any]:
     """Run one contender on a topic of its own, and return its results."""
     broker.create_topic(TOPIC)
-    found = _work(name, str(broker.address), size=size, count=count, group=group)
+    address = str(broker.address)
+    found = _work(name, address, size=size, count=count, group=group, warm_count=warm_count)
     broker.delete_topic(TOPIC)
     return found
 
 
-def _work(name: str, address: str, *, size: int, count: int, group: str) -> dict[str, Any]:
+def _work(
+    name: str, address: str, *, size: int, count: int, group: str, warm_count: int
+) -> dict[str, Any]:
     module = "benchmarks.macro.producer_clients"
+    arguments = (name, address, size, count, group, warm_count)
     done = subprocess.run(
-        [sys.executable, "-m", module, name, address, str(size), str(count), group],
+        [sys.executable, "-m", module, *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,

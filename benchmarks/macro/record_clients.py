@@ -1,11 +1,14 @@
 """One producer that sends records of one kind, in a process of its own.
 
-    python -m benchmarks.macro.record_clients KIND CLIENT ADDRESS SIZE COUNT
+    python -m benchmarks.macro.record_clients KIND CLIENT ADDRESS SIZE COUNT WARM
 
-Kinds differ in what a record has besides its value: see `KINDS`. It connects, warms up with records
-of the same kind, sends COUNT records with values of SIZE bytes, waits until all are acknowledged,
-and prints a line of JSON: seconds, and CPU seconds of its own. Settings are those of the group
-`same` of `producer_clients`. Records are made before anything is measured.
+Kinds differ in what a record has besides its value: see `KINDS`. It connects, sends WARM records of
+the same kind that do not count, sends COUNT records with values of SIZE bytes, waits until all are
+acknowledged, and prints a line of JSON: seconds, and CPU seconds of its own. Settings are those of
+the group `same` of `producer_clients`. Records are made before anything is measured.
+
+`copy-and-checksum` sends nothing: it copies the values and keys into batches, and takes the CRC-32C
+of each, which is the least that any client does with them.
 """
 
 import asyncio
@@ -16,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from benchmarks.macro.producer_clients import WARM_COUNT, WINDOW, Job
+from benchmarks.macro.producer_clients import BATCH_BYTES, WINDOW, Job
 
 TOPIC = "records"
 PARTITIONS = 4
@@ -83,10 +86,10 @@ def ours(job: Job, kind: str) -> None:
                     send(TOPIC, value, key, headers=headers, partition=partition)
             producer.flush()
             # The producer's own thread calls them, and may have some left.
-            while callback is not None and (count[0] - WARM_COUNT) % job.count:
+            while callback is not None and (count[0] - job.warm_count) % job.count:
                 time.sleep(0.001)
 
-        work(_records(job, kind, WARM_COUNT))
+        work(_records(job, kind, job.warm_count))
         _measure(job, kind, work, count)
 
 
@@ -102,25 +105,43 @@ def ours_without_receipts(job: Job, kind: str) -> None:
                 send(TOPIC, value, key, receipt=False)
             producer.flush()
 
-        work(_records(job, kind, WARM_COUNT))
+        work(_records(job, kind, job.warm_count))
         _measure(job, kind, work, [0])
 
 
 def ours_of_arrow(job: Job, kind: str) -> None:
     """`send_many` of an Arrow table of values and keys."""
-    import pyarrow as pa
-
     from tailrace.client.producer.producer import Producer
 
-    def table(count: int) -> pa.Table:
-        values, keys, *_ = zip(*_records(job, kind, count), strict=True)
-        return pa.table({"value": values, "key": keys})
-
+    rows = _table(job, kind)
     with Producer(job.settings("ours"), bootstrap_servers=job.address) as producer:
-        producer.send_many(TOPIC, table(WARM_COUNT))
-        rows = table(job.count)
+        if job.warm_count:
+            producer.send_many(TOPIC, rows[: job.warm_count])
         with job.measured():
             producer.send_many(TOPIC, rows)
+
+
+def copy_and_checksum(job: Job, kind: str) -> None:
+    """A copy of what `ours_of_arrow` sends, with a CRC-32C of every `BATCH_BYTES`."""
+    import crc32c
+
+    columns = [
+        memoryview(each.chunk(0).buffers()[2]).cast("B") for each in _table(job, kind).columns
+    ]
+    batch = memoryview(bytearray(BATCH_BYTES))
+    with job.measured():
+        for column in columns:
+            for start in range(0, len(column), BATCH_BYTES):
+                part = column[start : start + BATCH_BYTES]
+                batch[: len(part)] = part
+                crc32c.crc32c(batch[: len(part)])
+
+
+def _table(job: Job, kind: str) -> Any:  # noqa: ANN401
+    import pyarrow as pa
+
+    values, keys, *_ = zip(*_records(job, kind, job.count), strict=True)
+    return pa.table({"value": values, "key": keys})
 
 
 def confluent(job: Job, kind: str) -> None:
@@ -149,7 +170,7 @@ def confluent(job: Job, kind: str) -> None:
             producer.poll(0)
         assert producer.flush(60) == 0
 
-    work(_records(job, kind, WARM_COUNT))
+    work(_records(job, kind, job.warm_count))
     _measure(job, kind, work, count)
 
 
@@ -169,7 +190,7 @@ def kafka_python(job: Job, kind: str) -> None:
                 future.add_callback(told)
         producer.flush()
 
-    work(_records(job, kind, WARM_COUNT))
+    work(_records(job, kind, job.warm_count))
     _measure(job, kind, work, count)
     producer.close()
 
@@ -197,12 +218,12 @@ def aiokafka(job: Job, kind: str) -> None:
             for future in pending:
                 await future
 
-        await work(_records(job, kind, WARM_COUNT))
+        await work(_records(job, kind, job.warm_count))
         records = _records(job, kind, job.count)
         with job.measured():
             await work(records)
         await producer.stop()
-        assert kind != "callback" or count[0] == WARM_COUNT + job.count
+        assert kind != "callback" or count[0] == job.warm_count + job.count
 
     asyncio.run(run())
 
@@ -211,13 +232,14 @@ def _measure(job: Job, kind: str, work: Callable[[list[Record]], None], count: l
     records = _records(job, kind, job.count)
     with job.measured():
         work(records)
-    assert kind != "callback" or count[0] == WARM_COUNT + job.count
+    assert kind != "callback" or count[0] == job.warm_count + job.count
 
 
 CLIENTS: Mapping[str, Callable[[Job, str], None]] = {
     "ours": ours,
     "ours-without-receipts": ours_without_receipts,
     "ours-of-arrow": ours_of_arrow,
+    "copy-and-checksum": copy_and_checksum,
     "confluent-kafka": confluent,
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
@@ -226,8 +248,14 @@ CLIENTS: Mapping[str, Callable[[Job, str], None]] = {
 
 def main(arguments: list[str]) -> None:
     """Do the work, and print what it took."""
-    kind, client, address, size, count = arguments
-    job = Job(address=address, size=int(size), count=int(count), group="same")
+    kind, client, address, size, count, warm_count = arguments
+    job = Job(
+        address=address,
+        size=int(size),
+        count=int(count),
+        group="same",
+        warm_count=int(warm_count),
+    )
     CLIENTS[client](job, kind)
     print(json.dumps(job.found))
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from benchmarks.macro.brokers import serving
 from benchmarks.macro.peers import ROOT
+from benchmarks.macro.producer_clients import WARM_COUNT
 from benchmarks.macro.record_clients import KINDS, PARTITIONS, TOPIC
 from benchmarks.measure import Bench, Figure, interleave
 from tailrace.client import BrokerAddress
@@ -60,7 +61,13 @@ def measure_records(bench: Bench) -> list[Figure]:
 
 
 def measure_kind(
-    bench: Bench, broker: Target, kind: str, *, size: int, clients: Sequence[str]
+    bench: Bench,
+    broker: Target,
+    kind: str,
+    *,
+    size: int,
+    clients: Sequence[str],
+    warm_count: int = WARM_COUNT,
 ) -> list[Figure]:
     """Time and CPU time per record of one kind and size; the first of `clients` is ours."""
     bench.say(f"records of {size} bytes with {kind}: {len(clients)} clients")
@@ -74,7 +81,9 @@ def measure_kind(
     found = interleave(
         bench,
         {
-            client: partial(_run, broker, kind, client, size=size, count=count)
+            client: partial(
+                run_client, broker, kind, client, size=size, count=count, warm_count=warm_count
+            )
             for client, count in counts.items()
         },
     )
@@ -97,11 +106,13 @@ def measure_kind(
     ]
 
 
-def _run(broker: Target, kind: str, client: str, *, size: int, count: int) -> dict[str, Any]:
+def run_client(
+    broker: Target, kind: str, client: str, *, size: int, count: int, warm_count: int
+) -> dict[str, Any]:
     """Run one client on a topic of its own, and return its results."""
     broker.create_topic(TOPIC, partition_count=PARTITIONS)
     module = "benchmarks.macro.record_clients"
-    given = (kind, client, broker.address, size, count)
+    given = (kind, client, broker.address, size, count, warm_count)
     done = subprocess.run(
         [sys.executable, "-m", module, *map(str, given)],
         capture_output=True,

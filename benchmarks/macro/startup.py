@@ -47,7 +47,7 @@ def measure_memory(bench: Bench) -> list[Figure]:
     )
     figures = [_resident_figure(f"after the demo's {total:,} records", found["resident"])]
     if not bench.is_quick:
-        figures.append(_resident_figure("after 6 GB of traffic", [_resident_after_traffic(bench)]))
+        figures.append(_resident_figure("after 6 GB of traffic", [resident_after_traffic(bench)]))
     return figures
 
 
@@ -67,7 +67,7 @@ def _resident_after_demo(bench: Bench, topics: list[TopicRecords], number: int) 
         return resident_bytes(broker.process_id) / 1e6
 
 
-def _resident_after_traffic(bench: Bench) -> float:
+def resident_after_traffic(bench: Bench) -> float:
     """Return the memory in MB of a broker that took `TRAFFIC_BYTES`."""
     batch = build_batch(1024 * 1024)
     frame = produce_frame(TOPIC, batch)

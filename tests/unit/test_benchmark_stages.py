@@ -1,5 +1,6 @@
 """Runs of benchmarks: one that fails goes on where it has ended; none publishes its figures."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -93,3 +94,25 @@ def test_a_run_changes_no_page_until_it_is_published(
     assert figures.every() == before
     written.rename(published / written.name)
     assert "| mine | s | 1 | 2: p |" in figures.every()
+
+
+def test_the_readme_prefers_figures_from_the_first_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row says that it is warm until a published run has its figure from the first record."""
+    published = tmp_path / "results"
+    shutil.copytree(figures.RESULTS, published)
+    monkeypatch.setattr(figures, "RESULTS", published)
+    run = figures.newest("")
+    name, peer_name = "send with key, 100 bytes, CPU", "confluent-kafka"
+    warm = next(
+        each for each in run["figures"] if (each["name"], each["peer_name"]) == (name, peer_name)
+    )
+    row = "| CPU of `send`, 100 bytes with a key |"
+    run["figures"] = [each for each in run["figures"] if each["name"] != f"first: {name}"]
+    path = published / f"{run['checkout']}.json"
+    path.write_text(json.dumps(run))
+    assert f"{row} warm |" in figures.chosen()
+    run["figures"].append(warm | {"name": f"first: {name}"})
+    path.write_text(json.dumps(run))
+    assert f"{row} from the start |" in figures.chosen()
