@@ -13,12 +13,12 @@ cdef extern from *:
         PyObject_GC_UnTrack(made);
     }
 
-    /* A tuple of a subclass that adds no fields, with no items yet, which the garbage collector
-       does not know. tuple.__new__ would make two tuples for one. */
+    /* A tuple of a subclass that adds no fields, which the garbage collector does not know. The
+       caller fills it before it does anything else. tuple.__new__ would make two tuples for one. */
     static PyObject *tailrace_new(PyTypeObject *kind, Py_ssize_t size) {
-        PyObject *made = kind->tp_alloc(kind, size);
+        /* Not tp_alloc, which clears the items and has the collector know the tuple. */
+        PyObject *made = (PyObject *)PyObject_GC_NewVar(PyTupleObject, kind, size);
         if (made == NULL) return NULL;
-        PyObject_GC_UnTrack(made);
     #if PY_VERSION_HEX >= 0x030E0000
         ((PyTupleObject *)made)->ob_hash = -1;  /* not computed yet */
     #endif
