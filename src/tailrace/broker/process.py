@@ -20,12 +20,12 @@ from tailrace.storage.manager import end_reason
 
 SWITCH_INTERVAL_S = 0.0002
 """Python's default of 5 ms, waited for four times in a request, would add 20 ms to each request
-while another thread checks a batch."""
+while another thread decodes a long one."""
 
 FULL_COLLECTION_THRESHOLD = 100
-"""Python's default of 10 looks at every object once for each 77,000 that were added: while kernels
-are imported, and with some thousand connections, for 30 to 80 ms each time. Cycles of young objects
-are collected as often as before."""
+"""Python's default of 10 looks at every object once for each 77,000 that were added: with some
+thousand connections, for 30 to 80 ms each time. Cycles of young objects are collected as often as
+before."""
 
 IMPORTED_AHEAD = (
     "tailrace.protocol.decoders",

@@ -1,6 +1,5 @@
 """`tailrace serve`: a broker on this machine, until it is told to stop."""
 
-import gc
 from pathlib import Path
 
 import click
@@ -32,8 +31,6 @@ def serve(
 
     Prints `[KafkaServer id=1] started` when it takes requests.
     """
-    # Imported modules stay, so a search for garbage among them meanwhile would find none.
-    gc.disable()
     import asyncio
     import logging
 
@@ -42,7 +39,6 @@ def serve(
     from tailrace.config import parse_assignments, read_properties
     from tailrace.runtime.system import system_runtime
 
-    gc.enable()
     given = (
         read_properties(config.read_text(encoding="utf-8", errors="replace"))
         if config is not None
