@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from tailrace import kernels
 from tailrace.kernels.record_block import NO_ROOM, RecordBlock
+from tailrace.records.builder import BatchBuilder
+from tailrace.records.layout import HEADER_SIZE, TRANSACTIONAL_FLAG
 from tests.examples import examples
 from tests.kernels.plain import BLOCKS
 from tests.kernels.strategies import CONTENT, HEADERS, INT64
@@ -215,3 +217,49 @@ def test_threads_append_one_after_the_other() -> None:
     assert status == 0
     assert totals[kernels.Total.IS_CONSECUTIVE] == 1
     assert sorted(block.times) == sorted([*range(threads)] * count)
+
+
+@many
+@given(
+    st.lists(st.tuples(CONTENT, CONTENT), min_size=1, max_size=4),
+    INT64.filter(lambda timestamp: timestamp > -(2**63)),
+    st.sampled_from([(5, 2, 7), (-1, -1, -1)]),
+)
+def test_a_block_with_a_header_is_the_batch_of_a_builder(
+    records: list[tuple[bytes | None, bytes | None]], timestamp: int, producer: tuple[int, int, int]
+) -> None:
+    """Both engines write the header and the checksum of the records that were appended."""
+    is_transactional = producer[0] >= 0
+    builder = BatchBuilder(
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
+        is_transactional=is_transactional,
+    )
+    for key, value in records:
+        builder.append(key, value, timestamp=timestamp)
+    expected = builder.build()
+    for kind in BLOCKS.values():
+        memory = bytearray(len(expected) + 9)
+        block = kind(memory, kernels.int64s(len(records)), HEADER_SIZE, len(memory))
+        for key, value in records:
+            block.append(value, key, b"", timestamp)
+        assert block.write_header(TRANSACTIONAL_FLAG * is_transactional, *producer) == len(expected)
+        assert bytes(memory) == expected + bytes(9)
+
+
+@both_blocks
+def test_a_block_without_records_or_room_for_a_header_gets_none(
+    kind: type[RecordBlock],
+) -> None:
+    """Nothing is written then."""
+    memory = bytearray(CANARY * 200)
+    empty = kind(memory, kernels.int64s(1), HEADER_SIZE, len(memory))
+    small = kind(memory, kernels.int64s(1), START, len(memory))
+    small.append(None, None, b"", 0)
+    before = bytes(memory)
+    assert (empty.write_header(0, -1, -1, -1), small.write_header(0, -1, -1, -1)) == (
+        NO_ROOM,
+        NO_ROOM,
+    )
+    assert bytes(memory) == before

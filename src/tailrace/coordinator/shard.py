@@ -35,7 +35,7 @@ from tailrace.coordinator.statistics import ShardCounts
 from tailrace.errors import CorruptionError, TailraceError
 from tailrace.model import NO_PRODUCER_ID, LeaderEpoch, TopicPartition
 from tailrace.records.batch import Batch
-from tailrace.records.builder import BatchBuilder, records_of
+from tailrace.records.builder import build_batch, records_of
 from tailrace.records.control import (
     ControlType,
     build_end_marker,
@@ -406,20 +406,18 @@ class Shard(Generic[M]):
             raise
 
     def _batch_of(self, decision: Decision[object]) -> bytearray:
-        now_ms = self._clock.now_ms()
-        if decision.producer is None:
-            builder = BatchBuilder()
-        else:
-            builder = BatchBuilder(
-                producer_id=decision.producer.producer_id,
-                producer_epoch=decision.producer.producer_epoch,
-                base_sequence=0,
-                is_transactional=True,
-            )
-        for record in decision.records:
-            key, value = self._codec.encode(record)
-            builder.append(key, value, timestamp=now_ms)
-        return bytearray(builder.build())
+        records = [self._codec.encode(record) for record in decision.records]
+        now_ms, producer = self._clock.now_ms(), decision.producer
+        if producer is None:
+            return build_batch(records, timestamp=now_ms)
+        return build_batch(
+            records,
+            timestamp=now_ms,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
 
     def replayed(self, batches: StoredBatches) -> M:
         """A machine with the state that these batches make."""

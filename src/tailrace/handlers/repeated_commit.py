@@ -111,17 +111,15 @@ class RepeatedCommit:
         fields, step = known.layout.unpack_from(received, start), known.step
         if _constants(fields, step) != known.constants:
             return None
-        version = known.commit.version
-        offsets = fields[3::step]
         epochs = fields[4::step]
-        if version < LEADER_EPOCHS_SINCE:
-            epochs = (NO_LEADER_EPOCH,) * len(offsets)
-        commit = known.commit._replace(
-            offsets=[
-                OffsetToCommit(each.partition, each.topic_id, offset, epoch, each.metadata)
-                for each, offset, epoch in zip(known.commit.offsets, offsets, epochs, strict=True)
-            ]
-        )
+        if known.commit.version < LEADER_EPOCHS_SINCE:
+            epochs = (NO_LEADER_EPOCH,) * len(fields[3::step])
+        group_id, committer, earlier, version, retention_ms, producer = known.commit
+        offsets = [
+            OffsetToCommit(each.partition, each.topic_id, offset, epoch, each.metadata)
+            for each, offset, epoch in zip(earlier, fields[3::step], epochs, strict=True)
+        ]
+        commit = Commit(group_id, committer, offsets, version, retention_ms, producer)
         codes = self._codes_or_none(known, commit)
         if codes is None:
             return None

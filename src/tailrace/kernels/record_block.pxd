@@ -1,10 +1,13 @@
 cimport cython
+from tailrace.kernels.checksums cimport crc32c
 from tailrace.kernels.memory cimport (
     Octets, Output, copy_bytes, int64, new_octets, new_output, octets_of, uint8, utf8_of,
-    utf8_size, varint_size, write_varint,
+    utf8_size, varint_size, write_integer, write_varint,
 )
 
-cdef int64 _NO_ROOM, _INT64_MAX
+cdef int64 _NO_ROOM, _INT64_MAX, _HEADER_SIZE, _OVERHEAD, _LENGTH_AT, _EPOCH_AT, _MAGIC_AT, _CRC_AT
+cdef int64 _ATTRIBUTES_AT, _LAST_OFFSET_DELTA_AT, _BASE_TIMESTAMP_AT, _MAX_TIMESTAMP_AT
+cdef int64 _PRODUCER_ID_AT, _PRODUCER_EPOCH_AT, _BASE_SEQUENCE_AT, _RECORD_COUNT_AT, _MAGIC
 
 cdef class RecordBlock:
     cdef readonly bytearray block
@@ -20,6 +23,9 @@ cdef class RecordBlock:
     @cython.locals(index=int64, base=int64, latest=int64, delta=int64, value_size=int64,
         key_size=int64, headers_size=int64, size=int64, position=int64, octets=Output)
     cdef int64 put(self, bytes value, bytes key, bytes headers, int64 timestamp)
+    @cython.locals(size=int64, octets=Output)
+    cpdef int64 write_header(self, int64 attributes, int64 producer_id, int64 producer_epoch,
+        int64 base_sequence)
 
 @cython.locals(pairs=tuple, pair=tuple, name=str, size=int64, content_size=int64, position=int64,
     packed=bytes, output=Output)

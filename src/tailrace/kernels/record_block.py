@@ -3,8 +3,8 @@
     block         room for the batch's header | record | record | ...   | unused
     timestamps    int64 of each record, in ms                           | unused
 
-A record is drawn in `tailrace.kernels.records`. Not here: the header, which a batch gets when it is
-sent, and records that come as columns (`encoding`).
+A record is drawn in `tailrace.kernels.records`. Not here: records that come as columns
+(`encoding`).
 
 Each method is one step: no other thread sees a part of it, with Python's global lock because
 nothing else of the interpreter runs meanwhile, and without it by a lock of the object.
@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import cython
 
+from tailrace.kernels.records import HEADER_SIZE
+
 if not cython.compiled:
+    from tailrace.kernels.checksums import crc32c
     from tailrace.kernels.memory import (
         copy_bytes,
         new_octets,
@@ -26,6 +29,7 @@ if not cython.compiled:
         utf8_of,
         utf8_size,
         varint_size,
+        write_integer,
         write_varint,
     )
 
@@ -44,6 +48,22 @@ NOW: Final = -(1 << 62)
 
 _NO_ROOM: Final = NO_ROOM
 _INT64_MAX: Final = (1 << 63) - 1
+_HEADER_SIZE: Final = HEADER_SIZE
+_OVERHEAD: Final = 12
+"""Bytes of a batch that its length does not count."""
+_LENGTH_AT: Final = 8
+_EPOCH_AT: Final = 12
+_MAGIC_AT: Final = 16
+_CRC_AT: Final = 17
+_ATTRIBUTES_AT: Final = 21
+_LAST_OFFSET_DELTA_AT: Final = 23
+_BASE_TIMESTAMP_AT: Final = 27
+_MAX_TIMESTAMP_AT: Final = 35
+_PRODUCER_ID_AT: Final = 43
+_PRODUCER_EPOCH_AT: Final = 51
+_BASE_SEQUENCE_AT: Final = 53
+_RECORD_COUNT_AT: Final = 57
+_MAGIC: Final = 2
 
 
 class RecordBlock:
@@ -170,6 +190,36 @@ class RecordBlock:
         self.position = position
         self.record_count = index + 1
         return index
+
+    def write_header(
+        self, attributes: int, producer_id: int, producer_epoch: int, base_sequence: int
+    ) -> int:
+        """Write the header of a v2 batch, with its checksum, in front of the records.
+
+        The records begin behind room for the header. Base offset 0, and no leader epoch.
+
+        Returns:
+            The size of the batch in bytes, or `NO_ROOM` without records, with nothing changed.
+        """
+        with cython.critical_section(self):
+            size = self.position
+            if self.record_count < 1 or size < _HEADER_SIZE:
+                return _NO_ROOM
+            octets = cython.address(self._octets[0]) if cython.compiled else self._octets
+            write_integer(octets, 0, 8, 0)
+            write_integer(octets, _LENGTH_AT, 4, size - _OVERHEAD)
+            write_integer(octets, _EPOCH_AT, 4, -1)
+            octets[_MAGIC_AT] = _MAGIC
+            write_integer(octets, _ATTRIBUTES_AT, 2, attributes)
+            write_integer(octets, _LAST_OFFSET_DELTA_AT, 4, self.record_count - 1)
+            write_integer(octets, _BASE_TIMESTAMP_AT, 8, self.base_timestamp)
+            write_integer(octets, _MAX_TIMESTAMP_AT, 8, self.max_timestamp)
+            write_integer(octets, _PRODUCER_ID_AT, 8, producer_id)
+            write_integer(octets, _PRODUCER_EPOCH_AT, 2, producer_epoch)
+            write_integer(octets, _BASE_SEQUENCE_AT, 4, base_sequence)
+            write_integer(octets, _RECORD_COUNT_AT, 4, self.record_count)
+            write_integer(octets, _CRC_AT, 4, crc32c(octets, _ATTRIBUTES_AT, size))
+            return size
 
 
 def pack_headers(headers: object) -> bytes:

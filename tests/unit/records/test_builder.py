@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from tailrace.model import Codec, TimestampType
 from tailrace.records import layout
 from tailrace.records.batch import Batch, read_batches
-from tailrace.records.builder import BatchBuilder, Record, records_of, zigzag
+from tailrace.records.builder import BatchBuilder, Record, build_batch, records_of, zigzag
 from tailrace.records.checks import check_records
 from tests.unit.records.batches import (
     ROWS,
@@ -172,3 +172,29 @@ def test_uncompressed_batches_are_the_same_bytes() -> None:
         theirs.append(*record[:4], list(record.headers))
     ours = built(records)
     assert ours[16:] == bytes(theirs.build())[16:]
+
+
+@pytest.mark.parametrize("producer_id", [-1, 3])
+def test_a_batch_of_one_time_is_that_of_a_builder(producer_id: int) -> None:
+    """Keys and values, also without a value, in a transaction or not."""
+    records = [(b"a", b"value"), (b"", None), (bytes(300), b"")]
+    is_transactional = producer_id >= 0
+    epoch = sequence = 0 if is_transactional else -1
+    builder = BatchBuilder(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=is_transactional,
+    )
+    for key, value in records:
+        builder.append(key, value, timestamp=1_700_000_000_000)
+    batch = build_batch(
+        records,
+        timestamp=1_700_000_000_000,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=is_transactional,
+    )
+    assert batch == builder.build()
+    batch += b"x"  # It may grow, so nothing holds its memory.
