@@ -9,10 +9,10 @@ from typing import Final
 
 from tailrace.errors import MissingExtraError
 
-_SPARK: Final = ("jinja2", "pandas", "pyarrow", "pyspark")
+_SPARK: Final = ("jinja2", "numpy", "pandas", "pyarrow", "pyspark")
 
 EXTRAS: Final = {
-    "arrow": ("pyarrow",),
+    "arrow": ("numpy", "pyarrow"),
     "schemas": ("fastavro", "google.protobuf", "grpc_tools", "jsonschema_rs", "urllib3"),
     "spark": _SPARK,
     "delta": (*_SPARK, "deltalake"),
