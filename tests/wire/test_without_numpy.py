@@ -16,6 +16,16 @@ for each in ("numpy", "pyarrow", "Cython", "cython"):
 
 from tailrace import Broker, Consumer, Producer, open_log
 from tailrace.cli import main
+from tailrace.errors import MissingExtraError
+
+
+def told(call):
+    try:
+        call()
+    except MissingExtraError as error:
+        assert "pip install 'tailrace[arrow]'" in str(error), error
+    else:
+        raise AssertionError("it was done without numpy and pyarrow")
 
 directory = sys.argv[1]
 settings = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1}
@@ -23,6 +33,7 @@ with Broker(directory, settings=settings) as broker:
     address = broker.bootstrap_servers
     for codec in ("none", "zstd"):
         with Producer(bootstrap_servers=address, compression_type=codec) as producer:
+            told(lambda: producer.send_many("t", [b"x"]))
             for number in range(100):
                 producer.send("t", b"%d" % number, b"key", headers=[("h", b"x")])
     for protocol in ("classic", "consumer"):
@@ -35,6 +46,8 @@ with Broker(directory, settings=settings) as broker:
             while len(found) < 200:
                 found += consumer.poll(60)
             consumer.commit()
+            told(consumer.poll_columns)
+            told(consumer.to_arrow)
         assert sorted(each.value for each in found) == sorted([*range(100)] * 2), found
         assert {each.headers for each in found} == {(("h", b"x"),)}
 assert len([*open_log(directory, "t", 0).records()]) == 200
@@ -49,7 +62,10 @@ main()
 def test_a_process_without_numpy_serves_and_sends_and_reads(
     command: list[str], expected: str, tmp_path: Path
 ) -> None:
-    """Records with headers, compressed or not, in groups of both protocols, and the files after."""
+    """Records with headers, compressed or not, in groups of both protocols, and the files after.
+
+    What needs columns says how to install them.
+    """
     done = subprocess.run(
         [sys.executable, "-c", LIFE, str(tmp_path / "data"), *command],
         env={**os.environ, "PYTHONWARNINGS": "error"},

@@ -15,6 +15,7 @@ from tailrace.client.consumer.work import Work
 from tailrace.client.pending import T
 from tailrace.errors import TailraceError, kind_of
 from tailrace.model import SpecialTimestamp, TopicPartition
+from tailrace.runtime.extras import check_extra
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,8 +89,10 @@ class ReadingCalls:
         With `is_more`, those that the call has taken already are not returned to the program yet.
 
         Raises:
+            MissingExtraError: the extra `arrow` is not installed.
             ConfigError: there is no such column.
         """
+        check_extra("arrow", "poll_columns()")
         from tailrace.client.consumer.columns import DEFAULT_COLUMNS, Collector
 
         engine = self._work.engine
@@ -112,9 +115,11 @@ class ReadingCalls:
         """Columns of all records from the positions to the ends as they are now.
 
         Raises:
+            MissingExtraError: the extra `arrow` is not installed.
             ConfigError: there is no such column.
             TypeError: `bytes_max` is no number.
         """
+        check_extra("arrow", "to_arrow()")
         import pyarrow as pa
 
         if bytes_max is not None and not isinstance(bytes_max, int):

@@ -41,6 +41,7 @@ from tailrace.client.producer.waiting.topic_wait import partitions_in
 from tailrace.client.producer.waiting.transacting import LoopTransactions
 from tailrace.client.producer.waiting.transaction_calls import LoopTransactionCalls
 from tailrace.errors import TailraceError
+from tailrace.runtime.extras import check_extra
 from tailrace.runtime.system import Runtime, system_runtime
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class AsyncProducer(BaseProducer, LoopTransactionCalls):
         self, topic: str, rows: object, *, progress: Callable[[int], object] | None = None
     ) -> SendSummary:
         """Send many rows and wait until each has its outcome; see `Producer.send_many`."""
+        check_extra("arrow", "send_many()", packages=("numpy",))
         from tailrace.client.producer.row_plans import plan_rows, rows_of
 
         engine, driver, lines, waits = self._engine, self._driver, self._lines, self._waits

@@ -44,6 +44,7 @@ from tailrace.client.producer.waiting.topic_wait import TopicWait, listed_in, pa
 from tailrace.client.producer.waiting.transacting import ThreadTransactions
 from tailrace.client.producer.waiting.transaction_calls import ThreadTransactionCalls
 from tailrace.errors import TailraceError
+from tailrace.runtime.extras import check_extra
 from tailrace.runtime.polling import PollingNetwork
 
 if TYPE_CHECKING:
@@ -141,11 +142,13 @@ class Producer(BaseProducer, ThreadTransactionCalls):
         `summary`: rows that were acknowledged, that are still being sent, and that were not sent.
 
         Raises:
+            MissingExtraError: the extra `arrow` is not installed.
             TypeError, ValueError: `rows` or its columns cannot be made into records.
             MetadataTimeoutError, UnknownTopicError, ...: the topic's metadata is not available.
             BufferExhaustedError: `buffer.memory` stayed full for `max.block.ms`; rows that were
                 taken before are still sent.
         """
+        check_extra("arrow", "send_many()", packages=("numpy",))
         from tailrace.client.producer.row_plans import plan_rows, rows_of
 
         engine, driver = self._engine, self._driver

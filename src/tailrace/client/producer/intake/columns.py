@@ -145,7 +145,7 @@ def chunks_of(
 
 
 def _chunks_of_arrow(source: Untyped, change: Change | None, *, size: int) -> Iterator[Chunk]:
-    check_extra("spark", "send_many() of a table", packages=("pyarrow",))
+    check_extra("arrow", "send_many() of a table", packages=("pyarrow",))
     import pyarrow as pa
 
     tables: Iterator[Untyped]
@@ -337,7 +337,7 @@ def _is_arrow(column: object) -> bool:
 
 def _one_array(column: Untyped) -> Untyped:
     """The column in one piece, and without dictionary or extension type."""
-    check_extra("spark", "send_many() of Arrow columns", packages=("pyarrow",))
+    check_extra("arrow", "send_many() of Arrow columns", packages=("pyarrow",))
     import pyarrow as pa
 
     if not isinstance(column, pa.Array | pa.ChunkedArray):
