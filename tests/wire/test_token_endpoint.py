@@ -18,12 +18,11 @@ from tailrace.client.nodes import (
     AuthenticationError,
     DisconnectedError,
     NodeError,
-    TlsSettings,
-    tls_context,
 )
 from tailrace.client.nodes.keystores import as_file
 from tailrace.client.nodes.oauth import OAuthToken, first_message
 from tailrace.client.nodes.oidc import BODY_BYTES_MAX, ClientCredentials
+from tailrace.client.nodes.tls_context import TlsSettings, tls_context
 from tailrace.testing.real_cluster import real_cluster
 from tests.unit.client.nodes.certificates import BROKER, BROKER_KEY
 from tests.wire.clients import TIMEOUT_S

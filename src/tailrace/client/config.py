@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from tailrace.client.foreign import FOREIGN_NAMES, Client, foreign_hints
-from tailrace.client.nodes import NodesConfig, tls_context
+from tailrace.client.nodes import NodesConfig
 from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.client.security import (
     PROTOCOLS,
@@ -20,7 +20,6 @@ from tailrace.client.security import (
     TOKEN_FUNCTION,
     SecurityConfig,
     take_other_names,
-    tls_settings,
 )
 from tailrace.config import (
     Setting,
@@ -254,6 +253,11 @@ def nodes_config(
         from tailrace.client.logins import login_of
 
         login = login_of(security)
+    context = None
+    if protocol.endswith("SSL"):
+        from tailrace.client.encryption import encryption_of
+
+        context = encryption_of(security)
     idle_ms = config.connections_max_idle_ms
     return NodesConfig(
         client_id=config.client_id,
@@ -264,7 +268,7 @@ def nodes_config(
         connections_max_idle_ms=INT64_MAX if idle_ms < 0 else idle_ms,
         in_flight_max=in_flight_max,
         version_limits=version_limits,
-        tls=tls_context(tls_settings(security)) if protocol.endswith("SSL") else None,
+        tls=context,
         credentials=login,
     )
 

@@ -1,14 +1,13 @@
 """`SecurityConfig`: the settings `security.protocol`, `ssl.*` and `sasl.*` of all clients.
 
-Not here: what the settings of a login mean together (`logins`), how a client encrypts and logs in
-(`nodes`), and settings without counterpart (`foreign`).
+Not here: what the settings of encryption and of a login mean (`encryption`, `logins`), how a client
+encrypts and logs in (`nodes`), and settings without counterpart (`foreign`).
 """
 
 from collections.abc import MutableMapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
-from tailrace.client.nodes.tls_context import TlsSettings
 from tailrace.config import Setting, setting, settings_of
 from tailrace.config.settings import INT64_MAX, settings_together
 from tailrace.values import dataclass
@@ -261,25 +260,3 @@ def put_setting(
 
 SECURITY_SETTINGS: Final = settings_of(SecurityConfig)
 """The settings of encryption and login."""
-
-
-def tls_settings(config: SecurityConfig) -> TlsSettings:
-    """The settings of encryption."""
-    algorithm = config.ssl_endpoint_identification_algorithm.lower()
-    return TlsSettings(
-        truststore_location=config.ssl_truststore_location,
-        truststore_type=config.ssl_truststore_type,
-        truststore_password=config.ssl_truststore_password,
-        truststore_certificates=config.ssl_truststore_certificates,
-        keystore_location=config.ssl_keystore_location,
-        keystore_type=config.ssl_keystore_type,
-        keystore_password=config.ssl_keystore_password,
-        keystore_certificate_chain=config.ssl_keystore_certificate_chain,
-        keystore_key=config.ssl_keystore_key,
-        key_location=config.ssl_key_location,
-        key_password=config.ssl_key_password,
-        checks_host=algorithm == "https",
-        enabled_protocols=config.ssl_enabled_protocols,
-        protocol=config.ssl_protocol,
-        cipher_suites=config.ssl_cipher_suites,
-    )

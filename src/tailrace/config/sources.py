@@ -1,7 +1,6 @@
 """Read settings from a `server.properties` file, `NAME=VALUE` words, and mappings."""
 
 from collections.abc import Iterable, Mapping
-from numbers import Real
 from os import PathLike
 
 from tailrace.errors import ConfigError, kind_of
@@ -81,7 +80,7 @@ def _text(value: object) -> str:
         return str(value).lower()
     if isinstance(value, list | tuple):
         return ",".join(map(_text, value))
-    if isinstance(value, str | Real | PathLike):
+    if isinstance(value, str | int | float | PathLike) or _is_number(value):
         return str(value)
     advice = ""
     if isinstance(value, bytes):
@@ -91,3 +90,10 @@ def _text(value: object) -> str:
     raise TypeError(
         f"is {kind_of(value)}; a setting is a str, a number, a bool, or a list of these" + advice
     )
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a number of another package, such as NumPy."""
+    from numbers import Real  # Most settings are Python's own numbers, and need no other class.
+
+    return isinstance(value, Real)

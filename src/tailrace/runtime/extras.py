@@ -4,7 +4,6 @@ Looks for them without importing them. Not here: Java, which `tailrace.spark.jav
 """
 
 from collections.abc import Iterable
-from importlib.util import find_spec
 from typing import Final
 
 from tailrace.errors import MissingExtraError
@@ -28,6 +27,8 @@ def check_extra(extra: str, needed_by: str, *, packages: Iterable[str] | None = 
     Raises:
         MissingExtraError: one is not there; the message has the command that installs all.
     """
+    from importlib.util import find_spec
+
     missing = [name for name in packages or EXTRAS[extra] if find_spec(name) is None]
     if missing:
         raise MissingExtraError(needed_by, missing, extra=extra)

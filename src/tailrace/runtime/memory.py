@@ -1,7 +1,6 @@
 """The memory of this process: large buffers, its size, and what the garbage collector looks at."""
 
 import contextlib
-import ctypes
 import gc
 import mmap
 from functools import cache
@@ -22,6 +21,8 @@ def keep_large_buffers() -> None:
     Otherwise a 1 MB buffer costs 256 page faults every time, two to three times the work of
     receiving it. Other C libraries have no `mallopt`, and do not need it.
     """
+    import ctypes  # Takes 2 ms; nothing else here needs it.
+
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, LARGE_BUFFER_BYTES)

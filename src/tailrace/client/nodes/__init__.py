@@ -19,7 +19,6 @@ from tailrace.client.nodes.link import Done, RequestOutcome
 from tailrace.client.nodes.nodes import Nodes
 from tailrace.client.nodes.sasl import Credentials, Login
 from tailrace.client.nodes.state import Node, NodesConfig, NodesStatistics, NodeStatistics
-from tailrace.client.nodes.tls_context import TlsSettings, tls_context
 
 __all__ = [
     "AuthenticationError",
@@ -37,7 +36,5 @@ __all__ = [
     "NodesStatistics",
     "RequestOutcome",
     "RequestTimedOutError",
-    "TlsSettings",
     "UnsupportedVersionError",
-    "tls_context",
 ]

@@ -13,10 +13,7 @@ Names and passwords are sent as UTF-8 without normalisation. RFC 5802 asks for S
 brokers and clients do not apply it, so a password that it changes would not work.
 """
 
-import base64
-import hashlib
-import hmac
-import secrets
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Generator, Mapping
 from typing import Protocol
 
@@ -117,17 +114,20 @@ def plain(credentials: Credentials) -> Tokens:
     yield f"\0{credentials.username}\0{credentials.password}".encode()
 
 
-def scram(
-    credentials: Credentials, *, nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24)
-) -> Tokens:
+def scram(credentials: Credentials, *, nonce: Callable[[], str] | None = None) -> Tokens:
     """Prove the password without sending it, and check that the broker knows it too.
 
     Raises:
         AuthenticationError: the broker does not know the password, breaks the protocol, or asks
             for too few or too many iterations.
     """
+    # Loads OpenSSL, which takes 4 ms; most clients know this module by its types alone.
+    import hashlib
+    import hmac
+    import secrets
+
     name = _HASHES[credentials.mechanism]
-    our_nonce = nonce()
+    our_nonce = secrets.token_urlsafe(24) if nonce is None else nonce()
     escaped = credentials.username.replace("=", "=3D").replace(",", "=2C")
     client_first = f"n={escaped},r={our_nonce}"
     server_first = bytes((yield b"n,," + client_first.encode()))
@@ -142,10 +142,10 @@ def scram(
     stored_key = hashlib.new(name, client_key).digest()
     signature = hmac.digest(stored_key, signed, name)
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-    server_final = yield proofless + b",p=" + base64.b64encode(proof)
+    server_final = yield proofless + b",p=" + b2a_base64(proof, newline=False)
 
     server_key = hmac.digest(salted, b"Server Key", name)
-    expected = base64.b64encode(hmac.digest(server_key, signed, name))
+    expected = b2a_base64(hmac.digest(server_key, signed, name), newline=False)
     given = _fields(bytes(server_final)).get("v", "").encode()
     if not hmac.compare_digest(given, expected):
         raise AuthenticationError(
@@ -188,7 +188,7 @@ def _fields(message: bytes) -> dict[str, str]:
 def _challenge(fields: dict[str, str], *, our_nonce: str) -> tuple[bytes, int]:
     """The salt and the number of iterations that the broker's first message asks for."""
     try:
-        salt = base64.b64decode(fields["s"], validate=True)
+        salt = a2b_base64(fields["s"], strict_mode=True)
         iterations = int(fields["i"])
         nonce = fields["r"]
     except (KeyError, ValueError):

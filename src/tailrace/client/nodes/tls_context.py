@@ -1,17 +1,16 @@
 """`tls_context`: an SSL context from the settings `ssl.*`.
 
-Not here: the connection (`tls`), and how certificates and keys are read (`keystores`).
+It is imported only where connections are encrypted. Not here: the connection (`tls`), and how
+certificates and keys are read (`keystores`).
 """
 
+import ssl
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
+from tailrace.client.nodes.ciphers import restrict
 from tailrace.client.nodes.keystores import Store, as_file, read_pem, read_store
 from tailrace.errors import ConfigError
 from tailrace.values import dataclass
-
-if TYPE_CHECKING:
-    import ssl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +53,13 @@ class TlsSettings:
         return f"TlsSettings({given})"
 
 
-def tls_context(settings: TlsSettings) -> "ssl.SSLContext":
+def tls_context(settings: TlsSettings) -> ssl.SSLContext:
     """An SSL context with these settings.
 
     Raises:
         ConfigError: a file cannot be read, a certificate or key is not usable, or settings
             contradict each other; all of them at once.
     """
-    # Connections without TLS do without its modules, whose import takes 20 ms.
-    import ssl
-
-    from tailrace.client.nodes.ciphers import restrict
-
     faults: list[str] = []
     trusted = _trusted(settings, faults)
     try:
@@ -115,7 +109,7 @@ def _trust_setting(settings: TlsSettings) -> str:
     return "ssl.truststore.location" if is_file else "ssl.truststore.certificates"
 
 
-def _present(context: "ssl.SSLContext", settings: TlsSettings, faults: list[str]) -> None:
+def _present(context: ssl.SSLContext, settings: TlsSettings, faults: list[str]) -> None:
     """Give the context our own certificate, if there is one."""
     is_file = bool(settings.keystore_location)
     name = "ssl.keystore.location" if is_file else "ssl.keystore.certificate.chain"

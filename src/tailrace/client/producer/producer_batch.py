@@ -10,7 +10,6 @@ Not here: memory, which is taken from `buffer.memory` when the batch is sent, an
 Invariant: a record is in the batch completely or not at all.
 """
 
-from asyncio import CancelledError
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -167,8 +166,8 @@ class ProducerBatch:
             sealed = self._batch.seal()
             assert isinstance(sealed.records, EncodedRecords), "an open batch has its bytes"
             yield FilledRecords(place, sealed.records, self._batch.timestamps())
-        except (Exception, CancelledError):
-            self._is_sent = False
+        except BaseException as error:
+            self._is_sent = isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
             raise
 
     @property

@@ -12,10 +12,9 @@ from tailrace.client.nodes import (
     AuthenticationError,
     DisconnectedError,
     NodesConfig,
-    TlsSettings,
-    tls_context,
 )
 from tailrace.client.nodes.tls import TlsSocket
+from tailrace.client.nodes.tls_context import TlsSettings, tls_context
 from tailrace.errors import ConfigError
 from tailrace.protocol.messages.metadata import MetadataResponse
 from tailrace.runtime.network import Socket

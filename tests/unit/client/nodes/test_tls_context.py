@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.client.nodes import TlsSettings, tls_context
 from tailrace.client.nodes.ciphers import TLS_1_3_SUITES, openssl_name
 from tailrace.client.nodes.keystores import FILE_BYTES_MAX, as_file, pem_blocks
+from tailrace.client.nodes.tls_context import TlsSettings, tls_context
 from tailrace.errors import ConfigError
 from tests.unit.client.nodes.certificates import (
     BROKER,
