@@ -1,5 +1,7 @@
 """The kernel that takes repeated produce requests, compiled and plain; and its checksum."""
 
+from random import Random
+
 import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
@@ -77,7 +79,7 @@ def taken(
     entries = kernels.int64s(2 * ENTRY_WIDTH)
     for name, value in {**ALLOWED, **allowed}.items():
         state[Taking[name]] = value
-    batches, answers = bytearray(500), bytearray(150)
+    batches, answers = bytearray(allowed.get("BATCH_BYTES_MAX", 500)), bytearray(150)
     run = engine(engine_name, kernels.take_produces)
     count = run(
         data, 0, len(data), HEAD, TAIL, ANSWER, state, batches, answers, starts, entries, 10
@@ -152,10 +154,11 @@ def test_the_plain_checksum_is_crc32c(data: bytes) -> None:
     )
 
 
-@pytest.mark.parametrize("size", range(40))
+@pytest.mark.parametrize("size", [*range(40), 1400, 1500, 1535, 1536, 1600, 3100, 16_000])
 def test_the_checksum_of_a_batch_of_any_size_is_crc32c(size: int) -> None:
     """It is taken with that of the package, and not with another."""
-    records = bytearray(batch(0, [bytes(range(size))]))
-    assert taken(frame(1, bytes(records)))[0] == 1
+    records = bytearray(batch(0, [Random(size).randbytes(size)]))
+    room = {"FRAME_BYTES_MAX": 20_000, "BATCH_BYTES_MAX": 20_000}
+    assert taken(frame(1, bytes(records)), "compiled", **room)[0] == 1
     records[CRC_POSITION + 3] ^= 1
-    assert taken(frame(1, bytes(records)))[0] == 0
+    assert taken(frame(1, bytes(records)), "compiled", **room)[0] == 0

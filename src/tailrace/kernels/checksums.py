@@ -12,9 +12,13 @@ if TYPE_CHECKING:
     from tailrace.kernels.memory import Ints
 
     tailrace_crc: Any
+    tailrace_crc_begin: Any
 
 _POLYNOMIAL: Final = 0x82F63B78
 _START: Final = 0xFFFFFFFF
+
+if cython.compiled:
+    tailrace_crc_begin()  # noqa: F821
 
 
 def crc32c(data: "Ints", position: int, limit: int) -> int:
