@@ -27,6 +27,9 @@ from tailrace.runtime.files import File
 
 _CHUNK_ENTRIES = 4096
 
+_ZEROS = bytes(65536)
+"""One read at the end of an index is compared with it, to find where the unused part begins."""
+
 Rises = Callable[[tuple[int, ...], tuple[int, ...]], bool]
 """Whether two entries, by their fields, stand in order."""
 
@@ -368,9 +371,10 @@ def used_bytes(file: File) -> int:
     """Bytes up to the last one that is not zero: the rest is room for entries to come."""
     end = file.size()
     while end > 0:
-        start = max(0, end - 65536)
-        used = len(file.read(start, end - start).rstrip(b"\0"))
-        if used:
-            return start + used
+        start = max(0, end - len(_ZEROS))
+        data = file.read(start, end - start)
+        # `rstrip` alone takes 2 ns for each zero, and a new index has 20 million of them.
+        if not _ZEROS.startswith(data):
+            return start + len(data.rstrip(b"\0"))
         end = start
     return 0

@@ -23,6 +23,8 @@ from tailrace.storage import names
 _WINDOW_BYTES = 1024 * 1024
 """Bytes that are copied or compared at a time."""
 
+_ZEROS = bytes(_WINDOW_BYTES)
+
 
 def move_file(files: Files, path: str, target: str) -> str:
     """Rename a file to `target`, or to `target` with -2, -3, … if that name exists.
@@ -102,7 +104,8 @@ def copy_parts(files: Files, target: str, data: Iterator[bytes]) -> None:
 
 def is_blank(file: File, path: str, *, start: int, limit: int) -> bool:
     """Whether a range has only zeros."""
-    return not any(part.strip(b"\0") for part in parts(file, path, start=start, limit=limit))
+    # Faster than `strip`, which takes 2 ns for each zero.
+    return all(map(_ZEROS.startswith, parts(file, path, start=start, limit=limit)))
 
 
 def parts(file: File, path: str, *, start: int, limit: int) -> Iterator[bytes]:
