@@ -30,8 +30,8 @@ ORDER = (
     *(
         f"tailrace.kernels.{name}"
         for name in (
-            "memory", "checksums", "utf8", "records", "key_map", "cleaning", "commits", "encoding",
-            "index_entries", "produces", "record_block", "rows", "showing",
+            "memory", "batch_header", "checksums", "utf8", "records", "key_map", "cleaning",
+            "commits", "encoding", "index_entries", "produces", "record_block", "rows", "showing",
         )
     ),
     "tailrace.client.producer.receipts",

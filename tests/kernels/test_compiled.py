@@ -18,7 +18,8 @@ import pytest
 
 import tailrace
 from tailrace import kernels
-from tailrace.kernels import RecordFault, Total, records, rows
+from tailrace.kernels import RecordFault, Total, batch_header, records, rows
+from tailrace.records import layout
 from tailrace.records.layout import HEADER, HEADER_SIZE, LOG_OVERHEAD
 from tests.kernels.guards import walled
 from tests.kernels.plain import ORDER, PLAIN, ROOT, as_plain, both_engines, engine
@@ -37,6 +38,17 @@ def test_every_module_with_types_is_compiled_and_has_a_plain_twin() -> None:
     for name, plain in PLAIN.items():
         assert str(plain.__file__).endswith(".py")
         assert not str(import_module(name).__file__).endswith(".py")
+
+
+def test_the_header_of_a_batch_is_one_for_c_python_and_the_layout() -> None:
+    """The constants of compiled modules, of uncompiled ones and of the layout are the same."""
+    compiled, plain = (
+        {name: number for name, number in vars(module).items() if isinstance(number, int)}
+        for module in (batch_header, PLAIN[batch_header.__name__])
+    )
+    assert compiled == plain
+    for name, number in plain.items():
+        assert number == getattr(layout, name.replace("_AT", "_POSITION")), name
 
 
 @pytest.mark.parametrize("hidden", ["", "sys.modules['cython'] = None; "], ids=["Cython", "none"])

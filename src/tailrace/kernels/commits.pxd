@@ -1,4 +1,8 @@
 cimport cython
+from tailrace.kernels.batch_header cimport (
+    ATTRIBUTES_AT, CRC_AT, HEADER_SIZE, LAST_OFFSET_DELTA_AT, LENGTH_AT, LOG_OVERHEAD, MAGIC,
+    MAGIC_AT, RECORD_COUNT_AT,
+)
 from tailrace.kernels.checksums cimport crc32c
 from tailrace.kernels.key_map cimport hash_key
 from tailrace.kernels.memory cimport (
@@ -7,13 +11,12 @@ from tailrace.kernels.memory cimport (
 from tailrace.kernels.records cimport is_sound_batch, read_record, wrapping_sum
 from tailrace.kernels.utf8 cimport is_utf8
 
-cdef int64 _STATE_SIZE, _COLUMNS, _NAME_WIDTH, _NAMES_PER_RECORD, _HEADER_SIZE, _GROUP, _TOPIC
-cdef int64 _PARTITION, _OFFSET, _LEADER_EPOCH, _METADATA, _COMMIT_MS, _EXPIRE_MS, _TOPIC_ID
-cdef int64 _RECORD_OFFSET, _HISTORY, _IS_COMMITTED, _WAS_DROPPED, _WAS_COMMITTED, _POSITION
-cdef int64 _GENERATION, _ROWS, _NAMES, _ARENA_USED, _SCRATCH, _OVERHEAD, _LENGTH_AT, _MAGIC_AT
-cdef int64 _CRC_AT, _ATTRIBUTES_AT, _LAST_OFFSET_DELTA_AT, _RECORD_COUNT_AT, _MAGIC, _SPECIAL
-cdef int64 _COMMIT_TYPE, _EXPIRING_VERSION, _EPOCH_VERSION, _FLEXIBLE_VERSION, _UUID_SIZE
-cdef int64 _STRING_MAX, _UINT32_MAX, _MULTIPLIER, _SECOND_MULTIPLIER
+cdef int64 _STATE_SIZE, _COLUMNS, _NAME_WIDTH, _NAMES_PER_RECORD, _GROUP, _TOPIC, _PARTITION
+cdef int64 _OFFSET, _LEADER_EPOCH, _METADATA, _COMMIT_MS, _EXPIRE_MS, _TOPIC_ID, _RECORD_OFFSET
+cdef int64 _HISTORY, _IS_COMMITTED, _WAS_DROPPED, _WAS_COMMITTED, _POSITION, _GENERATION, _ROWS
+cdef int64 _NAMES, _ARENA_USED, _SCRATCH, _SPECIAL, _COMMIT_TYPE, _EXPIRING_VERSION
+cdef int64 _EPOCH_VERSION, _FLEXIBLE_VERSION, _UUID_SIZE, _STRING_MAX, _UINT32_MAX, _MULTIPLIER
+cdef int64 _SECOND_MULTIPLIER
 
 @cython.locals(size=int64, end=int64, stored=int64)
 cdef int64 plain_batch_end(Octets data, int64 position, int64 limit) noexcept nogil

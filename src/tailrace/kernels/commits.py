@@ -33,9 +33,18 @@ from typing import TYPE_CHECKING, Final
 
 import cython
 
-from tailrace.kernels.records import HEADER_SIZE
-
 if not cython.compiled:
+    from tailrace.kernels.batch_header import (
+        ATTRIBUTES_AT,
+        CRC_AT,
+        HEADER_SIZE,
+        LAST_OFFSET_DELTA_AT,
+        LENGTH_AT,
+        LOG_OVERHEAD,
+        MAGIC,
+        MAGIC_AT,
+        RECORD_COUNT_AT,
+    )
     from tailrace.kernels.checksums import crc32c
     from tailrace.kernels.key_map import hash_key
     from tailrace.kernels.memory import (
@@ -107,7 +116,6 @@ _STATE_SIZE: Final = STATE_SIZE
 _COLUMNS: Final = len(CommitColumn)
 _NAME_WIDTH: Final = NAME_WIDTH
 _NAMES_PER_RECORD: Final = NAMES_PER_RECORD
-_HEADER_SIZE: Final = HEADER_SIZE
 _GROUP: Final = int(CommitColumn.GROUP)
 _TOPIC: Final = int(CommitColumn.TOPIC)
 _PARTITION: Final = int(CommitColumn.PARTITION)
@@ -129,15 +137,6 @@ _NAMES: Final = int(CommitState.NAMES)
 _ARENA_USED: Final = int(CommitState.ARENA_USED)
 _SCRATCH: Final = int(CommitState.SCRATCH)
 
-_OVERHEAD: Final = 12
-"""Bytes of a batch that its length does not count."""
-_LENGTH_AT: Final = 8
-_MAGIC_AT: Final = 16
-_CRC_AT: Final = 17
-_ATTRIBUTES_AT: Final = 21
-_LAST_OFFSET_DELTA_AT: Final = 23
-_RECORD_COUNT_AT: Final = 57
-_MAGIC: Final = 2
 _SPECIAL: Final = 0x37
 """Attributes of a batch that is compressed, of a transaction or a marker."""
 
@@ -154,20 +153,20 @@ _SECOND_MULTIPLIER: Final = 0x27D4EB2F
 
 def plain_batch_end(data: "Ints", position: int, limit: int) -> int:
     """The end of the batch at `position`; -1 if it is not whole, not sound, or not a plain one."""
-    if limit - position < _HEADER_SIZE:
+    if limit - position < HEADER_SIZE:
         return -1
-    size = read_integer(data, position + _LENGTH_AT, 4) + _OVERHEAD
+    size = read_integer(data, position + LENGTH_AT, 4) + LOG_OVERHEAD
     if (
-        size < _HEADER_SIZE
+        size < HEADER_SIZE
         or size > limit - position
-        or data[position + _MAGIC_AT] != _MAGIC
-        or data[position + _ATTRIBUTES_AT + 1] & _SPECIAL != 0
-        or read_integer(data, position + _LAST_OFFSET_DELTA_AT, 4) < 0
+        or data[position + MAGIC_AT] != MAGIC
+        or data[position + ATTRIBUTES_AT + 1] & _SPECIAL != 0
+        or read_integer(data, position + LAST_OFFSET_DELTA_AT, 4) < 0
     ):
         return -1
     end = position + size
-    stored = read_integer(data, position + _CRC_AT, 4) & _UINT32_MAX
-    if stored != crc32c(data, position + _ATTRIBUTES_AT, end):
+    stored = read_integer(data, position + CRC_AT, 4) & _UINT32_MAX
+    if stored != crc32c(data, position + ATTRIBUTES_AT, end):
         return -1
     if not is_sound_batch(data, position, end):
         return -1
@@ -381,9 +380,9 @@ def take_commits(
             end = plain_batch_end(octets, position, len(data))
             if end < 0:
                 return 1
-            records = read_integer(octets, position + _RECORD_COUNT_AT, 4)
+            records = read_integer(octets, position + RECORD_COUNT_AT, 4)
             base_offset = read_integer(octets, position, 8)
-            position += _HEADER_SIZE
+            position += HEADER_SIZE
             if not are_commits(octets, position, end, records):
                 return 1
             if (

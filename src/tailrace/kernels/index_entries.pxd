@@ -1,8 +1,11 @@
 cimport cython
+from tailrace.kernels.batch_header cimport (
+    ATTRIBUTES_AT, HEADER_SIZE, LAST_OFFSET_DELTA_AT, LENGTH_AT, LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD, MAX_TIMESTAMP_AT,
+)
 from tailrace.kernels.memory cimport Octets, address, int64, read_integer, uint8
 
-cdef int64 _OFFSET_ENTRY_SIZE, _TIME_ENTRY_SIZE, _HEADER_SIZE, _LOG_APPEND_TIME, _LENGTH_AT
-cdef int64 _ATTRIBUTES_AT, _LAST_OFFSET_DELTA_AT, _MAX_TIMESTAMP_AT, _OFFSET_MAX
+cdef int64 _OFFSET_ENTRY_SIZE, _TIME_ENTRY_SIZE, _OFFSET_MAX
 
 @cython.locals(base=int64, size=int64, last_delta=int64)
 cdef (int64, int64, int64) read_frame(Octets data, int64 at, int64 limit, int64 segment_base) noexcept nogil

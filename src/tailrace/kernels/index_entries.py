@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING, Final
 
 import cython
 
-from tailrace.kernels.records import HEADER_SIZE, LOG_APPEND_TIME_FLAG
-
 if not cython.compiled:
+    from tailrace.kernels.batch_header import (
+        ATTRIBUTES_AT,
+        HEADER_SIZE,
+        LAST_OFFSET_DELTA_AT,
+        LENGTH_AT,
+        LOG_APPEND_TIME_FLAG,
+        LOG_OVERHEAD,
+        MAX_TIMESTAMP_AT,
+    )
     from tailrace.kernels.memory import address, read_integer
 
 if TYPE_CHECKING:
@@ -67,25 +74,19 @@ class TimeState(IntEnum):
 
 _OFFSET_ENTRY_SIZE: Final = 8
 _TIME_ENTRY_SIZE: Final = 12
-_HEADER_SIZE: Final = HEADER_SIZE
-_LOG_APPEND_TIME: Final = LOG_APPEND_TIME_FLAG
 
-_LENGTH_AT: Final = 8
-_ATTRIBUTES_AT: Final = 21
-_LAST_OFFSET_DELTA_AT: Final = 23
-_MAX_TIMESTAMP_AT: Final = 35
 _OFFSET_MAX: Final = (1 << 63) - (1 << 33)
 """Below it the last offset of a batch is an int64, whatever its delta."""
 
 
 def read_frame(data: "Ints", at: int, limit: int, segment_base: int) -> tuple[int, int, int]:
     """Size of the batch at `at`, first and last offset after the segment's base; size 0 if odd."""
-    if limit - at < _HEADER_SIZE:
+    if limit - at < HEADER_SIZE:
         return 0, 0, 0
     base = read_integer(data, at, 8)
-    size = read_integer(data, at + _LENGTH_AT, 4) + _LENGTH_AT + 4
-    last_delta = read_integer(data, at + _LAST_OFFSET_DELTA_AT, 4)
-    if size < _HEADER_SIZE or size > limit - at or last_delta < 0:
+    size = read_integer(data, at + LENGTH_AT, 4) + LOG_OVERHEAD
+    last_delta = read_integer(data, at + LAST_OFFSET_DELTA_AT, 4)
+    if size < HEADER_SIZE or size > limit - at or last_delta < 0:
         return 0, 0, 0
     if segment_base < 0 or base < segment_base or base >= _OFFSET_MAX:
         return 0, 0, 0
@@ -195,10 +196,12 @@ def check_time_entries(data: "Ints", count: int, entries: "Ints", state: "Output
             size, first_offset, last_offset = read_frame(octets, at, len(data), segment_base)
             if size == 0:
                 return 0
-            largest = read_integer(octets, at + _MAX_TIMESTAMP_AT, 8)
+            largest = read_integer(octets, at + MAX_TIMESTAMP_AT, 8)
             if largest > newest:
                 newest, newest_base = largest, segment_base + first_offset
-                newest_is_create_time = int(octets[at + _ATTRIBUTES_AT + 1] & _LOG_APPEND_TIME == 0)
+                newest_is_create_time = int(
+                    octets[at + ATTRIBUTES_AT + 1] & LOG_APPEND_TIME_FLAG == 0
+                )
             while len(entries) - entry >= _TIME_ENTRY_SIZE:
                 if entry < 0 or not time_entry_rises(
                     index, entry, len(entries), timestamp_before, offset_before, is_last

@@ -1,4 +1,9 @@
 cimport cython
+from tailrace.kernels.batch_header cimport (
+    ATTRIBUTES_AT, BASE_SEQUENCE_AT, BASE_TIMESTAMP_AT, CRC_AT, HEADER_SIZE, LAST_OFFSET_DELTA_AT,
+    LEADER_EPOCH_AT, LENGTH_AT, LOG_OVERHEAD, MAGIC, MAGIC_AT, MAX_TIMESTAMP_AT, PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT, RECORD_COUNT_AT,
+)
 from tailrace.kernels.checksums cimport crc32c
 from tailrace.kernels.memory cimport (
     Octets, Output, address, copy_bytes, int64, is_equal, output_address, read_integer, uint8,
@@ -10,11 +15,8 @@ cdef int64 _IS_FLEXIBLE, _OFFSET_AT, _FRAME_BYTES_MAX, _BATCH_BYTES_MAX, _EARLIE
 cdef int64 _NEEDS_KEYS, _LEADER_EPOCH, _PRODUCER_ID, _PRODUCER_EPOCH, _SEQUENCE
 cdef int64 _INDEX_INTERVAL_BYTES, _BYTES_BEFORE_ENTRY, _NEXT_OFFSET, _POSITION, _BATCHES_SIZE
 cdef int64 _ANSWERS_SIZE, _MAX_TIMESTAMP, _MAX_TIMESTAMP_OFFSET, _ENTRY_COUNT, _ENTRY_WIDTH
-cdef int64 _HEADER_SIZE, _RECORD_SIZE_MIN, _STATE_SIZE
-cdef int64 _SIZE_BYTES, _ID_AT, _ID_END, _VARINT_BYTES_MAX, _OVERHEAD, _LENGTH_AT, _EPOCH_AT
-cdef int64 _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _LAST_OFFSET_DELTA_AT, _BASE_TIMESTAMP_AT
-cdef int64 _MAX_TIMESTAMP_AT, _PRODUCER_ID_AT, _PRODUCER_EPOCH_AT, _BASE_SEQUENCE_AT
-cdef int64 _RECORD_COUNT_AT, _MAGIC, _UINT32_MAX, _SEQUENCE_MAX
+cdef int64 _RECORD_SIZE_MIN, _STATE_SIZE, _SIZE_BYTES, _ID_AT, _ID_END, _VARINT_BYTES_MAX
+cdef int64 _UINT32_MAX, _SEQUENCE_MAX
 
 @cython.locals(size=int64, shift=int64, is_open=bint)
 cdef (int64, int64) find_records(Octets data, int64 position, int64 limit, int64 is_flexible) noexcept nogil

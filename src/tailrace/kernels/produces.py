@@ -23,9 +23,26 @@ from typing import TYPE_CHECKING, Final
 
 import cython
 
-from tailrace.kernels.records import HEADER_SIZE, RECORD_SIZE_MIN
+from tailrace.kernels.records import RECORD_SIZE_MIN
 
 if not cython.compiled:
+    from tailrace.kernels.batch_header import (
+        ATTRIBUTES_AT,
+        BASE_SEQUENCE_AT,
+        BASE_TIMESTAMP_AT,
+        CRC_AT,
+        HEADER_SIZE,
+        LAST_OFFSET_DELTA_AT,
+        LEADER_EPOCH_AT,
+        LENGTH_AT,
+        LOG_OVERHEAD,
+        MAGIC,
+        MAGIC_AT,
+        MAX_TIMESTAMP_AT,
+        PRODUCER_EPOCH_AT,
+        PRODUCER_ID_AT,
+        RECORD_COUNT_AT,
+    )
     from tailrace.kernels.checksums import crc32c
     from tailrace.kernels.memory import (
         address,
@@ -104,7 +121,6 @@ _MAX_TIMESTAMP_OFFSET: Final = int(Taking.MAX_TIMESTAMP_OFFSET)
 _ENTRY_COUNT: Final = int(Taking.ENTRY_COUNT)
 _ENTRY_WIDTH: Final = ENTRY_WIDTH
 
-_HEADER_SIZE: Final = HEADER_SIZE
 _RECORD_SIZE_MIN: Final = RECORD_SIZE_MIN
 _STATE_SIZE: Final = len(Taking)
 _SIZE_BYTES: Final = 4
@@ -112,21 +128,6 @@ _ID_AT: Final = 4
 """Position of the correlation id in a request and in an answer."""
 _ID_END: Final = 8
 _VARINT_BYTES_MAX: Final = 4
-_OVERHEAD: Final = 12
-"""Bytes of a batch that its length does not count."""
-_LENGTH_AT: Final = 8
-_EPOCH_AT: Final = 12
-_MAGIC_AT: Final = 16
-_CRC_AT: Final = 17
-_ATTRIBUTES_AT: Final = 21
-_LAST_OFFSET_DELTA_AT: Final = 23
-_BASE_TIMESTAMP_AT: Final = 27
-_MAX_TIMESTAMP_AT: Final = 35
-_PRODUCER_ID_AT: Final = 43
-_PRODUCER_EPOCH_AT: Final = 51
-_BASE_SEQUENCE_AT: Final = 53
-_RECORD_COUNT_AT: Final = 57
-_MAGIC: Final = 2
 _UINT32_MAX: Final = (1 << 32) - 1
 _SEQUENCE_MAX: Final = (1 << 31) - 1
 
@@ -150,44 +151,44 @@ def find_records(data: "Ints", position: int, limit: int, is_flexible: int) -> t
         if is_open:
             return 0, -1
         size -= 1
-    if size < _HEADER_SIZE or size > limit - position:
+    if size < HEADER_SIZE or size > limit - position:
         return 0, -1
     return position, position + size
 
 
 def is_usual_batch(data: "Ints", start: int, end: int, state: "Outputs") -> bool:
     """Whether a batch may be appended as it is; `Taking` has the rules that come from outside."""
-    attributes = read_integer(data, start + _ATTRIBUTES_AT, 2)
-    count = read_integer(data, start + _RECORD_COUNT_AT, 4)
+    attributes = read_integer(data, start + ATTRIBUTES_AT, 2)
+    count = read_integer(data, start + RECORD_COUNT_AT, 4)
     if (
         end - start > state[_BATCH_BYTES_MAX]
         or read_integer(data, start, 8) != 0
-        or read_integer(data, start + _LENGTH_AT, 4) != end - start - _OVERHEAD
-        or data[start + _MAGIC_AT] != _MAGIC
+        or read_integer(data, start + LENGTH_AT, 4) != end - start - LOG_OVERHEAD
+        or data[start + MAGIC_AT] != MAGIC
         or attributes != 0
         or count < 1
-        or count > (end - start - _HEADER_SIZE) // _RECORD_SIZE_MIN
-        or read_integer(data, start + _LAST_OFFSET_DELTA_AT, 4) != count - 1
-        or read_integer(data, start + _PRODUCER_ID_AT, 8) != state[_PRODUCER_ID]
+        or count > (end - start - HEADER_SIZE) // _RECORD_SIZE_MIN
+        or read_integer(data, start + LAST_OFFSET_DELTA_AT, 4) != count - 1
+        or read_integer(data, start + PRODUCER_ID_AT, 8) != state[_PRODUCER_ID]
     ):
         return False
     if state[_PRODUCER_ID] >= 0 and (
-        read_integer(data, start + _PRODUCER_EPOCH_AT, 2) != state[_PRODUCER_EPOCH]
-        or read_integer(data, start + _BASE_SEQUENCE_AT, 4) != state[_SEQUENCE]
+        read_integer(data, start + PRODUCER_EPOCH_AT, 2) != state[_PRODUCER_EPOCH]
+        or read_integer(data, start + BASE_SEQUENCE_AT, 4) != state[_SEQUENCE]
     ):
         return False
-    stored = read_integer(data, start + _CRC_AT, 4) & _UINT32_MAX
-    return stored == crc32c(data, start + _ATTRIBUTES_AT, end) and has_usual_records(
+    stored = read_integer(data, start + CRC_AT, 4) & _UINT32_MAX
+    return stored == crc32c(data, start + ATTRIBUTES_AT, end) and has_usual_records(
         data, start, end, state
     )
 
 
 def has_usual_records(data: "Ints", start: int, end: int, state: "Outputs") -> bool:
     """Whether all records of a batch are sound, allowed, and as its header says."""
-    count = read_integer(data, start + _RECORD_COUNT_AT, 4)
-    base = read_integer(data, start + _BASE_TIMESTAMP_AT, 8)
-    largest = read_integer(data, start + _MAX_TIMESTAMP_AT, 8)
-    position = start + _HEADER_SIZE
+    count = read_integer(data, start + RECORD_COUNT_AT, 4)
+    base = read_integer(data, start + BASE_TIMESTAMP_AT, 8)
+    largest = read_integer(data, start + MAX_TIMESTAMP_AT, 8)
+    position = start + HEADER_SIZE
     has_largest = False
     for index in range(count):
         after, delta, offset_delta, _, key_size, _, _, _, _ = read_record(data, position, end)
@@ -263,14 +264,14 @@ def take_produces(
             break
         copy_bytes(octets, start, copies, size, records_end - start)
         write_integer(copies, size, 8, next_offset)
-        write_integer(copies, size + _EPOCH_AT, 4, state[_LEADER_EPOCH])
+        write_integer(copies, size + LEADER_EPOCH_AT, 4, state[_LEADER_EPOCH])
         if len(answer) > 0:
             copy_bytes(reply, 0, replies, answered, len(answer))
             copy_bytes(octets, frame + _ID_AT, replies, answered + _ID_AT, _ID_END - _ID_AT)
             write_integer(replies, answered + state[_OFFSET_AT], 8, next_offset)
             answered += len(answer)
-        records = read_integer(octets, start + _RECORD_COUNT_AT, 4)
-        timestamp = read_integer(octets, start + _MAX_TIMESTAMP_AT, 8)
+        records = read_integer(octets, start + RECORD_COUNT_AT, 4)
+        timestamp = read_integer(octets, start + MAX_TIMESTAMP_AT, 8)
         next_offset += records
         if taken == 0 or timestamp > max_timestamp:
             max_timestamp = timestamp

@@ -1,13 +1,16 @@
 cimport cython
+from tailrace.kernels.batch_header cimport (
+    ATTRIBUTES_AT, BASE_SEQUENCE_AT, BASE_TIMESTAMP_AT, CRC_AT, HEADER_SIZE, LAST_OFFSET_DELTA_AT,
+    LEADER_EPOCH_AT, LENGTH_AT, LOG_OVERHEAD, MAGIC, MAGIC_AT, MAX_TIMESTAMP_AT, PRODUCER_EPOCH_AT,
+    PRODUCER_ID_AT, RECORD_COUNT_AT,
+)
 from tailrace.kernels.checksums cimport crc32c
 from tailrace.kernels.memory cimport (
     Octets, Output, copy_bytes, int64, new_octets, new_output, octets_of, uint8, utf8_of,
     utf8_size, varint_size, write_integer, write_varint,
 )
 
-cdef int64 _NO_ROOM, _INT64_MAX, _HEADER_SIZE, _OVERHEAD, _LENGTH_AT, _EPOCH_AT, _MAGIC_AT, _CRC_AT
-cdef int64 _ATTRIBUTES_AT, _LAST_OFFSET_DELTA_AT, _BASE_TIMESTAMP_AT, _MAX_TIMESTAMP_AT
-cdef int64 _PRODUCER_ID_AT, _PRODUCER_EPOCH_AT, _BASE_SEQUENCE_AT, _RECORD_COUNT_AT, _MAGIC
+cdef int64 _NO_ROOM, _INT64_MAX
 
 cdef class RecordBlock:
     cdef readonly bytearray block

@@ -17,9 +17,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import cython
 
-from tailrace.kernels.records import HEADER_SIZE
-
 if not cython.compiled:
+    from tailrace.kernels.batch_header import (
+        ATTRIBUTES_AT,
+        BASE_SEQUENCE_AT,
+        BASE_TIMESTAMP_AT,
+        CRC_AT,
+        HEADER_SIZE,
+        LAST_OFFSET_DELTA_AT,
+        LEADER_EPOCH_AT,
+        LENGTH_AT,
+        LOG_OVERHEAD,
+        MAGIC,
+        MAGIC_AT,
+        MAX_TIMESTAMP_AT,
+        PRODUCER_EPOCH_AT,
+        PRODUCER_ID_AT,
+        RECORD_COUNT_AT,
+    )
     from tailrace.kernels.checksums import crc32c
     from tailrace.kernels.memory import (
         copy_bytes,
@@ -48,22 +63,6 @@ NOW: Final = -(1 << 62)
 
 _NO_ROOM: Final = NO_ROOM
 _INT64_MAX: Final = (1 << 63) - 1
-_HEADER_SIZE: Final = HEADER_SIZE
-_OVERHEAD: Final = 12
-"""Bytes of a batch that its length does not count."""
-_LENGTH_AT: Final = 8
-_EPOCH_AT: Final = 12
-_MAGIC_AT: Final = 16
-_CRC_AT: Final = 17
-_ATTRIBUTES_AT: Final = 21
-_LAST_OFFSET_DELTA_AT: Final = 23
-_BASE_TIMESTAMP_AT: Final = 27
-_MAX_TIMESTAMP_AT: Final = 35
-_PRODUCER_ID_AT: Final = 43
-_PRODUCER_EPOCH_AT: Final = 51
-_BASE_SEQUENCE_AT: Final = 53
-_RECORD_COUNT_AT: Final = 57
-_MAGIC: Final = 2
 
 
 class RecordBlock:
@@ -203,22 +202,22 @@ class RecordBlock:
         """
         with cython.critical_section(self):
             size = self.position
-            if self.record_count < 1 or size < _HEADER_SIZE:
+            if self.record_count < 1 or size < HEADER_SIZE:
                 return _NO_ROOM
             octets = cython.address(self._octets[0]) if cython.compiled else self._octets
             write_integer(octets, 0, 8, 0)
-            write_integer(octets, _LENGTH_AT, 4, size - _OVERHEAD)
-            write_integer(octets, _EPOCH_AT, 4, -1)
-            octets[_MAGIC_AT] = _MAGIC
-            write_integer(octets, _ATTRIBUTES_AT, 2, attributes)
-            write_integer(octets, _LAST_OFFSET_DELTA_AT, 4, self.record_count - 1)
-            write_integer(octets, _BASE_TIMESTAMP_AT, 8, self.base_timestamp)
-            write_integer(octets, _MAX_TIMESTAMP_AT, 8, self.max_timestamp)
-            write_integer(octets, _PRODUCER_ID_AT, 8, producer_id)
-            write_integer(octets, _PRODUCER_EPOCH_AT, 2, producer_epoch)
-            write_integer(octets, _BASE_SEQUENCE_AT, 4, base_sequence)
-            write_integer(octets, _RECORD_COUNT_AT, 4, self.record_count)
-            write_integer(octets, _CRC_AT, 4, crc32c(octets, _ATTRIBUTES_AT, size))
+            write_integer(octets, LENGTH_AT, 4, size - LOG_OVERHEAD)
+            write_integer(octets, LEADER_EPOCH_AT, 4, -1)
+            octets[MAGIC_AT] = MAGIC
+            write_integer(octets, ATTRIBUTES_AT, 2, attributes)
+            write_integer(octets, LAST_OFFSET_DELTA_AT, 4, self.record_count - 1)
+            write_integer(octets, BASE_TIMESTAMP_AT, 8, self.base_timestamp)
+            write_integer(octets, MAX_TIMESTAMP_AT, 8, self.max_timestamp)
+            write_integer(octets, PRODUCER_ID_AT, 8, producer_id)
+            write_integer(octets, PRODUCER_EPOCH_AT, 2, producer_epoch)
+            write_integer(octets, BASE_SEQUENCE_AT, 4, base_sequence)
+            write_integer(octets, RECORD_COUNT_AT, 4, self.record_count)
+            write_integer(octets, CRC_AT, 4, crc32c(octets, ATTRIBUTES_AT, size))
             return size
 
 

@@ -26,6 +26,18 @@ from typing import TYPE_CHECKING, Final
 import cython
 
 if not cython.compiled:
+    from tailrace.kernels.batch_header import (
+        ATTRIBUTES_AT,
+        BASE_TIMESTAMP_AT,
+        HEADER_SIZE,
+        LAST_OFFSET_DELTA_AT,
+        LEADER_EPOCH_AT,
+        LENGTH_AT,
+        LOG_APPEND_TIME_FLAG,
+        LOG_OVERHEAD,
+        MAX_TIMESTAMP_AT,
+        RECORD_COUNT_AT,
+    )
     from tailrace.kernels.memory import address, copy_bytes, output_address, read_integer
 
 if TYPE_CHECKING:
@@ -90,19 +102,6 @@ _OFFSET_DELTA: Final = int(RecordFault.OFFSET_DELTA)
 
 RECORD_SIZE_MIN: Final = 7
 """A record of no key, no value and no headers: seven fields of one byte."""
-
-# Positions of the fields of a batch's header; `tailrace.records.layout` has the drawing.
-_LENGTH_AT: Final = 8
-_LEADER_EPOCH_AT: Final = 12
-_ATTRIBUTES_AT: Final = 21
-_LAST_OFFSET_DELTA_AT: Final = 23
-_BASE_TIMESTAMP_AT: Final = 27
-_MAX_TIMESTAMP_AT: Final = 35
-_RECORD_COUNT_AT: Final = 57
-HEADER_SIZE: Final = 61
-LOG_APPEND_TIME_FLAG: Final = 8
-_HEADER_SIZE: Final = HEADER_SIZE
-_LOG_APPEND_TIME: Final = LOG_APPEND_TIME_FLAG
 
 _RECORD_SIZE_MIN: Final = RECORD_SIZE_MIN
 _BODY_SIZE_MIN: Final = RECORD_SIZE_MIN - 1
@@ -419,12 +418,12 @@ def is_sound_batch(data: "Ints", position: int, end: int) -> bool:
     They are not if a record is unsound, has an offset behind the header's last one, or, in a batch
     of CreateTime, a timestamp larger than the header's largest.
     """
-    is_create_time = data[position + _ATTRIBUTES_AT + 1] & _LOG_APPEND_TIME == 0
-    last_delta = read_integer(data, position + _LAST_OFFSET_DELTA_AT, 4)
-    base = read_integer(data, position + _BASE_TIMESTAMP_AT, 8)
-    largest = read_integer(data, position + _MAX_TIMESTAMP_AT, 8)
-    count = read_integer(data, position + _RECORD_COUNT_AT, 4)
-    position += _HEADER_SIZE
+    is_create_time = data[position + ATTRIBUTES_AT + 1] & LOG_APPEND_TIME_FLAG == 0
+    last_delta = read_integer(data, position + LAST_OFFSET_DELTA_AT, 4)
+    base = read_integer(data, position + BASE_TIMESTAMP_AT, 8)
+    largest = read_integer(data, position + MAX_TIMESTAMP_AT, 8)
+    count = read_integer(data, position + RECORD_COUNT_AT, 4)
+    position += HEADER_SIZE
     if count < 0 or count > (end - position) // _RECORD_SIZE_MIN:
         return False
     last = -1
@@ -459,12 +458,12 @@ def walk_run(data: "Ints", count: int) -> int:
     with cython.nogil:
         position = 0
         while position < len(data):
-            if len(data) - position < _HEADER_SIZE:
+            if len(data) - position < HEADER_SIZE:
                 return 0
-            size = read_integer(octets, position + _LENGTH_AT, 4) + _LENGTH_AT + 4
-            if size < _HEADER_SIZE or size > len(data) - position:
+            size = read_integer(octets, position + LENGTH_AT, 4) + LOG_OVERHEAD
+            if size < HEADER_SIZE or size > len(data) - position:
                 return 0
-            count -= read_integer(octets, position + _RECORD_COUNT_AT, 4)
+            count -= read_integer(octets, position + RECORD_COUNT_AT, 4)
             if count < 0 or not is_sound_batch(octets, position, position + size):
                 return 0
             position += size
@@ -486,23 +485,23 @@ def list_payloads(data: "Ints", count: int, payloads: "Outputs") -> int:
         position = 0
         records = 0
         for index in range(count):
-            if len(data) - position < _HEADER_SIZE:
+            if len(data) - position < HEADER_SIZE:
                 return -_TRUNCATED
-            size = read_integer(octets, position + _LENGTH_AT, 4) + _LENGTH_AT + 4
-            if size < _HEADER_SIZE or size > len(data) - position:
+            size = read_integer(octets, position + LENGTH_AT, 4) + LOG_OVERHEAD
+            if size < HEADER_SIZE or size > len(data) - position:
                 return -_TRUNCATED
-            is_create_time = octets[position + _ATTRIBUTES_AT + 1] & _LOG_APPEND_TIME == 0
-            time_at = position + (_BASE_TIMESTAMP_AT if is_create_time else _MAX_TIMESTAMP_AT)
-            record_count = read_integer(octets, position + _RECORD_COUNT_AT, 4)
+            is_create_time = octets[position + ATTRIBUTES_AT + 1] & LOG_APPEND_TIME_FLAG == 0
+            time_at = position + (BASE_TIMESTAMP_AT if is_create_time else MAX_TIMESTAMP_AT)
+            record_count = read_integer(octets, position + RECORD_COUNT_AT, 4)
             at = _PAYLOAD_WIDTH * index
-            payloads[at + _AT_POSITION] = position + _HEADER_SIZE
+            payloads[at + _AT_POSITION] = position + HEADER_SIZE
             payloads[at + _AT_LIMIT] = position + size
             payloads[at + _AT_RECORD_COUNT] = record_count
             payloads[at + _AT_BASE_OFFSET] = read_integer(octets, position, 8)
             payloads[at + _AT_BASE_TIMESTAMP] = read_integer(octets, time_at, 8)
             payloads[at + _AT_KEEPS_DELTAS] = 1 if is_create_time else 0
             payloads[at + _AT_ROWS] = 0
-            payloads[at + _AT_LEADER_EPOCH] = read_integer(octets, position + _LEADER_EPOCH_AT, 4)
+            payloads[at + _AT_LEADER_EPOCH] = read_integer(octets, position + LEADER_EPOCH_AT, 4)
             records += record_count
             position += size
         return records
