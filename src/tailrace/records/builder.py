@@ -151,7 +151,8 @@ class BatchBuilder:
         self._max_timestamp = max(self._max_timestamp, timestamp)
         fields: list[Octets] = [
             b"\x00",
-            _varint(wrapping_sum(timestamp, -self._base_timestamp)),
+            # Minus a base of -2^63 is no int64.
+            _varint(wrapping_sum(wrapping_sum(timestamp, ~self._base_timestamp), 1)),
             _varint(offset_delta),
             *_sized(key),
             *_sized(value),

@@ -198,3 +198,14 @@ def test_a_batch_of_one_time_is_that_of_a_builder(producer_id: int) -> None:
     )
     assert batch == builder.build()
     batch += b"x"  # It may grow, so nothing holds its memory.
+
+
+@pytest.mark.parametrize("base", [-(2**63), 1 - 2**63, -1, 2**63 - 1])
+@pytest.mark.parametrize("timestamp", [-(2**63), -1, 0, 2**63 - 1])
+def test_timestamps_at_the_ends_of_int64_are_kept(base: int, timestamp: int) -> None:
+    """A delta that 64 bits do not hold wraps around, as Java's does, and comes back to its time."""
+    builder = BatchBuilder()
+    for each in (base, timestamp):
+        builder.append(b"k", b"v", timestamp=each)
+    found = records_of(batch_of(builder.build()))
+    assert [each.timestamp for each in found] == [base, timestamp]
