@@ -60,7 +60,8 @@ class BrokerConfig:
         default=1,
         low=0,
         high=INT32_MAX,
-        text="node.id, where that is not given. (Kafka 4 generates no ids either, and refuses -1.)",
+        text="node.id, where that is not given; both must be the same. (Kafka 4 generates no ids "
+        "either, and refuses -1.)",
     )
     process_roles: tuple[str, ...] = setting(
         "process.roles",
@@ -472,6 +473,8 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     own = field_values(BrokerConfig, values)
     if "node.id" not in given:
         own["node_id"] = own["broker_id"]
+    elif "broker.id" not in given:
+        own["broker_id"] = own["node_id"]
     (host, port), advertised = plan_addresses(
         own["listeners"],
         own["advertised_listeners"],
@@ -589,6 +592,11 @@ def _topic_defaults(given: Mapping[str, str], values: Mapping[str, Value]) -> di
 
 def _contradictions(config: BrokerConfig) -> Iterator[str]:
     """Sentences about settings that contradict each other."""
+    if config.node_id != config.broker_id:
+        yield (
+            "You must set `node.id` to the same value as `broker.id`: they are "
+            f"{config.node_id} and {config.broker_id}"
+        )
     voters = {each.partition("@")[0] for each in config.quorum_voters}
     if voters - {str(config.node_id)}:
         yield (

@@ -1,5 +1,6 @@
 """A `server.properties` that was written for Apache Kafka: what is obeyed, ignored and refused."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -99,7 +100,23 @@ def test_a_file_from_the_time_of_zookeeper_is_taken() -> None:
     """`broker.id` is the node's number, and what is about ZooKeeper has no effect."""
     config = broker_config(ZOOKEEPER)
     assert (config.node_id, config.ignored) == (4, {"zookeeper.connect": "localhost:2181"})
-    assert broker_config(ZOOKEEPER | {"node.id": "5"}).node_id == 5
+    assert broker_config(ZOOKEEPER | {"node.id": "4"}).node_id == 4
+
+
+def test_two_numbers_for_one_node_are_refused() -> None:
+    """Kafka 4.3 does not start with them either; its sentence is in the error."""
+    told = "You must set `node.id` to the same value as `broker.id`: they are 5 and 4"
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        broker_config(ZOOKEEPER | {"node.id": "5"})
+    with pytest.raises(ConfigError, match="same value"):
+        broker_config({"log.dirs": "data", "broker.id": "1", "node.id": "0"})
+
+
+@pytest.mark.parametrize("name", ["node.id", "broker.id"])
+def test_either_number_of_a_node_is_the_other_too(name: str) -> None:
+    """Whichever is given is the value of both, as in Kafka."""
+    config = broker_config({"log.dirs": "data", name: "7"})
+    assert (config.node_id, config.broker_id) == (7, 7)
 
 
 @pytest.mark.parametrize(
