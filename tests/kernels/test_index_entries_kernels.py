@@ -197,20 +197,22 @@ def test_the_time_index_is_judged_in_runs_as_batch_by_batch(
     st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), max_size=3),
     st.binary(max_size=40),
     st.lists(st.integers(-2, 70), min_size=8, max_size=8),
+    st.integers(-2, 70) | st.sampled_from([-(2**63), -(2**62), 2**62, 2**63 - 1]),
 )
+@example([(0, 0, 5, True)], [], b"", [0, 0, 0, 1, -1, -1, -1, -1], -(2**63))
 def test_any_bytes_get_the_same_answer_compiled_and_plain(
-    batches: Batches, flips: list[tuple[int, int]], entries: bytes, known: list[int]
+    batches: Batches, flips: list[tuple[int, int]], entries: bytes, known: list[int], entry: int
 ) -> None:
     """The answer and the state behind it are equal, and a refusal leaves the state as it was."""
     data = bytearray(run_of(headers_of(batches)).view)
     for place, byte in flips:
         data[place % len(data)] = byte
-    for check, entry, places in (
+    for check, entry_place, places in (
         (check_offset_entries, OffsetState.ENTRY, len(OffsetState)),
         (check_time_entries, TimeState.ENTRY, len(TimeState)),
     ):
         before = known[:places]
-        before[entry] = abs(before[entry])
+        before[entry_place] = entry
         answers = []
         for name in ENGINES:
             state = kernels.int64s(places)

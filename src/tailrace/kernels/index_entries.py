@@ -154,7 +154,7 @@ def check_offset_entries(data: "Ints", count: int, entries: "Ints", state: "Outp
             size, _, last_offset = read_frame(octets, at, len(data), segment_base)
             if size == 0:
                 return 0
-            if len(entries) - entry >= _OFFSET_ENTRY_SIZE:
+            if entry <= len(entries) - _OFFSET_ENTRY_SIZE:
                 if entry < 0 or not offset_entry_rises(
                     index, entry, len(entries), offset_before, position_before, is_last
                 ):
@@ -202,7 +202,7 @@ def check_time_entries(data: "Ints", count: int, entries: "Ints", state: "Output
                 newest_is_create_time = int(
                     octets[at + ATTRIBUTES_AT + 1] & LOG_APPEND_TIME_FLAG == 0
                 )
-            while len(entries) - entry >= _TIME_ENTRY_SIZE:
+            while entry <= len(entries) - _TIME_ENTRY_SIZE:
                 if entry < 0 or not time_entry_rises(
                     index, entry, len(entries), timestamp_before, offset_before, is_last
                 ):
@@ -215,7 +215,7 @@ def check_time_entries(data: "Ints", count: int, entries: "Ints", state: "Output
                     return 0
                 timestamp_before, offset_before = timestamp, offset
                 entry += _TIME_ENTRY_SIZE
-            if is_last == 0 and len(entries) - entry < _TIME_ENTRY_SIZE:
+            if is_last == 0 and entry > len(entries) - _TIME_ENTRY_SIZE:
                 return 0
             at += size
         if at != len(data):
