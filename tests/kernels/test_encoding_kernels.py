@@ -187,6 +187,29 @@ def test_runs_are_of_one_partition_and_within_the_room(
 
 
 @settings(max_examples=examples(150))
+@given(
+    st.lists(st.integers(0, 50), max_size=4),
+    st.lists(st.integers(0, 2), max_size=4),
+    st.lists(st.integers(0, 3), max_size=3),
+    INT64.filter(lambda row: not 0 <= row < 4),
+)
+def test_a_row_that_is_not_there_is_refused(
+    sizes: list[int], partitions: list[int], before: list[int], row: int
+) -> None:
+    """A negative one too, which the uncompiled kernel would count from the end."""
+    place = Guarded("q", [*before, row])
+    given_sizes, given_partitions = Guarded("q", sizes), Guarded("q", partitions)
+    cuts, totals = Guarded("q", [0] * 9), Guarded("q", [0] * 9)
+    with pytest.raises(IndexError):
+        engine("compiled", encoders.cut_rows)(
+            given_sizes.view, place.view, given_partitions.view, len(before) + 1, 99,
+            cuts.view, totals.view,
+        )  # fmt: skip
+    for each in (place, given_sizes, given_partitions, cuts, totals):
+        each.content()
+
+
+@settings(max_examples=examples(150))
 @given(st.lists(INT64, min_size=1, max_size=4), INT64)
 def test_timestamps_at_the_ends_of_int64_wrap_around(times: list[int], base: int) -> None:
     """A delta that 64 bits do not hold comes back to its timestamp, as sums in Java do."""
