@@ -7,7 +7,6 @@ import ast
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -47,6 +46,7 @@ from tailrace.records.schema import (
 from tailrace.spark.options.values import OPTIONS, SourceOptions
 from tailrace.spark.source import COLUMNS, spark_types
 from tailrace.storage.config import TOPIC_SETTINGS, LogConfig, level_setting
+from tailrace.values import dataclass
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tailrace"

@@ -4,9 +4,10 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
-from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
@@ -30,9 +31,13 @@ class Family(NamedTuple):
     """Objects that are equal to themselves only."""
     empty: Any
     """No fields."""
+    open: Any
+    """Objects that can be changed."""
+    opened: Any
+    """Derived from these, with another default and without an equality of its own."""
 
 
-def family(dataclass: Any) -> Family:
+def family(dataclass: Any, field: Any) -> Family:
     """The same classes, made by this decorator."""
 
     @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +99,26 @@ def family(dataclass: Any) -> Family:
     class Empty:
         """A value."""
 
-    return Family(Place, Pair, Derived, Odd, Named, Same, Empty)
+    @dataclass(slots=True)
+    class Open:
+        """A class."""
+
+        kind: ClassVar[str] = "open"
+        tag: "ClassVar[str]" = "text"
+        x: int
+        notes: list[str] = field(default_factory=list)
+
+    @dataclass(slots=True, eq=False)
+    class Opened(Open):
+        """A class."""
+
+        x: int = 1
+        y: int = 2
+
+        def __post_init__(self) -> None:
+            self.y += self.x
+
+    return Family(Place, Pair, Derived, Odd, Named, Same, Empty, Open, Opened)
 
 
 @values.dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,15 +186,55 @@ WAYS: list[Callable[[Family], object]] = [
     lambda made: repr(made.empty()),
     lambda made: copy.deepcopy(made.pair(1)) == made.pair(1),
     lambda made: copy.copy(made.odd(name="abc")).length,
+    lambda made: repr(made.open(1, ["n"])),
+    lambda made: (made.open(1) == made.open(1), made.open(1) == made.open(2)),
+    lambda made: outcome(lambda: hash(made.open(1))),
+    lambda made: outcome(lambda: setattr(made.open(1), "z", 4))[0],  # type: ignore[index]
+    lambda made: setattr(made.open(1), "x", 4),
+    lambda made: made.open.kind + made.open.tag,
+    lambda made: (made.opened().y, made.opened(3, y=5).y, made.open(1).x),
+    lambda made: made.opened() == made.opened(),
+    lambda made: dataclasses.asdict(made.opened(notes=["n"])),
+    lambda made: copy.deepcopy(made.open(1)) == made.open(1),
+    lambda made: [(each.name, each.repr, each.init) for each in dataclasses.fields(made.derived)],
+    lambda made: outcome(lambda: dataclasses.replace(made.odd(name="a"), length=2))[0],  # type: ignore[index]
+    lambda made: repr(dataclasses.dataclass(frozen=True)(type("P", (made.pair,), {}))(1)),  # type: ignore[misc]
+    lambda made: outcome(lambda: dataclasses.dataclass(type("P", (made.pair,), {})))[0],  # type: ignore[index]
 ]
 
 
 @pytest.mark.parametrize("way", range(len(WAYS)))
 def test_a_class_does_what_a_dataclass_does(way: int) -> None:
     """Whether a way to use it is the first use of the class or not."""
-    ours, theirs = family(values.dataclass), family(dataclasses.dataclass)
-    for _ in range(2):
-        assert WAYS[way](ours) == WAYS[way](theirs)
+    theirs = family(dataclasses.dataclass, dataclasses.field)
+    for field in (values.field, dataclasses.field):
+        ours = family(values.dataclass, field)
+        for _ in range(2):
+            assert WAYS[way](ours) == WAYS[way](theirs)
+
+
+def test_fields_and_replace_do_what_those_of_dataclasses_do() -> None:
+    """For classes that either decorator has made, and for a class without slots of both."""
+
+    @values.dataclass(frozen=True)
+    class Late(Point):
+        """A value without slots."""
+
+        z: list[int] = values.field(default_factory=list)
+
+    @dataclasses.dataclass(frozen=True)
+    class Theirs(Point):
+        """A value that Python has made."""
+
+        z: int = 3
+
+    for kind in (Point, Late, Theirs):
+        names = [each.name for each in dataclasses.fields(kind)]
+        assert [each.name for each in values.fields(kind)] == names
+        changed = values.replace(kind(x=1), y=2)
+        assert changed == dataclasses.replace(kind(x=1), y=2) == kind(x=1, y=2)
+    with pytest.raises(TypeError):
+        values.fields(int)  # type: ignore[arg-type]
 
 
 def test_a_value_can_be_pickled() -> None:
@@ -183,22 +247,21 @@ def test_a_derived_class_keeps_its_own_methods() -> None:
     assert (Plain(1).y, Plain(2).x) == (7, 2)
 
 
-def test_other_classes_are_made_by_python() -> None:
-    """If they are not frozen, they can be changed, and need no slots."""
+def test_a_value_is_made_and_used_without_the_module_dataclasses() -> None:
+    """It imports what reads Python's source, and takes as long as a hundred classes."""
+    script = """
+import sys
+from tailrace.values import dataclass, field, replace
 
-    @values.dataclass
-    class Open:
-        """A value."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    x: int
+    y: list[int] = field(default_factory=list)
 
-        x: int = 0
-
-    @values.dataclass(slots=True)
-    class Slotted:
-        """A value."""
-
-        x: int = 0
-
-    changed, slotted = Open(1), Slotted()
-    changed.x = 2
-    slotted.x = 2
-    assert (changed, slotted) == (Open(2), Slotted(2))
+assert replace(Value(x=1), x=2) == Value(x=2)
+print(repr(Value(x=1)), "dataclasses" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "Value(x=1, y=[]) False\n"

@@ -4,7 +4,6 @@ The broker's defaults for topics (`log.segment.bytes` and so on) are derived fro
 settings, so that each default and each text is in one place only.
 """
 
-import dataclasses
 import logging
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ from tailrace.records.codecs import SETTING as DECOMPRESSED_SETTING
 from tailrace.server.quotas import ConnectionLimits
 from tailrace.storage.cleaner.worker import MAP_BYTES_MIN, CleanerConfig
 from tailrace.storage.config import BROKER_DEFAULTED, DAY_MS
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 logger = logging.getLogger(__name__)
 
@@ -429,9 +428,7 @@ OWN_SETTINGS = settings_of(BrokerConfig)
 
 def _as_broker_setting(topic: Setting) -> Setting:
     name = topic.broker_name or topic.name
-    return dataclasses.replace(
-        topic, name=name, text=f"Default of the topic setting `{topic.name}`."
-    )
+    return replace(topic, name=name, text=f"Default of the topic setting `{topic.name}`.")
 
 
 TOPIC_DEFAULT_SETTINGS = tuple(_as_broker_setting(each) for each in BROKER_DEFAULTED)

@@ -1,7 +1,5 @@
 """`tailrace log export`: records as JSON lines or Parquet, without Spark."""
 
-from dataclasses import replace
-
 import click
 
 from tailrace.cli.arguments import log_directory
@@ -23,6 +21,7 @@ from tailrace.offline.cat import Choice, choose_partitions
 from tailrace.offline.export import ExportDecoding, ExportFormat, export_records
 from tailrace.reading.directory import find_partitions
 from tailrace.runtime.files import DiskFiles, Files
+from tailrace.values import replace
 
 
 @click.command()

@@ -7,7 +7,6 @@ Not here: settings that only a producer has; see `producer.config`.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -31,7 +30,7 @@ from tailrace.config import (
 )
 from tailrace.config.settings import INT32_MAX, INT64_MAX, settings_together
 from tailrace.errors import ConfigError
-from tailrace.values import dataclass
+from tailrace.values import dataclass, fields
 
 
 class BrokerAddress(NamedTuple):

@@ -5,12 +5,11 @@ encrypts and logs in (`nodes`), and settings without counterpart (`foreign`).
 """
 
 from collections.abc import MutableMapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from tailrace.config import Setting, setting, settings_of
 from tailrace.config.settings import INT64_MAX, settings_together
-from tailrace.values import dataclass
+from tailrace.values import dataclass, fields
 
 if TYPE_CHECKING:
     from tailrace.client.nodes.oauth import TokenFunction

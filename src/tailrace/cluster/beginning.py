@@ -11,7 +11,6 @@ what was found as it was found.
 
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 from tailrace.cluster.image import GROUP_RESOURCE, Topic, image_on_node
@@ -33,6 +32,7 @@ from tailrace.cluster.records import (
 from tailrace.cluster.topic_rules import PARTITIONS_MAX
 from tailrace.config.settings import INT64_MAX
 from tailrace.model import INTERNAL_TOPICS, TopicPartition
+from tailrace.values import replace
 
 FIRST_PRODUCER_ID = 2**40
 """The first id of a cluster whose own counter is lost. A counter from 0 on does not reach this one

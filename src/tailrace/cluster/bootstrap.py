@@ -7,7 +7,6 @@ Kafka's storage tool; it is read only while the metadata log has no state.
 """
 
 from contextlib import closing
-from dataclasses import replace
 from typing import Final
 
 from tailrace.cluster.metadata.features import ELIGIBLE_LEADERS, initial_levels
@@ -16,6 +15,7 @@ from tailrace.errors import DirectoryError, TailraceError
 from tailrace.runtime.files import Files, read_exactly
 from tailrace.storage.checkpoints import write_whole
 from tailrace.storage.names import TEMPORARY_SUFFIX
+from tailrace.values import replace
 
 FILE: Final = "bootstrap.checkpoint"
 

@@ -18,7 +18,6 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, islice
 from types import MappingProxyType
 
@@ -68,6 +67,7 @@ from tailrace.errors import StorageError
 from tailrace.model import METADATA_TOPIC, ProducerId, TopicPartition
 from tailrace.runtime.grouped import Grouped
 from tailrace.storage.config import log_config
+from tailrace.values import replace
 
 PRODUCER_ID_BLOCK = 1000
 """Ids reserved at a time (KIP-730): after a crash at most this many are skipped."""

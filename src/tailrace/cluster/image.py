@@ -6,13 +6,12 @@ look up: partitions that this node has, and each topic's own settings beside it.
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from tailrace.model import INTERNAL_TOPICS, TopicPartition
 from tailrace.storage.config import usable_configs
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 if TYPE_CHECKING:
     from tailrace.cluster.metadata.image import MetadataImage, TopicState

@@ -8,13 +8,12 @@ lose records that Kafka would have kept.
 """
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 from types import MappingProxyType
 
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.protocol.config_resources import ConfigSource, ResourceType
 from tailrace.storage.config import BROKER_DEFAULTED, usable_configs
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,14 +16,13 @@ unknown name is a fault, the first ones with a suggestion. All faults of one cal
 together.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
 from tailrace.errors import ConfigError
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field, fields
 
 Value = int | float | bool | str | tuple[str, ...]
 Number = TypeVar("Number", int, float)
@@ -184,7 +183,7 @@ def setting(
     `convert` makes the field's value from the setting's, for every value that the rules allow.
     """
     declared = Setting(name=name, default=default, text=text, **rules)
-    return dataclasses.field(
+    return field(
         default=default if convert is None else convert(default),
         metadata={_METADATA: ((declared,), convert or _same)},
     )
@@ -196,7 +195,7 @@ def settings_by_key(declared: Mapping[K, Setting]) -> Mapping[K, Any]:
     def by_key(*values: Value) -> dict[K, Value]:
         return dict(zip(declared, values, strict=True))
 
-    return dataclasses.field(
+    return field(
         default_factory=lambda: by_key(*(each.default for each in declared.values())),
         metadata={_METADATA: (tuple(declared.values()), by_key)},
     )
@@ -207,7 +206,7 @@ def settings_together(*declared: Setting) -> Any:  # noqa: ANN401 - as dataclass
 
     `field_values` leaves it out, because only its caller knows what they mean together.
     """
-    return dataclasses.field(metadata={_METADATA: (declared, None)})
+    return field(metadata={_METADATA: (declared, None)})
 
 
 def _same(value: V) -> V:
@@ -218,7 +217,7 @@ def _same(value: V) -> V:
 def _declarations(config: type) -> tuple[tuple[str, _Declared], ...]:
     return tuple(
         (each.name, each.metadata[_METADATA])
-        for each in dataclasses.fields(config)
+        for each in fields(config)
         if _METADATA in each.metadata
     )
 

@@ -12,7 +12,6 @@ mistake. What a request deletes need not be there, and need not be known.
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Final, NamedTuple
@@ -27,6 +26,7 @@ from tailrace.handlers.config_entries import ConfigValue
 from tailrace.handlers.kafka_settings import kafka_settings
 from tailrace.handlers.services import InvalidRequestError, Services
 from tailrace.protocol.config_resources import ConfigOperation, ConfigSource, ResourceType
+from tailrace.values import replace
 
 logger = logging.getLogger(__name__)
 

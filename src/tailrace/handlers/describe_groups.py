@@ -8,8 +8,6 @@ Behaviour: a group that is named twice is described once, since it may have many
 Not done: nothing.
 """
 
-from dataclasses import replace
-
 from tailrace.coordinator.groups.all_groups import AllGroupsMachine
 from tailrace.coordinator.groups.all_views import describe_classic_group
 from tailrace.coordinator.machine import Decision
@@ -23,6 +21,7 @@ from tailrace.protocol.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from tailrace.runtime.slices import Slices
+from tailrace.values import replace
 
 
 async def handle_describe_groups(

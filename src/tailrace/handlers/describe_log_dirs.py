@@ -9,7 +9,6 @@ Not done: no directory can be cordoned.
 """
 
 from collections.abc import Awaitable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -29,6 +28,7 @@ from tailrace.runtime.slices import Slices, each_in_slices, gather_in_parts
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.storage.moving import PartitionMove
+from tailrace.values import replace
 
 SPACE_SINCE: Final = 4
 """The first version with the sizes of volumes."""

@@ -4,8 +4,6 @@ Versions: 0 to 5.
 Version notes: up to v2 one member leaves, and the answer has one code; v3 has a code for each.
 """
 
-import dataclasses
-
 from tailrace.handlers.groups import decide
 from tailrace.handlers.services import Services
 from tailrace.protocol.errors import ErrorCode
@@ -15,6 +13,7 @@ from tailrace.protocol.messages.leave_group import (
     LeaveGroupResponse,
     MemberIdentity,
 )
+from tailrace.values import replace
 
 MEMBERS_SINCE = 3
 
@@ -26,7 +25,7 @@ async def handle_leave_group(
     is_single = header.api_version < MEMBERS_SINCE
     if is_single:
         only = MemberIdentity(member_id=request.member_id)
-        request = dataclasses.replace(request, members=(only,))
+        request = replace(request, members=(only,))
     leaving = request
     answer = await decide(
         services, request.group_id, lambda groups, now: groups.leave(leaving, now)

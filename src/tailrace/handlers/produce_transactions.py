@@ -10,7 +10,6 @@ from v12 on         it is added to the transaction now (KIP-890)
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
 from functools import partial
 from struct import Struct
 
@@ -27,7 +26,7 @@ from tailrace.records import layout
 from tailrace.runtime.slices import Slices
 from tailrace.storage.producers import InvalidProducerEpochError
 from tailrace.storage.verification import VerificationGuard
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 ABORTABLE_SINCE = 11
 ADDS_SINCE = 12

@@ -14,7 +14,6 @@ Invariant: whether the group takes the commit is decided anew for each request.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from struct import Struct
@@ -33,6 +32,7 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.frames import SIZE_BYTES, RequestHeader, encode_request, encode_response
 from tailrace.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from tailrace.values import replace
 
 BYTES_MAX: Final = 16 * 1024
 """Largest request that is remembered: with its metadata it is one batch, and one turn of the loop.

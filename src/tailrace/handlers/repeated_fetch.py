@@ -17,7 +17,6 @@ for each request.
 """
 
 import asyncio
-from dataclasses import replace
 from itertools import groupby
 from struct import Struct
 from typing import Final, NamedTuple, cast
@@ -42,6 +41,7 @@ from tailrace.protocol.primitives import write_uvarint
 from tailrace.runtime.files import without_waiting
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
+from tailrace.values import replace
 
 FIRST_VERSION: Final = 7
 """The first version with sessions; before it a request has other fields."""

@@ -17,7 +17,6 @@ Invariant: nothing of a topic is remembered but its name, so that no change of i
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
@@ -43,6 +42,7 @@ from tailrace.records.layout import HEADER_SIZE
 from tailrace.replication.partition import Partition
 from tailrace.storage.checked_appends import CheckedBatches, allows_checked, plan_checked
 from tailrace.storage.segment import DueEntry
+from tailrace.values import replace
 
 if TYPE_CHECKING:
     from tailrace.cluster.image import ClusterImage

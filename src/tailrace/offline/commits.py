@@ -15,7 +15,6 @@ protocols: their records are counted, and their offset commits are those of all 
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import field
 from typing import NamedTuple
 
 from tailrace.errors import DirectoryError
@@ -40,7 +39,7 @@ from tailrace.records.batch import Batch
 from tailrace.records.builder import Record, records_of
 from tailrace.records.control import ControlType, end_transaction_marker_or_none
 from tailrace.runtime.files import Files
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 OffsetCommit = Versioned[OffsetCommitValue]
 GroupMetadata = Versioned[GroupMetadataValue]

@@ -13,7 +13,6 @@ begin anywhere, and what it held is a hole in every history.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
 from itertools import islice
 
 from tailrace.config.settings import INT64_MAX
@@ -29,7 +28,7 @@ from tailrace.records.runs import BatchRun, Field
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.snapshots import KnownProducer, list_snapshots, read_snapshot, snapshot_path
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field, replace
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,7 +17,6 @@ here, and no lock is taken.
 import uuid
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -42,7 +41,7 @@ from tailrace.storage.checkpoints import (
     read_partition_metadata,
 )
 from tailrace.storage.snapshots import list_snapshots, snapshot_path
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field, replace
 
 _OF_BATCHES = frozenset(
     {Rule.FRAME, Rule.CHECKSUM, Rule.RECORDS, Rule.OFFSET_ORDER, Rule.TAIL, Rule.TRANSACTION}

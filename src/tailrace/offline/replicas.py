@@ -17,7 +17,6 @@ a compacted topic replicas are cleaned at different times, and a difference may 
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -33,7 +32,7 @@ from tailrace.records.builder import Record, records_of
 from tailrace.runtime.files import Files
 from tailrace.storage.names import parse_partition_directory_name
 from tailrace.storage.walk import walk_batches
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 _FIELDS = (
     "base_offset", "length", "leader_epoch", "magic", "crc", "attributes", "last_offset_delta",

@@ -7,7 +7,6 @@ its damage is counted too.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
 
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import Codec, Offset, Position, TimestampType, TopicPartition
@@ -21,7 +20,7 @@ from tailrace.runtime.files import File, Files
 from tailrace.storage.damage import NOT_WHOLE
 from tailrace.storage.set_aside import is_blank
 from tailrace.storage.walk import walk_batches, walk_headers
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,7 +12,6 @@ the sound batches of an earlier segment end before this one begins.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 from tailrace import kernels
@@ -39,6 +38,7 @@ from tailrace.storage import names
 from tailrace.storage.damage import NOT_WHOLE, DamagedRange, runs_across_damage
 from tailrace.storage.index import offset as offset_index
 from tailrace.storage.index import time as time_index
+from tailrace.values import replace
 
 Progress = Callable[[int], None]
 """Takes bytes of log that have been looked at since the last call."""

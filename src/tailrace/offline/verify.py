@@ -15,7 +15,6 @@ them. Findings come as they are made; of one rule in one file no more than 20 ar
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 
 from tailrace.errors import CorruptionError, DirectoryError
@@ -39,7 +38,7 @@ from tailrace.storage.checkpoints import (
     read_offset_checkpoint,
     read_partition_metadata,
 )
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 _HELD_AGAINST_LOGS = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS)
 _OTHER_CHECKPOINTS = (names.HIGH_WATERMARKS, names.CLEANER_OFFSETS)

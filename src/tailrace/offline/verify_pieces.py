@@ -11,7 +11,6 @@ Invariant: the findings are those of `verify_partition` on the same files, which
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 
 from tailrace.offline.findings import Finding, FindingLimit, Rule
 from tailrace.offline.segment_check import (
@@ -26,7 +25,7 @@ from tailrace.reading.listing import SegmentFiles
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import File, Files
 from tailrace.storage.walk import walk_batches, walk_headers
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,9 +25,9 @@ Invariant: a version in `APIS` can be decoded and encoded in both directions.
 from enum import IntEnum
 from functools import cache, cached_property
 from importlib import import_module
+from typing import Final
 
 from tailrace.protocol.fields import Message
-from tailrace.values import dataclass
 
 _MESSAGES = "tailrace.protocol.messages"
 
@@ -136,16 +136,16 @@ class ApiKey(IntEnum):
         return self.name.lower()
 
 
-@dataclass(frozen=True, kw_only=True)
 class Api:
-    """An API that is served, and that our clients send."""
+    """An API that is served, and that our clients send; there is one object for each."""
 
-    key: ApiKey
-    """Its number."""
-    first_version: int
-    """The lowest version."""
-    last_version: int
-    """The highest version, included."""
+    def __init__(self, key: ApiKey, first_version: int, last_version: int) -> None:
+        self.key: Final = key
+        """Its number."""
+        self.first_version: Final = first_version
+        """The lowest version."""
+        self.last_version: Final = last_version
+        """The highest version, included."""
 
     @cached_property
     def request(self) -> type[Message]:
@@ -256,9 +256,7 @@ _SERVED = (
     (ApiKey.REMOVE_RAFT_VOTER, 0, 0),
 )
 
-APIS: dict[int, Api] = {
-    key: Api(key=key, first_version=first, last_version=last) for key, first, last in _SERVED
-}
+APIS: dict[int, Api] = {key: Api(key, first, last) for key, first, last in _SERVED}
 """The served requests by key, ascending."""
 
 

@@ -16,12 +16,11 @@ Invariant: every field has a default, so a message of any version can be written
 fields of that version alone.
 """
 
-import dataclasses
 from typing import Any, ClassVar, Literal, Protocol, cast
 from uuid import UUID
 
 from tailrace.runtime.files import FileSlice
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field, fields, replace
 
 Primitive = Literal[
     "bool", "int8", "int16", "uint16", "int32", "int64", "float64", "uuid", "string", "bytes",
@@ -165,15 +164,12 @@ def wire_array(
 
 
 def _declare(declared: WireField) -> object:
-    return dataclasses.field(default=declared.default, metadata={"wire": declared})
+    return field(default=declared.default, metadata={"wire": declared})
 
 
 def wire_fields(message: type) -> tuple[WireField, ...]:
     """All fields of a message class or of a class nested in one, in wire order."""
-    return tuple(
-        dataclasses.replace(field.metadata["wire"], name=field.name)
-        for field in dataclasses.fields(message)
-    )
+    return tuple(replace(each.metadata["wire"], name=each.name) for each in fields(message))
 
 
 def fields_in(message: type, version: int) -> tuple[WireField, ...]:

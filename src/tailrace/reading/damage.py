@@ -16,7 +16,6 @@ Invariant: what is not named as damage is a row of sound batches whose offsets r
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -33,7 +32,7 @@ from tailrace.records.control import end_transaction_marker_or_none
 from tailrace.runtime.files import File, Files
 from tailrace.storage.damage import DamagedRange, batches_across_damage
 from tailrace.storage.losses import CountProof, LostRecords, claimed_records, fit_records
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field, replace
 
 
 class OnDamage(Enum):

@@ -12,7 +12,6 @@ behind the start of the log may have begun before it; behind a hole (compaction,
 and transactions may lack their beginning.
 """
 
-from dataclasses import replace
 from typing import Final
 
 from tailrace.model import NO_TIMESTAMP, Offset, ProducerEpoch, ProducerId
@@ -22,7 +21,7 @@ from tailrace.records.layout import SEQUENCE_MAX
 from tailrace.records.runs import Header
 from tailrace.storage.config import DAY_MS
 from tailrace.storage.snapshots import NONE, KnownProducer
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 _NO_OFFSET: Final = Offset(NONE)
 

@@ -9,7 +9,6 @@ continues at its offset (`listing`).
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from tailrace.errors import (
@@ -36,6 +35,7 @@ from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.set_aside import is_blank
 from tailrace.storage.walk import walk_runs
+from tailrace.values import replace
 
 ResultT = TypeVar("ResultT")
 

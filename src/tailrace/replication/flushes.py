@@ -16,7 +16,6 @@ flush would report success. The directory goes out of service (promise 3).
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import field
 
 from tailrace.errors import StorageError
 from tailrace.runtime.threads import Threads
@@ -24,7 +23,7 @@ from tailrace.storage.directories import unusable
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log, has_failed
 from tailrace.storage.manager import LogManager
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 Flushed = asyncio.Future[OSError | None]
 """Result of a flush: None, or the reason why the records may not be on the device."""

@@ -5,7 +5,6 @@ instead of dots. Times are ms.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
 from enum import Enum
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -20,7 +19,7 @@ from tailrace.config import (
 )
 from tailrace.config.settings import INT32_MAX, settings_together
 from tailrace.errors import ConfigError
-from tailrace.values import dataclass
+from tailrace.values import dataclass, fields
 
 _PREFIX: Final = "schema.registry."
 _URL: Final = "schema.registry.url"

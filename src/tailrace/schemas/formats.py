@@ -7,7 +7,6 @@ Not here: how values are shown (`shown`) or become columns (`columns`).
 """
 
 from collections.abc import Mapping
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,7 @@ from tailrace.schemas.deserializers import SchemaDeserializer, ValueFormat
 from tailrace.schemas.errors import SchemaError
 from tailrace.schemas.registry import SchemaRegistry
 from tailrace.schemas.schema import ResolvedSchema, SchemaType, read_schema_file
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field, replace
 
 FORMATS: Final = {
     f"{'plain-' * is_plain}{kind.value.lower()}": ValueFormat(type=kind, is_plain=is_plain)

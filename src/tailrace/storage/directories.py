@@ -23,7 +23,6 @@ import os
 import random
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from tailrace.config.sources import read_properties
 from tailrace.errors import CorruptionError, DirectoryError
@@ -38,7 +37,7 @@ from tailrace.storage.checkpoints import (
     write_atomically,
     write_offset_checkpoint,
 )
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 logger = logging.getLogger(__name__)
 

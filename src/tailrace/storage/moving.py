@@ -24,7 +24,6 @@ import errno
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -42,6 +41,7 @@ from tailrace.storage.manager import LogManager, is_shortage
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.segment import move_segment
 from tailrace.storage.shrink import raise_log_start, truncate_fully_and_start_at
+from tailrace.values import replace
 
 logger = logging.getLogger(__name__)
 

@@ -11,12 +11,11 @@ recovery point  everything below is known to be on the device
 """
 
 import threading
-from dataclasses import field
 from enum import Enum
 from typing import assert_never
 
 from tailrace.model import Offset
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 
 class ReadLimit(Enum):

@@ -39,7 +39,6 @@ they must leave service.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
@@ -62,7 +61,7 @@ from tailrace.storage.producers import ProducerStates, open_producers
 from tailrace.storage.records_file import RecordsFile
 from tailrace.storage.segment import Segment, open_segment
 from tailrace.storage.segments import Segments
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 logger = logging.getLogger(__name__)
 

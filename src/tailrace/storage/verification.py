@@ -23,11 +23,9 @@ any sequence, and a batch that is verified first must not overtake an earlier on
 Invariant: kept only in memory. After a restart the coordinator is asked again.
 """
 
-from dataclasses import field
-
 from tailrace.model import ProducerEpoch, ProducerId
 from tailrace.records.batch import Batch
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 
 class VerificationGuard:

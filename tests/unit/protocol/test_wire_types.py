@@ -1,6 +1,5 @@
 """Wire types by their bytes, in a message of this test: some are in no generated message yet."""
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -9,6 +8,7 @@ import pytest
 from tailrace.protocol import codec
 from tailrace.protocol.errors import MalformedMessageError, UnencodableMessageError
 from tailrace.protocol.fields import NO_UUID, wire, wire_array
+from tailrace.values import dataclass
 
 ID = UUID("a829d7bb-f68b-4b3b-a7cc-9af2da2f3df4")
 

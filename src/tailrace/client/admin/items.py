@@ -14,7 +14,6 @@ Not here: what the requests mean; see the modules of the operations.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tailrace.client.admin.outcomes import (
@@ -30,7 +29,7 @@ from tailrace.errors import RetriableError, TailraceError, kind_of
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 if TYPE_CHECKING:
     from tailrace.client.nodes import Node

@@ -9,7 +9,6 @@ A password is salted here, and the broker gets only the salted one.
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
 from enum import IntEnum
 
 from tailrace.client.admin.items import Question, ask_one, for_each, many, names
@@ -29,7 +28,7 @@ from tailrace.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     UserName,
 )
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 ITERATIONS_DEFAULT = 4096
 """Kafka's lowest number, and that of its own tools."""

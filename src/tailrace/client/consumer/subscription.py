@@ -16,14 +16,13 @@ to an older request can be told.
 import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.client.consumer.errors import SubscriptionError
 from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.model import NO_LEADER_EPOCH, SpecialTimestamp, TopicPartition
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 if TYPE_CHECKING:
     from tailrace.client.consumer.fetched import FetchedPart

@@ -4,12 +4,11 @@ Not here: the operations (`reading_calls`, `offset_calls`, `group_calls`).
 """
 
 from collections.abc import Callable
-from dataclasses import field
 
 from tailrace.client.consumer.engine import ConsumerEngine
 from tailrace.client.consumer.hooks import RebalanceHooks
 from tailrace.client.interval_call import IntervalCall
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 
 @dataclass(slots=True, eq=False)

@@ -19,7 +19,6 @@ import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field
 from math import isfinite
 from types import MappingProxyType
 from typing import Final
@@ -27,7 +26,7 @@ from typing import Final
 from tailrace.client.nodes.errors import AuthenticationError, DisconnectedError, NodeError
 from tailrace.client.nodes.sasl import Blocking, Tokens
 from tailrace.errors import RetriableError, kind_of
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Final, cast
@@ -27,7 +26,7 @@ from urllib.parse import SplitResult, quote_plus, urlencode, urlsplit
 
 from tailrace.client.nodes.errors import AuthenticationError, DisconnectedError
 from tailrace.client.nodes.oauth import OAuthToken
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 BODY_BYTES_MAX: Final = 256 * 1024
 """Largest answer that is read; a token has a few kilobytes."""

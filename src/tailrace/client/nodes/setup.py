@@ -11,7 +11,6 @@ Not here: TLS, which is below the requests; see `tls`.
 """
 
 from collections.abc import Generator, Mapping
-from dataclasses import field
 
 from tailrace import __version__
 from tailrace.client.nodes.errors import (
@@ -29,7 +28,7 @@ from tailrace.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 SESSION_SHARE = 0.85
 """Fraction of a SASL session after which the connection is replaced (KIP-368: 0.85 to 0.95)."""

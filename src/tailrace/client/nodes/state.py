@@ -4,7 +4,6 @@ Not here: when this state changes; see `nodes`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.client.nodes.errors import NodeError
@@ -12,7 +11,7 @@ from tailrace.client.nodes.link import Link
 from tailrace.client.nodes.sasl import Login
 from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.runtime.network import Socket
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 if TYPE_CHECKING:
     import ssl

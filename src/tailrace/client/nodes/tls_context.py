@@ -5,12 +5,11 @@ certificates and keys are read (`keystores`).
 """
 
 import ssl
-from dataclasses import fields
 
 from tailrace.client.nodes.ciphers import restrict
 from tailrace.client.nodes.keystores import Store, as_file, read_pem, read_store
 from tailrace.errors import ConfigError
-from tailrace.values import dataclass
+from tailrace.values import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,6 @@ any more; the image that it began with is as before.
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tailrace.cluster.metadata.features import KRAFT_VERSION
@@ -28,6 +27,7 @@ from tailrace.cluster.metadata.image import (
 )
 from tailrace.errors import FatalError
 from tailrace.protocol.fields import Message
+from tailrace.values import replace
 
 if TYPE_CHECKING:
     from tailrace.protocol.metadata_records.access_control_entry import AccessControlEntryRecord

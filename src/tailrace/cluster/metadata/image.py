@@ -12,11 +12,10 @@ records came, so that a snapshot which was read is written again alike.
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 if TYPE_CHECKING:
     from tailrace.protocol.metadata_records.access_control_entry import AccessControlEntryRecord

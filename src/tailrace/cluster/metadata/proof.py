@@ -8,7 +8,6 @@ Damage below the snapshot costs nothing. Behind it the state ends where the firs
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from copy import copy
-from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from tailrace.cluster.metadata.delta import MetadataFaultError
@@ -21,7 +20,7 @@ from tailrace.records.batch import Batch, UnsupportedMagicError
 from tailrace.runtime.files import Files
 from tailrace.storage.names import LOG_SUFFIX, parse_segment_file_name, segment_file_name
 from tailrace.storage.walk import walk_batches
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 if TYPE_CHECKING:
     from tailrace.reading.located import Skipped

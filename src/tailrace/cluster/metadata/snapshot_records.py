@@ -11,7 +11,6 @@ Not here: the batches and the control records of a snapshot.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.image import METADATA_VERSION, MetadataImage, TopicState
@@ -22,6 +21,7 @@ from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
 from tailrace.protocol.metadata_records.partition import PartitionRecord
 from tailrace.protocol.metadata_records.producer_ids import ProducerIdsRecord
 from tailrace.protocol.metadata_records.topic import TopicRecord
+from tailrace.values import replace
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[RecordToWrite]:

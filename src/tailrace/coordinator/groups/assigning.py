@@ -15,7 +15,6 @@ given a partition that another has (`reconciliation`).
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -29,6 +28,7 @@ from tailrace.coordinator.groups.topics import Topics
 from tailrace.coordinator.machine import Decision, Propose
 from tailrace.errors import TailraceError
 from tailrace.runtime.threads import Threads
+from tailrace.values import replace
 
 TARGETS_PER_TURN: Final = 100
 """Targets in one batch, and in one turn of the event loop."""

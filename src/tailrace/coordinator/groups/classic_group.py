@@ -16,7 +16,6 @@ Invariant: `members` are in the order in which they joined, and every id in `sta
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from tailrace.coordinator.groups.subscriptions import read_subscribed_topics
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from tailrace.protocol.messages.sync_group import SyncGroupResponse
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 if TYPE_CHECKING:
     import asyncio

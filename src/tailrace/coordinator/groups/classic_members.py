@@ -13,7 +13,6 @@ import logging
 import random
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 
 from tailrace.coordinator.groups.assigning import Assigning
 from tailrace.coordinator.groups.classic_group import CONSUMER
@@ -52,6 +51,7 @@ from tailrace.protocol.records.consumer_group_member_metadata import (
     ClassicMemberMetadata,
     ClassicProtocol,
 )
+from tailrace.values import replace
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ the partitions that members have been told to have or have not given up yet.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from enum import Enum, IntEnum
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -21,7 +20,7 @@ from uuid import UUID
 from tailrace.protocol.records.consumer_group_member_metadata import (
     ConsumerGroupMemberMetadataValue,
 )
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 LEAVE_EPOCH: Final = -1
 """Epoch of a member that leaves."""

@@ -4,7 +4,6 @@ A tombstone of what is not there is passed over: compaction may have removed the
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from tailrace.coordinator.groups.consumer_group import (
     LEFT,
@@ -47,6 +46,7 @@ from tailrace.protocol.records.consumer_group_target_assignment_metadata import 
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
+from tailrace.values import replace
 
 _NO_TARGET = -1
 

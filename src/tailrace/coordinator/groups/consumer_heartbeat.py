@@ -18,7 +18,6 @@ import logging
 import random
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -57,6 +56,7 @@ from tailrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from tailrace.values import replace
 
 Reply = Decision[ConsumerGroupHeartbeatResponse]
 

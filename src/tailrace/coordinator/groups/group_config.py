@@ -5,7 +5,6 @@ of the broker when it is set; if the operator changes these afterwards, the near
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
@@ -13,7 +12,7 @@ from typing import Final
 from tailrace.config.settings import INT32_MAX, field_values, parse_settings, setting, settings_of
 from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.errors import ConfigError
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

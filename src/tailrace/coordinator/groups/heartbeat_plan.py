@@ -4,7 +4,6 @@ Pure: the plan is records, and the member as it will be when they are replayed.
 """
 
 from collections import Counter
-from dataclasses import replace
 
 from tailrace.coordinator.groups.consumer_group import (
     ConsumerGroup,
@@ -29,7 +28,7 @@ from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.protocol.records.consumer_group_member_metadata import (
     ConsumerGroupMemberMetadataValue,
 )
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ member epoch   > 0   the member is there
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 from tailrace.coordinator.groups.consumer_group import (
@@ -25,6 +24,7 @@ from tailrace.protocol.messages.consumer_group_heartbeat import (
 from tailrace.protocol.records.consumer_group_member_metadata import (
     ConsumerGroupMemberMetadataValue,
 )
+from tailrace.values import replace
 
 CLIENT_IDS_SINCE: Final = 1
 """From this version on the consumer makes its member id (KIP-1082)."""

@@ -1,7 +1,5 @@
 """Which member a heartbeat comes from: known, new, or a static one that has restarted (KIP-345)."""
 
-from dataclasses import replace
-
 from tailrace.coordinator.groups.consumer_group import (
     LEAVE_STATIC_EPOCH,
     NO_METADATA,
@@ -20,7 +18,7 @@ from tailrace.coordinator.groups.refusal import RefusedError
 from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ Invariant: `committed` has what the records in the log say, in their order, and 
 """
 
 from collections.abc import Iterator
-from dataclasses import field
 from itertools import chain
 from typing import NamedTuple, TypeVar
 from uuid import UUID
@@ -18,7 +17,7 @@ from tailrace.coordinator.statistics import StoredCount
 from tailrace.model import NO_PRODUCER_ID, ProducerId, TopicPartition
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 ReplyT = TypeVar("ReplyT")
 

@@ -9,7 +9,6 @@ only when it has given up everything that is not in its target.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from uuid import UUID
 
 from tailrace.coordinator.groups.consumer_group import (
@@ -20,7 +19,7 @@ from tailrace.coordinator.groups.consumer_group import (
 )
 from tailrace.coordinator.groups.refusal import RefusedError
 from tailrace.protocol.errors import ErrorCode
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ ten seconds of the last time.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Final
 
 from tailrace.coordinator.groups.consumer_group import (
@@ -23,6 +22,7 @@ from tailrace.coordinator.groups.group_epoch import next_epoch
 from tailrace.coordinator.groups.topic_patterns import compile_pattern, matching
 from tailrace.coordinator.groups.topics import Topics
 from tailrace.coordinator.machine import CoordinatorRecord, Decision, Propose
+from tailrace.values import replace
 
 REFRESH_MIN_MS: Final = 10_000
 

@@ -6,12 +6,11 @@ and offsets that there are now are counted at the call, so that no request pays 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tailrace.coordinator.statistics import StoredCount
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 if TYPE_CHECKING:
     from tailrace.coordinator.groups.all_groups import AllGroupsMachine

@@ -12,7 +12,6 @@ deadlines, and the tasks that write markers, which begin anew.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -42,6 +41,7 @@ from tailrace.errors import TailraceError
 from tailrace.model import LeaderEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
+from tailrace.values import replace
 
 ReplyT = TypeVar("ReplyT")
 

@@ -10,7 +10,6 @@ Each function asserts its arrow; who may go through it is decided before.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from tailrace.coordinator.transactions.state import (
     COMPLETE,
@@ -22,6 +21,7 @@ from tailrace.coordinator.transactions.state import (
     TransactionStatus,
 )
 from tailrace.model import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
+from tailrace.values import replace
 
 IDLE = COMPLETE | {TransactionStatus.EMPTY}
 """Nothing is open: a transaction may begin, and the id may expire."""

@@ -4,7 +4,6 @@ Invariant: `.cleaned` files are not part of the log. A start removes them.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from tailrace.model import NO_TIMESTAMP, Offset
@@ -14,6 +13,7 @@ from tailrace.storage.config import LogConfig
 from tailrace.storage.index.time import ENTRY as TIME_ENTRY
 from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.segment import Segment, SegmentAppend, open_segment
+from tailrace.values import replace
 
 CHUNK_BYTES: Final = 64 * 1024
 """Bytes that are appended at a time. An index entry can only point at the start of a chunk, so

@@ -23,7 +23,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tailrace.config.settings import INT64_MAX
@@ -44,7 +43,7 @@ from tailrace.storage.cleaner.plan import (
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 from tailrace.storage.segment import Segment
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 if TYPE_CHECKING:
     from tailrace.storage.cleaner.rewrite import CleaningRound, CleaningStatistics

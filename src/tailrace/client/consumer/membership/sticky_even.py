@@ -7,13 +7,11 @@ Each member gets the quota, partitions / members, and some get one more:
     3. The rest goes round the members that are below it.
 """
 
-from dataclasses import field
-
 from tailrace.client.consumer.membership.assignors import Assignments, Racks
 from tailrace.client.consumer.membership.sticky_racks import RackMatches
 from tailrace.model import TopicPartition
 from tailrace.protocol.java_strings import java_order
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
 
 
 @dataclass(slots=True)
