@@ -422,8 +422,13 @@ def start_beside(watcher: Watcher, work: Callable[[], None], done: Callable[[], 
 
 
 def _addresses(host: str, port: int, *, flags: int = 0) -> list[Address]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    found = socket.getaddrinfo(_name(host), port, type=socket.SOCK_STREAM, flags=flags)
     return [(family, address) for family, _, _, _, address in found]
+
+
+def _name(host: str) -> bytes | str:
+    # Python imports its tables of international names for text, and not for bytes.
+    return host.encode() if host.isascii() else host
 
 
 class SocketNetwork:
@@ -450,10 +455,8 @@ class SocketNetwork:
     ) -> KernelListener:
         """Open a port; see `Network.listen`."""
         try:
-            # Python imports its tables of international names for text, and not for bytes.
-            name = host.encode() if host.isascii() else host
             family, kind, protocol, _, address = socket.getaddrinfo(
-                name or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+                _name(host) or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
             listening = socket.socket(family, kind, protocol)
         except OSError as error:

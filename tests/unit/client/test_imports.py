@@ -33,3 +33,19 @@ def test_a_client_loads_nothing_that_most_programs_do_without(arguments: tuple[s
     loaded = set(done.stdout.split())
     assert "tailrace.client.nodes.nodes" in loaded
     assert not HEAVY & loaded
+
+
+def test_an_address_in_ascii_is_looked_up_without_the_tables_of_other_names() -> None:
+    """Python's tables of international names take as long to import as thousands of records."""
+    script = """
+import sys
+from tailrace.runtime.polling import PollingNetwork
+
+cancel = PollingNetwork.open().connect("127.0.0.1", 1, print)
+cancel()
+print("encodings.idna" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "False\n"
