@@ -5,37 +5,18 @@ with other offsets. To the other each has a client id of its own, so that it rep
 """
 
 import errno
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.broker.broker import RunningBroker
 from tailrace.model import OFFSETS_TOPIC
-from tailrace.protocol.apis import APIS, ApiKey
-from tailrace.protocol.frames import encode_request
-from tailrace.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from tailrace.protocol.messages.delete_topics import (
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
-)
-from tailrace.protocol.messages.incremental_alter_configs import (
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-    IncrementalAlterConfigsResponse,
 )
 from tailrace.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -53,11 +34,9 @@ from tailrace.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from tailrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from tailrace.testing import DiskFault, Outside, Peer, virtual_runtime
 from tests.examples import examples
-from tests.unit.broker.brokers import connect, running
+from tests.properties.repeating import TOPICS, Link, compare
 
-TOPICS = ("first", "second")
 IDS_SINCE = 10
 """From this version of OffsetCommit on, topics are named by id."""
 SETTINGS = {
@@ -110,26 +89,20 @@ STEPS = st.one_of(
 
 @dataclass(slots=True)
 class Client:
-    """Sends the requests to one broker, and keeps the answers."""
+    """Sends the requests of one test."""
 
-    outside: Outside
-    broker: RunningBroker
-    repeats: bool
+    link: Link
     versions: tuple[int, int]
-    answers: list[object] = field(default_factory=list)
-    _peer: Peer | None = None
-    _ids: dict[int, UUID] = field(default_factory=dict)
-    _sent: int = 0
     _member: tuple[str, int] = ("", -1)
 
     async def start(self) -> None:
         """Make the topics, and that of the groups."""
         for topic in range(len(TOPICS)):
-            await self._create(topic)
-        peer = connect(self.outside, self.broker)
+            await self.link.create(topic, partition_count=2)
+        peer = self.link.operator()
         asked = FindCoordinatorRequest(key="group-0")
         await peer.ask(ApiKey.FIND_COORDINATOR, asked, FindCoordinatorResponse, version=3)
-        await self.outside.pass_time(1)
+        await self.link.outside.pass_time(1)
 
     async def run(self, step: tuple[str, Any]) -> None:
         """Take one step; answers are added to those so far."""
@@ -137,49 +110,26 @@ class Client:
             case "commit", list() as commits:
                 await self._commit(commits)
             case "commit to a full disk", list() as commits:
-                full = DiskFault(operation="write", path_part=".log", error=errno.ENOSPC)
-                self.outside.files.faults.append(full)
-                await self._commit(commits)
-                self.outside.files.faults.remove(full)
+                with self.link.failing("write", errno.ENOSPC):
+                    await self._commit(commits)
             case "create anew", int() as topic:
-                gone = DeleteTopicsRequest(
-                    topics=(DeleteTopicState(name=TOPICS[topic]),), timeout_ms=1000
-                )
-                peer = connect(self.outside, self.broker)
-                await peer.ask(ApiKey.DELETE_TOPICS, gone, DeleteTopicsResponse)
-                await self._create(topic)
+                await self.link.create(topic, partition_count=2)
             case "join", _:
                 await self._join()
             case "configure", (str() as name, str() as value):
-                config = IncrementalAlterableConfig(name=name, config_operation=0, value=value)
-                change = IncrementalAlterConfigsResource(
-                    resource_type=2, resource_name=OFFSETS_TOPIC, configs=(config,)
-                )
-                peer = connect(self.outside, self.broker)
-                await peer.ask(
-                    ApiKey.INCREMENTAL_ALTER_CONFIGS,
-                    IncrementalAlterConfigsRequest(resources=(change,)),
-                    IncrementalAlterConfigsResponse,
-                )
+                await self.link.configure([OFFSETS_TOPIC], name, value)
             case _, seconds:
-                await self.outside.pass_time(seconds)
+                await self.link.outside.pass_time(seconds)
 
     async def fetch(self) -> None:
         """Add what the groups have committed to the answers."""
         asked = OffsetFetchRequest(
             groups=tuple(OffsetFetchRequestGroup(group_id=f"group-{each}") for each in range(2))
         )
-        peer = connect(self.outside, self.broker)
-        self.answers.append(
+        peer = self.link.operator()
+        self.link.answers.append(
             await peer.ask(ApiKey.OFFSET_FETCH, asked, OffsetFetchResponse, version=9)
         )
-
-    async def _create(self, topic: int) -> None:
-        wanted = CreatableTopic(name=TOPICS[topic], num_partitions=2, replication_factor=1)
-        peer = connect(self.outside, self.broker)
-        asked = CreateTopicsRequest(topics=(wanted,))
-        answer = await peer.ask(ApiKey.CREATE_TOPICS, asked, CreateTopicsResponse)
-        self._ids[topic] = answer.topics[0].topic_id
 
     async def _join(self) -> None:
         """Make a member of the first group; its session lasts 10 seconds."""
@@ -188,30 +138,27 @@ class Client:
             group_id="group-0", session_timeout_ms=10_000, rebalance_timeout_ms=1_000,
             member_id="", protocol_type="consumer", protocols=(protocol,),
         )  # fmt: skip
-        peer = connect(self.outside, self.broker)
+        peer = self.link.operator()
         joined = await peer.ask(ApiKey.JOIN_GROUP, join, JoinGroupResponse, version=3)
         self._member = joined.member_id, joined.generation_id
         sync = SyncGroupRequest(
             group_id="group-0", generation_id=joined.generation_id, member_id=joined.member_id
         )
         await peer.ask(ApiKey.SYNC_GROUP, sync, SyncGroupResponse, version=3)
-        self.answers.append(joined)
+        self.link.answers.append(joined)
 
     async def _commit(self, commits: list[dict[str, Any]]) -> None:
         """Send commits at once, and read the answers until the connection is closed, if it is."""
-        peer = self._peer or connect(self.outside, self.broker)
-        self._peer = peer
+        peer = self.link.open_peer()
         peer.send_bytes(b"".join([self._frame(each) for each in commits]))
-        await self.outside.pass_time(0.01)
+        await self.link.outside.pass_time(0.01)
         for _ in commits:
             if peer.socket.is_peer_gone:
-                self._peer = None
-                self.answers.append("closed")
+                self.link.note_closed()
                 return
-            self.answers.append(await peer.read_frame())
+            self.link.answers.append(await peer.read_frame())
 
     def _frame(self, drawn: dict[str, Any]) -> bytes:
-        self._sent += 1
         version = self.versions[drawn["version"]]
         partitions = tuple(
             OffsetCommitRequestPartition(
@@ -223,60 +170,35 @@ class Client:
             for each in drawn["partitions"]
         )
         topics = tuple(
-            OffsetCommitRequestTopic(topic_id=self._ids[each], partitions=partitions)
+            OffsetCommitRequestTopic(topic_id=self.link.ids[each], partitions=partitions)
             if version >= IDS_SINCE
             else OffsetCommitRequestTopic(name=TOPICS[each], partitions=partitions)
             for each in drawn["topics"]
         )
         member_id, generation = self._member if drawn["is_member"] else ("", -1)
-        frame = encode_request(
-            APIS[ApiKey.OFFSET_COMMIT],
-            OffsetCommitRequest(
-                group_id=f"group-{drawn['group']}",
-                generation_id_or_member_epoch=generation,
-                member_id=member_id,
-                retention_time_ms=drawn["retention"],
-                topics=topics,
-            ),
-            version=version,
-            correlation_id=self._sent,
-            client_id=f"client-{0 if self.repeats else self._sent:09}",
+        asked = OffsetCommitRequest(
+            group_id=f"group-{drawn['group']}",
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            retention_time_ms=drawn["retention"],
+            topics=topics,
         )
-        body = bytearray(frame[4:] + drawn["end"])
-        if drawn["edit"] is not None:
-            position, change = drawn["edit"]
-            # Not the client id, by which a repetition is known, nor what comes before it.
-            position += 10 + len("client-000000000")
-            if position < len(body):
-                body[position] ^= change
-        return len(body).to_bytes(4, "big") + body
-
-
-def outcome(
-    steps: list[tuple[str, Any]], versions: tuple[int, int], *, repeats: bool
-) -> tuple[list[object], object]:
-    """The answers, what is committed, and all that is on the disk in the end."""
-    found: list[object] = []
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, SETTINGS) as broker:
-            client = Client(outside, broker, repeats=repeats, versions=versions, answers=found)
-            await client.start()
-            for step in steps:
-                await client.run(step)
-            await client.fetch()
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
-        return found, outside.files.state()
+        return self.link.frame(
+            ApiKey.OFFSET_COMMIT, asked, version, end=drawn["end"], edit=drawn["edit"]
+        )
 
 
 def check(steps: list[tuple[str, Any]], versions: tuple[int, int]) -> None:
     """Compare a broker on which commits repeat with one on which they do not."""
-    answers, disk = outcome(steps, versions, repeats=True)
-    answers_due, disk_due = outcome(steps, versions, repeats=False)
-    assert answers == answers_due
-    assert disk == disk_due
+
+    async def play(link: Link) -> None:
+        client = Client(link, versions)
+        await client.start()
+        for step in steps:
+            await client.run(step)
+        await client.fetch()
+
+    compare(play, SETTINGS)
 
 
 @settings(max_examples=examples(30))

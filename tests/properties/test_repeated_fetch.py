@@ -5,46 +5,26 @@ with another offset. To the other each has a client id of its own, so that it re
 """
 
 import errno
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.broker.broker import RunningBroker
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.frames import decode_response, encode_request
-from tailrace.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from tailrace.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
-from tailrace.protocol.messages.delete_topics import (
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
+from tailrace.protocol.frames import decode_response
 from tailrace.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
 )
-from tailrace.testing import DiskFault, Outside, Peer, virtual_runtime
 from tests.examples import examples
-from tests.unit.broker.brokers import batch, connect, produce, running
+from tests.properties.repeating import TOPICS, Link, compare
+from tests.unit.broker.brokers import batch, produce
 
-TOPICS = ("first", "second")
 IDS_SINCE = 13
 """From this version of Fetch on, topics are named by id."""
 VERSIONS = range(4, 19)
@@ -91,34 +71,17 @@ STEPS = st.one_of(
 
 @dataclass(slots=True)
 class Client:
-    """Sends the requests to one broker, and keeps the answers."""
+    """Sends the requests of one test."""
 
-    outside: Outside
-    broker: RunningBroker
-    repeats: bool
+    link: Link
     versions: tuple[int, int]
-    answers: list[object] = field(default_factory=list)
-    _peer: Peer | None = None
-    _ids: dict[int, UUID] = field(default_factory=dict)
-    _sent: int = 0
     _session: tuple[int, int] = (0, 0)
     """Id of the session, and the epoch of its next request."""
 
     async def create(self, topic: int) -> None:
         """Make a topic with small segments and frequent index entries, and some records."""
         configs = {"internal.segment.bytes": "1000", "index.interval.bytes": "200"}
-        wanted = CreatableTopic(
-            name=TOPICS[topic],
-            num_partitions=1,
-            replication_factor=1,
-            configs=tuple(
-                CreatableTopicConfig(name=name, value=value) for name, value in configs.items()
-            ),
-        )
-        asked = CreateTopicsRequest(topics=(wanted,))
-        answer = await self._operator().ask(ApiKey.CREATE_TOPICS, asked, CreateTopicsResponse)
-        self._ids[topic] = answer.topics[0].topic_id
-        await self.broker.replicas.new_logs.wait_for_all()
+        await self.link.create(topic, configs=configs)
         for _ in range(RECORDS // 2):
             await self._produce(topic)
 
@@ -132,57 +95,37 @@ class Client:
                 await self._fetch([{**each, "session": "none"} for each in fetches])
             case "fetch from a cold disk", list() as fetches:
                 for each in fetches:
-                    self.outside.files.make_cold()
+                    self.link.outside.files.make_cold()
                     await self._fetch([each])
             case "fetch from a disk that fails", list() as fetches:
-                fault = DiskFault(operation="read", path_part=".log", error=errno.EIO)
-                self.outside.files.faults.append(fault)
-                for each in fetches:
-                    await self._fetch([each])
-                self.outside.files.faults.remove(fault)
+                with self.link.failing("read", errno.EIO):
+                    for each in fetches:
+                        await self._fetch([each])
             case "produce", int() as topic:
                 await self._produce(topic)
             case "create anew", int() as topic:
-                gone = DeleteTopicsRequest(
-                    topics=(DeleteTopicState(name=TOPICS[topic]),), timeout_ms=1000
-                )
-                await self._operator().ask(ApiKey.DELETE_TOPICS, gone, DeleteTopicsResponse)
                 await self.create(topic)
             case "delete records", int() as topic:
-                asked = DeleteRecordsRequest(
-                    topics=(
-                        DeleteRecordsTopic(
-                            name=TOPICS[topic],
-                            partitions=(DeleteRecordsPartition(partition_index=0, offset=5),),
-                        ),
-                    ),
-                    timeout_ms=1000,
-                )
-                await self._operator().ask(ApiKey.DELETE_RECORDS, asked, DeleteRecordsResponse)
+                await self.link.delete_records(topic, 5)
             case "connect anew", _:
-                self._peer = None
+                self.link.peer = None
             case _, seconds:
-                await self.outside.pass_time(seconds)
-
-    def _operator(self) -> Peer:
-        return connect(self.outside, self.broker)
+                await self.link.outside.pass_time(seconds)
 
     async def _produce(self, topic: int) -> None:
-        await produce(self._operator(), TOPICS[topic], batch(b"a" * 90, b"b" * 90))
+        await produce(self.link.operator(), TOPICS[topic], batch(b"a" * 90, b"b" * 90))
 
     async def _fetch(self, fetches: list[dict[str, Any]]) -> None:
         """Send fetches at once, and read the answers until the connection is closed, if it is."""
-        peer = self._peer or self._operator()
-        self._peer = peer
+        peer = self.link.open_peer()
         peer.send_bytes(b"".join([self._frame(each) for each in fetches]))
         for each in fetches:
             try:
                 frame = await peer.read_frame()
             except EOFError:
-                self._peer = None
-                self.answers.append("closed")
+                self.link.note_closed()
                 return
-            self.answers.append(frame)
+            self.link.answers.append(frame)
             if each["session"] != "none" and each["edit"] is None:
                 self._note(frame, self.versions[each["version"]])
 
@@ -194,7 +137,6 @@ class Client:
         self._session = (0, 0) if is_lost else (answer.session_id, self._session[1] + 1)
 
     def _frame(self, drawn: dict[str, Any]) -> bytes:
-        self._sent += 1
         version = self.versions[drawn["version"]]
         wanted = FetchPartition(
             partition=0,
@@ -204,7 +146,7 @@ class Client:
             partition_max_bytes=drawn["bytes_max"],
         )
         topic = (
-            FetchTopic(topic_id=self._ids[drawn["topic"]], partitions=(wanted,))
+            FetchTopic(topic_id=self.link.ids[drawn["topic"]], partitions=(wanted,))
             if version >= IDS_SINCE
             else FetchTopic(topic=TOPICS[drawn["topic"]], partitions=(wanted,))
         )
@@ -216,56 +158,30 @@ class Client:
                 epoch += 7
             case "ended":
                 epoch = -1
-        frame = encode_request(
-            APIS[ApiKey.FETCH],
-            FetchRequest(
-                max_wait_ms=drawn["wait_ms"],
-                min_bytes=drawn["bytes_min"],
-                max_bytes=drawn["answer_bytes_max"],
-                isolation_level=drawn["isolation"],
-                session_id=session_id,
-                session_epoch=epoch,
-                topics=(topic,),
-            ),
-            version=version,
-            correlation_id=self._sent,
-            client_id=f"client-{0 if self.repeats else self._sent:09}",
+        asked = FetchRequest(
+            max_wait_ms=drawn["wait_ms"],
+            min_bytes=drawn["bytes_min"],
+            max_bytes=drawn["answer_bytes_max"],
+            isolation_level=drawn["isolation"],
+            session_id=session_id,
+            session_epoch=epoch,
+            topics=(topic,),
         )
-        body = bytearray(frame[4:] + drawn["end"])
-        if drawn["edit"] is not None:
-            position, change = drawn["edit"]
-            # Not the client id, by which a repetition is known, nor what comes before it.
-            position += 10 + len("client-000000000")
-            if position < len(body):
-                body[position] ^= change
-        return len(body).to_bytes(4, "big") + body
-
-
-def outcome(
-    steps: list[tuple[str, Any]], versions: tuple[int, int], *, repeats: bool
-) -> tuple[list[object], object]:
-    """The answers, and the sessions in the end."""
-    found: list[object] = []
-
-    async def scenario(outside: Outside) -> object:
-        async with running(outside, SETTINGS) as broker:
-            client = Client(outside, broker, repeats=repeats, versions=versions, answers=found)
-            for topic in range(len(TOPICS)):
-                await client.create(topic)
-            for step in steps:
-                await client.run(step)
-            return broker.statistics().fetch_sessions
-
-    with virtual_runtime() as outside:
-        return found, outside.run(scenario(outside))
+        return self.link.frame(ApiKey.FETCH, asked, version, end=drawn["end"], edit=drawn["edit"])
 
 
 def check(steps: list[tuple[str, Any]], versions: tuple[int, int]) -> None:
     """Compare a broker on which fetches repeat with one on which they do not."""
-    answers, sessions = outcome(steps, versions, repeats=True)
-    answers_due, sessions_due = outcome(steps, versions, repeats=False)
-    assert answers == answers_due
-    assert sessions == sessions_due
+
+    async def play(link: Link) -> object:
+        client = Client(link, versions)
+        for topic in range(len(TOPICS)):
+            await client.create(topic)
+        for step in steps:
+            await client.run(step)
+        return link.broker.statistics().fetch_sessions
+
+    compare(play, SETTINGS)
 
 
 @settings(max_examples=examples(60))

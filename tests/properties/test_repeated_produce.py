@@ -7,39 +7,13 @@ with other records. To the other each has a client id of its own, so that it rep
 import errno
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID
 
 import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.broker.broker import RunningBroker
-from tailrace.protocol.apis import APIS, ApiKey
-from tailrace.protocol.frames import encode_request
-from tailrace.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from tailrace.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
-from tailrace.protocol.messages.delete_topics import (
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
-from tailrace.protocol.messages.incremental_alter_configs import (
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-    IncrementalAlterConfigsResponse,
-)
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -47,12 +21,12 @@ from tailrace.protocol.messages.produce import (
 )
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.layout import ATTRIBUTES_POSITION, CRC, CRC_POSITION
-from tailrace.testing import DiskFault, Outside, Peer, virtual_runtime
+from tailrace.testing import virtual_runtime
 from tests.examples import examples
-from tests.unit.broker.brokers import connect, running
+from tests.properties.repeating import TOPICS, Link, compare
+from tests.unit.broker.brokers import running
 
 NOW = 1_700_000_000_000
-TOPICS = ("first", "second")
 IDS_SINCE = 13
 """From this version of Produce on, topics are named by id."""
 
@@ -98,37 +72,17 @@ STEPS = st.one_of(
 
 @dataclass(slots=True)
 class Client:
-    """Sends the requests to one broker, and keeps the answers."""
+    """Sends the requests of one test."""
 
-    outside: Outside
-    broker: RunningBroker
-    repeats: bool
+    link: Link
     versions: tuple[int, int]
-    answers: list[object] = field(default_factory=list)
-    _peer: Peer | None = None
-    _ids: dict[int, UUID] = field(default_factory=dict)
-    _sent: int = 0
     _sequences: dict[tuple[int, int], int] = field(default_factory=dict)
 
     async def create(self, topic: int) -> None:
         """Make a topic with small segments and frequent index entries, and its log."""
         configs = {"segment.index.bytes": "120", "index.interval.bytes": "400"}
         configs["internal.segment.bytes"] = "4000"
-        wanted = CreatableTopic(
-            name=TOPICS[topic],
-            num_partitions=1,
-            replication_factor=1,
-            configs=tuple(
-                CreatableTopicConfig(name=name, value=value) for name, value in configs.items()
-            ),
-        )
-        asked = CreateTopicsRequest(topics=(wanted,))
-        answer = await self._operator().ask(ApiKey.CREATE_TOPICS, asked, CreateTopicsResponse)
-        self._ids[topic] = answer.topics[0].topic_id
-        await self.broker.replicas.new_logs.wait_for_all()
-
-    def _operator(self) -> Peer:
-        return connect(self.outside, self.broker)
+        await self.link.create(topic, configs=configs)
 
     async def run(self, step: tuple[str, Any]) -> None:
         """Take one step; answers are added to those so far."""
@@ -136,78 +90,46 @@ class Client:
             case "produce", list() as requests:
                 await self._produce(requests)
             case "create anew", int() as topic:
-                gone = DeleteTopicsRequest(
-                    topics=(DeleteTopicState(name=TOPICS[topic]),), timeout_ms=1000
-                )
-                await self._operator().ask(ApiKey.DELETE_TOPICS, gone, DeleteTopicsResponse)
                 await self.create(topic)
             case "delete records", int() as topic:
-                partition = DeleteRecordsPartition(partition_index=0, offset=-1)
-                named = DeleteRecordsTopic(name=TOPICS[topic], partitions=(partition,))
-                less = DeleteRecordsRequest(topics=(named,), timeout_ms=1000)
-                await self._operator().ask(ApiKey.DELETE_RECORDS, less, DeleteRecordsResponse)
+                await self.link.delete_records(topic, -1)
             case "configure", (str() as name, str() as value):
-                config = IncrementalAlterableConfig(name=name, config_operation=0, value=value)
-                changes = IncrementalAlterConfigsRequest(
-                    resources=tuple(
-                        IncrementalAlterConfigsResource(
-                            resource_type=2, resource_name=topic, configs=(config,)
-                        )
-                        for topic in TOPICS
-                    )
-                )
-                await self._operator().ask(
-                    ApiKey.INCREMENTAL_ALTER_CONFIGS, changes, IncrementalAlterConfigsResponse
-                )
+                await self.link.configure(TOPICS, name, value)
             case "produce to a full disk", list() as requests:
-                full = DiskFault(operation="write", path_part=".log", error=errno.ENOSPC)
-                self.outside.files.faults.append(full)
-                await self._produce(requests)
-                self.outside.files.faults.remove(full)
+                with self.link.failing("write", errno.ENOSPC):
+                    await self._produce(requests)
             case "connect anew", _:
-                self._peer = None
+                self.link.peer = None
             case _:
-                await self.outside.pass_time(1)
+                await self.link.outside.pass_time(1)
 
     async def _produce(self, requests: list[dict[str, Any]]) -> None:
         """Send requests at once, and read the answers until the connection is closed, if it is."""
-        peer = self._peer or connect(self.outside, self.broker)
-        self._peer = peer
+        peer = self.link.open_peer()
         peer.send_bytes(b"".join([self._frame(each) for each in requests]))
         for each in requests:
             if each["acks"] == 0:
                 continue
             try:
-                self.answers.append(await peer.read_frame())
+                self.link.answers.append(await peer.read_frame())
             except EOFError:
-                self._peer = None
-                self.answers.append("closed")
+                self.link.note_closed()
                 return
-        await self.outside.pass_time(0.01)
+        await self.link.outside.pass_time(0.01)
         if peer.socket.is_peer_gone:
-            self._peer = None
-            self.answers.append("closed after the last answer")
+            self.link.note_closed("closed after the last answer")
 
     def _frame(self, drawn: dict[str, Any]) -> bytes:
-        self._sent += 1
         version = self.versions[drawn["version"]]
         data = PartitionProduceData(index=0, records=self._batch(drawn))
         name = TOPICS[drawn["topic"]]
         topic = (
-            TopicProduceData(topic_id=self._ids[drawn["topic"]], partition_data=(data,))
+            TopicProduceData(topic_id=self.link.ids[drawn["topic"]], partition_data=(data,))
             if version >= IDS_SINCE
             else TopicProduceData(name=name, partition_data=(data,))
         )
-        frame = encode_request(
-            APIS[ApiKey.PRODUCE],
-            ProduceRequest(acks=drawn["acks"], timeout_ms=1000, topic_data=(topic,)),
-            version=version,
-            correlation_id=self._sent,
-            client_id=f"client-{0 if self.repeats else self._sent:09}",
-        )
-        end: bytes = drawn["end"]
-        body = frame[4:] + end
-        return len(body).to_bytes(4, "big") + body
+        asked = ProduceRequest(acks=drawn["acks"], timeout_ms=1000, topic_data=(topic,))
+        return self.link.frame(ApiKey.PRODUCE, asked, version, end=drawn["end"])
 
     def _batch(self, drawn: dict[str, Any]) -> bytes:
         producer, place = drawn["producer"], (drawn["topic"], drawn["producer"])
@@ -231,23 +153,17 @@ class Client:
         return bytes(batch)
 
 
-def outcome(
-    steps: list[tuple[str, Any]], versions: tuple[int, int], *, repeats: bool
-) -> tuple[list[object], object]:
-    """The answers, and all that is on the disk in the end."""
-    found: list[object] = []
+def check(steps: list[tuple[str, Any]], versions: tuple[int, int]) -> None:
+    """Compare a broker on which requests repeat with one on which they do not."""
 
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            client = Client(outside, broker, repeats=repeats, versions=versions, answers=found)
-            for topic in range(len(TOPICS)):
-                await client.create(topic)
-            for step in steps:
-                await client.run(step)
+    async def play(link: Link) -> None:
+        client = Client(link, versions)
+        for topic in range(len(TOPICS)):
+            await client.create(topic)
+        for step in steps:
+            await client.run(step)
 
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
-        return found, outside.files.state()
+    compare(play)
 
 
 @settings(max_examples=examples(60))
@@ -256,10 +172,7 @@ def test_repeated_requests_are_answered_as_others_are(
     steps: list[tuple[str, Any]], versions: tuple[int, int]
 ) -> None:
     """Every byte of the answers is the same, and every byte of the logs."""
-    answers, disk = outcome(steps, versions, repeats=True)
-    answers_due, disk_due = outcome(steps, versions, repeats=False)
-    assert answers == answers_due
-    assert disk == disk_due
+    check(steps, versions)
 
 
 def requests(count: int, **changes: object) -> list[dict[str, Any]]:
@@ -280,7 +193,8 @@ def test_repeated_requests_are_written_together(version: int, acks: int, produce
 
         async def scenario() -> int:
             async with running(outside) as broker:
-                client = Client(outside, broker, repeats=True, versions=(version, version))
+                link = Link(outside=outside, broker=broker, repeats=True, answers=[])
+                client = Client(link, (version, version))
                 await client.create(0)
                 count = len(outside.files.operations)
                 await client.run(("produce", requests(5, acks=acks, producer=producer)))
@@ -336,7 +250,7 @@ def test_an_unusual_request_after_a_change_is_answered_as_others_are(
         ("produce", requests(2) + requests(1, **change) + requests(2)),
         ("produce", requests(3, acks=0) + requests(30)),
     ]
-    assert outcome(steps, (9, 9), repeats=True) == outcome(steps, (9, 9), repeats=False)
+    check(steps, (9, 9))
 
 
 def test_what_follows_a_batch_that_is_sent_again_does_not_get_its_answer() -> None:
@@ -346,4 +260,4 @@ def test_what_follows_a_batch_that_is_sent_again_does_not_get_its_answer() -> No
         ("connect anew", 1),
         ("produce", requests(1, step=-1) + requests(2)),
     ]
-    assert outcome(steps, (9, 9), repeats=True) == outcome(steps, (9, 9), repeats=False)
+    check(steps, (9, 9))
