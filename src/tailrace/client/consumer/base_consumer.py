@@ -1,9 +1,7 @@
 """`BaseConsumer`: the methods of `Consumer` and `AsyncConsumer` that do not wait.
 
-The methods that wait are operations (`steps`): each is written once, and run by a thread or by a
-task. `reading_calls`, `offset_calls` and `group_calls` have them.
-
-Not here: threads and event loops.
+Not here: the calls that wait (`reading_calls`, `offset_calls` and `group_calls`), each of which is
+written once, and who runs them (`consumer` for threads, `aio` for event loops).
 """
 
 import re
@@ -11,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from math import inf
+from typing import TYPE_CHECKING, Concatenate
 
 from tailrace.client.consumer.arguments import (
     Partitions,
@@ -23,26 +22,31 @@ from tailrace.client.consumer.arguments import (
     pattern_of,
     timeout_of,
 )
+from tailrace.client.consumer.cluster import describe_silence
 from tailrace.client.consumer.engine import ConsumerEngine
 from tailrace.client.consumer.errors import (
     ClosedConsumerError,
     ConcurrentCallError,
+    ConsumerTimeoutError,
     SubscriptionError,
     WakeupError,
 )
-from tailrace.client.consumer.group_calls import GroupCalls
+from tailrace.client.consumer.group_work import GroupWork
 from tailrace.client.consumer.hooks import Hook, RebalanceHooks
 from tailrace.client.consumer.metrics import ConsumerStatistics, OnMetrics
-from tailrace.client.consumer.offset_calls import OffsetCalls
-from tailrace.client.consumer.reading_calls import ReadingCalls
 from tailrace.client.consumer.rows import Deserializer
 from tailrace.client.consumer.statistics import lags_of, statistics_of
 from tailrace.client.consumer.subscription import EARLIEST, LATEST, ResetPolicy
-from tailrace.client.consumer.work import Work
+from tailrace.client.drive.operation import C, Operation, P
+from tailrace.client.drive.steps import Steps, Until
 from tailrace.client.group_offsets import ConsumerGroupMetadata
 from tailrace.client.interval_call import IntervalCall, figures_call
+from tailrace.client.pending import Pending, T
 from tailrace.errors import kind_of
 from tailrace.model import TopicPartition
+
+if TYPE_CHECKING:
+    from tailrace.client.consumer.columns import Collector
 
 
 class BaseConsumer:
@@ -70,17 +74,15 @@ class BaseConsumer:
                 engine, on_metrics, metrics=self.metrics, statistics=self.statistics
             )
             due.begin(call, clock())
-        self._work = Work(engine, clock, due)
+        self._metrics_call = due
+        self._key_deserializer = key_deserializer
+        self._value_deserializer = value_deserializer
         self._handling = engine.handling
-        self._group = GroupCalls(self._work)
-        self._offsets = OffsetCalls(self._work)
-        self._polls = ReadingCalls(
-            self._work,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
-            offsets=self._offsets,
-            rebalance=self._group.rebalance,
-        )
+        self._hooks = RebalanceHooks()
+        self._closer: object = None
+        """The thread or task whose `close` has begun, which commits once for all."""
+        self._collectors: dict[tuple[str, ...], Collector] = {}
+        """The columns of the last call, whose buffers have the right size for the next."""
         self._reader: object = None
         """The thread or task that polls right now."""
         self._last_reader: object = None
@@ -125,7 +127,7 @@ class BaseConsumer:
                 "subscribe needs a group that assigns partitions: set group.id, or call assign"
             )
         with self._changing():
-            self._work.hooks = hooks
+            self._hooks = hooks
             if pattern is None:
                 engine.subscription.subscribe(names)
             else:
@@ -222,14 +224,14 @@ class BaseConsumer:
             SubscriptionError: there is no group.id.
         """
         with self._engine.lock:
-            return self._group.group_for("group_metadata").producer_metadata
+            return self._group_for("group_metadata").producer_metadata
 
     def enforce_rebalance(self, reason: str = "the program asked for it") -> None:
         """Have the group distribute its partitions anew, in the next calls of `poll`."""
         if not isinstance(reason, str):
             raise TypeError(f"reason is {kind_of(reason)}; give a str")
         with self._changing():
-            self._group.group_for("enforce_rebalance").request_rejoin(reason, self._clock())
+            self._group_for("enforce_rebalance").request_rejoin(reason, self._clock())
 
     def statistics(self) -> ConsumerStatistics:
         """Counters, and the state of each partition and connection, right now."""
@@ -251,8 +253,46 @@ class BaseConsumer:
                 "assigned-partitions": len(self._engine.subscription.assigned),
             }
 
+    def _caller(self) -> object:
+        """The present thread or task."""
+        raise NotImplementedError
+
     def _woken(self) -> None:
         """Have all that wait look again; called under the lock."""
+
+    def _group_for(self, what: str) -> GroupWork:
+        """The group.
+
+        Raises:
+            SubscriptionError: there is no `group.id`.
+        """
+        self._engine.check_open()
+        group = self._engine.group
+        if group is None:
+            raise SubscriptionError(f"{what} needs a group, which has the offsets: set group.id")
+        return group
+
+    def _result(self, pending: Pending[T], deadline: float, *, about: str) -> Steps[T]:
+        """The value of a pending call.
+
+        Raises:
+            ConsumerAuthenticationError: no broker takes the login.
+            ConsumerTimeoutError: at the deadline.
+        """
+        engine = self._engine
+        refused = engine.cluster.errors
+        try:
+            if not pending.is_done:
+                yield Until(lambda: pending.is_done or bool(refused), deadline)
+            if not pending.is_done:
+                engine.check_open()
+                if refused:
+                    raise refused.pop()
+                why = pending.reason or describe_silence(engine.metadata, engine.nodes)
+                raise ConsumerTimeoutError(f"{about}: not known in time: {why}")
+            return pending.result()
+        finally:
+            pending.is_abandoned = True
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -272,9 +312,9 @@ class BaseConsumer:
         return self._clock() + timeout_of(timeout)
 
     @contextmanager
-    def _reading(self, reader: object) -> Iterator[None]:
+    def _reading(self) -> Iterator[None]:
         """Keep out other threads or tasks while one polls."""
-        before = self._reader
+        before, reader = self._reader, self._caller()
         if before is not None and before != reader:
             raise ConcurrentCallError(
                 "another thread or task polls this consumer right now; one may read, give each "
@@ -312,7 +352,7 @@ class BaseConsumer:
 
     def _is_not_end(self, error: WakeupError | ClosedConsumerError) -> bool:
         """False if an iteration ends by `wakeup` or `close`; else raises the error."""
-        if isinstance(error, WakeupError) or self._work.is_closing:
+        if isinstance(error, WakeupError) or self._closer is not None:
             return False
         raise error
 
@@ -323,3 +363,8 @@ class BaseConsumer:
             for state in [self._engine.subscription.of(each) for each in places]:
                 state.await_reset(policy)
             self._handling.drop(set(places))
+
+
+def reading(steps: Callable[Concatenate[C, P], Steps[T]]) -> Operation[C, P, T]:
+    """An `operation` that keeps out other readers, until its records have reached the caller."""
+    return Operation(steps, runner="_read")

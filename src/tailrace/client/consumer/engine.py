@@ -3,7 +3,7 @@
     poll    metadata, group, offsets, fetches -> nodes -> answers -> parts       (the driver)
     taking  parts -> rows or columns; the positions move                        (the caller)
 
-`Consumer` adds waiting by threads (`driver`), `AsyncConsumer` waiting on an event loop (`aio`).
+`Consumer` adds waiting by threads, `AsyncConsumer` on an event loop (`tailrace.client.drive`).
 
 Invariant: everything here happens under `lock`; user code (hooks, deserializers) never does.
 """
@@ -11,16 +11,16 @@ Invariant: everything here happens under `lock`; user code (hooks, deserializers
 import logging
 import random
 import threading
-import weakref
+from collections import deque
 from collections.abc import Callable, Collection
 from math import inf
-from os import register_at_fork
 
 from tailrace.client.config import nodes_config
 from tailrace.client.consumer.cluster import Cluster
 from tailrace.client.consumer.config import ConsumerConfig
 from tailrace.client.consumer.errors import (
     ClosedConsumerError,
+    ConcurrentCallError,
     InvalidTopicNameError,
     NoOffsetForPartitionError,
     SubscriptionError,
@@ -43,6 +43,7 @@ from tailrace.client.consumer.subscription import (
     SubscriptionState,
 )
 from tailrace.client.consumer.taking import Taking
+from tailrace.client.drive.locks import renew
 from tailrace.client.nodes import Backoff, Node, Nodes
 from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.model import TopicPartition
@@ -55,11 +56,17 @@ log = logging.getLogger(__name__)
 _LIMITS = {**VERSION_LIMITS, ApiKey.FETCH: 17, ApiKey.METADATA: 13}
 """Topic ids and leader epochs, which the producer and readers of ranges do without."""
 
-_living: "weakref.WeakSet[ConsumerEngine]" = weakref.WeakSet()
+_REENTRANT = (
+    "this thread is in the middle of another call of the same consumer, which a signal handler, a "
+    "finalizer or a logging handler has interrupted; call wakeup() or close() there, or set a flag "
+    "and call the consumer after the interrupted call has returned"
+)
 
 
 class ConsumerEngine:
     """The state of one consumer; `Consumer` or `AsyncConsumer` calls it."""
+
+    kind = "consumer"
 
     def __init__(
         self,
@@ -71,9 +78,9 @@ class ConsumerEngine:
         stirred: Callable[[], None],
     ) -> None:
         self.config = config
+        self.client_id = config.client_id
         self.lock = threading.RLock()
-        """Never acquired twice by a thread. An RLock, since `Condition` can take it again after a
-        wait without being interrupted."""
+        self.calls: deque[Callable[[], None]] = deque()
         self.metrics = ConsumerMetrics()
         self.closed_error: ClosedConsumerError | None = None
         self.is_closing = False
@@ -136,7 +143,6 @@ class ConsumerEngine:
             )
         self._seen_metadata = -1
         self._was_waiting = False
-        _living.add(self)
 
     # -- the driver ---------------------------------------------------------------------------
 
@@ -177,6 +183,19 @@ class ConsumerEngine:
             self.fetches.next_deadline(),
             inf if self.group is None else self.group.next_deadline(now),
         )
+
+    def should_move(self) -> bool:
+        """Whether there are partitions to fetch that no request is on its way for."""
+        return self.fetches.is_stirred
+
+    def abandoned(self, now: float) -> bool:  # noqa: ARG002
+        """End a consumer that nobody can call any more, without a commit."""
+        self.begin_close()
+        return True
+
+    def reentrant_error(self) -> ConcurrentCallError:
+        """The error of a call by a signal handler that has interrupted another call."""
+        return ConcurrentCallError(_REENTRANT)
 
     def _metadata_changed(self) -> None:
         metadata = self.metadata
@@ -341,18 +360,9 @@ class ConsumerEngine:
 
     def forked(self) -> None:
         """Disable the consumer in a forked child, which shares the parent's sockets."""
-        self.lock._at_fork_reinit()  # type: ignore[attr-defined]
+        renew(self.lock)
         self.is_closing = True
         self.closed_error = ClosedConsumerError(
             "this process is a fork of the one that created the consumer; create a new consumer "
             "in this process"
         )
-
-
-def _forked() -> None:
-    """Disable the parent's consumers in a forked child, which shares their sockets."""
-    for engine in list(_living):
-        engine.forked()
-
-
-register_at_fork(after_in_child=_forked)

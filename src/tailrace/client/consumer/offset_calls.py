@@ -1,4 +1,4 @@
-"""`OffsetCalls`: the operations about positions, offsets and topics."""
+"""`OffsetCalls`: the calls of a consumer about positions, offsets and topics."""
 
 from collections.abc import Mapping
 
@@ -9,8 +9,8 @@ from tailrace.client.consumer.arguments import (
     partitions_of,
     topic_of,
 )
-from tailrace.client.consumer.cluster import describe_silence, describe_wait
-from tailrace.client.consumer.engine import ConsumerEngine
+from tailrace.client.consumer.base_consumer import BaseConsumer
+from tailrace.client.consumer.cluster import describe_wait
 from tailrace.client.consumer.errors import (
     ConsumerTimeoutError,
     InvalidTopicNameError,
@@ -19,11 +19,10 @@ from tailrace.client.consumer.errors import (
 )
 from tailrace.client.consumer.records import OffsetAndTimestamp
 from tailrace.client.consumer.statistics import lags_of
-from tailrace.client.consumer.steps import Steps, Wait
 from tailrace.client.consumer.subscription import LATEST
-from tailrace.client.consumer.work import Work
+from tailrace.client.drive.operation import operation
+from tailrace.client.drive.steps import Steps, Until
 from tailrace.client.listings import PartitionInfo
-from tailrace.client.pending import Pending, T
 from tailrace.errors import kind_of
 from tailrace.model import SpecialTimestamp, TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -32,108 +31,93 @@ _LASTING = (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXC
 """Codes of a topic in Metadata that do not change by waiting."""
 
 
-class OffsetCalls:
-    """Questions about offsets and topics of one consumer."""
+class OffsetCalls(BaseConsumer):
+    """Questions about offsets and topics."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    @operation
+    def position(
+        self, partition: TopicPartition | tuple[str, int], timeout: float | None = None
+    ) -> Steps[int]:
+        """The offset of the next record that is returned; waits until it is known."""
+        return self._position(partition, self._deadline(timeout))
 
-    def position(self, partition: TopicPartition | tuple[str, int], deadline: float) -> Steps[int]:
-        """The offset of the next record that is returned."""
-        engine = self._work.engine
-        engine.check_open()
-        place = partition_of(partition)
-        state = engine.subscription.of(place)
-        engine.handling.put_back((place,))
+    @operation
+    def beginning_offsets(
+        self, partitions: Partitions, timeout: float | None = None
+    ) -> Steps[dict[TopicPartition, int]]:
+        """The first offset of each partition; these need not be assigned."""
+        return self._ends(partitions, SpecialTimestamp.EARLIEST, self._deadline(timeout))
 
-        def is_known() -> bool:
-            return state.has_position or engine.has_error
+    @operation
+    def end_offsets(
+        self, partitions: Partitions, timeout: float | None = None
+    ) -> Steps[dict[TopicPartition, int]]:
+        """The offset after the last record of each partition, by `isolation.level`."""
+        return self._ends(partitions, SpecialTimestamp.LATEST, self._deadline(timeout))
 
-        while not state.has_position:
-            is_in_time = yield Wait(is_known, deadline)
-            engine.check_open()
-            engine.raise_error()
-            if not is_in_time and not state.has_position:
-                why = describe_wait(
-                    engine.metadata, engine.nodes, place.topic, partition=place.partition
-                )
-                raise ConsumerTimeoutError(
-                    f"the position of {place} is not known in time: it waits for "
-                    f"{state.phase.value}; {why}"
-                )
-        assert state.position is not None, "the wait has ended"
-        return state.position.offset
-
-    def offsets(
+    @operation
+    def offsets_for_times(
         self,
         timestamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int],
-        deadline: float,
+        timeout: float | None = None,
     ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
-        """ListOffsets for each partition.
+        """The first record from a time on (ms since 1970), by partition; None if there is none."""
+        return self._offsets_at(timestamps, self._deadline(timeout))
 
-        Raises:
-            TypeError: a partition is none, or a timestamp is no number.
-        """
-        self._work.engine.check_open()
-        if not isinstance(timestamps, Mapping):
-            raise TypeError(
-                f"timestamps is {kind_of(timestamps)}; give a mapping of partitions to ms since "
-                "1970"
-            )
-        asked = dict(zip(map(partition_of, timestamps), timestamps.values(), strict=True))
-        for partition, timestamp in asked.items():
-            if not isinstance(timestamp, int):
-                raise TypeError(
-                    f"the time for {partition} is {kind_of(timestamp)}; give ms since 1970 as int"
-                )
-        question = self._work.engine.lookups.ask(asked)
-        about = "offsets of " + ", ".join(map(str, sorted(asked)))
-        return (yield from steps_of_pending(self._work.engine, question, deadline, about=about))
-
-    def ends(
-        self, partitions: Partitions, timestamp: SpecialTimestamp, deadline: float
-    ) -> Steps[dict[TopicPartition, int]]:
-        """The offset at one end of each log."""
-        asked = dict.fromkeys(partitions_of(partitions), int(timestamp))
-        found = yield from self.offsets(asked, deadline)
-        return {each: 0 if end is None else end.offset for each, end in found.items()}
-
+    @operation
     def seek_to_time(
-        self, timestamp_ms: int, partitions: tuple[Partitions, ...], deadline: float
+        self, timestamp_ms: int, *partitions: Partitions, timeout: float | None = None
     ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
-        """Read on from a time; the offsets that were found."""
-        places = all_partitions(partitions) or tuple(self._work.engine.subscription.assigned)
+        """Have the next `poll` read from the first record of that time on; returns its offset.
+
+        Of all assigned partitions if none are given. None, and the end of the log, where no record
+        is as late.
+        """
+        engine = self._engine
+        places = all_partitions(partitions) or tuple(engine.subscription.assigned)
         for each in places:
-            self._work.engine.subscription.of(each)
-        found = yield from self.offsets(dict.fromkeys(places, timestamp_ms), deadline)
+            engine.subscription.of(each)
+        at = dict.fromkeys(places, timestamp_ms)
+        found = yield from self._offsets_at(at, self._deadline(timeout))
         for each, place in found.items():
-            if each not in self._work.engine.subscription.assigned:
+            if each not in engine.subscription.assigned:
                 continue
             if place is None:
-                self._work.engine.subscription.of(each).await_reset(LATEST)
+                engine.subscription.of(each).await_reset(LATEST)
             else:
-                self._work.engine.seek(each, place.offset)
-        self._work.engine.handling.drop(places)
+                engine.seek(each, place.offset)
+        engine.handling.drop(places)
         return found
 
-    def lag(self, deadline: float) -> Steps[dict[TopicPartition, int]]:
-        """Records behind the positions; asks the leaders where a fetch has not told yet."""
-        engine = self._work.engine
+    @operation
+    def lag(self, timeout: float | None = None) -> Steps[dict[TopicPartition, int]]:
+        """The lag of each assigned partition: its end offset minus the position.
+
+        The end is that of the last fetch, or is asked for where there was none yet.
+        """
+        engine, deadline = self._engine, self._deadline(timeout)
         lags = lags_of(engine)
         for each in lags:
-            yield from self.position(each, deadline)
+            yield from self._position(each, deadline)
         lags = lags_of(engine)
         unknown = {each: int(SpecialTimestamp.LATEST) for each, lag in lags.items() if lag is None}
-        ends = yield from self.offsets(unknown, deadline)
+        ends = yield from self._offsets_at(unknown, deadline)
         for each, end in ends.items():
             state = engine.subscription.assigned.get(each)
             if state is not None and state.position is not None and end is not None:
                 lags[each] = max(0, end.offset - state.position.offset)
         return {each: lag for each, lag in lags.items() if lag is not None}
 
-    def partitions_for(self, topic: str, deadline: float) -> Steps[list[PartitionInfo]]:
-        """The partitions of a topic."""
-        engine = self._work.engine
+    @operation
+    def partitions_for(
+        self, topic: str, timeout: float | None = None
+    ) -> Steps[list[PartitionInfo]]:
+        """The partitions of a topic, with leader and replicas.
+
+        Raises:
+            UnknownTopicError: the topic does not exist.
+        """
+        engine, deadline = self._engine, self._deadline(timeout)
         engine.check_open()
         metadata, refused = engine.metadata, engine.cluster.errors
         topic = topic_of(topic)
@@ -145,7 +129,7 @@ class OffsetCalls:
                 return bool(refused) or (known is not None and known.error in _LASTING)
 
             if not is_told():
-                yield Wait(is_told, deadline)
+                yield Until(is_told, deadline)
             known = metadata.topics.get(topic)
             if known is not None and not known.error:
                 return list(known.partitions)
@@ -164,36 +148,71 @@ class OffsetCalls:
         finally:
             metadata.remove_guest(topic)
 
-    def list_topics(self, deadline: float) -> Steps[Mapping[str, tuple[PartitionInfo, ...]]]:
-        """All topics with their partitions."""
-        self._work.engine.check_open()
-        pending = self._work.engine.cluster.listings.ask()
-        return (
-            yield from steps_of_pending(
-                self._work.engine, pending, deadline, about="the list of topics"
-            )
-        )
+    @operation
+    def list_topics(
+        self, timeout: float | None = None
+    ) -> Steps[Mapping[str, tuple[PartitionInfo, ...]]]:
+        """All topics that the user may see, with their partitions."""
+        deadline = self._deadline(timeout)
+        self._engine.check_open()
+        pending = self._engine.cluster.listings.ask()
+        return (yield from self._result(pending, deadline, about="the list of topics"))
 
+    def _position(self, partition: TopicPartition | tuple[str, int], deadline: float) -> Steps[int]:
+        engine = self._engine
+        engine.check_open()
+        place = partition_of(partition)
+        state = engine.subscription.of(place)
+        engine.handling.put_back((place,))
 
-def steps_of_pending(
-    engine: ConsumerEngine, pending: Pending[T], deadline: float, *, about: str
-) -> Steps[T]:
-    """The value of a pending call.
+        def is_known() -> bool:
+            return state.has_position or engine.has_error
 
-    Raises:
-        ConsumerAuthenticationError: no broker takes the login.
-        ConsumerTimeoutError: at the deadline.
-    """
-    refused = engine.cluster.errors
-    try:
-        if not pending.is_done:
-            yield Wait(lambda: pending.is_done or bool(refused), deadline)
-        if not pending.is_done:
+        while not state.has_position:
+            is_in_time = yield Until(is_known, deadline)
             engine.check_open()
-            if refused:
-                raise refused.pop()
-            why = pending.reason or describe_silence(engine.metadata, engine.nodes)
-            raise ConsumerTimeoutError(f"{about}: not known in time: {why}")
-        return pending.result()
-    finally:
-        pending.is_abandoned = True
+            engine.raise_error()
+            if not is_in_time and not state.has_position:
+                why = describe_wait(
+                    engine.metadata, engine.nodes, place.topic, partition=place.partition
+                )
+                raise ConsumerTimeoutError(
+                    f"the position of {place} is not known in time: it waits for "
+                    f"{state.phase.value}; {why}"
+                )
+        assert state.position is not None, "the wait has ended"
+        return state.position.offset
+
+    def _offsets_at(
+        self,
+        timestamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int],
+        deadline: float,
+    ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        """ListOffsets for each partition.
+
+        Raises:
+            TypeError: a partition is none, or a timestamp is no number.
+        """
+        self._engine.check_open()
+        if not isinstance(timestamps, Mapping):
+            raise TypeError(
+                f"timestamps is {kind_of(timestamps)}; give a mapping of partitions to ms since "
+                "1970"
+            )
+        asked = dict(zip(map(partition_of, timestamps), timestamps.values(), strict=True))
+        for partition, timestamp in asked.items():
+            if not isinstance(timestamp, int):
+                raise TypeError(
+                    f"the time for {partition} is {kind_of(timestamp)}; give ms since 1970 as int"
+                )
+        question = self._engine.lookups.ask(asked)
+        about = "offsets of " + ", ".join(map(str, sorted(asked)))
+        return (yield from self._result(question, deadline, about=about))
+
+    def _ends(
+        self, partitions: Partitions, timestamp: SpecialTimestamp, deadline: float
+    ) -> Steps[dict[TopicPartition, int]]:
+        """The offset at one end of each log."""
+        asked = dict.fromkeys(partitions_of(partitions), int(timestamp))
+        found = yield from self._offsets_at(asked, deadline)
+        return {each: 0 if end is None else end.offset for each, end in found.items()}

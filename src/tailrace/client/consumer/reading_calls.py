@@ -1,4 +1,4 @@
-"""`ReadingCalls`: the operations that return records, as objects or as columns."""
+"""`ReadingCalls`: the calls that return records, as objects or as columns."""
 
 import logging
 from collections.abc import Callable, Collection, Sequence
@@ -6,12 +6,13 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from tailrace.client.consumer.base_consumer import reading
 from tailrace.client.consumer.errors import WakeupError
+from tailrace.client.consumer.group_calls import GroupCalls
 from tailrace.client.consumer.offset_calls import OffsetCalls
 from tailrace.client.consumer.records import ConsumerRecord
-from tailrace.client.consumer.rows import Deserializer, deserialized
-from tailrace.client.consumer.steps import Call, Steps, Wait
-from tailrace.client.consumer.work import Work
+from tailrace.client.consumer.rows import deserialized
+from tailrace.client.drive.steps import CallUser, Steps, Until
 from tailrace.client.pending import T
 from tailrace.errors import TailraceError, kind_of
 from tailrace.model import SpecialTimestamp, TopicPartition
@@ -28,30 +29,75 @@ _GLANCE_S: Final = 0.1
 """Longest wait for records before a table looks at the positions again."""
 
 
-class ReadingCalls:
+class ReadingCalls(GroupCalls, OffsetCalls):
     """Polls of one consumer."""
 
-    def __init__(
-        self,
-        work: Work,
-        *,
-        key_deserializer: Deserializer | None,
-        value_deserializer: Deserializer | None,
-        offsets: OffsetCalls,
-        rebalance: Callable[[], Steps[None]],
-    ) -> None:
-        """`rebalance` carries out what the group wants, before records are returned."""
-        self._work = work
-        self._offsets = offsets
-        self._key_deserializer = key_deserializer
-        self._value_deserializer = value_deserializer
-        self._rebalance = rebalance
-        self._collectors: dict[tuple[str, ...], Collector] = {}
-        """The columns of the last call, whose buffers have the right size for the next."""
+    @reading
+    def poll(self, timeout: float | None = 1.0) -> Steps[list[ConsumerRecord]]:
+        """The next records, at most `max.poll.records`; an empty list after `timeout` seconds.
 
-    def poll(self, deadline: float, count_max: int) -> Steps[list[ConsumerRecord]]:
+        `None` waits without a limit. Records that were returned before count as handled: with
+        `enable.auto.commit` their offsets are committed from time to time, inside of this call.
+        Rebalances of the group take place here, and so do the hooks of `subscribe`.
+
+        Raises:
+            SubscriptionError: there is nothing to read; call `subscribe` or `assign`.
+            DamagedRecordsError: the next records are damaged; the error says where to seek to.
+            RecordDeserializationError: a deserializer failed on the next record.
+            NoOffsetForPartitionError, PositionOutOfRangeError: `auto.offset.reset` is `none`.
+            TopicAuthorizationError, GroupAuthorizationError, ...: the user lacks a right.
+            WakeupError: `wakeup` was called.
+            ClosedConsumerError: the consumer was closed.
+        """
+        deadline = self._deadline(timeout, is_poll=True)
+        return self._poll(deadline, self._engine.config.max_poll_records)
+
+    @reading
+    def poll_columns(
+        self, timeout: float | None = 1.0, *, columns: Sequence[str] | None = None
+    ) -> Steps["pa.RecordBatch"]:
+        """The next records as an Arrow record batch, without a Python object for each record.
+
+        It has up to 65,536 rows or 8 MiB and the last batches whole, from any of the partitions;
+        no rows after `timeout` seconds. `columns` are names of docs/reading.md: key, value, topic,
+        partition, offset, timestamp, timestampType and headers if none are given. Needs pyarrow:
+        `pip install 'tailrace[arrow]'`. Deserializers are not called.
+
+        Raises:
+            MissingExtraError: the extra `arrow` is not installed.
+            ConfigError: there is no such column.
+            As `poll`.
+        """
+        deadline = self._deadline(timeout, is_poll=True)
+        return self._columns(deadline, columns)
+
+    @reading
+    def to_arrow(
+        self,
+        timeout: float | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        bytes_max: int | None = None,
+    ) -> Steps["pa.Table"]:
+        """All records from the positions to the ends of the partitions, as one Arrow table.
+
+        The ends are those at the time of the call, so it comes to an end while others write. The
+        table has fewer records after `timeout` seconds, or once it has `bytes_max` bytes; the next
+        call goes on after them. The columns are those of `poll_columns`.
+
+        Raises:
+            MissingExtraError: the extra `arrow` is not installed.
+            ConfigError: there is no such column.
+            ConsumerTimeoutError: the ends were not known in time; nothing was read.
+            TypeError: `bytes_max` is no number.
+            As `poll`.
+        """
+        deadline = self._deadline(timeout, is_poll=True)
+        return self._table(deadline, columns, bytes_max=bytes_max)
+
+    def _poll(self, deadline: float, count_max: int) -> Steps[list[ConsumerRecord]]:
         """Records that iteration has left over, or the next ones."""
-        engine = self._work.engine
+        engine = self._engine
         handling = engine.handling
         if handling.ahead:
             yield from self._polled()
@@ -70,32 +116,26 @@ class ReadingCalls:
             if records:
                 return records
 
-    def look_ahead(self, count_max: int) -> Steps[None]:
+    def _looking_ahead(self) -> Steps[None]:
         """Have records for an iteration; do what the group wants, though some are left."""
-        engine = self._work.engine
+        engine = self._engine
         handling = engine.handling
         if handling.ahead:
             yield from self._polled()
         while not handling.ahead:
-            handling.ahead.extend((yield from self.poll(inf, count_max)))
+            more = yield from self._poll(inf, engine.config.max_poll_records)
+            handling.ahead.extend(more)
         handling.must_poll = engine.has_urgent_news
         handling.is_taking = False
 
-    def columns(
+    def _columns(
         self, deadline: float, names: Sequence[str] | None, *, is_more: bool = False
     ) -> Steps["pa.RecordBatch"]:
-        """Records as columns with these names.
-
-        With `is_more`, those that the call has taken already are not returned to the program yet.
-
-        Raises:
-            MissingExtraError: the extra `arrow` is not installed.
-            ConfigError: there is no such column.
-        """
+        """Records as columns; with `is_more`, the call has taken others and not returned them."""
         check_extra("arrow", "poll_columns()")
         from tailrace.client.consumer.columns import DEFAULT_COLUMNS, Collector
 
-        engine = self._work.engine
+        engine = self._engine
         engine.handling.put_back()
         wanted = DEFAULT_COLUMNS if names is None else tuple(names)
         if wanted not in self._collectors:
@@ -109,16 +149,9 @@ class ReadingCalls:
         yield from self._taking(take, deadline, is_more=is_more)
         return collector.finish()
 
-    def table(
+    def _table(
         self, deadline: float, names: Sequence[str] | None, *, bytes_max: int | None
     ) -> Steps["pa.Table"]:
-        """Columns of all records from the positions to the ends as they are now.
-
-        Raises:
-            MissingExtraError: the extra `arrow` is not installed.
-            ConfigError: there is no such column.
-            TypeError: `bytes_max` is no number.
-        """
         check_extra("arrow", "to_arrow()")
         import pyarrow as pa
 
@@ -126,7 +159,7 @@ class ReadingCalls:
             raise TypeError(
                 f"bytes_max is {kind_of(bytes_max)} ({bytes_max!r}); give a number of bytes"
             )
-        work, engine = self._work, self._work.engine
+        engine = self._engine
         ends: dict[TopicPartition, int] | None = None
         batches: list[pa.RecordBatch] = []
         size = 0
@@ -134,11 +167,11 @@ class ReadingCalls:
             if ends is None and engine.subscription.assigned:
                 ends = yield from self._ends_of(engine.subscription.assigned, deadline)
             if ends is not None and self._is_read(ends):
-                deadline = work.clock()
+                deadline = self._clock()
             # A glance, since the marker of a transaction moves the position and gives no rows.
-            glance = min(deadline, work.clock() + _GLANCE_S)
+            glance = min(deadline, self._clock() + _GLANCE_S)
             try:
-                batch = yield from self.columns(glance, names, is_more=bool(batches))
+                batch = yield from self._columns(glance, names, is_more=bool(batches))
             except WakeupError:
                 if not size:
                     raise
@@ -153,27 +186,27 @@ class ReadingCalls:
                 batches.append(batch)
                 size += batch.nbytes
             is_full = bytes_max is not None and size >= bytes_max
-            if is_full or work.clock() >= deadline:
+            if is_full or self._clock() >= deadline:
                 return pa.Table.from_batches(batches)
 
     def _ends_of(
         self, partitions: Collection[TopicPartition], deadline: float
     ) -> Steps[dict[TopicPartition, int]]:
         asked = dict.fromkeys(partitions, int(SpecialTimestamp.LATEST))
-        found = yield from self._offsets.offsets(asked, deadline)
+        found = yield from self._offsets_at(asked, deadline)
         return {each: end.offset for each, end in found.items() if end is not None}
 
     def _is_read(self, ends: dict[TopicPartition, int]) -> bool:
         """Whether the position of each partition that is still assigned is at its end."""
-        assigned = self._work.engine.subscription.assigned
+        assigned = self._engine.subscription.assigned
         positions = [(assigned[each].position, ends[each]) for each in ends if each in assigned]
         return all(at is not None and at.offset >= end for at, end in positions)
 
     def _polled(self) -> Steps[None]:
         """Count all that was returned as handled, and do what the group wants."""
-        engine = self._work.engine
+        engine = self._engine
         engine.check_readable()
-        engine.polled(self._work.clock())
+        engine.polled(self._clock())
         engine.raise_woken()
         yield from self._rebalance()
         engine.check_readable()
@@ -182,10 +215,10 @@ class ReadingCalls:
         self, take: Callable[[], T], deadline: float, *, is_more: bool = False
     ) -> Steps[T | None]:
         """The result of `take`, once there is something in it; None at the deadline."""
-        engine = self._work.engine
+        engine = self._engine
         engine.check_readable()
         if not is_more:
-            engine.polled(self._work.clock())
+            engine.polled(self._clock())
         while True:
             yield from self._rebalance()
             yield from self._report()
@@ -197,18 +230,18 @@ class ReadingCalls:
                 return taken
             if not is_more:
                 engine.handling.passed()
-            due_at = self._work.metrics_call.due_at
-            if not (yield Wait(lambda: engine.has_news, min(deadline, due_at))):
+            due_at = self._metrics_call.due_at
+            if not (yield Until(lambda: engine.has_news, min(deadline, due_at))):
                 engine.check_readable()
-                if not due_at <= self._work.clock() < deadline:
+                if not due_at <= self._clock() < deadline:
                     return None
 
     def _report(self) -> Steps[None]:
         """Call the program's `on_metrics`, if it is due."""
-        due = self._work.metrics_call.take(self._work.clock())
+        due = self._metrics_call.take(self._clock())
         if due is not None:
             try:
-                yield Call(due, ())
+                yield CallUser(due, ())
             except Exception:
                 log.exception("user_code_failed name=on_metrics")
 
@@ -220,7 +253,7 @@ class ReadingCalls:
         found: list[ConsumerRecord] = []
         for index, records in enumerate(taken):
             try:
-                made, error = yield Call(deserialized, (records, key, value))
+                made, error = yield CallUser(deserialized, (records, key, value))
             except BaseException:
                 self._hold_back(taken)
                 raise
@@ -229,7 +262,7 @@ class ReadingCalls:
                 # Before the record that failed, and before all that came after it.
                 self._hold_back([records[len(made) :], *taken[index + 1 :]])
                 if not found:
-                    self._work.engine.metrics.error_count += 1
+                    self._engine.metrics.error_count += 1
                     raise error
                 break
         return found
@@ -237,4 +270,4 @@ class ReadingCalls:
     def _hold_back(self, taken: list[list[ConsumerRecord]]) -> None:
         """Put the positions before these records."""
         first = {each[0].topic_partition: each[0].offset for each in reversed(taken)}
-        self._work.engine.handling.hold_back(first)
+        self._engine.handling.hold_back(first)

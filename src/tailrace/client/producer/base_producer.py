@@ -6,10 +6,14 @@ each batch, and all with serializers, interceptors or a partitioner of the user.
 
 import logging
 import warnings
+from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
+from tailrace.client.drive.steps import T
 from tailrace.client.producer.delivery.metrics import ProducerStatistics
 from tailrace.client.producer.engine import Engine
+from tailrace.client.producer.errors import ClosedProducerError
 from tailrace.client.producer.intake.arguments import check_callback, plain_record, plain_topic
 from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.client.producer.many import SendSummary
@@ -21,9 +25,12 @@ from tailrace.client.producer.send_call import SendCall
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tailrace.client.drive.loop import LoopDriver
+    from tailrace.client.drive.thread import ThreadDriver
     from tailrace.client.producer.intake.columns import RefusedRow
     from tailrace.client.producer.intake.slices import ColumnSlice
     from tailrace.client.producer.send_call import HeadersLike
+    from tailrace.client.producer.waiting.lines import Lines
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +39,11 @@ class BaseProducer(SendCall):
     """Base class of `Producer` and `AsyncProducer`."""
 
     _engine: Engine
+    _driver: "ThreadDriver | LoopDriver"
+    _lines: "Lines | None" = None
+    """Records of an `AsyncProducer` that cannot get into a batch yet."""
+    _is_closing = False
+    """`close` was called: no new records are taken, but queued ones still go into batches."""
 
     def _settle(self, engine: Engine) -> None:
         """Set the engine; the last step of a subclass's `__init__`."""
@@ -96,14 +108,33 @@ class BaseProducer(SendCall):
                 nodes=self._engine.nodes.statistics(),
             )
 
+    def _check_open(self) -> None:
+        """Raise ClosedProducerError once `close` was called, or the producer has ended."""
+        self._engine.check_open()
+        if self._is_closing:
+            raise ClosedProducerError("the producer is closed")
+
+    def _deadline(self, timeout: float | None) -> float:
+        return inf if timeout is None else self._driver.clock() + timeout
+
+    def _max_block(self) -> float:
+        """The time `max.block.ms` from now."""
+        return self._driver.clock() + self._engine.config.max_block_ms / 1000
+
+    def _appended(self, append: Callable[[], T]) -> T:
+        """The result of `Engine.append`; Ctrl-C in it ends the producer, its state is unknown."""
+        try:
+            return append()
+        except Exception:
+            raise
+        except BaseException as error:
+            self._driver.give_up(error)
+            raise
+
     def _send(
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None
     ) -> tuple[DeliveryOutcome, int]:
         """Send a record on the slow path; returns its outcome and its index in that."""
-        raise NotImplementedError
-
-    def _dropped(self) -> None:
-        """Close in the background; called when the producer is garbage collected."""
         raise NotImplementedError
 
     def _placed(
@@ -144,7 +175,7 @@ class BaseProducer(SendCall):
         if engine is None or engine.closed_error is not None:
             return
         held = self.held()
-        self._dropped()
+        self._driver.abandon()
         if held:
             warnings.warn(
                 f"a producer was garbage collected with {held} records that are not acknowledged; "

@@ -3,8 +3,7 @@
     send -> interceptors -> serializers -> partition -> a batch of the accumulator      (any thread)
     poll -> metadata, transactions, drained batches -> nodes -> answers -> outcomes     (the driver)
 
-`Producer` adds waiting by threads (`waiting.driver.ThreadDriver`), `AsyncProducer` waiting on an
-event loop (`waiting.loop_driver.LoopDriver`).
+`Producer` adds waiting by threads, `AsyncProducer` on an event loop (`tailrace.client.drive`).
 
 Invariant: everything below `send_record` happens under `lock`; user code (serializers,
 partitioners, interceptors, callbacks) never does.
@@ -13,19 +12,20 @@ partitioners, interceptors, callbacks) never does.
 import logging
 import random
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from os import register_at_fork
+from math import inf
 from typing import TYPE_CHECKING
 
 from tailrace.client.config import nodes_config
+from tailrace.client.drive.locks import renew
 from tailrace.client.nodes import Backoff, Node, Nodes
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.delivery.metrics import Metrics
 from tailrace.client.producer.delivery.sender import Sender
 from tailrace.client.producer.errors import (
     ClosedProducerError,
+    ReentrantCallError,
     producer_error,
 )
 from tailrace.client.producer.hooks import BatchHooks
@@ -58,11 +58,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_living: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+_REENTRANT = (
+    "this thread is in the middle of another call of the same producer, which a signal handler, a "
+    "finalizer or a logging handler has interrupted; set a flag in the handler, and call the "
+    "producer after the interrupted call has returned"
+)
 
 
 class Engine:
     """The state of one producer; `Producer` or `AsyncProducer` calls it."""
+
+    kind = "producer"
 
     def __init__(
         self,
@@ -78,9 +84,8 @@ class Engine:
     ) -> None:
         self.config = config
         self.plugins = plugins
+        self.client_id = config.client_id
         self.lock = threading.RLock()
-        """Never acquired twice by a thread. An RLock, since `Condition` can take it again after a
-        wait without being interrupted."""
         self.monotonic = monotonic
         self.now_ns = now_ns
         """Nanoseconds since 1970-01-01 UTC."""
@@ -89,6 +94,8 @@ class Engine:
         self.interceptors = ProducerInterceptors(plugins.interceptors)
         self.open_batches = OpenBatches(config, plugins, now_ns)
         self.closed_error: ClosedProducerError | None = None
+        self._end_by = inf
+        """The time until which an abandoned producer sends what it has."""
         self._closing = [self.interceptors.close, plugins.close]
         """Calls that close the user's code; made once, as the last calls."""
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
@@ -132,6 +139,7 @@ class Engine:
             hooks=BatchHooks(plugins.hooks),
             monotonic=monotonic,
         )
+        self.calls = self.sender.calls
         self.preparation = Preparation(config, plugins, self.interceptors, metadata=self.metadata)
         self.placement = Placement(
             config,
@@ -141,12 +149,41 @@ class Engine:
             slow_nodes=self.sender.slow_nodes,
             chance=chance,
         )
-        _living.add(self)
 
     @property
     def pool(self) -> BufferPool:
         """The memory of the batches."""
         return self.accumulator.supply.pool
+
+    # -- the driver ---------------------------------------------------------------------------
+
+    def poll(self, now: float) -> None:
+        """Do everything that is due now, without waiting."""
+        self.sender.poll(now)
+
+    def next_deadline(self, now: float) -> float:
+        """The time for the next `poll`, if no socket event comes before."""
+        return min(self.sender.next_deadline(now), self._end_by)
+
+    def abandoned(self, now: float) -> bool:
+        """Send what is there, and abort an open transaction; returns whether that is over."""
+        if self.begin_close():
+            self.abort_open()
+            limit_ms = self.config.delivery_timeout_ms + self.config.max_block_ms
+            self._end_by = now + limit_ms / 1000
+        if now >= self._end_by:
+            return True
+        if self.accumulator.incomplete or not self.is_settled():
+            return False
+        # The commit waits for the last batch, and may have failed only with that one.
+        if not self.abort_open():
+            return True
+        self.poll(now)
+        return False
+
+    def reentrant_error(self) -> ReentrantCallError:
+        """The error of a call by a signal handler that has interrupted another call."""
+        return ReentrantCallError(_REENTRANT)
 
     # -- sending a record ---------------------------------------------------------------------
 
@@ -368,9 +405,8 @@ class Engine:
 
     def forked(self) -> None:
         """Disable the producer in a forked child, which shares the parent's sockets."""
-        self.lock._at_fork_reinit()  # type: ignore[attr-defined]
+        renew(self.lock)
         self.open_batches.clear()
-        self.waiting.forked()
         self.closed_error = ClosedProducerError(
             "this process is a fork of the one that created the producer; create a new producer "
             "in this process"
@@ -390,12 +426,3 @@ class Engine:
     def _batch_closed(self, batch: OpenBatch) -> None:
         if self.open_batches.hide(batch):
             self.placement.filled(batch.partition.topic, batch.size, size_max=batch.size_max)
-
-
-def _forked() -> None:
-    """Disable the parent's producers in a forked child, which shares their sockets."""
-    for engine in list(_living):
-        engine.forked()
-
-
-register_at_fork(after_in_child=_forked)

@@ -9,7 +9,7 @@ Not here: changing records (`interceptors`), and counts that are kept anyway (`m
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tailrace.client.producer.user_code import call_user_code
+from tailrace.client.user_code import call_user_code
 from tailrace.model import TopicPartition
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
-from tailrace.client.producer.user_code import call_each, call_user_code
+from tailrace.client.user_code import call_each, call_user_code
 from tailrace.model import NO_TIMESTAMP, TopicPartition
 
 
@@ -31,7 +31,7 @@ DeliveryCallback = Callable[[RecordMetadata, Exception | None], None]
 
 
 class Waiting(Protocol):
-    """Lets receipts wait for an outcome; `ThreadDriver` and `LoopDriver` implement it."""
+    """Lets receipts wait for an outcome, by a thread or on an event loop."""
 
     def wait(self, outcome: "DeliveryOutcome", timeout_s: float | None) -> bool:
         """Wait for the outcome; return False if the time is up before."""
@@ -45,10 +45,6 @@ class Waiting(Protocol):
 
     def awaiting(self, outcome: "DeliveryOutcome") -> Generator[object, None, None]:
         """Suspend the task until the outcome is there."""
-        ...
-
-    def forked(self) -> None:
-        """Stop waiting, in a child process that was forked from the producer's."""
         ...
 
 

@@ -31,7 +31,7 @@ from tailrace.client.producer.identity.state import State
 from tailrace.client.producer.metadata import ProducerMetadata
 from tailrace.client.producer.queue.accumulator import Accumulator, QueuedBatch
 from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
-from tailrace.client.producer.user_code import call_user_code
+from tailrace.client.user_code import call_user_code
 from tailrace.model import Acks
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.coordinator_keys import CoordinatorKeyType

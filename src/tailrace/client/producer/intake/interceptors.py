@@ -10,7 +10,7 @@ from typing import Protocol
 
 from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.client.producer.outcome import RecordMetadata
-from tailrace.client.producer.user_code import call_user_code
+from tailrace.client.user_code import call_user_code
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from tailrace.client.producer.hooks import BatchHook
 from tailrace.client.producer.intake.interceptors import ProducerInterceptor
 from tailrace.client.producer.intake.serializers import Serializer
 from tailrace.client.producer.partitioners import Partitioner
-from tailrace.client.producer.user_code import call_user_code
+from tailrace.client.user_code import call_user_code
 from tailrace.values import dataclass
 
 

@@ -15,8 +15,10 @@ was cancelled; in each case its bytes are no longer counted.
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tailrace.client.drive.steps import CallUser, Steps
 from tailrace.client.producer.errors import (
     BufferExhaustedError,
     RejectedRecordError,
@@ -26,14 +28,15 @@ from tailrace.client.producer.intake.record import Prepared, ProducerRecord
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryOutcome
 from tailrace.client.producer.partitioners import NO_PARTITION
 from tailrace.client.producer.waiting.explanations import why_no_memory, why_no_topic
-from tailrace.client.producer.waiting.loop_waits import LoopWaits
 from tailrace.client.producer.waiting.queued_record import QUEUED_MEMORY, QueuedRecord
+from tailrace.client.producer.waiting.sending_waits import memory_granted, topic_known
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 
 if TYPE_CHECKING:
+    from tailrace.client.drive.loop import LoopDriver
     from tailrace.client.producer.engine import Engine
-    from tailrace.client.producer.waiting.loop_driver import LoopDriver
+    from tailrace.client.producer.waiting.loop_waiting import LoopWaiting
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +44,10 @@ log = logging.getLogger(__name__)
 class Lines:
     """The lines of one producer; each has its own task while it is not empty."""
 
-    def __init__(self, engine: "Engine", driver: "LoopDriver", waits: LoopWaits) -> None:
+    def __init__(self, engine: "Engine", driver: "LoopDriver", waiting: "LoopWaiting") -> None:
         self._engine = engine
         self._driver = driver
-        self._waits = waits
+        self._waiting = waiting
         self._lines: dict[TopicPartition, deque[QueuedRecord]] = {}
         """Records in line by topic (partition -1), or by partition if that does not exist."""
         self._bytes = 0
@@ -62,30 +65,28 @@ class Lines:
         """
         placed: tuple[DeliveryOutcome, int] | None = None
         if self._line_of(prepared.record) is None:
-            placed = self._place(prepared, now_ns, granted=0)
+            placed = self._place(prepared, now_ns)
         return placed or (self._get_in_line(prepared, now_ns), 0)
 
-    def _place(
-        self, prepared: Prepared, now_ns: int, *, granted: int
-    ) -> tuple[BatchOutcome, int] | None:
+    def _place(self, prepared: Prepared, now_ns: int) -> tuple[BatchOutcome, int] | None:
         """Append the record to a batch if that is possible now, else return None."""
         engine = self._engine
-        record = prepared.record
-        count = engine.metadata.partition_count(record.topic)
-        if count is None or (record.partition or 0) >= count:
+        count = self._partition_count(prepared.record)
+        if count is None:
             return None
         partition = engine.placement.choose(prepared, count)
         with engine.lock:
-            now = self._driver.loop.time()
-            return engine.append(prepared, partition, now=now, now_ns=now_ns, granted=granted)
+            return engine.append(prepared, partition, now=self._driver.clock(), now_ns=now_ns)
+
+    def _partition_count(self, record: ProducerRecord) -> int | None:
+        """The partition count of a topic that has the record's partition; None until it does."""
+        count = self._engine.metadata.partition_count(record.topic)
+        return None if count is None or (record.partition or 0) >= count else count
 
     def set_off(self) -> None:
         """Send ready batches, after the record's callbacks have been added."""
         with self._engine.lock:
-            if self._engine.should_move():
-                self._driver.move()
-            else:
-                self._driver.noticed()
+            self._driver.moved()
 
     def _line_of(self, record: ProducerRecord) -> TopicPartition | None:
         """The line that a record must join to keep the order; None if there is none."""
@@ -102,9 +103,9 @@ class Lines:
             self._engine.transactions.may_append(topic)
         queued = QueuedRecord(
             prepared,
-            self._driver,
+            self._waiting,
             now_ns=now_ns,
-            deadline=self._waits.max_block(),
+            deadline=self._driver.clock() + self._engine.config.max_block_ms / 1000,
             leave=self._awaited,
         )
         if self._bytes + queued.size + QUEUED_MEMORY > self._engine.config.buffer_memory:
@@ -186,7 +187,7 @@ class Lines:
         partition = (record.partition or 0) if queued.is_aside else NO_PARTITION
         line = self._lines.get(TopicPartition(record.topic, partition)) or (queued,)
         began = line[0].deadline - engine.config.max_block_ms / 1000
-        waited = self._driver.loop.time() - began
+        waited = self._driver.clock() - began
         if queued.is_aside or engine.metadata.partition_count(record.topic) is None:
             return why_no_topic(engine, record, waited)
         return why_no_memory(engine, waited)
@@ -208,8 +209,8 @@ class Lines:
             queued.is_counted = False
             self._bytes -= queued.size + QUEUED_MEMORY
 
-    async def served(self, topic: str | None = None) -> None:
-        """Wait until all records that are in line now are in a batch or have failed.
+    def served(self, topic: str | None = None) -> Callable[[], bool]:
+        """A predicate: whether all records that are in line now are in a batch or have failed.
 
         With `topic`, only for that topic's records, without those for a missing partition.
         """
@@ -227,8 +228,7 @@ class Lines:
                 pending.pop()
             return not pending
 
-        if pending:
-            await self._driver.until(is_over)
+        return is_over
 
     def held(self) -> int:
         """The number of records in line; a finalizer may call this in any thread."""
@@ -252,7 +252,7 @@ class Lines:
             while line:
                 queued = line[0]
                 try:
-                    await self._serve(queued, place)
+                    await self._driver.run(self._serve(queued, place))
                 except TailraceError as error:
                     self._end_queued(queued, error)
                 except BaseException as error:
@@ -265,29 +265,39 @@ class Lines:
         finally:
             self._remove(place, line)
 
-    async def _serve(self, queued: QueuedRecord, place: TopicPartition) -> None:
+    def _serve(self, queued: QueuedRecord, place: TopicPartition) -> Steps[None]:
         """Append a record to a batch, or move it to the line of its missing partition."""
-        granted = 0
+        engine, granted = self._engine, 0
         try:
             while (prepared := queued.prepared) is not None:
                 record = prepared.record
                 is_aside = place.partition != NO_PARTITION
                 known = record if is_aside else ProducerRecord(record.topic)
-                if not await self._waits.wait_for_topic(known, queued.deadline, queued):
+                yield from topic_known(engine, known, queued.deadline, queued=queued)
+                if queued.prepared is None:
                     break
                 aside = None if is_aside else self._aside(record)
                 if aside is not None:
                     self._stand_in(aside, queued)
                     break
-                placed = self._place(prepared, queued.now_ns, granted=granted)
+                count = self._partition_count(record)
+                if count is None:
+                    continue
+                partition = yield CallUser(engine.placement.choose, (prepared, count))
+                now = self._driver.clock()
+                placed = engine.append(
+                    prepared, partition, now=now, now_ns=queued.now_ns, granted=granted
+                )
                 if placed is not None:
                     granted = 0
                     self._join(queued, *placed)
                 elif not granted:
                     # A record before this one may have opened a batch for plain records.
-                    self._engine.open_batches.shut(record.topic)
-                    size = self._engine.accumulator.supply.memory_for(queued.size)
-                    granted = await self._waits.wait_for_memory(size, queued.deadline, queued)
+                    engine.open_batches.shut(record.topic)
+                    size = engine.accumulator.supply.memory_for(queued.size)
+                    granted = yield from memory_granted(
+                        engine, size, queued.deadline, queued=queued
+                    )
         finally:
             if granted:
                 self._engine.pool.deallocate(granted)
@@ -307,7 +317,7 @@ class Lines:
         if queued.watchers:
             self._engine.hurry(outcome)
         # Needed even if there is nothing to send: `served` may wait for this record.
-        self._driver.stirred()
+        self._driver.wake()
 
     def _end_queued(self, queued: QueuedRecord, error: Exception) -> None:
         """Fail a record in line; idempotent. The line's task skips it later."""
@@ -321,7 +331,7 @@ class Lines:
             log.warning("record_failed topic=%s reason=%s", queued.partition.topic, error)
         ended = queued.finish()
         self._engine.sender.calls += (each.run_callbacks for each in ended if each.callbacks)
-        self._driver.stirred()
+        self._driver.wake()
 
     async def ended(self) -> None:
         """Wait for the tasks, after `end`."""

@@ -1,15 +1,17 @@
 """`QueuedRecord`: a record that waits in line for memory or metadata; see `lines`."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tailrace.client.producer.intake.record import Prepared
-from tailrace.client.producer.outcome import BatchOutcome, DeliveryOutcome, RecordMetadata
+from tailrace.client.producer.outcome import (
+    BatchOutcome,
+    DeliveryOutcome,
+    RecordMetadata,
+    Waiting,
+)
 from tailrace.client.producer.partitioners import NO_PARTITION
 from tailrace.model import TopicPartition
-
-if TYPE_CHECKING:
-    from tailrace.client.producer.waiting.loop_driver import LoopDriver
 
 QUEUED_MEMORY: Final = 700
 """Bytes that a record in line takes besides its key, value and headers: its receipt, its callbacks,
@@ -35,13 +37,13 @@ class QueuedRecord(DeliveryOutcome):
     def __init__(
         self,
         prepared: Prepared,
-        driver: "LoopDriver",
+        waiting: Waiting,
         *,
         now_ns: int,
         deadline: float,
         leave: "Callable[[QueuedRecord], None]",
     ) -> None:
-        super().__init__(TopicPartition(prepared.record.topic, NO_PARTITION), driver)
+        super().__init__(TopicPartition(prepared.record.topic, NO_PARTITION), waiting)
         self.prepared: Prepared | None = prepared
         """The record, while it is in line."""
         self.size = prepared.size

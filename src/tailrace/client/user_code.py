@@ -1,6 +1,6 @@
 """`call_user_code`: calls callbacks, hooks and interceptors, and logs their exceptions.
 
-No caller could handle these exceptions: the producer's own thread, or the event loop, makes the
+No caller could handle these exceptions: the client's own thread, or the event loop, makes the
 calls and must go on. That includes SystemExit, which would end the thread silently. Only a
 KeyboardInterrupt on the main thread, outside of an event loop, is raised: it comes from Ctrl-C, and
 the caller that runs the callback there, in `send` or `add_done_callback`, should get it.
