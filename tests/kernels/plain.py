@@ -31,7 +31,8 @@ ORDER = (
         f"tailrace.kernels.{name}"
         for name in (
             "memory", "batch_header", "checksums", "utf8", "records", "key_map", "cleaning",
-            "commits", "encoding", "index_entries", "produces", "record_block", "rows", "showing",
+            "commits", "encoding", "index_entries", "produces", "record_block", "rows", "runs",
+            "showing",
         )
     ),
     "tailrace.client.producer.receipts",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from tailrace.kernels import (
     PAYLOAD_WIDTH,
     BatchRow,
     MapState,
+    RunFact,
     Taking,
     encoding,
     index_entries,
@@ -26,7 +28,9 @@ from tailrace.kernels import (
     showing,
 )
 from tailrace.kernels.commits import STATE_SIZE, CommitColumn, take_commits
-from tailrace.records.layout import HEADER_SIZE
+from tailrace.records.batch import stamp
+from tailrace.records.builder import BatchBuilder
+from tailrace.records.layout import ATTRIBUTES_POSITION, CRC, CRC_POSITION, HEADER_SIZE
 from tests.examples import examples
 from tests.kernels.guards import Code, Output, attempt
 from tests.kernels.plain import ENGINES, engine
@@ -93,6 +97,25 @@ def walk_run(draw: Draw) -> Arguments:
     """Arguments of the kernel."""
     data = bytes(HEADER_SIZE) + draw(PAYLOADS)
     return [data[draw(st.integers(0, 70)) :], draw(COUNTS)]
+
+
+def scan_run(draw: Draw) -> Arguments:
+    """Arguments of the kernel: batches with right checksums, mostly from the first on."""
+    data = bytearray()
+    for _ in range(draw(st.integers(0, 4))):
+        builder = BatchBuilder()
+        builder.append(None, b"value", timestamp=0)
+        batch = bytearray(builder.build())
+        batch[draw(st.sampled_from([16, 22, 23, 26, 43, 57]))] ^= draw(
+            st.sampled_from([0, 0, 0, 0, 128])
+        )
+        CRC.pack_into(batch, CRC_POSITION, crc32c(batch[ATTRIBUTES_POSITION:]))
+        offsets = st.sampled_from([*range(4), *range(4), *FAR])
+        stamp(memoryview(batch), base_offset=draw(offsets), leader_epoch=draw(FLAGS))
+        batch[11] ^= draw(st.sampled_from([0, 0, 0, 0, 128]))
+        data += batch
+    position = draw(st.just(0) | st.just(0) | PLACES)
+    return [bytes(data), position, draw(PLACES), output(draw, "q", len(RunFact))]
 
 
 def list_payloads(draw: Draw) -> Arguments:
@@ -297,6 +320,7 @@ def show_records(draw: Draw) -> Arguments:
 CASES: dict[Callable[..., Any], Callable[[Draw], Arguments]] = {
     kernels.walk_records: walk_records,
     kernels.walk_run: walk_run,
+    kernels.scan_run: scan_run,
     kernels.list_payloads: list_payloads,
     kernels.list_refused: list_refused,
     kernels.decode_records: decode_records,

@@ -7,6 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tailrace import kernels
+from tailrace.kernels import RunFact
 from tailrace.kernels.index_entries import (
     OffsetState,
     TimeState,
@@ -98,7 +99,9 @@ def changed(entries: list[tuple[int, int]], changes: Changes) -> list[tuple[int,
 
 def run_of(headers: list[Header]) -> BatchRun:
     """These batches as a run."""
-    return BatchRun(memoryview(b"".join(HEADER.pack(*each) for each in headers)), headers)
+    facts = kernels.int64s(len(RunFact))
+    facts[RunFact.BATCHES], facts[RunFact.LAST_OFFSET] = len(headers), last_offset(headers[-1])
+    return BatchRun(memoryview(b"".join(HEADER.pack(*each) for each in headers)), facts)
 
 
 def both_ways(

@@ -46,6 +46,7 @@ from tailrace.kernels.records import (
     walk_records,
     walk_run,
 )
+from tailrace.kernels.runs import RunFact, scan_run
 
 __all__ = [
     "BATCH_ROW_SIZE",
@@ -60,6 +61,7 @@ __all__ = [
     "Payload",
     "RecordFault",
     "Refusal",
+    "RunFact",
     "Taking",
     "Total",
     "choose_records",
@@ -71,6 +73,7 @@ __all__ = [
     "list_payloads",
     "list_refused",
     "put_keys",
+    "scan_run",
     "take_produces",
     "walk_records",
     "walk_run",

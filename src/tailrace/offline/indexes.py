@@ -162,7 +162,7 @@ class OffsetIndexCheck:
             position, self._base_offset, entries.place, entries.is_last, *entries.before,
             -1 if opened is None else opened.fields[0], -1,
         ))  # fmt: skip
-        if check_offset_entries(run.view, len(run.headers), entries.chunk, state) != 1:
+        if check_offset_entries(run.view, run.batch_count, entries.chunk, state) != 1:
             return False
         if state[OffsetState.OPEN_OFFSET] < 0:
             self._open = None
@@ -281,7 +281,7 @@ class TimeIndexCheck:
             self._base_offset, entries.place, entries.is_last, *entries.before,
             self._newest, self._newest_base, self._is_newest_create_time,
         ))  # fmt: skip
-        if check_time_entries(run.view, len(run.headers), entries.chunk, state) != 1:
+        if check_time_entries(run.view, run.batch_count, entries.chunk, state) != 1:
             return False
         self._newest, self._newest_base = state[TimeState.NEWEST], state[TimeState.NEWEST_BASE]
         self._is_newest_create_time = state[TimeState.NEWEST_IS_CREATE_TIME] == 1

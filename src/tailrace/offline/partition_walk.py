@@ -155,7 +155,7 @@ class PartitionWalk:
     def _see_run(self, segment: SegmentFiles, checked: CheckedRun) -> Iterator[Finding]:
         position, run = checked
         passed = self._pass(run)
-        if passed < len(run.headers):
+        if passed < run.batch_count:
             for at, batch in islice(run.batches(Offset(-INT64_MAX), OFFSET_MAX), passed, None):
                 yield from self._see(segment, CheckedBatch(position + at, batch, is_sound=True))
 
@@ -163,11 +163,22 @@ class PartitionWalk:
         """Pass over the first batches of a run whose headers show no fault; return their number."""
         if self.snapshots and self.snapshots[0][0] <= run.last_offset:
             return 0
-        epoch = run.headers[0][Field.LEADER_EPOCH]
+        epoch = run.first_header[Field.LEADER_EPOCH]
         if epoch != NO_LEADER_EPOCH:
             both = self._due_epoch(run.base_offset), self._due_epoch(run.last_offset)
             if epoch < self.latest_epoch or any(each not in {None, epoch} for each in both):
                 return 0
+        if run.base_offset == self.next_offset and run.is_dense and not run.has_producers:
+            passed, next_offset = run.batch_count, int(run.next_offset)
+        else:
+            passed, next_offset = self._pass_one_by_one(run, epoch)
+        if passed:
+            self.latest_epoch = max(self.latest_epoch, epoch)
+            self.next_offset, self.is_end_known = next_offset, True
+        return passed
+
+    def _pass_one_by_one(self, run: BatchRun, epoch: int) -> tuple[int, int]:
+        """Count the first batches of a run that go on without a fault; also the offset behind."""
         passed, next_offset = 0, self.next_offset
         goes_on = self.producers.goes_on
         for header in run.headers:
@@ -178,10 +189,7 @@ class PartitionWalk:
                 break
             next_offset += delta + 1
             passed += 1
-        if passed:
-            self.latest_epoch = max(self.latest_epoch, epoch)
-            self.next_offset, self.is_end_known = next_offset, True
-        return passed
+        return passed, next_offset
 
     def _see(self, segment: SegmentFiles, checked: CheckedBatch) -> Iterator[Finding]:
         position, batch, is_sound = checked

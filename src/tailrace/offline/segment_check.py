@@ -236,7 +236,7 @@ class SegmentCheck:
         """
         if kernels.walk_run(run.view, run.record_count) != 1:
             return False
-        last_base = run.headers[-1][Field.BASE_OFFSET]
+        last_base = run.last_header[Field.BASE_OFFSET]
         first_fault = self._order_fault(run.base_offset, run.base_offset, next_base=None)
         last_fault = self._order_fault(last_base, run.last_offset, next_base=next_base)
         return first_fault is None and last_fault is None

@@ -55,8 +55,7 @@ def payload_of(batch: "Batch", position: int, size: int) -> tuple[int, ...]:
 
 def payloads_of(run: "BatchRun") -> "array[int]":
     """The rows of a run's batches, one behind the other."""
-    batch_count = len(run.headers)
-    payloads = kernels.int64s(batch_count * PAYLOAD_WIDTH)
-    status = kernels.list_payloads(run.view, batch_count, payloads)
+    payloads = kernels.int64s(run.batch_count * PAYLOAD_WIDTH)
+    status = kernels.list_payloads(run.view, run.batch_count, payloads)
     assert status >= 0, "the frames of a run are checked"
     return payloads

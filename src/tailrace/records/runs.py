@@ -13,23 +13,21 @@ batch before it.
 
 from collections.abc import Iterator
 from enum import IntEnum
-from itertools import accumulate, pairwise
-from typing import Final, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from tailrace.kernels import RECORD_SIZE_MIN
+from tailrace.kernels import RunFact, int64s, scan_run
 from tailrace.model import LeaderEpoch, Offset, ProducerEpoch, ProducerId
-from tailrace.records import layout, packages
+from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.legacy import read_all_batches
+
+if TYPE_CHECKING:
+    from array import array
 
 RUN_BYTES: Final = 512 * 1024
 """A run ends with the batch that reaches this size: small enough for the bytes to be still in the
 processor's cache when they are decoded after the check of the CRC."""
-
-_SINGLE: Final = layout.CODEC_MASK | layout.TRANSACTIONAL_FLAG | layout.CONTROL_FLAG
-"""Attributes of batches that are not part of a run."""
-
-_EMPTY_LENGTH: Final = layout.HEADER_SIZE - layout.LOG_OVERHEAD
 
 Header: TypeAlias = tuple[
     Offset,
@@ -70,17 +68,17 @@ class Field(IntEnum):
 class BatchRun:
     """Batches of format v2 that follow each other without a gap of bytes."""
 
-    __slots__ = ("base_offset", "headers", "last_offset", "size", "view")
+    __slots__ = ("_facts", "base_offset", "last_offset", "size", "view")
 
-    def __init__(self, view: memoryview, headers: list[Header]) -> None:
+    def __init__(self, view: memoryview, facts: "array[int]") -> None:
         self.view = view
         """The bytes of exactly these batches."""
-        self.headers = headers
         self.size = len(view)
-        self.base_offset, *_ = headers[0]
+        self.base_offset = Offset(int.from_bytes(view[:8]))
         """Base offset of the first batch."""
-        self.last_offset = last_offset(headers[-1])
+        self.last_offset = Offset(facts[RunFact.LAST_OFFSET])
         """Offset of the last record of the last batch, even if compaction has removed it."""
+        self._facts = facts
 
     @property
     def next_offset(self) -> Offset:
@@ -88,24 +86,63 @@ class BatchRun:
         return Offset(self.last_offset + 1)
 
     @property
+    def batch_count(self) -> int:
+        """Number of its batches, one or more."""
+        return self._facts[RunFact.BATCHES]
+
+    @property
     def record_count(self) -> int:
         """Records of all its batches."""
-        return sum(header[Field.RECORD_COUNT] for header in self.headers)
+        return self._facts[RunFact.RECORDS]
+
+    @property
+    def due_offset(self) -> Offset:
+        """The offset after the last batch but one; of a run of one batch, its base offset."""
+        return Offset(self._facts[RunFact.DUE_OFFSET])
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether no offset is missing between its batches, and all have the same leader epoch."""
+        return self._facts[RunFact.IS_DENSE] == 1
+
+    @property
+    def has_producers(self) -> bool:
+        """Whether a batch has a producer id."""
+        return self._facts[RunFact.HAS_PRODUCERS] == 1
+
+    @property
+    def first_header(self) -> Header:
+        """The header of the first batch."""
+        return layout.HEADER.unpack_from(self.view)
+
+    @property
+    def last_header(self) -> Header:
+        """The header of the last batch."""
+        return layout.HEADER.unpack_from(self.view, self._facts[RunFact.LAST_AT])
+
+    @property
+    def headers(self) -> list[Header]:
+        """The headers of all batches, unpacked anew each time."""
+        return [layout.HEADER.unpack_from(self.view, at) for at in self.positions]
 
     @property
     def positions(self) -> list[int]:
         """Position of each batch in `view`."""
-        sizes = (header[Field.LENGTH] + layout.LOG_OVERHEAD for header in self.headers)
-        return list(accumulate(sizes, initial=0))[:-1]
+        positions, at = [], 0
+        while at < self.size:
+            positions.append(at)
+            at += layout.FRAME.unpack_from(self.view, at)[1] + layout.LOG_OVERHEAD
+        return positions
 
     def since(self, offset: Offset) -> "BatchRun":
         """The run without the batches that end before `offset`, which it must reach."""
-        index = 0
-        while last_offset(self.headers[index]) < offset:
-            index += 1
-        if not index:
+        if last_offset(self.first_header) >= offset:
             return self
-        return BatchRun(self.view[self.positions[index] :], self.headers[index:])
+        places = zip(self.positions, self.headers, strict=True)
+        start = next(at for at, header in places if last_offset(header) >= offset)
+        rest = _scan(self.view, start)
+        assert rest is not None
+        return rest
 
     def batches(self, start_offset: Offset, limit_offset: Offset) -> Iterator[tuple[int, Batch]]:
         """Position in the run and batch, of those that hold an offset of a range."""
@@ -147,10 +184,10 @@ class RunReader:
     def __next__(self) -> tuple[int, Piece]:
         """The next piece and the position where it starts."""
         position = self.position
-        headers, end = _scan(self._view, position)
-        if headers:
-            self.position = end
-            return position, BatchRun(self._view[position:end], headers)
+        run = _scan(self._view, position)
+        if run is not None:
+            self.position = position + run.size
+            return position, run
         self._batches.position = position
         found = next(self._batches)
         self.position = self._batches.position
@@ -172,33 +209,12 @@ def last_offset(header: Header) -> Offset:
     return header[Field.BASE_OFFSET] + header[Field.LAST_OFFSET_DELTA]  # type: ignore[return-value]
 
 
-def _scan(view: memoryview, position: int) -> tuple[list[Header], int]:
-    """The headers of the run at `position`, and where it ends; none if there is no run."""
-    headers: list[Header] = []
-    unpack, check, size = layout.HEADER.unpack_from, packages.crc32c.crc32c, len(view)
-    limit = min(position + RUN_BYTES, size - layout.HEADER_SIZE + 1)
-    next_offset = 0
-    while position < limit:
-        header = unpack(view, position)
-        base_offset, length, _, magic, crc, attributes, delta, *_, count = header
-        end = position + length + layout.LOG_OVERHEAD
-        if (
-            magic != layout.MAGIC
-            or attributes & _SINGLE
-            or length < _EMPTY_LENGTH
-            or end > size
-            or delta < 0
-            or not 0 <= count <= (length - _EMPTY_LENGTH) // RECORD_SIZE_MIN
-            or check(view[position + layout.ATTRIBUTES_POSITION : end]) != crc
-        ):
-            break
-        if base_offset < next_offset:
-            # Either offset may be the wrong one, so the batch before this one is taken out of the
-            # run: the caller then checks each of the two by itself.
-            if len(headers) > 1:
-                position -= headers.pop()[Field.LENGTH] + layout.LOG_OVERHEAD
-            break
-        headers.append(header)
-        next_offset = base_offset + delta + 1
-        position = end
-    return headers, position
+def _scan(view: memoryview, position: int) -> BatchRun | None:
+    """The run at `position`; None if there is no run."""
+    facts = int64s(len(RunFact))
+    end = scan_run(view, position, position + RUN_BYTES, facts)
+    if facts[RunFact.IS_DISORDERED] and facts[RunFact.BATCHES] > 1:
+        # Either offset may be the wrong one, so the last batch is taken out of the run: the caller
+        # then checks each of the two by itself.
+        end = scan_run(view, position, position + facts[RunFact.LAST_AT], facts)
+    return BatchRun(view[position:end], facts) if end > position else None

@@ -22,7 +22,7 @@ from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
 from tailrace.model import Offset, Position
 from tailrace.records.batch import Batch
-from tailrace.records.runs import BatchRun, Field, Piece, last_offset
+from tailrace.records.runs import BatchRun, Field, Piece
 from tailrace.runtime.files import File
 from tailrace.storage.resync import Claim, find_resumption, is_sound_at, read_claim
 from tailrace.storage.set_aside import is_blank
@@ -144,10 +144,9 @@ class _Walk(Generic[PieceT]):
     def _note(self, piece: Piece) -> None:
         """Take the offsets of a batch, or of the last one of a run."""
         before, base = self._next_offset, piece.base_offset
-        if isinstance(piece, BatchRun) and len(piece.headers) > 1:
-            last, second = piece.headers[-1], piece.headers[-2]
-            base = Offset(last[Field.BASE_OFFSET])
-            before = Offset(last_offset(second) + 1)
+        if isinstance(piece, BatchRun) and piece.batch_count > 1:
+            base = Offset(piece.last_header[Field.BASE_OFFSET])
+            before = piece.due_offset
         if base == before:
             self._due = self._next_offset = piece.next_offset
         elif base > before:

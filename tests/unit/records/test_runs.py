@@ -95,6 +95,31 @@ def test_offsets_that_decrease_end_a_run() -> None:
     assert found == [(0, 0), (4, 90), (5, 5)]
 
 
+def test_an_offset_that_has_no_next_one_is_not_in_a_run() -> None:
+    """Its batch comes alone; the largest offsets before it are in a run."""
+    size = len(plain(1))
+    data = plain(2, since=INT64_MAX - 2) + plain(1, since=INT64_MAX)
+    found = list(read_runs(memoryview(data)))
+    assert [(at // size, type(piece)) for at, piece in found] == [(0, BatchRun), (2, Batch)]
+
+
+def test_a_run_knows_the_sums_of_its_batches() -> None:
+    """Records and offsets, whether one is missing, and whether a batch has a producer."""
+    rows = [record_at(number, 0, b"k", b"v") for number in range(3)]
+    batch = built(rows)
+    run = run_of(b"".join(stored(batch, base) for base in (5, 8, 11)))
+    assert (run.batch_count, run.record_count) == (3, 9)
+    assert (run.base_offset, run.due_offset, run.last_offset) == (5, 11, 13)
+    assert (run.is_dense, run.has_producers) == (True, False)
+    assert [header[0] for header in (run.first_header, run.last_header)] == [5, 11]
+    assert not run_of(stored(batch, 5) + stored(batch, 9)).is_dense
+    produced = built(rows, producer_id=0, producer_epoch=0, base_sequence=0)
+    assert run_of(stored(batch, 5) + stored(produced, 8)).has_producers
+    newer = bytearray(stored(batch, 8))
+    stamp(memoryview(newer), base_offset=8, leader_epoch=4)
+    assert not run_of(stored(batch, 5) + newer).is_dense
+
+
 def test_a_run_has_an_end() -> None:
     """It is handed out once it has its bytes, though more batches would do."""
     data = plain(40, size=RUN_BYTES // 16)

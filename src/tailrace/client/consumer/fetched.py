@@ -152,7 +152,7 @@ def epoch_of(piece: Piece) -> int:
     """The leader epoch of the last batch of a piece."""
     if isinstance(piece, Batch):
         return piece.leader_epoch
-    return piece.headers[-1][Field.LEADER_EPOCH]
+    return piece.last_header[Field.LEADER_EPOCH]
 
 
 def damaged(

@@ -1,0 +1,112 @@
+"""Kernel of runs: the batches that follow each other in a log and need no look of their own.
+
+`data` may be any bytes. A batch's header is read only where all of it is there, its records only up
+to the end of `data`, and each step goes forward by a header at least.
+"""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+import cython
+
+if not cython.compiled:
+    from tailrace.kernels.batch_header import (
+        ATTRIBUTES_AT,
+        CRC_AT,
+        HEADER_SIZE,
+        LAST_OFFSET_DELTA_AT,
+        LEADER_EPOCH_AT,
+        LENGTH_AT,
+        LOG_OVERHEAD,
+        MAGIC_AT,
+        PRODUCER_ID_AT,
+        RECORD_COUNT_AT,
+    )
+    from tailrace.kernels.checksums import crc32c
+    from tailrace.kernels.memory import address, read_integer
+
+if TYPE_CHECKING:
+    from tailrace.kernels.memory import Ints, Outputs
+
+_MAGIC: Final = 2
+_SINGLE: Final = 0x37
+"""Attributes of batches that are not part of a run: codec, transactional, control."""
+_RECORD_SIZE_MIN: Final = 7
+_INT64_MAX: Final = (1 << 63) - 1
+_UINT32_MAX: Final = (1 << 32) - 1
+
+
+class RunFact(IntEnum):
+    """Places in the `facts` of `scan_run`."""
+
+    BATCHES = 0
+    RECORDS = 1
+    LAST_AT = 2
+    """Bytes of the run before its last batch."""
+    DUE_OFFSET = 3
+    """The offset after the last batch but one; of a run of one batch, its base offset."""
+    LAST_OFFSET = 4
+    """The offset of the last record of the last batch."""
+    IS_DENSE = 5
+    """1 if no offset is missing between the batches, and all have the same leader epoch."""
+    HAS_PRODUCERS = 6
+    """1 if a batch has a producer id."""
+    IS_DISORDERED = 7
+    """1 if the next batch is as sound and begins before the end of the last one."""
+
+
+_RUN_FACTS: Final = len(RunFact)
+
+
+def scan_run(data: "Ints", position: int, limit: int, facts: "Outputs") -> int:
+    """Finds the run of batches that begins at `position`; `tailrace.records.runs` has the rules.
+
+    All its batches begin before `limit`. `facts`, whose places `RunFact` names, gets its sums.
+
+    Returns:
+        Where the run ends; `position` if there is none there.
+    """
+    octets = address(data)
+    with cython.nogil:
+        if len(facts) < _RUN_FACTS or position < 0:
+            return position
+        at = position
+        batches, records, last_at, due, next_offset, epoch = 0, 0, 0, 0, 0, 0
+        is_dense, has_producers, is_disordered = 1, 0, 0
+        limit = min(limit, len(data) - HEADER_SIZE + 1)
+        while at < limit:
+            base = read_integer(octets, at, 8)
+            length = read_integer(octets, at + LENGTH_AT, 4)
+            delta = read_integer(octets, at + LAST_OFFSET_DELTA_AT, 4)
+            count = read_integer(octets, at + RECORD_COUNT_AT, 4)
+            end = at + LOG_OVERHEAD + length
+            if (
+                octets[at + MAGIC_AT] != _MAGIC
+                or octets[at + ATTRIBUTES_AT + 1] & _SINGLE
+                or end - at < HEADER_SIZE
+                or end > len(data)
+                or delta < 0
+                or base > _INT64_MAX - 1 - delta
+                or not 0 <= count <= (end - at - HEADER_SIZE) // _RECORD_SIZE_MIN
+                or crc32c(octets, at + ATTRIBUTES_AT, end)
+                != read_integer(octets, at + CRC_AT, 4) & _UINT32_MAX
+            ):
+                break
+            if base < next_offset:
+                is_disordered = 1
+                break
+            leader_epoch = read_integer(octets, at + LEADER_EPOCH_AT, 4)
+            if batches == 0:
+                next_offset, epoch = base, leader_epoch
+            if base != next_offset or leader_epoch != epoch:
+                is_dense = 0
+            if read_integer(octets, at + PRODUCER_ID_AT, 8) >= 0:
+                has_producers = 1
+            last_at, due, next_offset = at - position, next_offset, base + delta + 1
+            batches += 1
+            records += count
+            at = end
+        facts[0], facts[1], facts[2], facts[3] = batches, records, last_at, due
+        facts[4], facts[5], facts[6] = next_offset - 1, is_dense, has_producers
+        facts[7] = is_disordered
+        return at
