@@ -8,6 +8,7 @@ import numpy as np
 from benchmarks.macro.load import build_batch
 from benchmarks.measure import Bench, Figure, interleave, seconds_of
 from tailrace import kernels
+from tailrace.kernels import Payload
 from tailrace.kernels.records import WANT_KEY, WANT_OFFSET, WANT_TIMESTAMP, WANT_VALUE
 from tailrace.records.batch import Batch
 from tailrace.records.columns import ColumnsBuilder
@@ -91,7 +92,11 @@ def _run_kernel(source: Array, size: int, *, record_count: int) -> None:
     read_only.flags.writeable = False
     for start in range(0, len(source), size):
         cursors[:] = 0
-        payloads = np.array([start + HEADER_SIZE, start + size, record_count, 0, 0, 1, 0], np.int64)
+        payloads = np.zeros(len(Payload), np.int64)
+        payloads[Payload.POSITION] = start + HEADER_SIZE
+        payloads[Payload.LIMIT] = start + size
+        payloads[Payload.RECORD_COUNT] = record_count
+        payloads[Payload.KEEPS_DELTAS] = 1
         rows = kernels.decode_records(
             read_only, payloads, record_count, 0, INT64_MAX, WANTED, *outputs
         )
