@@ -6,7 +6,7 @@ on.
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from tailrace.client.consumer.membership.interface import GroupIdentity, GroupRequest
 from tailrace.client.group_offsets import OffsetAndMetadata
@@ -46,33 +46,6 @@ RELOCATED: Final = frozenset(
 
 FetchedOffsets = Mapping[TopicPartition, OffsetAndMetadata | None]
 """Committed offsets; None for partitions without."""
-
-
-class CommitterMembership(Protocol):
-    """The part of a `Membership` that commits need."""
-
-    @property
-    def identity(self) -> GroupIdentity:
-        """The member."""
-        ...
-
-    @property
-    def grants(self) -> Mapping[TopicPartition, int]:
-        """The owned partitions, with a number that is another one after each loss."""
-        ...
-
-    @property
-    def names_member_in_fetch(self) -> bool:
-        """Whether the member is under the consumer protocol."""
-        ...
-
-    def commit_fault(self) -> Exception | None:
-        """Why nothing can be committed now."""
-        ...
-
-    def commit_refused(self, code: int, sent: GroupIdentity, now: float) -> Exception | None:
-        """Act upon an error code about the member."""
-        ...
 
 
 class FetchAnswer(NamedTuple):

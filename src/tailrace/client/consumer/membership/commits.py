@@ -15,9 +15,12 @@ Invariant: `done` is called exactly once for each call, and only inside a method
 from collections.abc import Collection, Mapping
 from random import Random
 
-from tailrace.client.consumer.membership.commit_requests import CommitterMembership
 from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
-from tailrace.client.consumer.membership.interface import GroupRequest, MembershipSettings
+from tailrace.client.consumer.membership.interface import (
+    Committer,
+    GroupRequest,
+    MembershipSettings,
+)
 from tailrace.client.consumer.membership.offset_commits import Commit, CommitDone, OffsetCommits
 from tailrace.client.consumer.membership.offset_fetches import FetchDone, OffsetFetches
 from tailrace.client.group_offsets import OffsetAndMetadata
@@ -34,7 +37,7 @@ class Commits:
         self,
         settings: MembershipSettings,
         coordinator: GroupCoordinator,
-        membership: CommitterMembership,
+        membership: Committer,
         *,
         chance: Random,
     ) -> None:

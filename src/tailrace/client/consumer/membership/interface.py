@@ -1,4 +1,4 @@
-"""The words between a consumer's engine and its membership in a group.
+"""The interface between a consumer's engine and its membership in a group.
 
 The engine passes times and answers in, and takes requests and steps out:
 
@@ -171,13 +171,41 @@ class RequestSource(Protocol):
         ...
 
 
-class Membership(RequestSource, Protocol):
-    """The membership of one consumer in one group."""
+class Committer(Protocol):
+    """Commits and fetches offsets: a member of a group, or a consumer outside of it."""
 
     @property
     def identity(self) -> GroupIdentity:
         """The present identity, for commits."""
         ...
+
+    @property
+    def grants(self) -> Mapping[TopicPartition, int]:
+        """The assigned partitions, each with a number.
+
+        The number is another one if the partition was given up in between and came back.
+        """
+        ...
+
+    @property
+    def names_member_in_fetch(self) -> bool:
+        """Whether OffsetFetch names the member and its epoch; for `Commits`."""
+        ...
+
+    def commit_fault(self) -> Exception | None:
+        """Why nothing can be committed now; None if it can."""
+        ...
+
+    def commit_refused(self, code: int, sent: GroupIdentity, now: float) -> Exception | None:
+        """The error of a commit that was sent as `sent` and refused because of the member.
+
+        The member acts upon it. None if the code says nothing about the member.
+        """
+        ...
+
+
+class Membership(RequestSource, Committer, Protocol):
+    """The membership of one consumer in one group."""
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -243,29 +271,5 @@ class Membership(RequestSource, Protocol):
 
         If there is an assignment, a step to revoke or lose it comes first. Then requests come out
         of `next_request` until `is_left`. Nothing is retried.
-        """
-        ...
-
-    @property
-    def grants(self) -> Mapping[TopicPartition, int]:
-        """`assignment`, each partition with a number; for `Commits`.
-
-        The number is another one if the partition was given up in between and came back.
-        """
-        ...
-
-    @property
-    def names_member_in_fetch(self) -> bool:
-        """Whether OffsetFetch names the member and its epoch; for `Commits`."""
-        ...
-
-    def commit_fault(self) -> Exception | None:
-        """Why nothing can be committed now; None if it can; for `Commits`."""
-        ...
-
-    def commit_refused(self, code: int, sent: GroupIdentity, now: float) -> Exception | None:
-        """The error of a commit that was sent as `sent` and refused because of the member.
-
-        The member acts upon it. None if the code says nothing about the member. For `Commits`.
         """
         ...

@@ -15,7 +15,6 @@ from typing import Final
 from tailrace.client.consumer.membership.calls import Call, Retries
 from tailrace.client.consumer.membership.commit_requests import (
     RELOCATED,
-    CommitterMembership,
     commit_codes,
     commit_request,
 )
@@ -30,6 +29,7 @@ from tailrace.client.consumer.membership.errors import (
 from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
 from tailrace.client.consumer.membership.interface import (
     NEVER,
+    Committer,
     GroupIdentity,
     GroupRequest,
     MembershipSettings,
@@ -88,12 +88,12 @@ class OffsetCommits:
         """Whether a commit is to be sent."""
         return bool(self._waiting)
 
-    def add(self, commit: Commit, membership: CommitterMembership) -> None:
+    def add(self, commit: Commit, membership: Committer) -> None:
         """Queue a commit."""
         self._waiting.append(commit)
         self.finish_front(membership)
 
-    def next_request(self, membership: CommitterMembership, now: float) -> GroupRequest | None:
+    def next_request(self, membership: Committer, now: float) -> GroupRequest | None:
         """An OffsetCommit, if one is due."""
         node = self._coordinator.node
         if node is None or self._request is not None or not self._waiting:
@@ -146,7 +146,7 @@ class OffsetCommits:
         self,
         request: GroupRequest,
         outcome: Message | NodeError,
-        membership: CommitterMembership,
+        membership: Committer,
         *,
         now: float,
     ) -> bool:
@@ -190,7 +190,7 @@ class OffsetCommits:
         for each in failed:
             each.done(error)
 
-    def finish_front(self, membership: CommitterMembership) -> None:
+    def finish_front(self, membership: Committer) -> None:
         """Finish commits at the front that have nothing to send, or may not be sent."""
         while self._waiting and self._request is None:
             first = self._waiting[0]
@@ -200,7 +200,7 @@ class OffsetCommits:
             self._waiting.popleft()
             first.done(fault)
 
-    def _fault(self, commit: Commit, membership: CommitterMembership) -> Exception | None:
+    def _fault(self, commit: Commit, membership: Committer) -> Exception | None:
         """Why a commit may not be sent: the member is out, or has lost a partition meanwhile."""
         if not commit.offsets:
             return None
@@ -236,7 +236,7 @@ class OffsetCommits:
         self,
         commit: Commit,
         codes: Mapping[TopicPartition, int],
-        membership: CommitterMembership,
+        membership: Committer,
         *,
         now: float,
     ) -> Exception | None:

@@ -6,7 +6,6 @@ from random import Random
 from tailrace.client.consumer.membership.calls import Call, Retries
 from tailrace.client.consumer.membership.commit_requests import (
     RELOCATED,
-    CommitterMembership,
     FetchedOffsets,
     fetch_request,
     read_fetch,
@@ -21,6 +20,7 @@ from tailrace.client.consumer.membership.errors import (
 from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
 from tailrace.client.consumer.membership.interface import (
     NEVER,
+    Committer,
     GroupRequest,
     MembershipSettings,
 )
@@ -77,7 +77,7 @@ class OffsetFetches:
             same.done.append(done)
             same.deadline = max(same.deadline or deadline, deadline)
 
-    def next_request(self, membership: CommitterMembership, now: float) -> GroupRequest | None:
+    def next_request(self, membership: Committer, now: float) -> GroupRequest | None:
         """An OffsetFetch, if one is due."""
         node = self._coordinator.node
         if node is None:
@@ -112,7 +112,7 @@ class OffsetFetches:
         self,
         request: GroupRequest,
         outcome: Message | NodeError,
-        membership: CommitterMembership,
+        membership: Committer,
         *,
         now: float,
     ) -> bool:
