@@ -22,7 +22,6 @@ from tailrace.client.consumer.arguments import (
     pattern_of,
     timeout_of,
 )
-from tailrace.client.consumer.cluster import describe_silence
 from tailrace.client.consumer.engine import ConsumerEngine
 from tailrace.client.consumer.errors import (
     ClosedConsumerError,
@@ -31,6 +30,7 @@ from tailrace.client.consumer.errors import (
     SubscriptionError,
     WakeupError,
 )
+from tailrace.client.consumer.explanations import describe_silence
 from tailrace.client.consumer.group_work import GroupWork
 from tailrace.client.consumer.hooks import Hook, RebalanceHooks
 from tailrace.client.consumer.metrics import ConsumerStatistics, OnMetrics
@@ -284,10 +284,10 @@ class BaseConsumer:
         try:
             if not pending.is_done:
                 yield Until(lambda: pending.is_done or bool(refused), deadline)
+            if refused and (not pending.is_done or pending.error is not None):
+                raise refused.pop()
             if not pending.is_done:
                 engine.check_open()
-                if refused:
-                    raise refused.pop()
                 why = pending.reason or describe_silence(engine.metadata, engine.nodes)
                 raise ConsumerTimeoutError(f"{about}: not known in time: {why}")
             return pending.result()

@@ -15,8 +15,9 @@ from collections import deque
 from collections.abc import Callable, Collection
 from math import inf
 
+from tailrace.client.cluster_metadata import NOBODY
+from tailrace.client.cluster_requests import ClusterRequests
 from tailrace.client.config import nodes_config
-from tailrace.client.consumer.cluster import Cluster
 from tailrace.client.consumer.config import ConsumerConfig
 from tailrace.client.consumer.errors import (
     ClosedConsumerError,
@@ -26,6 +27,7 @@ from tailrace.client.consumer.errors import (
     SubscriptionError,
     TopicAuthorizationError,
     WakeupError,
+    consumer_error,
 )
 from tailrace.client.consumer.fetching import Fetches
 from tailrace.client.consumer.group_work import GroupWork
@@ -36,7 +38,6 @@ from tailrace.client.consumer.metrics import (
     ConsumerMetrics,
 )
 from tailrace.client.consumer.subscription import (
-    NOBODY,
     Assigned,
     Phase,
     Position,
@@ -99,10 +100,14 @@ class ConsumerEngine:
             Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance),
             max_age_ms=config.metadata_max_age_ms,
             may_rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
-            may_create_topics=config.allow_auto_create_topics,
         )
-        self.cluster = Cluster(
-            config, metadata=self.metadata, nodes=self.nodes, clock=lambda: self.now
+        self.cluster = ClusterRequests(
+            self.metadata,
+            self.nodes,
+            timeout_ms=config.request_timeout_ms,
+            may_create_topics=lambda: config.allow_auto_create_topics,
+            clock=lambda: self.now,
+            error_of=consumer_error,
         )
         self.fetches = Fetches(
             config,
@@ -174,10 +179,8 @@ class ConsumerEngine:
     def next_deadline(self, now: float) -> float:
         """The time by which `poll` has to be called again; it may be too early."""
         nodes_at = self.nodes.next_deadline()
-        metadata_in = self.metadata.due_in(now)
         return min(
-            # What is due was not sent because no connection is ready yet, of which `nodes` tells.
-            now + metadata_in if metadata_in > 0 else inf,
+            self.cluster.next_deadline(now),
             inf if nodes_at is None else nodes_at,
             self.lookups.next_deadline(),
             self.fetches.next_deadline(),

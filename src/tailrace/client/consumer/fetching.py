@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
+from tailrace.client.cluster_metadata import NO_NODE, Leader
 from tailrace.client.consumer.config import ConsumerConfig
 from tailrace.client.consumer.errors import (
     BrokerRefusedError,
@@ -33,7 +34,7 @@ from tailrace.client.consumer.fetch_session import FetchSession, SessionRequest,
 from tailrace.client.consumer.fetched import FetchedPart, cut_records
 from tailrace.client.consumer.metadata import ConsumerMetadata, is_online
 from tailrace.client.consumer.metrics import ConsumerMetrics
-from tailrace.client.consumer.subscription import NO_NODE, Assigned, Leader, SubscriptionState
+from tailrace.client.consumer.subscription import Assigned, SubscriptionState
 from tailrace.client.nodes import DisconnectedError, Node, NodeError, Nodes, RequestOutcome
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.errors import ErrorCode

@@ -4,7 +4,7 @@ import logging
 
 from tailrace.client.consumer.arguments import Partitions, offsets_of, partitions_of
 from tailrace.client.consumer.base_consumer import BaseConsumer
-from tailrace.client.consumer.cluster import describe_silence
+from tailrace.client.consumer.explanations import describe_silence
 from tailrace.client.consumer.group_work import GroupWork
 from tailrace.client.consumer.hooks import RebalanceHooks
 from tailrace.client.consumer.membership import RebalanceStep, StepKind

@@ -8,6 +8,7 @@ Invariant: a partition gets its committed offset only if it still waits for it.
 import logging
 from collections.abc import Callable, Collection, Mapping
 
+from tailrace.client.cluster_metadata import NOBODY
 from tailrace.client.consumer.config import ConsumerConfig
 from tailrace.client.consumer.handling import Handling, Offsets
 from tailrace.client.consumer.membership.auto_commit import AutoCommit
@@ -16,7 +17,6 @@ from tailrace.client.consumer.membership.commits import Commits
 from tailrace.client.consumer.membership.interface import NEVER
 from tailrace.client.consumer.metadata import ConsumerMetadata
 from tailrace.client.consumer.subscription import (
-    NOBODY,
     Assigned,
     Phase,
     Position,

@@ -11,8 +11,8 @@ import random
 import re
 from collections.abc import Callable
 
-from tailrace.client.consumer.cluster import describe_silence
 from tailrace.client.consumer.config import ConsumerConfig
+from tailrace.client.consumer.explanations import describe_silence
 from tailrace.client.consumer.group_offsets import GroupOffsets
 from tailrace.client.consumer.handling import Handling
 from tailrace.client.consumer.membership import (

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from tailrace.client.consumer.cluster import describe_wait
+from tailrace.client.cluster_metadata import NO_NODE, Leader
 from tailrace.client.consumer.config import ConsumerConfig
 from tailrace.client.consumer.errors import (
     LogTruncationError,
@@ -22,14 +22,13 @@ from tailrace.client.consumer.errors import (
     consumer_error,
     words_of,
 )
+from tailrace.client.consumer.explanations import describe_wait
 from tailrace.client.consumer.metadata import ConsumerMetadata, topics_with
 from tailrace.client.consumer.records import OffsetAndTimestamp
 from tailrace.client.consumer.subscription import (
     LATEST,
-    NO_NODE,
     NO_RESET,
     Assigned,
-    Leader,
     Phase,
     Position,
     SubscriptionState,

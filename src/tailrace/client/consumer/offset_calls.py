@@ -10,13 +10,13 @@ from tailrace.client.consumer.arguments import (
     topic_of,
 )
 from tailrace.client.consumer.base_consumer import BaseConsumer
-from tailrace.client.consumer.cluster import describe_wait
 from tailrace.client.consumer.errors import (
     ConsumerTimeoutError,
     InvalidTopicNameError,
     TopicAuthorizationError,
     UnknownTopicError,
 )
+from tailrace.client.consumer.explanations import describe_wait
 from tailrace.client.consumer.records import OffsetAndTimestamp
 from tailrace.client.consumer.statistics import lags_of
 from tailrace.client.consumer.subscription import LATEST

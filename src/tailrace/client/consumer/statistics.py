@@ -2,9 +2,10 @@
 
 from types import MappingProxyType
 
+from tailrace.client.cluster_metadata import NO_NODE
 from tailrace.client.consumer.engine import ConsumerEngine
 from tailrace.client.consumer.metrics import ConsumerStatistics, PartitionStatistics
-from tailrace.client.consumer.subscription import NO_NODE, Assigned
+from tailrace.client.consumer.subscription import Assigned
 from tailrace.model import IsolationLevel, TopicPartition
 
 

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from tailrace.client.cluster_metadata import NO_NODE, NOBODY, Leader
 from tailrace.client.consumer.errors import SubscriptionError
 from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.model import NO_LEADER_EPOCH, SpecialTimestamp, TopicPartition
@@ -26,20 +27,6 @@ from tailrace.values import dataclass, field
 
 if TYPE_CHECKING:
     from tailrace.client.consumer.fetched import FetchedPart
-
-NO_NODE = -1
-
-
-class Leader(NamedTuple):
-    """The leader of a partition."""
-
-    node_id: int
-    """Id of the broker; -1 if there is no leader."""
-    epoch: int
-    """The leader epoch; -1 if it is not known."""
-
-
-NOBODY = Leader(NO_NODE, NO_LEADER_EPOCH)
 
 
 class Position(NamedTuple):

@@ -250,7 +250,7 @@ class ProducerCalls(TransactionCalls):
 
     def _listed(self, topics: list[str] | None, deadline: float) -> Steps[Listing]:
         """These topics, or all, with their partitions."""
-        pending = self._engine.sender.listings.ask(topics)
+        pending = self._engine.sender.cluster.listings.ask(topics)
         try:
             yield Until(lambda: pending.is_done, deadline)
         finally:

@@ -5,16 +5,15 @@ from collections.abc import Callable
 
 import pytest
 
+from tailrace.client.cluster_metadata import NOBODY, Leader
 from tailrace.client.consumer.errors import SubscriptionError
 from tailrace.client.consumer.fetched import FetchedPart
 from tailrace.client.consumer.subscription import (
     EARLIEST,
     LATEST,
     NO_RESET,
-    NOBODY,
     Assigned,
     Kind,
-    Leader,
     Phase,
     Position,
     ResetPolicy,

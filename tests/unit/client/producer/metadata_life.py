@@ -5,9 +5,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from tailrace.client.cluster_metadata import Leader, Token
 from tailrace.client.nodes import Node
 from tailrace.client.nodes.backoff import Backoff
-from tailrace.client.producer.metadata import Leader, ProducerMetadata, Token
+from tailrace.client.producer.metadata import ProducerMetadata
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.metadata import (

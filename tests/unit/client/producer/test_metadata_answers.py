@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.client.cluster_metadata import Leader
 from tailrace.client.nodes import Node
 from tailrace.client.producer.errors import AuthorizationError, InvalidTopicError
-from tailrace.client.producer.metadata import Leader
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
@@ -345,7 +345,6 @@ def test_a_newer_leader_from_a_produce_answer_is_taken() -> None:
         (T0, Leader(2, 1), Node(2, "host-2", 9092)),
         (T0, Leader(2, 0), Node(2, "host-2", 9092)),
         (T0, Leader(2, -1), Node(2, "host-2", 9092)),
-        (T0, Leader(-1, 5), Node(-1, "boot-1", 9092)),
         (T0, Leader(3, 5), None),
         (T0, Leader(3, 5), Node(4, "host-4", 9092)),
         (T0, Leader(3, 5), Node(3, "", 9092)),
@@ -358,7 +357,7 @@ def test_a_newer_leader_from_a_produce_answer_is_taken() -> None:
 def test_any_other_leader_from_a_produce_answer_is_not(
     partition: TopicPartition, leader: Leader, endpoint: Node | None
 ) -> None:
-    """A leader that is not newer, is -1, or has no address or known partition is ignored."""
+    """A leader that is not newer, or has no address or known partition is ignored."""
     life = settled(part(0, 1, epoch=1))
     nodes = life.metadata.nodes
     assert not life.metadata.update_leader(partition, leader, endpoint)

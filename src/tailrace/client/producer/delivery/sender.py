@@ -1,20 +1,28 @@
 """`Sender`: sends ready batches to the leaders of their partitions, and the other requests.
 
 One `poll` fails overdue batches, requests metadata, sends the next request of a transaction, and
-sends a Produce request to each node that can take one. Answers come from `nodes`; each batch of a
-request is then acknowledged, retried, split or failed (`outcomes`).
+sends a Produce request to each node that can take one. Answers come from `nodes`; each batch of an
+answered request is then acknowledged, retried, split or failed.
 
 Not here: when a batch is ready (`accumulator`), sequence numbers (`identity`), sockets.
+
+Invariant: a batch is acknowledged only by the answer to a request it was in, and it ends once: an
+answer that comes after it has expired only releases its memory.
 """
 
+import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from math import inf
+from typing import NamedTuple
 
+from tailrace.client.cluster_metadata import Leader
+from tailrace.client.cluster_requests import ClusterRequests
 from tailrace.client.interval_call import IntervalCall
-from tailrace.client.listings import TopicListings
 from tailrace.client.nodes import (
+    DisconnectedError,
+    MalformedAnswerError,
     Node,
     NodeError,
     Nodes,
@@ -23,25 +31,67 @@ from tailrace.client.nodes import (
 from tailrace.client.nodes.versions import BEFORE_KIP_890
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.delivery.metrics import Metrics
-from tailrace.client.producer.delivery.outcomes import Batches, BatchOutcomes, SentBatches, info_of
-from tailrace.client.producer.errors import producer_error
-from tailrace.client.producer.hooks import BatchHooks
+from tailrace.client.producer.errors import (
+    DeliveryTimeoutError,
+    RejectedRecordError,
+    error_for,
+    producer_error,
+)
+from tailrace.client.producer.hooks import BatchHooks, BatchInfo
 from tailrace.client.producer.identity import TransactionManager
 from tailrace.client.producer.identity.state import State
 from tailrace.client.producer.metadata import ProducerMetadata
 from tailrace.client.producer.queue.accumulator import Accumulator, QueuedBatch
-from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
+from tailrace.client.producer.queue.in_flight_batch import ClosedBatch, InFlightBatch
 from tailrace.client.user_code import call_user_code
-from tailrace.model import Acks
+from tailrace.model import Acks, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.coordinator_keys import CoordinatorKeyType
+from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
-from tailrace.protocol.messages.metadata import MetadataResponse
 from tailrace.protocol.messages.produce import (
     PartitionProduceData,
+    PartitionProduceResponse,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
 )
+
+log = logging.getLogger(__name__)
+
+_STALE_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+"""Errors after which another broker may lead the partition."""
+
+_PERHAPS_WRITTEN = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Errors after which the batch may be in the log all the same."""
+
+Batches = dict[TopicPartition, InFlightBatch]
+
+
+class SentBatches(NamedTuple):
+    """A Produce request that is not answered yet."""
+
+    node_id: int
+    batches: Batches
+    at: float
 
 
 class Sender:
@@ -70,30 +120,23 @@ class Sender:
         self._monotonic = monotonic
         self._delivery_timeout_s = config.delivery_timeout_ms / 1000
         self._is_muting = config.max_in_flight_requests_per_connection == 1
-        self._has_no_node = False
-        self._failures = 0
         self._stuck: dict[int, float] = {}
         """By node with ready batches: since when it has taken no request."""
         self._seen_version = metadata.version
-        self._outcomes = BatchOutcomes(
-            config,
-            accumulator=accumulator,
-            nodes=nodes,
-            metadata=metadata,
-            transactions=transactions,
-            metrics=metrics,
-            hooks=hooks,
-            monotonic=monotonic,
+        self.cluster = ClusterRequests(
+            metadata,
+            nodes,
+            timeout_ms=config.request_timeout_ms,
+            # Numbers that a caller owns belong to a log, and a new topic has another one.
+            may_create_topics=lambda: transactions is None or not transactions.sequences.is_owned,
+            clock=monotonic,
+            error_of=producer_error,
         )
-        self.listings = TopicListings(
-            nodes, timeout_ms=config.request_timeout_ms, error_of=producer_error
-        )
-        """Requests of callers for topics."""
         self.metrics_call = IntervalCall(config.statistics_interval_ms)
         """The program's `on_metrics`."""
-        self.in_flight = self._outcomes.in_flight
+        self.in_flight: dict[InFlightBatch, None] = {}
         """Batches in requests without an answer, including expired ones."""
-        self.calls = self._outcomes.calls
+        self.calls: deque[Callable[[], None]] = deque()
         """Calls of user code that are due; the driver makes them, without the lock."""
 
     def poll(self, now: float) -> None:
@@ -101,10 +144,8 @@ class Sender:
         accumulator = self._accumulator
         self._nodes.poll(now)
         if accumulator.incomplete:
-            self._outcomes.expire(now)
-        self._ask_for_metadata(now)
-        if self.listings.is_waiting:
-            self._send_listings(now)
+            self._expire(now)
+        self.cluster.send(now)
         if self._transactions is not None and not self._transactions.is_quiet:
             self._step_transaction(self._transactions, now)
         if self._metadata.version != self._seen_version:
@@ -120,9 +161,7 @@ class Sender:
 
     def next_deadline(self, now: float) -> float:
         """Return the time for the next `poll`, if no socket event comes before."""
-        # While no node is connected for metadata, the connections' deadlines count instead.
-        times = [inf if self._has_no_node else now + self._metadata.due_in(now)]
-        times.append(self.metrics_call.due_at)
+        times = [self.cluster.next_deadline(now), self.metrics_call.due_at]
         timer = self._accumulator.next_timer()
         if timer is not None:
             times.append(timer)
@@ -142,61 +181,9 @@ class Sender:
         """Fail every batch with `error`; those in flight only with `also_in_flight`."""
         for outcome, batch in list(self._accumulator.incomplete.items()):
             if also_in_flight or not _is_unanswered(batch):
-                self._outcomes.fail(self._accumulator.withdraw(outcome), error)
+                self._fail(self._accumulator.withdraw(outcome), error)
 
-    # -- metadata and transactions ------------------------------------------------------------
-
-    def _ask_for_metadata(self, now: float) -> None:
-        self._has_no_node = False
-        if self._nodes.failure_count != self._failures:
-            self._failures = self._nodes.failure_count
-            self._metadata.request_update()
-        if self._metadata.due_in(now) > 0:
-            return
-        node = self._nodes.least_loaded(self._metadata.nodes, now)
-        if node is None:
-            self._metadata.no_node(now)
-            return
-        if not self._nodes.connect(node, now):
-            self._has_no_node = True
-            return
-        # Numbers that a caller owns belong to a log, and a new topic has another one.
-        may_create = self._transactions is None or not self._transactions.sequences.is_owned
-        asked = self._metadata.next_request(now, may_create=may_create)
-        if asked is None:
-            return
-
-        try:
-            version = self._nodes.version_of(node.id, ApiKey.METADATA)
-        except NodeError as error:
-            self._metadata.failed(asked.token, error, now)
-            return
-
-        def take(answer: Message | NodeError | None) -> None:
-            if isinstance(answer, MetadataResponse):
-                self._metadata.answered(asked.token, answer, self._monotonic(), version=version)
-            else:
-                assert isinstance(answer, Exception)
-                self._metadata.failed(asked.token, answer, self._monotonic())
-
-        self._nodes.send(
-            node.id, asked.body, now=now, done=take, timeout_ms=self._config.request_timeout_ms
-        )
-
-    def _send_listings(self, now: float) -> None:
-        refused = self._nodes.login_error(self._metadata.nodes)
-        if refused is not None:
-            self.listings.fail(producer_error(refused))
-        self.listings.send(self._any_node, now)
-        nodes = self._metadata.nodes
-        if self.listings.is_waiting and self._nodes.least_loaded(nodes, now) is None:
-            # Has this called again in time, and the bootstrap list tried if no broker is there.
-            self._metadata.request_update()
-
-    def _any_node(self, now: float) -> Node | None:
-        """A node that is ready, or None; if none is, one gets a connection."""
-        node = self._nodes.least_loaded(self._metadata.nodes, now)
-        return node if node is not None and self._nodes.connect(node, now) else None
+    # -- transactions -------------------------------------------------------------------------
 
     def _step_transaction(self, transactions: TransactionManager, now: float) -> None:
         """Send the next request about the producer id or the transaction, if one is due."""
@@ -261,7 +248,7 @@ class Sender:
             has_number = isinstance(batch, InFlightBatch) and batch.base_sequence >= 0
             if not _is_unanswered(batch) and (is_over or not has_number):
                 withdrawn = self._accumulator.withdraw(outcome)
-                self._outcomes.fail(withdrawn, transactions.flow.abort_reason())
+                self._fail(withdrawn, transactions.flow.abort_reason())
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -325,7 +312,7 @@ class Sender:
         if self._hooks:
             if batch.number < 0:
                 batch.number = next(self._numbers)
-            self.calls.append(partial(self._hooks.on_send, info_of(batch)))
+            self.calls.append(partial(self._hooks.on_send, _info_of(batch)))
         return batch
 
     def _send(self, node_id: int, batches: Batches, now: float) -> None:
@@ -342,10 +329,223 @@ class Sender:
             node_id,
             body,
             now=now,
-            done=partial(self._outcomes.answered, SentBatches(node_id, batches, now)),
+            done=partial(self._answered, SentBatches(node_id, batches, now)),
             timeout_ms=self._config.request_timeout_ms,
             has_answer=is_answered,
             version_max=None if is_v2 else BEFORE_KIP_890[ApiKey.PRODUCE],
+        )
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def _answered(self, sent: SentBatches, answer: Message | NodeError | None) -> None:
+        """Handle the answer to a Produce request, or the error that came instead."""
+        node_id, batches, sent_at = sent
+        now = self._monotonic()
+        if answer is None:
+            for batch in batches.values():
+                self._landed(batch, now)
+                self._complete(batch, None)
+            return
+        if not isinstance(answer, ProduceResponse):
+            assert isinstance(answer, Exception)
+            self._lost(batches, answer, now)
+            return
+        self._metrics.answered(now - sent_at, answer.throttle_time_ms)
+        endpoints = {each.node_id: each for each in answer.node_endpoints}
+        waiting = dict(batches)
+        for topic in answer.responses:
+            for part in topic.partition_responses:
+                place = TopicPartition(topic.name, part.index)
+                if place not in waiting:
+                    continue
+                batch = waiting.pop(place)
+                leader = part.current_leader
+                if leader.leader_id >= 0 and leader.leader_id in endpoints:
+                    end = endpoints[leader.leader_id]
+                    self._metadata.update_leader(
+                        batch.partition,
+                        Leader(leader.leader_id, leader.leader_epoch),
+                        Node(end.node_id, end.host, end.port),
+                    )
+                self._apply(batch, part, now)
+        if waiting:
+            left_out = ", ".join(map(str, waiting))
+            error = MalformedAnswerError(f"broker {node_id}: an answer to Produce lacks {left_out}")
+            self._lost(waiting, error, now)
+
+    def _lost(self, batches: Batches, error: Exception, now: float) -> None:
+        """Retry or fail batches whose request got no answer; they may have been written."""
+        self._metadata.request_update()
+        for batch in batches.values():
+            batch.last_error = error
+            batch.may_be_written = True
+            self._landed(batch, now)
+            if batch.outcome.is_done:
+                continue
+            if isinstance(error, DisconnectedError) and self._can_retry(
+                batch, ErrorCode.NETWORK_EXCEPTION, log_start_offset=-1, now=now
+            ):
+                self._retry(batch, now)
+            else:
+                is_overdue = now >= batch.created_at + self._delivery_timeout_s
+                reason = self._overdue(batch, now) if is_overdue else producer_error(error)
+                self._fail(batch, reason, was_refused=False)
+
+    def _apply(self, batch: InFlightBatch, part: PartitionProduceResponse, now: float) -> None:
+        """Complete, retry, split or fail a batch, by its partition's part of an answer."""
+        code = part.error_code
+        self._landed(batch, now)
+        if code in _STALE_METADATA:
+            self._metadata.request_update()
+        if batch.outcome.is_done:
+            return
+        if code in {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
+            self._complete(batch, part)
+            return
+        batch.last_error = error_for(code, about=f"{batch.partition}", said=part.error_message)
+        batch.may_be_written |= code in _PERHAPS_WRITTEN
+        # If the batch is in the log already, the broker would not recognise its parts as
+        # duplicates, because their sequence numbers differ from the batch's.
+        may_split = self._transactions is None or not batch.may_be_written
+        if code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1 and may_split:
+            self._split(batch, now)
+        elif self._can_retry(batch, code, log_start_offset=part.log_start_offset, now=now):
+            self._retry(batch, now)
+        else:
+            is_known = code in set(ErrorCode) and code != ErrorCode.UNKNOWN_SERVER_ERROR
+            was_refused = is_known and not ErrorCode(code).is_retriable and not batch.may_be_written
+            self._fail(batch, batch.last_error, part, was_refused=was_refused)
+
+    def _landed(self, batch: InFlightBatch, now: float) -> None:
+        """Note that a batch's request has ended, with an answer or without."""
+        batch.is_unanswered = False
+        self.in_flight.pop(batch, None)
+        self._accumulator.unmute(batch.partition, now)
+        if batch.outcome.is_done:
+            self._accumulator.supply.release(batch)
+
+    def _can_retry(
+        self, batch: InFlightBatch, code: int, *, log_start_offset: int, now: float
+    ) -> bool:
+        if (
+            now >= batch.created_at + self._delivery_timeout_s
+            or batch.attempts >= self._config.retries
+        ):
+            return False
+        if self._transactions is not None:
+            return self._transactions.sequences.can_retry(
+                batch, code, log_start_offset=log_start_offset
+            )
+        return code in set(ErrorCode) and ErrorCode(code).is_retriable
+
+    def _retry(self, batch: InFlightBatch, now: float) -> None:
+        self._metrics.retried(batch)
+        leader = self._metadata.leader(batch.partition)
+        is_moved = leader is not None and leader != batch.leader
+        self._accumulator.put_back(batch, now=now, place=self._place_of(batch), is_moved=is_moved)
+
+    def _split(self, batch: InFlightBatch, now: float) -> None:
+        """Replace a batch that is too large for the topic by two smaller ones."""
+        codec = self._config.compression_type
+        self._accumulator.supply.ratios.reset(batch.partition.topic, codec, batch.ratio)
+        self._accumulator.supply.note_too_large(batch.partition.topic, batch.size)
+        info = _info_of(batch) if self._hooks else None
+        parts = [InFlightBatch(each) for each in batch.sealed.split()]
+        if self._transactions is not None:
+            self._transactions.sequences.split(batch, parts)
+        self._metrics.batch_split_total += 1
+        if info is not None:
+            self.calls.append(partial(self._hooks.on_done, info, batch.last_error))
+        self._accumulator.end(batch)
+        self._accumulator.put_parts(parts, now=now, place=self._place_of(parts[0]))
+
+    def _place_of(self, batch: InFlightBatch) -> int:
+        """The number of batches in the queue that have lower sequence numbers than this one."""
+        if self._transactions is None:
+            return 0
+        queue = self._accumulator.queues.get(batch.partition, ())
+        return self._transactions.sequences.place_in(queue, batch)
+
+    def _complete(self, batch: InFlightBatch, part: PartitionProduceResponse | None) -> None:
+        outcome = batch.outcome
+        if part is not None:
+            outcome.log_append_time = part.log_append_time_ms
+            if part.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                outcome.base_offset = part.base_offset
+        if self._transactions is not None:
+            self._transactions.sequences.completed(batch, outcome.base_offset)
+        self._end(batch)
+
+    def _fail(
+        self,
+        batch: ClosedBatch,
+        error: Exception,
+        part: PartitionProduceResponse | None = None,
+        *,
+        was_refused: bool = True,
+    ) -> None:
+        """Fail a batch; `was_refused` is False if it may be in the log all the same."""
+        outcome = batch.outcome
+        outcome.failure = error
+        if part is not None and part.record_errors:
+            outcome.errors = {
+                each.batch_index: RejectedRecordError(
+                    f"{batch.partition}: "
+                    f"{each.batch_index_error_message or part.error_message or error}"
+                )
+                for each in part.record_errors
+                if 0 <= each.batch_index < batch.record_count
+            }
+            outcome.failure = RejectedRecordError(
+                f"{batch.partition}: not written because {len(outcome.errors)} other records of "
+                f"its batch were refused: {error}"
+            )
+        if self._transactions is not None:
+            code = 0 if part is None else part.error_code
+            self._transactions.failed(batch, error, code=code, was_refused=was_refused)
+        self._end(batch)
+
+    def _end(self, batch: ClosedBatch) -> None:
+        outcome = batch.outcome
+        self._accumulator.end(batch)
+        info = _info_of(batch) if self._hooks else None
+        self._metrics.ended(batch)
+        if outcome.is_forgotten and outcome.failure is not None:
+            log.warning(
+                "records_failed partition=%s count=%d reason=%s",
+                batch.partition,
+                batch.record_count,
+                outcome.failure,
+            )
+        self.calls += (each.run_callbacks for each in outcome.finish() if each.callbacks)
+        if info is not None:
+            self.calls.append(partial(self._hooks.on_done, info, outcome.failure))
+
+    def _expire(self, now: float) -> None:
+        """Fail the batches whose `delivery.timeout.ms` is over."""
+        overdue = []
+        for outcome, batch in self._accumulator.incomplete.items():
+            if now < batch.created_at + self._delivery_timeout_s:
+                break
+            overdue.append(outcome)
+        for outcome in overdue:
+            batch = self._accumulator.withdraw(outcome)
+            self._fail(batch, self._overdue(batch, now), was_refused=False)
+
+    def _overdue(self, batch: ClosedBatch, now: float) -> DeliveryTimeoutError:
+        waited = round(now - batch.created_at, 1)
+        trouble = _why_not_asked(self._metadata, self._nodes, batch.partition)
+        sent = batch if isinstance(batch, InFlightBatch) else None
+        if sent is not None and sent.last_error is not None:
+            reason = f"after {sent.attempts} attempts, the last one: {sent.last_error}"
+            reason += f"; by now {trouble}" * bool(trouble)
+        elif sent is not None and sent.is_unanswered:
+            reason = "it was sent, and no answer has come"
+        else:
+            reason = trouble or "its broker takes no more requests"
+        return DeliveryTimeoutError(
+            f"{batch.partition}: {batch.record_count} records were not "
+            f"acknowledged within {waited} s: {reason}; delivery.timeout.ms sets how long to try"
         )
 
 
@@ -362,3 +562,28 @@ def _by_topic(batches: Batches) -> tuple[TopicProduceData, ...]:
     return tuple(
         TopicProduceData(name=name, partition_data=tuple(parts)) for name, parts in topics.items()
     )
+
+
+def _info_of(batch: ClosedBatch) -> BatchInfo:
+    """The `BatchInfo` of a batch at this moment."""
+    sent = batch if isinstance(batch, InFlightBatch) and batch.number >= 0 else None
+    return BatchInfo(
+        number=-1 if sent is None else sent.number,
+        partition=batch.partition,
+        record_count=batch.record_count,
+        byte_count=batch.size,
+        attempt=0 if sent is None else sent.attempts + 1,
+        base_offset=batch.outcome.base_offset,
+    )
+
+
+def _why_not_asked(metadata: ProducerMetadata, nodes: Nodes, partition: TopicPartition) -> str:
+    """The reason why a batch cannot be sent to its partition's leader; empty if none is known."""
+    leader = metadata.leader(partition)
+    if leader is not None:
+        return str(nodes.failure(leader.node_id) or "")
+    failures = [failure for each in metadata.nodes if (failure := nodes.failure(each.id))]
+    # An unknown leader explains nothing while no broker can be reached.
+    if failures and len(failures) == len(metadata.nodes):
+        return f"no broker can be reached: {failures[0]}"
+    return "no broker leads it"

@@ -1,0 +1,105 @@
+"""`ClusterRequests`: sends a client's Metadata requests, for its own use and for callers.
+
+Not here: what is known of the cluster (`cluster_metadata`).
+"""
+
+from collections.abc import Callable
+from math import inf
+
+from tailrace.client.cluster_metadata import ClusterMetadata
+from tailrace.client.listings import TopicListings
+from tailrace.client.nodes import Node, NodeError, Nodes, RequestOutcome
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.messages.metadata import MetadataResponse
+
+
+class ClusterRequests:
+    """Requests that any broker answers; times are monotonic seconds."""
+
+    def __init__(
+        self,
+        metadata: ClusterMetadata,
+        nodes: Nodes,
+        *,
+        timeout_ms: int,
+        may_create_topics: Callable[[], bool],
+        clock: Callable[[], float],
+        error_of: Callable[[Exception], Exception],
+    ) -> None:
+        """`error_of` makes the client's own error of one of a connection."""
+        self._metadata = metadata
+        self._nodes = nodes
+        self._timeout_ms = timeout_ms
+        self._may_create_topics = may_create_topics
+        self._clock = clock
+        self._error_of = error_of
+        self._failures = 0
+        """Failures of connections that were seen."""
+        self._waits_for_node = False
+        self.errors: list[Exception] = []
+        """The refused login, if there is one; the next call that waits raises it."""
+        self.listings = TopicListings(nodes, timeout_ms=timeout_ms, error_of=error_of)
+        """Requests of callers for topics."""
+
+    def send(self, now: float) -> None:
+        """Send the requests that are due and can be sent now."""
+        metadata = self._metadata
+        self._waits_for_node = False
+        if self._nodes.failure_count != self._failures:
+            # A broker that is gone may have been replaced.
+            self._failures = self._nodes.failure_count
+            metadata.request_update()
+        if metadata.due_in(now) <= 0:
+            node = self._nodes.least_loaded(metadata.nodes, now)
+            if node is None:
+                self._note_refused_login()
+                metadata.no_node(now)
+            elif self._nodes.connect(node, now):
+                self._ask(node, now)
+            else:
+                self._waits_for_node = True
+        refused = self._nodes.login_error(metadata.nodes)
+        if refused is not None:
+            self.listings.fail(self._error_of(refused))
+        self.listings.send(self.any_node, now)
+
+    def next_deadline(self, now: float) -> float:
+        """When a request is due; infinite while a connection is made for it (see `Nodes`)."""
+        due_in = self._metadata.due_in(now)
+        return inf if self._waits_for_node and due_in <= 0 else now + due_in
+
+    def any_node(self, now: float) -> Node | None:
+        """A node that is ready; if none is, one gets a connection."""
+        node = self._nodes.least_loaded(self._metadata.nodes, now)
+        if node is not None:
+            return node if self._nodes.connect(node, now) else None
+        self._note_refused_login()
+        if self._metadata.due_in(now) > 0:
+            # So that `no_node` is called in time, and the bootstrap list tried.
+            self._metadata.request_update()
+        return None
+
+    def _note_refused_login(self) -> None:
+        error = self._nodes.login_error(self._metadata.nodes)
+        if error is not None:
+            self.errors[:] = [self._error_of(error)]
+
+    def _ask(self, node: Node, now: float) -> None:
+        metadata = self._metadata
+        asked = metadata.next_request(now, may_create=self._may_create_topics())
+        assert asked is not None, "a request is due"
+        token = asked.token
+        try:
+            version = self._nodes.version_of(node.id, ApiKey.METADATA)
+        except NodeError as error:
+            metadata.failed(token, error, now)
+            return
+
+        def take(outcome: RequestOutcome) -> None:
+            if isinstance(outcome, MetadataResponse):
+                metadata.answered(token, outcome, self._clock(), version=version)
+            else:
+                assert isinstance(outcome, Exception), "Metadata has an answer"
+                metadata.failed(token, outcome, self._clock())
+
+        self._nodes.send(node.id, asked.body, now=now, done=take, timeout_ms=self._timeout_ms)
