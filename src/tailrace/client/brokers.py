@@ -20,20 +20,19 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
+from tailrace.client.asking import explained
 from tailrace.client.config import BrokerAddress, ClientConfig, nodes_config
-from tailrace.client.errors import UnreachableBrokerError, UnsupportedBrokerError
+from tailrace.client.drive.steps import Steps, T, Until
+from tailrace.client.errors import UnreachableBrokerError
 from tailrace.client.nodes import (
-    DisconnectedError,
     Node,
     NodeError,
     Nodes,
     NodesStatistics,
     RequestOutcome,
-    UnsupportedVersionError,
 )
 from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.errors import TailraceError
-from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Message
 from tailrace.runtime.network import Connector
 from tailrace.runtime.polling import Events, PollingNetwork
@@ -78,7 +77,7 @@ class Brokers:
             ConfigError: a TLS file cannot be read, or a name or password is not Unicode text.
         """
         self._config = nodes_config(config, version_limits=version_limits)
-        self._timeout_ms = config.request_timeout_ms
+        self.request_timeout_ms = config.request_timeout_ms
         self._open_network = open_network
         self._monotonic = monotonic
         self._chance = chance or random.SystemRandom()
@@ -109,13 +108,32 @@ class Brokers:
                 )
             self._turn(until)
 
-    def version_of(self, node: Node, key: ApiKey) -> int:
-        """The version of an API that requests to a ready broker use; -1 if none is common."""
-        _, nodes = self._open()
+    @property
+    def nodes(self) -> Nodes:
+        """The connections; opened by this if there are none."""
+        return self._open()[1]
+
+    def run(self, steps: Steps[T]) -> T:
+        """Run steps on this thread, and return their result."""
+        is_done: bool | None = None
         try:
-            return nodes.version_of(node.id, key)
-        except UnsupportedVersionError:
-            return -1
+            while True:
+                request = steps.send(is_done)
+                assert isinstance(request, Until), "an operation calls no user code"
+                is_done = self._until(*request)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            steps.close()
+
+    def _until(self, is_done: Callable[[], bool], deadline: float) -> bool:
+        self._turn(self._monotonic())  # a connection may have ended since the last wait
+        while not is_done():
+            if self._monotonic() >= deadline:
+                return False
+            self._turn(deadline)
+        return True
 
     def send_nowait(
         self,
@@ -141,7 +159,7 @@ class Brokers:
             body,
             now=now,
             done=pending.end,
-            timeout_ms=int(min(self._timeout_ms, left_ms)),
+            timeout_ms=int(min(self.request_timeout_ms, left_ms)),
             version_max=version_max,
         )
         return pending
@@ -271,18 +289,3 @@ class RemoteBroker:
     ) -> PendingRequest | None:
         """Send a request if it can be sent at once, else do nothing."""
         return self.brokers.send_nowait(self.node, body, version_max=version_max)
-
-
-def explained(error: NodeError, node: Node) -> TailraceError:
-    """The error that callers of `Brokers` get for an error of a connection."""
-    match error:
-        case DisconnectedError():
-            found: TailraceError = UnreachableBrokerError(
-                str(error), address=str(BrokerAddress(node.host, node.port))
-            )
-        case UnsupportedVersionError():
-            found = UnsupportedBrokerError(str(error))
-        case _:
-            return error
-    found.__cause__ = error
-    return found

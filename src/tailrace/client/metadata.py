@@ -12,22 +12,22 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
+from tailrace.client.asking import carry_out
 from tailrace.client.brokers import Brokers, PendingRequest, RemoteBroker, WaitingNetwork
 from tailrace.client.config import ClientConfig, parse_client_config
 from tailrace.client.errors import (
     RemoteRetriableError,
     UnreachableBrokerError,
-    UnsupportedBrokerError,
     raise_for,
 )
-from tailrace.client.nodes import Backoff, Node, NodesStatistics
+from tailrace.client.nodes import Backoff, Node, Nodes, NodesStatistics
 from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.client.retries import ATTEMPTS_MAX, retry
 from tailrace.client.routes import ANY, Routes, Target, leader
-from tailrace.client.steps import Ask, Call, Pause, Reply, Step, Steps, check_version
+from tailrace.client.steps import Call, Steps
 from tailrace.errors import TailraceError
 from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
-from tailrace.protocol.apis import ApiKey, api_of
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.messages.list_offsets import (
@@ -293,15 +293,28 @@ class ClusterReader:
 
         Raises: what the operation raises.
         """
-        replies: tuple[Reply, ...] = ()
-        try:
-            while True:
-                replies = self._take(steps.send(replies) if replies else next(steps))
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        finally:
-            steps.close()
+        return self._brokers.run(carry_out(steps, self))
+
+    @property
+    def nodes(self) -> Nodes:
+        """The connections; opened by this if there are none."""
+        return self._brokers.nodes
+
+    @property
+    def request_timeout_ms(self) -> int:
+        """Longest time that a broker may take to answer."""
+        return self._brokers.request_timeout_ms
+
+    def candidates(self) -> list[Node]:
+        """The brokers of the bootstrap list, and those that brokers have named since."""
+        return self.routes.candidates
+
+    def clock(self) -> float:
+        """Monotonic seconds."""
+        return self._monotonic()
+
+    def check_open(self) -> None:
+        """Do nothing: a reader that was closed opens new connections."""
 
     def retrying(self, attempt: Callable[[], T]) -> T:
         """The result of `attempt`, which is called again after a retriable error.
@@ -351,33 +364,6 @@ class ClusterReader:
     def _forget(self) -> None:
         self.routes.forget_all()
 
-    def _take(self, step: Step) -> tuple[Reply, ...]:
-        """Do one step: send its requests and wait for their answers, or pause."""
-        if isinstance(step, Pause):
-            self._brokers.pause(step.seconds)
-            return ()
-        sent = [self._begin(each) for each in step.asks]
-        return tuple(each if isinstance(each, Reply) else _end(*each) for each in sent)
-
-    def _begin(self, ask: Ask) -> Reply | tuple[Node, PendingRequest]:
-        """Send a request when its broker is ready; an error takes the place of its answer."""
-        brokers, until = self._brokers, ask.deadline
-        try:
-            while True:
-                node = ask.node or self.any_broker(until=until).node
-                brokers.connect(node, until=until)
-                version = brokers.version_of(node, api_of(type(ask.body)).key)
-                mismatch = check_version(ask, node, version) if version >= 0 else None
-                if mismatch is not None:
-                    return Reply(node, mismatch, is_sent=False)
-                pending = brokers.send_nowait(
-                    node, ask.body, until=until, version_max=ask.last_version
-                )
-                if pending is not None:
-                    return node, pending
-        except TailraceError as error:
-            return Reply(ask.node, error, is_sent=False)
-
     def _ask_offsets(
         self, questions: Mapping[TopicPartition, int], isolation: IsolationLevel
     ) -> dict[TopicPartition, int]:
@@ -408,12 +394,6 @@ class ClusterReader:
 def bootstrap_nodes(config: ClientConfig) -> list[Node]:
     """The brokers of `bootstrap.servers`, with ids from -1 downwards."""
     return [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)]
-
-
-def _end(node: Node, pending: PendingRequest) -> Reply:
-    """Wait for an answer, or the error that comes instead."""
-    outcome = pending.outcome()
-    return Reply(node, outcome, is_sent=not isinstance(outcome, UnsupportedBrokerError))
 
 
 def describe_topic(

@@ -6,8 +6,8 @@
         yield Pause(0.1)
         return answer
 
-An operation is a generator: it yields steps, and is sent a reply for each request. `ClusterReader`
-runs operations on threads, `LoopCluster` on an event loop.
+An operation is a generator: it yields steps, and is sent a reply for each request. `asking` makes
+it steps of a driver, on a thread or on an event loop.
 
 Not here: which broker gets a request (`routes`), and retries (`admin.items`).
 """

@@ -4,21 +4,57 @@ async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
     (await admin.create_topics([NewTopic("flights", 6)])).results()
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from copy import copy
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from tailrace.client.admin.config import parse_admin_config
-from tailrace.client.admin.loop_cluster import LoopCluster
+from tailrace.client.admin.config import AdminConfig, parse_admin_config
+from tailrace.client.admin.engine import AdminEngine
 from tailrace.client.admin.operations import Operations
 from tailrace.client.admin.outcomes import ClosedAdminError
+from tailrace.client.asking import carry_out
+from tailrace.client.drive.loop import LoopDriver
 from tailrace.client.nodes import NodesStatistics
 from tailrace.client.steps import Call, Steps
 from tailrace.runtime.system import Runtime, system_runtime
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class _Shared:
+    """The connections of a client, and of those that differ from it in the time limit."""
+
+    def __init__(self, config: AdminConfig, outside: Runtime) -> None:
+        self._driver: LoopDriver | None = None
+        self.engine = AdminEngine(
+            config,
+            network=outside.network,
+            chance=outside.chance,
+            clock=lambda: asyncio.get_running_loop().time(),
+            stirred=self._stirred,
+        )
+
+    def driver(self) -> LoopDriver:
+        """The driver, on the event loop of the first call."""
+        if self._driver is None:
+            self._driver = LoopDriver()
+            self._driver.start(self.engine)
+        return self._driver
+
+    def close(self) -> None:
+        """Close all connections; idempotent."""
+        with self.engine.lock:
+            if self._driver is None:
+                self.engine.end_close()
+            else:
+                self._driver.stop()
+
+    def _stirred(self) -> None:
+        if self._driver is not None:
+            self._driver.wake()
 
 
 class AsyncAdmin(Operations):
@@ -41,7 +77,7 @@ class AsyncAdmin(Operations):
     ) -> None:
         """`runtime` has the seams of the outside world, for tests."""
         config = parse_admin_config(settings, more_settings)
-        self._cluster = LoopCluster(config, runtime or system_runtime())
+        self._shared = _Shared(config, runtime or system_runtime())
         self._retries = config.retries
         self._limit_ms = config.default_api_timeout_ms
 
@@ -64,18 +100,20 @@ class AsyncAdmin(Operations):
             ClosedAdminError: the client was closed.
             TailraceError: what the operation raises.
         """
-        if self._cluster.is_closed:
+        engine = self._shared.engine
+        if engine.is_closed:
             raise ClosedAdminError("the admin client is closed; make another one")
-        call = self._cluster.call(limit_ms=self._limit_ms, retries=self._retries)
-        return await self._cluster.run(operation(call, *arguments, **options))
+        call = engine.call(limit_ms=self._limit_ms, retries=self._retries)
+        steps = carry_out(operation(call, *arguments, **options), engine)
+        return await self._shared.driver().run(steps)
 
     def statistics(self) -> NodesStatistics:
         """The connections by node; none before the first call."""
-        return self._cluster.statistics()
+        return self._shared.engine.nodes.statistics()
 
     async def close(self) -> None:
         """Close all connections; calls that wait end with an error. Idempotent."""
-        self._cluster.close()
+        self._shared.close()
 
     async def __aenter__(self) -> Self:
         return self

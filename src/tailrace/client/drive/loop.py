@@ -95,10 +95,20 @@ class LoopDriver:
             self.noticed()
 
     def noticed(self) -> None:
-        """Schedule a turn if a new deadline is earlier than the timer."""
-        deadline = self._engine.next_deadline(self.loop.time())
+        """Have a turn in time if a new deadline is earlier than the timer."""
+        now = self.loop.time()
+        deadline = self._engine.next_deadline(now)
         if self._timer is None or deadline < self._timer.when():
-            self.wake()
+            if deadline <= now:
+                self.wake()
+            else:
+                self._plan(deadline)
+
+    def _plan(self, deadline: float) -> None:
+        """Set the timer for the next turn."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if deadline == inf else self.loop.call_at(deadline, self.wake)
 
     def stop(self) -> None:
         """End the engine, and take no more turns; idempotent."""
@@ -198,11 +208,8 @@ class LoopDriver:
         if not self.is_over:
             with self._engine.lock:
                 self._poll()
-                now = self.loop.time()
-                deadline = self._engine.next_deadline(now)
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = None if deadline == inf else self.loop.call_at(deadline, self.wake)
+                deadline = self._engine.next_deadline(self.loop.time())
+            self._plan(deadline)
         self._end_turn()
         if self._is_abandoned and not self.is_over:
             with self._engine.lock:
