@@ -1,18 +1,14 @@
 """A kill or a power loss at every file operation of the start that makes the metadata log.
 
-The directory is new, or has the state of an earlier release, or bare folders of partitions; or it
-has a metadata log that is damaged, which is cut, so that topics are made of their folders.
+The directory is new, or has bare folders of partitions; or it has a metadata log that is damaged,
+which is cut, so that topics are made of their folders.
 """
 
-import json
 from collections.abc import Collection
-from typing import Any
 
 import pytest
 
 from tailrace.cluster.metadata.proof import METADATA_FOLDER
-from tailrace.cluster.old_state import FILE
-from tailrace.storage.checkpoints import format_topic_id, write_whole
 from tailrace.storage.names import META_PROPERTIES
 from tailrace.testing import MemoryFiles, Outside, virtual_runtime
 from tests.crash.workloads import crash_all_ways
@@ -25,7 +21,6 @@ CONFIGS = {"retention.ms": "5000"}
 DAMAGED = "damaged log"
 COPIED = "copied folders"
 """Partition folders in directories without `meta.properties`."""
-GROUPS = [{"name": "g", "configs": {"consumer.session.timeout.ms": "50000"}}]
 
 
 def directory(kind: str) -> MemoryFiles:
@@ -33,7 +28,6 @@ def directory(kind: str) -> MemoryFiles:
     files = MemoryFiles()
     if kind == "new":
         return files
-    old: dict[str, Any] = {"version": 1, "next_producer_id": 3000, "deleted_topics": []}
 
     async def work(outside: Outside) -> None:
         async with running(outside, SETTINGS) as broker:
@@ -41,15 +35,6 @@ def directory(kind: str) -> MemoryFiles:
             for name, count in (("planes", 3), ("ships", 2)):
                 await create_topic(peer, name, partitions=count, configs=CONFIGS)
                 await produce(peer, name, batch(b"v"))
-            old["topics"] = [
-                {
-                    "name": topic.name,
-                    "id": format_topic_id(topic.topic_id),
-                    "partitions": list(topic.partitions),
-                    "configs": dict(topic.configs),
-                }
-                for topic in broker.controller.image.topics.values()
-            ]
 
     with virtual_runtime(files=files) as outside:
         outside.run(work(outside))
@@ -64,9 +49,6 @@ def directory(kind: str) -> MemoryFiles:
         files.remove(f"{root}/bootstrap.checkpoint")
         if kind == COPIED:
             files.remove(f"{root}/{META_PROPERTIES}")
-    if kind == "earlier release":
-        content = json.dumps({**old, "groups": GROUPS}).encode()
-        write_whole(files, f"data/{FILE}", content, is_synced=True)
     for root in ROOTS:
         files.sync_directory(root)
     return files.crash(keep_unsynced=True)
@@ -116,7 +98,7 @@ def crashes(kind: str, stop_at: Collection[int]) -> tuple[range, list[MemoryFile
         return range(begin, len(files.operations)), [*found.values()]
 
 
-@pytest.mark.parametrize("kind", ["new", "earlier release", "bare folders", COPIED, DAMAGED])
+@pytest.mark.parametrize("kind", ["new", "bare folders", COPIED, DAMAGED])
 def test_a_crash_at_any_operation_of_the_first_start_is_made_good(kind: str, steps: Steps) -> None:
     """The next start ends as an undisturbed one: with all topics, their ids and settings."""
     wanted = state_after(directory(kind))

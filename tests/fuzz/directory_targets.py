@@ -336,8 +336,7 @@ def _is_log_damaged(directory: Directory, files: MemoryFiles) -> bool:
 def mend(chance: random.Random) -> int:
     """Repair: afterwards nothing is wrong, what is left is sound, and a broker opens it."""
     directory, files = _some(chance)
-    # The settings of the topic are in there, and with others a start takes a hundred times as long.
-    damage(chance, files, spared=(f"{ROOT}/tailrace-cluster.json",))
+    damage(chance, files)
     on_damage = chance.choice(tuple(OnDamage))
     # What an exchange has to put in place comes first, and then what is wrong besides.
     rounds = 1 + _is_exchange(files)
@@ -378,7 +377,7 @@ def mend(chance: random.Random) -> int:
 def bring_back(chance: random.Random) -> int:
     """Recover, perhaps append, and repair: what comes back was written, and no byte is lost."""
     directory, files = _some(chance)
-    damage(chance, files, spared=(f"{ROOT}/tailrace-cluster.json",))
+    damage(chance, files)
     log = _opened(directory, files, is_clean=False)
     if log is None:
         return 0

@@ -3,15 +3,13 @@
 If a target gives data back, the data is compared with what was written.
 """
 
-import json
 import struct
 import uuid
 from collections.abc import Callable, Iterable
 
 import crc32c
 
-from tailrace.cluster.old_state import FILE, read_old_state
-from tailrace.errors import CorruptionError, DirectoryError, FatalError
+from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import Codec, Offset, Position, SpecialTimestamp
 from tailrace.reading.reader import open_log_reader
 from tailrace.records.batch import Batch, UnsupportedMagicError
@@ -68,15 +66,6 @@ def open_directory(data: bytes) -> object:
     files.open("data/meta.properties", create=True)
     files.overwrite("data/meta.properties", data)
     return open_log_directory(files, "data", node_id=1, new_id=ID)
-
-
-def load_image(data: bytes) -> object:
-    """Read the state of an earlier release."""
-    files = MemoryFiles()
-    files.make_directory("data")
-    files.open(f"data/{FILE}", create=True)
-    files.overwrite(f"data/{FILE}", data)
-    return read_old_state(files, "data")
 
 
 def read_name(data: bytes) -> object:
@@ -249,21 +238,6 @@ _PRODUCERS = known_producers(
     }
 )
 _ABORTED = struct.pack(">hqqqqhqqqqhqqqq", 0, 1, 0, 10, 11, 0, 2, 5, 15, 13, 0, 1, 18, 35, 36)
-_IMAGE = json.dumps(
-    {
-        "version": 1,
-        "next_producer_id": 1000,
-        "deleted_topics": ["7Rk6cAZWQ4qCoFh1BkZxVw"],
-        "topics": [
-            {
-                "name": "planes",
-                "id": checkpoints.format_topic_id(ID),
-                "partitions": [0, 1],
-                "configs": {"cleanup.policy": "compact"},
-            }
-        ],
-    }
-).encode()
 
 
 def _folder_targets() -> list[FuzzTarget]:
@@ -315,7 +289,6 @@ TARGETS: tuple[FuzzTarget, ...] = (
         run=open_directory,
         refusals=(DirectoryError,),
     ),
-    FuzzTarget(name="cluster image", seeds=(_IMAGE,), run=load_image, refusals=(FatalError,)),
     FuzzTarget(
         name="producer snapshot",
         seeds=(encode_snapshot(_PRODUCERS), encode_snapshot({})),

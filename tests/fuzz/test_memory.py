@@ -19,8 +19,6 @@ from tailrace.client.consumer.rows import take_rows
 from tailrace.cluster.metadata.quorum_state import FILE as QUORUM_STATE
 from tailrace.cluster.metadata.quorum_state import read_quorum_state
 from tailrace.cluster.metadata.replay import MetadataReplay
-from tailrace.cluster.old_state import FILE as IMAGE
-from tailrace.cluster.old_state import read_old_state
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import Codec, TopicPartition
@@ -296,20 +294,12 @@ NESTED = b'{"version":1,"topics":' + b"[" * 200_000
 """Deeper than the parser of the standard library goes."""
 
 
-@pytest.mark.parametrize(
-    "read",
-    [lambda files: read_old_state(files, "data"), lambda files: read_journal(files, "data")],
-)
 @pytest.mark.parametrize("text", [NESTED, b'{"version":' + b"1" * 100_000 + b"}"])
-def test_json_that_is_too_deep_or_too_long_is_refused(
-    read: Callable[[MemoryFiles], object], text: bytes
-) -> None:
+def test_json_that_is_too_deep_or_too_long_is_refused(text: bytes) -> None:
     """The parser's own limits are refusals of ours, with the file's name."""
-    files = one_file(IMAGE, text)
-    files.open(f"data/{JOURNAL}", create=True)
-    files.overwrite(f"data/{JOURNAL}", text)
+    files = one_file(JOURNAL, text)
     with pytest.raises(DirectoryError, match="data/tailrace-"):
-        read(files)
+        read_journal(files, "data")
     with pytest.raises((RecursionError, ValueError)):
         json.loads(text)
 

@@ -2,8 +2,7 @@
 
     the log has a state     its topics; a folder of no topic is set aside, as Kafka does, unless
                             the log was damaged and may lack the topic: then it is adopted
-    the log has none        bootstrap.checkpoint, tailrace-cluster.json of an earlier release, and
-                            every other partition folder, which is adopted
+    the log has none        bootstrap.checkpoint, and every partition folder, which is adopted
 
 `broker` opens the logs of the partitions between `sort_folders` and `settle`.
 """
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Self
 
 from tailrace.broker.config import BrokerConfig
-from tailrace.cluster import bootstrap, old_state
+from tailrace.cluster import bootstrap
 from tailrace.cluster.beginning import Beginning
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.metadata.image import BROKER_RESOURCE
@@ -92,9 +91,6 @@ class StartingState:
             defaults=defaults.given,
             new_id=controller.new_id,
         )
-        old = old_state.read_old_state(runtime.files, home)
-        if old is not None:
-            beginning.take_over(old)
         controller.image = beginning.image
         controller.defaults = defaults.with_state(beginning.base, config.node_id)
         return cls(runtime, logs, controller, beginning=beginning)
@@ -182,7 +178,6 @@ class StartingState:
         )
         try:
             self.controller.settle(records)
-            old_state.retire_old_state(self._runtime.files, home)
             self.controller.log.forget_loss()
         except OSError as error:
             if self._beginning.has_news or not is_shortage(error):
@@ -228,8 +223,8 @@ def check_home(files: Files, config: BrokerConfig) -> None:
 
 
 def _find_state(files: Files, directory: str) -> str | None:
-    states = (f"{directory}/{name}" for name in (METADATA_FOLDER, old_state.FILE))
-    return next(filter(files.exists, states), None)
+    state = f"{directory}/{METADATA_FOLDER}"
+    return state if files.exists(state) else None
 
 
 def _was_compacted(home: DirectoryLogs | None, partition: TopicPartition) -> bool:

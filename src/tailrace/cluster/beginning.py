@@ -1,7 +1,6 @@
 """The state that a start begins with: that of the log, or what lies beside a log that has none.
 
     Beginning    what the log has, or the state that a new one begins with
-    take_over    and what an earlier release has saved
     adopt        and partition folders of no topic
     records      all of it as records; with a new log, in one transaction of metadata (KIP-868)
 
@@ -13,17 +12,15 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 
-from tailrace.cluster.image import GROUP_RESOURCE, Topic, image_on_node
+from tailrace.cluster.image import Topic, image_on_node
 from tailrace.cluster.metadata.batches import RecordToWrite
-from tailrace.cluster.metadata.image import ConfigResource, MetadataImage
+from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.log import MetadataLog
 from tailrace.cluster.metadata.record_versions import TRANSACTIONS_SINCE
-from tailrace.cluster.old_state import OldState
 from tailrace.cluster.records import (
     NO_BROKER_EPOCH,
     FoundLog,
     Node,
-    config_records,
     election_records,
     producer_ids_record,
     topic_records,
@@ -81,7 +78,6 @@ class Beginning:
         self._node = node
         self._defaults = defaults
         self._new_id = new_id
-        self._old_producer_id: int | None = None
         self._found: dict[str, None] = dict.fromkeys(self.image.topics if self.is_new else ())
         """Names of the topics that the log may have otherwise than the image."""
 
@@ -93,33 +89,7 @@ class Beginning:
     @property
     def is_blank(self) -> bool:
         """Whether the log has no state, and nothing was found that it has to have."""
-        return self.is_new and not self._found and self._old_producer_id is None
-
-    def take_over(self, old: OldState) -> None:
-        """Put what an earlier release has saved into the image.
-
-        A topic of the log with the same id keeps its settings, unless those of the earlier release
-        were set by somebody.
-        """
-        topics = dict(self.image.topics)
-        for name, topic in old.topics.items():
-            known = topics.get(name)
-            if known is not None and known.topic_id == topic.topic_id:
-                is_adopted = topic.configs in (ADOPTED_CONFIGS, _compacted(ADOPTED_CONFIGS))
-                topics[name] = replace(
-                    known,
-                    partitions=tuple(sorted({*known.partitions, *topic.partitions})),
-                    configs=known.configs if is_adopted else topic.configs,
-                )
-            else:
-                topics[name] = topic
-        self._found |= dict.fromkeys(old.topics)
-        groups = {**self.image.group_configs, **old.group_configs}
-        self.image = replace(
-            self.image, topics=MappingProxyType(topics), group_configs=MappingProxyType(groups)
-        )
-        self.deleted_topic_ids |= old.deleted_topic_ids
-        self._old_producer_id = old.next_producer_id
+        return self.is_new and not self._found
 
     def adopt(
         self,
@@ -179,8 +149,6 @@ class Beginning:
             yield from snapshot_records(base)
         for topic in map(self.image.topics.__getitem__, self._found):
             yield from topic_records(topic, base, self._node, logs=logs)
-        for group_id, configs in self.image.group_configs.items():
-            yield from config_records(base, ConfigResource(GROUP_RESOURCE, group_id), configs)
         yield from election_records(base, self._node, logs, was_clean=was_clean)
         first = self._first_producer_id(largest_producer_id)
         if first > (base.next_producer_id or 0):
@@ -190,8 +158,6 @@ class Beginning:
 
     def _first_producer_id(self, largest: int) -> int:
         """The first id that may be assigned, by what the log does not know."""
-        if self._old_producer_id is not None:
-            return max(self._old_producer_id, largest + 1)
         is_lost = self.has_lost_records or (
             self.is_new and bool(self.image.topics) and self.base.next_producer_id is None
         )

@@ -22,7 +22,6 @@ from tailrace.cluster.metadata.image import BROKER_RESOURCE, MetadataImage, Topi
 from tailrace.cluster.metadata.proof import METADATA_FOLDER, LostMetadataError, prove_metadata
 from tailrace.cluster.metadata.quorum_state import read_quorum_state
 from tailrace.cluster.metadata.replay import MetadataReplay
-from tailrace.cluster.old_state import FILE as OLD_STATE
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import TopicPartition
 from tailrace.offline.cat import readable
@@ -246,9 +245,7 @@ class _Survey:
                 f"{home} has neither a metadata log nor {BOOTSTRAP}; start Tailrace on it and stop "
                 "it again, which writes what it finds into a metadata log",
             )
-        if files.exists(f"{home}/{OLD_STATE}") or any(
-            names.parse_partition_directory_name(name) for _, name in self._folders()
-        ):
+        if any(names.parse_partition_directory_name(name) for _, name in self._folders()):
             self._hinder(
                 Side.KAFKA,
                 "there are partitions, and no metadata log that has their topics, so that Kafka "

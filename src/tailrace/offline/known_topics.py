@@ -2,7 +2,6 @@
 
 from tailrace.cluster.image import TOPIC_RESOURCE, Topic
 from tailrace.cluster.metadata.proof import METADATA_FOLDER, prove_metadata
-from tailrace.cluster.old_state import read_old_state
 from tailrace.errors import DirectoryError
 from tailrace.runtime.files import Files
 from tailrace.storage.config import usable_configs
@@ -12,7 +11,7 @@ from tailrace.storage.directories import unusable
 def known_topic(files: Files, root: str, name: str) -> Topic | None:
     """The topic as the metadata log of the directory has it; None if that has none.
 
-    Without a metadata log it is as the file of an earlier release says. Nothing is changed.
+    Nothing is changed.
 
     Raises:
         DirectoryError: the state cannot be read, or not be proven.
@@ -20,9 +19,6 @@ def known_topic(files: Files, root: str, name: str) -> Topic | None:
     try:
         proof = prove_metadata(files, f"{root}/{METADATA_FOLDER}", tell=lambda _: None)
         image = proof.replay.image
-        if not image.features:
-            old = read_old_state(files, root)
-            return None if old is None else old.topics.get(name)
     except DirectoryError:
         raise
     except OSError as error:

@@ -6,7 +6,6 @@ from tailrace.broker.broker import start_broker
 from tailrace.broker.config import broker_config
 from tailrace.cluster.bootstrap import FILE as BOOTSTRAP
 from tailrace.cluster.metadata.proof import METADATA_FOLDER
-from tailrace.cluster.old_state import FILE as OLD_STATE
 from tailrace.errors import DirectoryError
 from tailrace.offline.handover import plan_handover
 from tailrace.offline.server_properties import server_properties
@@ -160,17 +159,13 @@ def test_a_state_in_another_directory_is_never_passed_over(
     assert kept == known
 
 
-@pytest.mark.parametrize("name", [METADATA_FOLDER, OLD_STATE])
-def test_two_states_are_refused(name: str) -> None:
+def test_two_states_are_refused() -> None:
     """Only the operator knows which of them is right."""
     disk = filled({"log.dirs": "a,b"})
-    if name == OLD_STATE:
-        disk.open(f"b/{name}", create=True).close()
-    else:
-        disk.make_directory(f"b/{name}")
+    disk.make_directory(f"b/{METADATA_FOLDER}")
     with (
         virtual_runtime(files=disk) as outside,
-        pytest.raises(DirectoryError, match=f"is in b/{name}, and a has another"),
+        pytest.raises(DirectoryError, match=f"is in b/{METADATA_FOLDER}, and a has another"),
     ):
         outside.run(start_broker(broker_config({"log.dirs": "a,b"}), outside.runtime))
 

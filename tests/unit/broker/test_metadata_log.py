@@ -11,7 +11,6 @@ from tailrace.cluster.image import TOPIC_RESOURCE
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.proof import prove_metadata
-from tailrace.cluster.old_state import FILE, TAKEN_OVER
 from tailrace.errors import DirectoryError
 from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -45,7 +44,6 @@ from tests.unit.broker.test_configs import alter_all, by_name, describe, resourc
 from tests.unit.broker.test_delete_records import delete_records
 from tests.unit.cluster.metadata_logs import Node
 
-METADATA_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 UNIQUE = "0f" * 16
 """Part of the name that a broker gives to a folder it deletes."""
 EAGER = {
@@ -73,14 +71,6 @@ async def topics_of(peer: Peer, *wanted: str) -> dict[str | None, ErrorCode]:
     request = MetadataRequest(topics=asked, allow_auto_topic_creation=True)
     response = await peer.ask(ApiKey.METADATA, request, MetadataResponse)
     return {topic.name: ErrorCode(topic.error_code) for topic in response.topics}
-
-
-def with_file_of_earlier_release(files: MemoryFiles) -> None:
-    """Leave the state of an early release, which took the metadata log for a topic."""
-    topic = {"name": METADATA_TOPIC, "id": METADATA_ID, "partitions": [0], "configs": {}}
-    content = {"version": 1, "next_producer_id": 7, "deleted_topics": [], "topics": [topic]}
-    files.open(f"{ROOT}/{FILE}", create=True).close()
-    files.overwrite(f"{ROOT}/{FILE}", json.dumps(content).encode())
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
@@ -335,19 +325,6 @@ def test_clients_cannot_reach_the_metadata_log() -> None:
 
     with virtual_runtime(files=files) as outside:
         outside.loop.run_until_complete(ask(outside))
-
-
-def test_the_state_of_an_earlier_release_is_taken_over() -> None:
-    """Its file gets another name, and no topic is lost or made twice; the log is no topic."""
-    files = kraft_directory()
-    with_file_of_earlier_release(files)
-    before = image_in(files)
-    for _ in range(2):
-        with virtual_runtime(files=files) as outside:
-            outside.loop.run_until_complete(work_again(outside))
-        assert image_in(files).topic_ids == before.topic_ids
-        assert not files.exists(f"{ROOT}/{FILE}")
-        assert files.exists(f"{ROOT}/{TAKEN_OVER}")
 
 
 def test_folders_that_the_metadata_does_not_know_are_set_aside() -> None:

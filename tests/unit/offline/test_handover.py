@@ -11,7 +11,6 @@ from tailrace.broker.config import broker_config
 from tailrace.cluster.bootstrap import FILE as BOOTSTRAP
 from tailrace.cluster.bootstrap import bootstrap_file, new_image
 from tailrace.cluster.metadata.snapshot_files import find_snapshots
-from tailrace.cluster.old_state import FILE as OLD_STATE
 from tailrace.config.sources import read_properties
 from tailrace.errors import DirectoryError
 from tailrace.offline.handover import Effect, Handover, Side, plan_handover
@@ -202,12 +201,6 @@ def no_state(files: MemoryFiles) -> None:
     files.remove(f"{ROOT}/{BOOTSTRAP}")
 
 
-def old_state(files: MemoryFiles) -> None:
-    """The state of an earlier release."""
-    files.remove_tree(METADATA_FOLDER)
-    put(files, f"{ROOT}/{OLD_STATE}", b"{}")
-
-
 @pytest.mark.parametrize(
     ("make", "side", "told"),
     [
@@ -230,7 +223,6 @@ def old_state(files: MemoryFiles) -> None:
         (damaged, Side.KAFKA, "is damaged at byte"),
         (lost, Side.BOTH, "cannot be proven"),
         (no_state, Side.KAFKA, "neither a metadata log nor bootstrap.checkpoint"),
-        (old_state, Side.KAFKA, "no metadata log that has their topics"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )

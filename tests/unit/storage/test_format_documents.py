@@ -3,16 +3,11 @@
 import re
 import uuid
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
 from tailrace.cluster import bootstrap
-from tailrace.cluster.beginning import FIRST_PRODUCER_ID
-from tailrace.cluster.controller import PRODUCER_ID_BLOCK
-from tailrace.cluster.image import Topic
 from tailrace.cluster.metadata.proof import METADATA_FOLDER
-from tailrace.cluster.old_state import FILE, OldState, read_old_state
 from tailrace.model import Offset, Position, TopicPartition
 from tailrace.storage import checkpoints, names
 from tailrace.storage.directories import open_log_directory
@@ -95,23 +90,6 @@ def test_snapshot() -> None:
     assert encode_snapshot(producers) == bytes.fromhex(block("snapshot").decode())
 
 
-def test_cluster_image(files: MemoryFiles) -> None:
-    """The block is an image that was saved."""
-    topic = Topic(
-        name="planes",
-        topic_id=ID,
-        partitions=(0,),
-        configs=MappingProxyType({"cleanup.policy": "compact"}),
-    )
-    checkpoints.write_whole(files, f"data/{FILE}", block("json"), is_synced=True)
-    assert read_old_state(files, "data") == OldState(
-        topics={"planes": topic},
-        next_producer_id=FIRST_PRODUCER_ID + PRODUCER_ID_BLOCK,
-        group_configs={"billing": {"consumer.session.timeout.ms": "60000"}},
-        deleted_topic_ids=frozenset(),
-    )
-
-
 def test_every_name_of_the_code_is_in_the_tables() -> None:
     """Files of the directory and of a partition, and folders that are parsed as they should."""
     listed = set(re.findall(r"^\| `([^`]+)` \|", DIRECTORY, re.MULTILINE))
@@ -123,7 +101,7 @@ def test_every_name_of_the_code_is_in_the_tables() -> None:
     }
     assert listed == {
         names.LOCK, names.META_PROPERTIES, names.CLEAN_SHUTDOWN, names.RECOVERY_POINTS,
-        names.LOG_START_OFFSETS, names.LEADER_EPOCHS, names.PARTITION_METADATA, FILE,
+        names.LOG_START_OFFSETS, names.LEADER_EPOCHS, names.PARTITION_METADATA,
         names.HIGH_WATERMARKS, names.CLEANER_OFFSETS, names.DELETED_SUFFIX,
         names.CLEANED_SUFFIX, names.SWAP_SUFFIX, names.TEMPORARY_SUFFIX, *segment, *folders,
         names.set_aside_file_name(170, 8391), METADATA_FOLDER, bootstrap.FILE,
