@@ -198,7 +198,7 @@ class Brokers:
     def _open(self) -> tuple[WaitingNetwork, Nodes]:
         if self._opened is None:
             network = self._open_network()
-            nodes = Nodes(self._config, network=network, chance=self._chance, stirred=lambda: None)
+            nodes = Nodes(self._config, network=network, chance=self._chance, wake=lambda: None)
             self._opened = network, nodes
         return self._opened
 

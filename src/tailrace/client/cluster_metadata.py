@@ -167,7 +167,7 @@ class ClusterMetadata:
     # -- what is wanted -----------------------------------------------------------------------
 
     def request_update(self, *, is_urgent: bool = False) -> int:
-        """Ask anew, as soon as the backoff allows it, or at once; returns the request's number."""
+        """Ask again, as soon as the backoff allows it, or at once; returns the request's number."""
         if is_urgent:
             self._allowed_at = -math.inf
         self._wants += 1

@@ -54,11 +54,6 @@ class TopicListings:
         self._error_of = error_of
         self._unsent: list[_Asked] = []
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a request waits for a node that can take it."""
-        return bool(self._unsent)
-
     def ask(self, topics: Sequence[str] | None = None) -> Pending[Listing]:
         """Ask for these topics, or for all; those that do not exist are left out of the answer."""
         pending: Pending[Listing] = Pending()

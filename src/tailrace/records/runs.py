@@ -122,7 +122,7 @@ class BatchRun:
 
     @property
     def headers(self) -> list[Header]:
-        """The headers of all batches, unpacked anew each time."""
+        """The headers of all batches, unpacked again at each access."""
         return [layout.HEADER.unpack_from(self.view, at) for at in self.positions]
 
     @property

@@ -34,7 +34,7 @@ class _Shared:
             network=outside.network,
             chance=outside.chance,
             clock=lambda: asyncio.get_running_loop().time(),
-            stirred=self._stirred,
+            wake=self._wake,
         )
 
     def driver(self) -> LoopDriver:
@@ -52,7 +52,7 @@ class _Shared:
             else:
                 self._driver.stop()
 
-    def _stirred(self) -> None:
+    def _wake(self) -> None:
         if self._driver is not None:
             self._driver.wake()
 

@@ -27,7 +27,7 @@ class AdminEngine:
         network: Connector,
         chance: random.Random,
         clock: Callable[[], float],
-        stirred: Callable[[], None],
+        wake: Callable[[], None],
     ) -> None:
         """Make no connection yet.
 
@@ -40,7 +40,7 @@ class AdminEngine:
         self.clock = clock
         self.request_timeout_ms = config.request_timeout_ms
         self.routes = Routes(bootstrap_nodes(config))
-        self.nodes = Nodes(nodes_config(config), network=network, chance=chance, stirred=stirred)
+        self.nodes = Nodes(nodes_config(config), network=network, chance=chance, wake=wake)
         self.is_closed = False
         self._pauses = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
 

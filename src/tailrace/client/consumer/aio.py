@@ -73,7 +73,7 @@ class AsyncConsumer(AwaitingFace, ReadingCalls):
             network=outside.network,
             wall=time.time if runtime is None else lambda: outside.clock.now_ms() / 1000,
             chance=outside.chance,
-            stirred=self._driver.wake,
+            wake=self._driver.wake,
         )
         self._settle(
             engine,

@@ -74,7 +74,7 @@ class Consumer(BlockingFace, ReadingCalls):
                 network=network,
                 wall=time.time,
                 chance=random.Random(os.urandom(16)),  # noqa: S311 - spreads load and pauses
-                stirred=_nothing,
+                wake=_nothing,
             )
             self._settle(
                 engine,

@@ -76,7 +76,7 @@ class ConsumerEngine:
         network: Connector,
         wall: Callable[[], float],
         chance: random.Random,
-        stirred: Callable[[], None],
+        wake: Callable[[], None],
     ) -> None:
         self.config = config
         self.client_id = config.client_id
@@ -93,7 +93,7 @@ class ConsumerEngine:
             nodes_config(config, version_limits=_LIMITS),
             network=network,
             chance=chance,
-            stirred=stirred,
+            wake=wake,
         )
         self.metadata = ConsumerMetadata(
             [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)],

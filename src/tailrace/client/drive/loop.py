@@ -191,11 +191,6 @@ class LoopDriver:
         calls.append(lambda: made.append(True))
         return lambda: bool(made)
 
-    def call_soon(self, call: Callable[[], None]) -> None:
-        """Make a call of user code in the next turn."""
-        self._engine.calls.append(call)
-        self.wake()
-
     def _poll(self) -> None:
         try:
             self._engine.poll(self.loop.time())

@@ -3,14 +3,14 @@
     not connected --connect--> connecting -> setting up -> ready
          ^---------------- failure, time limit, idle ---------'      then a pause (KIP-580)
 
-A socket event only marks its connection and calls `stirred`, which must have `poll` called soon
+A socket event only marks its connection and calls `wake`, which must have `poll` called soon
 but must not call it itself. Everything else happens when the caller calls, at the time `now` that
 it passes:
 
     nodes.poll(now)                          # answers, failures, time limits; calls `done`
     if nodes.connect(node, now):
         nodes.send(node.id, request, now=now, done=take, timeout_ms=30_000)
-    wait_until(nodes.next_deadline())        # or until `stirred`
+    wait_until(nodes.next_deadline())        # or until `wake`
 
 Not here: the bytes of one connection (`link`), which nodes there are, and what the requests are.
 
@@ -59,12 +59,12 @@ class Nodes:
         *,
         network: Connector,
         chance: Random,
-        stirred: Callable[[], None],
+        wake: Callable[[], None],
     ) -> None:
         self._config = config
         self._network = network
         self._chance = chance
-        self._stirred = stirred
+        self._stirred = wake
         self.features = Features()
         """Features that the cluster uses."""
         self.failure_count = 0

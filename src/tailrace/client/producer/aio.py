@@ -93,7 +93,7 @@ class AsyncProducer(AwaitingFace, ProducerCalls):
             monotonic=self._driver.loop.time,
             chance=outside.chance,
             waiting=self._waiting,
-            stirred=self._driver.wake,
+            wake=self._driver.wake,
         )
         adopt_identity(engine.transactions, identity)
         self._waiting.engine = engine

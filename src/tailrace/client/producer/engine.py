@@ -80,7 +80,7 @@ class Engine:
         monotonic: Callable[[], float],
         chance: random.Random,
         waiting: Waiting,
-        stirred: Callable[[], None],
+        wake: Callable[[], None],
     ) -> None:
         self.config = config
         self.plugins = plugins
@@ -103,7 +103,7 @@ class Engine:
             nodes_config(config, in_flight_max=config.max_in_flight_requests_per_connection),
             network=network,
             chance=chance,
-            stirred=stirred,
+            wake=wake,
         )
         self.metadata = ProducerMetadata(
             [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)],

@@ -100,7 +100,7 @@ class Producer(BlockingFace, ProducerCalls):
                 monotonic=time.monotonic,
                 chance=random.Random(os.urandom(16)),  # noqa: S311 - spreads load and pauses
                 waiting=self._waiting,
-                stirred=_nothing,
+                wake=_nothing,
             )
             adopt_identity(engine.transactions, identity)
             self._waiting.engine = engine

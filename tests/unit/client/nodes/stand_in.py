@@ -167,7 +167,7 @@ class Client:
             config or NodesConfig(client_id="test"),
             network=outside.network,
             chance=random.Random(0),
-            stirred=self._stirred,
+            wake=self._stirred,
         )
 
     @property

@@ -304,7 +304,7 @@ class Batches(BaseProducer):
             monotonic=lambda: 0.0,
             chance=Random(0),
             waiting=NobodyWaits(),
-            stirred=lambda: None,
+            wake=lambda: None,
         )
         self._settle(engine)
 
