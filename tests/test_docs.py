@@ -1,10 +1,12 @@
 """The documentation says what the code does now."""
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+import tailrace
 from tailrace import AsyncConsumer, AsyncProducer
 from tailrace.client.consumer.metrics import METRICS as CONSUMER_METRICS
 from tailrace.client.producer.delivery.metrics import METRICS
@@ -21,6 +23,18 @@ MARKDOWN = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 def test_generated_reference_is_current(path: Path) -> None:
     """A generated document is what `make docs` would write today."""
     assert path.read_text() == REFERENCES[path](), "run `make docs`"
+
+
+def test_what_users_call_is_documented() -> None:
+    """Each class of the package, and each of its public methods and properties, has a docstring."""
+    silent = []
+    for face in (getattr(tailrace, name) for name in tailrace.__all__):
+        public = {name: getattr(face, name) for name in dir(face) if not name.startswith("_")}
+        calls = {n: o for n, o in public.items() if callable(o) or isinstance(o, property)}
+        for name, each in {face.__name__: face, **calls}.items():
+            if not inspect.getdoc(each):
+                silent.append(f"{face}.{name}")
+    assert silent == []
 
 
 def test_every_metric_is_explained() -> None:

@@ -1,4 +1,4 @@
-"""The house rules that no linter has: budgets, words, and what a tree may not contain."""
+"""The house rules that no linter has: words, names, and what a tree may not contain."""
 
 import ast
 import gc
@@ -16,16 +16,21 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.py"))
 COMPAT = sorted((ROOT / "compat").rglob("*.py"))
 
-FUNCTION_LINES_MAX = 100
-MODULE_LINES_MAX = 800
-CLASS_METHODS_MAX = 35
-"""Without `__dunder__` methods; with those of other modules that a class takes as its own."""
-PARAMETERS_MAX = 10
+# Alarms to look, not walls to build around: a piece that shares all of its caller's state is part
+# of its caller. Classes and parameters have no limit, since limits on them cut objects in half.
+FUNCTION_LINES_MAX = 120
+MODULE_LINES_MAX = 1_000
 POSITIONAL_MAX = 3
 
 RIDDLES = re.compile(
     r'"""(?:All that|As|Here|How|Of|That|Those|What|Where|Who|Whose) |\bwhoever\b', re.IGNORECASE
 )
+HOUSE_WORDS = re.compile(
+    r"\b(?:behind|told|anew|stands?|stirs?|stirred|goes on|so many|if it is one)\b", re.IGNORECASE
+)
+"""Words of a dialect; and "behind", which means lag in Kafka: say "after" or "lags"."""
+ROOMS_READ = ("client/drive",)
+"""Rooms and modules that have been read for `HOUSE_WORDS`; each that is opened joins them."""
 BANNED_NAMES = {"utils", "util", "common", "helpers", "core", "impl", "misc", "base"}
 BANNED_WORDS = re.compile("|".join(rf"\b{left}{right}\b" for left, right in (
     ("TO", "DO"), ("FIX", "ME"), ("XX", "X"), ("HA", "CK"),
@@ -96,42 +101,15 @@ def methods_in(node: ast.ClassDef) -> Iterator[Function]:
     return (each for each in node.body if isinstance(each, Function))
 
 
-@cache
-def method_names() -> frozenset[str]:
-    """The names of all methods of the product, without properties."""
-    classes = [node for path in SOURCES for node in nodes(path) if isinstance(node, ast.ClassDef)]
-    methods = [each for node in classes for each in methods_in(node) if not each.decorator_list]
-    return frozenset(each.name for each in methods)
-
-
-def own_methods(node: ast.ClassDef) -> set[str]:
-    """Names of the methods and properties of a class, and of those it takes from an object.
-
-    It takes one with `self.name = self.part.name`; other modules then call it as its own.
-    """
-    names = {each.name for each in methods_in(node)}
-    for each in ast.walk(node):
-        match each:
-            case ast.Assign(
-                targets=[ast.Attribute(ast.Name("self"), name)], value=ast.Attribute(attr=taken)
-            ) if name == taken and name in method_names():
-                names.add(name)
-            case _:
-                pass
-    return {name for name in names if not (name.startswith("__") and name.endswith("__"))}
-
-
-def test_modules_classes_and_functions_are_within_budget() -> None:
-    """Each of them is small enough to be read whole."""
+def test_modules_and_functions_can_be_read_whole() -> None:
+    """No module and no function is so long that nobody reads it from its beginning to its end."""
     too_large = []
     for path in SOURCES + TESTS + BENCHMARKS:
         if len(path.read_text().splitlines()) > MODULE_LINES_MAX:
             too_large.append(str(path.relative_to(ROOT)))
-        for node in nodes(path):
-            if isinstance(node, Function) and body_lines(node) > FUNCTION_LINES_MAX:
-                too_large.append(at(path, node))
-            if isinstance(node, ast.ClassDef) and len(own_methods(node)) > CLASS_METHODS_MAX:
-                too_large.append(at(path, node))
+        too_large += [
+            at(path, each) for each in functions(path) if body_lines(each) > FUNCTION_LINES_MAX
+        ]
     assert too_large == []
 
 
@@ -171,8 +149,8 @@ def test_constructors_start_and_open_nothing() -> None:
     assert starting == []
 
 
-def test_parameters_are_few_and_named() -> None:
-    """A function has at most eight parameters, and from the fourth on they are keywords."""
+def test_parameters_are_named() -> None:
+    """From the fourth on, parameters are keywords."""
     too_many = []
     for path in SOURCES:
         if path.parent.name == "kernels" or path.with_suffix(".pxd").exists():
@@ -182,8 +160,7 @@ def test_parameters_are_few_and_named() -> None:
             positional = [*arguments.posonlyargs, *arguments.args]
             if positional and positional[0].arg in {"self", "cls"}:
                 positional = positional[1:]
-            count = len(positional) + len(arguments.kwonlyargs)
-            if count > PARAMETERS_MAX or len(positional) > POSITIONAL_MAX:
+            if len(positional) > POSITIONAL_MAX:
                 too_many.append(at(path, function))
     assert too_many == []
 
@@ -221,6 +198,19 @@ def test_docstrings_and_comments_can_be_read_once() -> None:
             if path != Path(__file__)
         ]
     assert riddles == []
+
+
+def test_rooms_use_the_words_of_the_field() -> None:
+    """No room that has been read says `HOUSE_WORDS`, in code, docstrings or comments."""
+    found = []
+    for path in SOURCES:
+        name = str(path.relative_to(ROOT / "src")).removeprefix("tailrace/")
+        if name.startswith(ROOMS_READ):
+            lines = enumerate(path.read_text().splitlines(), 1)
+            found += [
+                f"{name}:{number}: {line}" for number, line in lines if HOUSE_WORDS.search(line)
+            ]
+    assert found == []
 
 
 def test_tests_do_not_sleep_or_mock() -> None:

@@ -35,7 +35,7 @@ class CallUser(NamedTuple):
 
 
 class LetOthersRun(NamedTuple):
-    """Let other tasks of the event loop run; a thread goes on at once."""
+    """Let other tasks of the event loop run; a thread does not wait."""
 
 
 Steps = Generator[Until | CallUser | LetOthersRun, Any, T]
