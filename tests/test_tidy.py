@@ -26,10 +26,11 @@ RIDDLES = re.compile(
     r'"""(?:All that|As|Here|How|Of|That|Those|What|Where|Who|Whose) |\bwhoever\b', re.IGNORECASE
 )
 HOUSE_WORDS = re.compile(
-    r"\b(?:behind|told|anew|stands?|stirs?|stirred|goes on|so many|if it is one)\b", re.IGNORECASE
+    r"\b(?:behind|told|anew|stands?(?! for|-)|stirs?|stirred|goes on|so many|if it is one)\b",
+    re.IGNORECASE,
 )
 """Words of a dialect; and "behind", which means lag in Kafka: say "after" or "lags"."""
-ROOMS_READ = ("client/drive",)
+ROOMS_READ = ("client/drive", "demo", "kernels", "testing")
 """Rooms and modules that have been read for `HOUSE_WORDS`; each that is opened joins them."""
 BANNED_NAMES = {"utils", "util", "common", "helpers", "core", "impl", "misc", "base"}
 BANNED_WORDS = re.compile("|".join(rf"\b{left}{right}\b" for left, right in (

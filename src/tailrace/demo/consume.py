@@ -139,10 +139,10 @@ def _commit(member: Consumer, partitions: Sequence[TopicPartition]) -> None:
 def _lag(bootstrap_servers: str) -> str:
     """The command that shows the group's lag, and its output."""
     arguments = ["group", "describe", GROUP, "--bootstrap", bootstrap_servers]
-    told = subprocess.run(  # noqa: S603 - our own command
+    shown = subprocess.run(  # noqa: S603 - our own command
         [sys.executable, "-m", "tailrace", *arguments],
         capture_output=True, text=True, check=False, timeout=WAIT_SECONDS_MAX,
     )  # fmt: skip
-    if told.returncode:
-        raise FatalError(f"tailrace group describe failed: {told.stderr.strip()}")
-    return f"$ tailrace {shlex.join(arguments)}\n{told.stdout.rstrip()}"
+    if shown.returncode:
+        raise FatalError(f"tailrace group describe failed: {shown.stderr.strip()}")
+    return f"$ tailrace {shlex.join(arguments)}\n{shown.stdout.rstrip()}"

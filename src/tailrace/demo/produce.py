@@ -3,7 +3,7 @@
 How a run continues an interrupted one. The producer is idempotent and waits for `acks=all`, so
 each partition holds an unbroken prefix of the records meant for it, in their order: no gap, no
 double. The records and their partitions are the same in every run. So if a partition's end
-offset is n, its first n records are there, and production goes on with the next:
+offset is n, its first n records are there, and production continues with the next:
 
     meant for partition 2    r1  r5  r6  r9  r12
     offsets in the log        0   1   2              end offset 3: continue with r9

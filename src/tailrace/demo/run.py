@@ -56,7 +56,7 @@ def run(data: Path, *, keep: bool, began: float) -> Outcome:
     """The whole demo in the directory `data`.
 
     With `keep` the records of an earlier run stay, and missing ones are added. `began` is when the
-    user began to wait, by `time.monotonic`; the time since then is told as that of loading
+    user began to wait, by `time.monotonic`; the time since then is shown as that of loading
     libraries.
 
     Raises:
@@ -135,7 +135,7 @@ def fill(
     is_continued: bool,
     say: Callable[[str], object],
 ) -> list[Produced]:
-    """The topics filled up, behind a progress bar; what they hold already is kept.
+    """The topics filled up, with a progress bar; what they hold already is kept.
 
     Raises:
         TailraceError: see `end_offsets` and `produce`.

@@ -60,7 +60,7 @@ cdef extern from *:
 
     // The instruction takes three cycles, and a processor begins one in each. So long data is
     // checksummed in three lanes at once. A lane's checksum is moved over the next lane by a table:
-    // CRCs are linear, so each half byte of one becomes what it is behind a lane of zeros.
+    // CRCs are linear, so each half byte of one becomes what it is after a lane of zeros.
     #define TAILRACE_CRC_LANE 512
     static uint32_t tailrace_crc_behind_lane[8][16];
 

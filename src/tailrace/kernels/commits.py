@@ -9,7 +9,7 @@ It takes the records of type 1, offset commits and their tombstones; in this for
 
 What it has taken is in memory of a fixed size, which the caller has made:
 
-    columns      `CommitColumn` places for each key, one column of `count` int64s behind the other
+    columns      `CommitColumn` places for each key, one column of `count` int64s after the other
     names        position in the arena, size and hash of each group, topic, metadata and topic id
     arena        the bytes of the names
     row_slots, name_slots    hash tables of rows and names: generation << 32 | index + 1

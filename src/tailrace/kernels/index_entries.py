@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class OffsetState(IntEnum):
-    """Places in the `state` of `check_offset_entries`: before the run, and then behind it."""
+    """Places in the `state` of `check_offset_entries`: before the run, and then after it."""
 
     POSITION = 0
     """Position of the run in its log file."""
@@ -53,7 +53,7 @@ class OffsetState(IntEnum):
 
 
 class TimeState(IntEnum):
-    """Places in the `state` of `check_time_entries`: before the run, and then behind it."""
+    """Places in the `state` of `check_time_entries`: before the run, and then after it."""
 
     BASE_OFFSET = 0
     """The base offset of the segment."""
@@ -96,9 +96,9 @@ def read_frame(data: "Ints", at: int, limit: int, segment_base: int) -> tuple[in
 def offset_entry_rises(
     entries: "Ints", at: int, limit: int, offset: int, position: int, is_last: int
 ) -> bool:
-    """Whether the entry at `at` stands in order between `offset` and `position` and the next one.
+    """Whether the entry at `at` is in order between `offset` and `position` and the next one.
 
-    Also False if the next one is not in the buffer, and the index goes on.
+    Also False if the next one is not in the buffer, and the index has more.
     """
     this_offset, this_position = read_integer(entries, at, 4), read_integer(entries, at + 4, 4)
     if this_offset <= offset or this_position <= position:
@@ -136,7 +136,7 @@ def check_offset_entries(data: "Ints", count: int, entries: "Ints", state: "Outp
     offset.
 
     Returns:
-        1 if every entry is in order; then `state`, whose places `OffsetState` names, is that behind
+        1 if every entry is in order; then `state`, whose places `OffsetState` names, is that after
         the run. 0 if one is not, or if this part of the index does not tell.
     """
     octets = address(data)

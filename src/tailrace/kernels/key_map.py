@@ -49,7 +49,7 @@ _MULTIPLIER: Final = 0x5BD1E995
 _SECOND_MULTIPLIER: Final = 0x27D4EB2F
 
 _LONG_KEY: Final = 255
-"""Keys of this size and more have their size in four bytes behind this one."""
+"""Keys of this size and more have their size in four bytes after this one."""
 
 _LONG_KEY_OVERHEAD: Final = 5
 

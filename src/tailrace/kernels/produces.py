@@ -8,7 +8,7 @@ A request frame, cut by what may differ from the earlier request; the parts in b
 The records are one batch, of which the kernel checks what `storage.appends` checks before it
 appends it. A batch that breaks any rule is not taken, and neither is one that the broker would have
 to change (compression, LogAppendTime, a wrong largest timestamp), so that the caller has a reason
-of its own to say what is wrong. Batches are copied, with offset and leader epoch, one behind the
+of its own to say what is wrong. Batches are copied, with offset and leader epoch, one after the
 other; the request stays as it was received.
 
 No index is checked: `take_produces` compares each position with the end of its buffer, and the
@@ -84,7 +84,7 @@ class Taking(IntEnum):
     NEXT_OFFSET = 13
     """The offset of the next record, before the call and after it."""
     POSITION = 14
-    """Position behind the last frame that was taken."""
+    """Position after the last frame that was taken."""
     BATCHES_SIZE = 15
     ANSWERS_SIZE = 16
     MAX_TIMESTAMP = 17

@@ -1,4 +1,4 @@
-"""`RecordBlock`: the records of a batch, encoded one behind the other as they come.
+"""`RecordBlock`: the records of a batch, encoded one after the other as they come.
 
     block         room for the batch's header | record | record | ...   | unused
     timestamps    int64 of each record, in ms                           | unused
@@ -195,7 +195,7 @@ class RecordBlock:
     ) -> int:
         """Write the header of a v2 batch, with its checksum, in front of the records.
 
-        The records begin behind room for the header. Base offset 0, and no leader epoch.
+        The records begin after room for the header. Base offset 0, and no leader epoch.
 
         Returns:
             The size of the batch in bytes, or `NO_ROOM` without records, with nothing changed.

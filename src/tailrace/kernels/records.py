@@ -299,7 +299,7 @@ def read_record(data: "Ints", position: int, limit: int) -> "Frame":
     if position < 0:
         return refused(-position)
     if offset_delta < 0:
-        # A reader that goes on behind a batch would get an offset again that it has passed.
+        # A reader that continues after a batch would get an offset again that it has passed.
         return refused(_OFFSET_DELTA)
     if position >= end:
         return refused(_TRUNCATED)
@@ -415,7 +415,7 @@ def walk_records(data: "Ints", position: int, limit: int, count: int, totals: "O
 def is_sound_batch(data: "Ints", position: int, end: int) -> bool:
     """Whether the records of an uncompressed batch, whose header is there, are as it says.
 
-    They are not if a record is unsound, has an offset behind the header's last one, or, in a batch
+    They are not if a record is unsound, has an offset after the header's last one, or, in a batch
     of CreateTime, a timestamp larger than the header's largest.
     """
     is_create_time = data[position + ATTRIBUTES_AT + 1] & LOG_APPEND_TIME_FLAG == 0

@@ -39,7 +39,7 @@ class RowCursor(IntEnum):
     """Places in the cursor of `take_records`, which is all zeros before the first record."""
 
     BATCH = 0
-    """Index of the batch of the next record; the number of batches behind the last record."""
+    """Index of the batch of the next record; the number of batches after the last record."""
     POSITION = 1
     """Position of the next record, if it is not the first of its batch."""
     PASSED = 2

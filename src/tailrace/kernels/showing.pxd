@@ -30,7 +30,7 @@ cdef int64 put_field(Octets data, int64 at, int64 size, int64 form, bint is_name
     int64 end) noexcept nogil
 @cython.locals(field=int64, limit=int64, _=int64, key_at=int64, key_size=int64, value_at=int64,
     value_size=int64, headers_at=int64, headers=int64, is_name=bint, at=int64, size=int64,
-    before=int64, behind=int64)
+    before=int64, after=int64)
 cdef int64 put_record(Octets data,
     (int64, int64, int64, int64, int64, int64, int64, int64, int64) frame, int64 offset,
     int64 timestamp, int64 form, Octets literals, const int64[::1] literal_ends, Octets escapes,

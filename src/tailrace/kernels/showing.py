@@ -313,14 +313,14 @@ def put_record(
     for field in range(2 + 2 * headers):
         is_name = False
         if field == 0:
-            at, size, before, behind = key_at, key_size, 2, 3
+            at, size, before, after = key_at, key_size, 2, 3
         elif field == 1:
-            at, size, before, behind = value_at, value_size, -1, 4
+            at, size, before, after = value_at, value_size, -1, 4
         else:
             is_name = field & 1 == 0
             size, at = read_varint(data, headers_at, limit)
             headers_at = at + max(0, size)
-            before, behind = (5, 6) if is_name else (-1, 7)
+            before, after = (5, 6) if is_name else (-1, 7)
             if is_name and field > 2:
                 end = put_literal(literals, literal_ends, 8, out, end)
         if before >= 0:
@@ -330,7 +330,7 @@ def put_record(
         )
         if end < 0:
             return -1
-        end = put_literal(literals, literal_ends, behind, out, end)
+        end = put_literal(literals, literal_ends, after, out, end)
     return put_literal(literals, literal_ends, 9, out, end)
 
 

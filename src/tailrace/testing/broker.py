@@ -305,8 +305,8 @@ class TestBroker:
     def corrupt(self, *apis: str, times: int | None = None) -> Fault:
         """Send wrong bytes in the responses of these APIs; see `fail`.
 
-        In records the first byte behind the header of the first batch of a partition is inverted,
-        so that its CRC does not match. A response without records is inverted behind its header.
+        In records the first byte after the header of the first batch of a partition is inverted,
+        so that its CRC does not match. A response without records is inverted after its header.
         """
         return self._faults.set(Corrupt(), apis, times=times)
 
@@ -342,7 +342,7 @@ class TestBroker:
         self._process.run(advance())
 
     def set_time(self, now: datetime) -> None:
-        """Set the broker's time of day, which stands still from now on, but for `advance`.
+        """Set the broker's time of day, which does not move from now on, except by `advance`.
 
         Clients keep their own clocks, and the broker refuses records that are more than an hour
         ahead of its own (`message.timestamp.after.max.ms`).

@@ -1,7 +1,7 @@
 """The clock of a `TestBroker`: real time that a test moves on, and an event loop that follows it.
 
     time of day       LogAppendTime, limits of timestamps, retention, expiry of producers and of
-                      committed offsets, removal of deleted files; may be set, and then stands still
+                      committed offsets, removal of deleted files; may be set, and then stops
     time of the loop  session and rebalance timeouts, waiting fetches, delays of faults, idle
                       connections, and when periodic jobs such as retention are due; only moves on
 
@@ -45,7 +45,7 @@ class BrokerClock:
                 self._standing_ms += int(seconds * 1000)
 
     def set(self, now_ms: int) -> None:
-        """Set the time of day, which stands still from now on, but for `advance`."""
+        """Set the time of day, which does not move from now on, except by `advance`."""
         with self._changing:
             self._standing_ms = now_ms
 

@@ -1,4 +1,4 @@
-"""A broker's life in a test: started, killed, and started anew on its port and its directory.
+"""A broker's life in a test: started, killed, and started again on its port and its directory.
 
     start --> stop     everything is on the device, and the next start trusts it
          '--> kill     nothing is flushed or closed in order, as with kill -9; the next recovers
@@ -41,7 +41,7 @@ class RefusedRequestError(FatalError):
 
 
 class BrokerProcess:
-    """One broker, running or not; `around` stands between its connections and the broker."""
+    """One broker, running or not; `around` is between its connections and the broker."""
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ class _Inode:
         size = chance.choice((len(old), len(new), chance.randint(*sorted((len(old), len(new))))))
         share = chance.choice((0.0, 0.5, 0.9, 1.0))
         content = Content()
-        # Behind what was written both have zeros, megabytes of them in an index.
+        # After what was written both have zeros, megabytes of them in an index.
         for start in range(0, min(size, max(old.written_size, new.written_size)), SECTOR_BYTES):
             source = new if chance.random() < share else old
             content.write(start, source.read(start, min(SECTOR_BYTES, size - start)))

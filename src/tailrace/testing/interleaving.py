@@ -7,7 +7,7 @@
     read(ChangingFiles(disk.states, at=7, to=3))
 
 A file that was opened before a change keeps its content, like an unlinked file. With `is_in_place`
-it has the content that stands under its name, as in an object store, or if somebody copies files
+it has the content that has its name, as in an object store, or if somebody copies files
 over others. So a test runs the broker once, and the reader once for each point at which a change
 can come in between.
 """
@@ -112,7 +112,7 @@ class _RewrittenFile:
         return self._size
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes of what stands under the name."""
+        """Bytes of the file of that name."""
         return self._files.count().open(self._path, read_only=True).read(position, size)
 
     def read_into(self, position: int, buffer: memoryview) -> int:

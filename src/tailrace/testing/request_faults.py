@@ -5,7 +5,7 @@
                                               drop      the connection is closed
                                               corrupt   the broker's response with wrong bytes
 
-A fault meets the next `times` requests of its APIs, or all of them until it is removed. It stands
+A fault meets the next `times` requests of its APIs, or all of them until it is removed. It is
 between the connections and the broker, so what a `TestBroker` does by itself meets none.
 
 Not here: what a refusal looks like (`error_responses`). For faults of the network, such as a
@@ -350,7 +350,7 @@ def _encode_with_error(
 def _corrupt(buffers: list[Records]) -> list[Records]:
     """A response whose records, or else whose whole body, have inverted bytes.
 
-    Of records it is the first byte behind the header of their first batch, so that the batch has
+    Of records it is the first byte after the header of their first batch, so that the batch has
     its size and offsets, and its CRC does not match.
     """
     wrong = [_copy(each) for each in buffers]

@@ -18,7 +18,7 @@ Wait = Callable[[float], bool]
 class TopicLog:
     """The records of a topic, partition by partition, or of one partition.
 
-    Each call reads the files anew, through `tailrace.open_log`. The files need no running broker.
+    Each call reads the files again, through `tailrace.open_log`. The files need no running broker.
     """
 
     def __init__(self, process: BrokerProcess, topic: str, partition: int | None) -> None:

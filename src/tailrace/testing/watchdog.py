@@ -25,7 +25,7 @@ BUDGET_S: Final = 0.005
 
 _STEPS: Final = 10_000
 _STEPS_S: Final = 0.0006
-"""CPU time of so many steps of a loop on a machine of the usual speed, in seconds."""
+"""CPU time of a loop's steps on a machine of the usual speed, in seconds."""
 
 BLOCKING: Final = frozenset({"sync", "sync_directory", "remove_tree"})
 """Calls of the disk that wait for its device, or that remove a directory of any size."""
