@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from tailrace.client.errors import error_words
 from tailrace.client.listings import PartitionInfo, is_address, partitions_of, usable_nodes
 from tailrace.client.nodes import Node
 from tailrace.client.nodes.backoff import Backoff
@@ -227,7 +228,9 @@ class ClusterMetadata:
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._may_rebootstrap:
             self._rebootstrap()
         if response.error_code or not nodes:
-            reason = words(response.error_code) if response.error_code else "it names no broker"
+            reason = (
+                error_words(response.error_code) if response.error_code else "it names no broker"
+            )
             self.failed(token, ValueError(f"an answer to Metadata: {reason}"), now)
             return
         self._in_flight = None
@@ -351,7 +354,7 @@ class ClusterMetadata:
                 reason = "the answer of the broker leaves it out"
                 found = old._replace(error=code, reason=reason)
             elif answer.error_code:
-                found = old._replace(error=answer.error_code, reason=words(answer.error_code))
+                found = old._replace(error=answer.error_code, reason=error_words(answer.error_code))
             else:
                 found = _read_topic(name, answer, old, has_epochs=has_epochs)
             topics[name] = found
@@ -391,10 +394,3 @@ def _read_topic(
     return TopicMetadata(
         topic_id, tuple(leaders), partitions_of(name, answer), is_internal=answer.is_internal
     )
-
-
-def words(code: int) -> str:
-    """An error code as a sentence and its name."""
-    if code not in set(ErrorCode):
-        return f"error {code}, which this version does not know"
-    return f"{ErrorCode(code).message} ({ErrorCode(code).name})"

@@ -1,13 +1,24 @@
-"""Errors of the reading client: local faults, and error codes that a broker answers.
+"""Errors of connections, answers and operations that all clients share.
+
+    NodeError                       instead of an answer, or of a connection
+    ├── DisconnectedError           retry; the request may have been carried out
+    │   ├── RequestTimedOutError
+    │   └── MalformedAnswerError
+    ├── AuthenticationError         a setting is wrong: SASL or TLS
+    └── UnsupportedVersionError     the broker is too old for this request
 
 Local faults (no connection, no common version) and remote ones (an error code in an answer) are
 different classes. Each is a RetriableError or a FatalError, which says whether to try again.
-A refused login is `nodes.AuthenticationError`.
+
+Not here: errors that only a producer or a consumer raises (`producer.errors`, `consumer.errors`):
+the classes of one take longer to make than a module of the other takes to load.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any
 
-from tailrace.errors import FatalError, RetriableError
+from tailrace.errors import FatalError, RetriableError, TailraceError
 from tailrace.protocol.errors import ErrorCode
 
 TOPICS_SHOWN_MAX = 20
@@ -15,6 +26,33 @@ TOPICS_SHOWN_MAX = 20
 
 MESSAGE_CHARACTERS_MAX = 500
 """Longest part of a broker's message in the sentence of an error."""
+
+ITEMS_SHOWN_MAX = 5
+"""Most items in the sentence of an error."""
+
+
+class NodeError(TailraceError):
+    """The error that a request gets instead of an answer."""
+
+
+class DisconnectedError(NodeError, RetriableError):
+    """The connection failed or ended before the answer; the request may have been carried out."""
+
+
+class RequestTimedOutError(DisconnectedError):
+    """No answer came within the request's time limit, so the connection was closed."""
+
+
+class MalformedAnswerError(DisconnectedError):
+    """The broker sent bytes that are no answer to the request; the connection was closed."""
+
+
+class AuthenticationError(NodeError, FatalError):
+    """The login failed, or the broker's identity could not be checked: SASL or TLS."""
+
+
+class UnsupportedVersionError(NodeError, FatalError):
+    """The broker speaks no version of the request that has the needed fields."""
 
 
 class UnreachableBrokerError(RetriableError, ConnectionError):
@@ -40,7 +78,7 @@ class RemoteRetriableError(RetriableError):
         """The number on the wire."""
         self.about = about
         """The request, and the broker it went to."""
-        super().__init__(f"{about}: {_words(code)}")
+        super().__init__(f"{about}: {error_words(code)}")
 
 
 class RemoteFatalError(FatalError):
@@ -51,7 +89,7 @@ class RemoteFatalError(FatalError):
         """The number on the wire."""
         self.about = about
         """The request, and the broker it went to."""
-        super().__init__(f"{about}: {_words(code)}")
+        super().__init__(f"{about}: {error_words(code)}")
 
 
 class NoSuchTopicError(FatalError, LookupError):
@@ -80,6 +118,47 @@ class NoSuchPartitionError(FatalError, LookupError):
         """The number of partitions that the topic has."""
         has = "1, number 0" if count == 1 else f"{count}, numbers 0 to {count - 1}"
         super().__init__(f"topic {topic!r} has no partition {partition}; it has {has}")
+
+
+class ItemErrors(TailraceError):  # noqa: N818 - the errors of several items
+    """Several items of an operation failed; the others have their results."""
+
+    def __init__(self, errors: Mapping[Any, TailraceError], *, count: int) -> None:
+        self.errors = MappingProxyType(dict(errors))
+        """The errors by item."""
+        self.count = count
+        """The number of items in the call."""
+        shown = [*map(str, self.errors.values())][:ITEMS_SHOWN_MAX]
+        more = len(self.errors) - len(shown)
+        super().__init__(
+            f"{len(self.errors)} of {count} items failed: {'; '.join(shown)}"
+            + (f"; and {more} more" if more else "")
+        )
+
+
+class OperationTimeoutError(RetriableError, TimeoutError):
+    """An item was not done within the time limit of the call; its last error is the cause."""
+
+    def __init__(self, item: str, *, limit_ms: int, last: TailraceError | None) -> None:
+        self.limit_ms = limit_ms
+        """The limit in milliseconds."""
+        why = "" if last is None else f"; the last error: {last}"
+        super().__init__(f"{item} was not done within default.api.timeout.ms ({limit_ms} ms){why}")
+
+
+class UnknownOutcomeError(FatalError):
+    """A change was sent once and not answered: it may have been made, or not."""
+
+    def __init__(self, item: str, *, cause: TailraceError) -> None:
+        super().__init__(f"{item} may have been changed or not; look before you repeat it: {cause}")
+
+
+class ClosedAdminError(FatalError):
+    """The admin client was closed."""
+
+
+class IncompleteAnswerError(FatalError):
+    """A broker's answer lacks an item that it was asked about, or contradicts the request."""
 
 
 def error_for(
@@ -111,7 +190,8 @@ def raise_for(code: int, *, about: str) -> None:
         raise error
 
 
-def _words(code: int) -> str:
+def error_words(code: int) -> str:
+    """An error code as a sentence and its name."""
     if code not in set(ErrorCode):
         return f"error {code}, which this version does not know"
     return f"{ErrorCode(code).message} ({ErrorCode(code).name})"

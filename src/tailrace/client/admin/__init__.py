@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from tailrace.client.admin.groups import GroupDescription, GroupListing, NoSuchGroupError
     from tailrace.client.admin.log_dirs import Replica
     from tailrace.client.admin.offsets import CommittedOffset, ListedOffset, OffsetAt, Place
-    from tailrace.client.admin.outcomes import (
-        ClosedAdminError,
-        IncompleteAnswerError,
-        ItemErrors,
-        OperationTimeoutError,
-        Outcomes,
-        UnknownOutcomeError,
-    )
+    from tailrace.client.admin.outcomes import Outcomes
     from tailrace.client.admin.quotas import AnyName, QuotaEntity
     from tailrace.client.admin.replicas import ElectionType
     from tailrace.client.admin.shortcut import create_topic
     from tailrace.client.admin.topics import CreatedTopic, NewPartitions, NewTopic
     from tailrace.client.admin.transactions import NoSuchTransactionError
     from tailrace.client.admin.users import ScramDeletion, ScramMechanism, ScramUpsertion
+    from tailrace.client.errors import (
+        ClosedAdminError,
+        IncompleteAnswerError,
+        ItemErrors,
+        OperationTimeoutError,
+        UnknownOutcomeError,
+    )
     from tailrace.protocol.config_resources import ResourceType
 
 _MODULES = {
@@ -56,7 +56,6 @@ _MODULES = {
     "Admin": "blocking",
     "AnyName": "quotas",
     "AsyncAdmin": "aio",
-    "ClosedAdminError": "outcomes",
     "CommittedOffset": "offsets",
     "ConfigChange": "configs",
     "ConfigEntry": "configs",
@@ -66,15 +65,12 @@ _MODULES = {
     "FeatureUpdate": "cluster",
     "GroupDescription": "groups",
     "GroupListing": "groups",
-    "IncompleteAnswerError": "outcomes",
-    "ItemErrors": "outcomes",
     "ListedOffset": "offsets",
     "NewPartitions": "topics",
     "NewTopic": "topics",
     "NoSuchGroupError": "groups",
     "NoSuchTransactionError": "transactions",
     "OffsetAt": "offsets",
-    "OperationTimeoutError": "outcomes",
     "Outcomes": "outcomes",
     "PatternType": "acls",
     "Permission": "acls",
@@ -85,7 +81,6 @@ _MODULES = {
     "ScramDeletion": "users",
     "ScramMechanism": "users",
     "ScramUpsertion": "users",
-    "UnknownOutcomeError": "outcomes",
     "UpgradeType": "cluster",
     "create_topic": "shortcut",
 }
@@ -136,7 +131,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'tailrace.client.admin' has no attribute {name!r}")
-    return getattr(import_module(f"tailrace.client.admin.{_MODULES[name]}"), name)
+    module = f"admin.{_MODULES[name]}" if name in _MODULES else "errors"
+    return getattr(import_module(f"tailrace.client.{module}"), name)
 
 
 def __dir__() -> list[str]:

@@ -13,9 +13,9 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 from tailrace.client.admin.config import AdminConfig, parse_admin_config
 from tailrace.client.admin.engine import AdminEngine
 from tailrace.client.admin.operations import Operations
-from tailrace.client.admin.outcomes import ClosedAdminError
 from tailrace.client.asking import carry_out
 from tailrace.client.drive.loop import LoopDriver
+from tailrace.client.errors import ClosedAdminError
 from tailrace.client.nodes import NodesStatistics
 from tailrace.client.steps import Call, Steps
 from tailrace.runtime.system import Runtime, system_runtime

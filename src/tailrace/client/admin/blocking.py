@@ -14,7 +14,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from tailrace.client.admin.config import AdminConfig, parse_admin_config
 from tailrace.client.admin.operations import Operations
-from tailrace.client.admin.outcomes import ClosedAdminError
+from tailrace.client.errors import ClosedAdminError
 from tailrace.client.metadata import ClusterReader
 from tailrace.client.nodes import NodesStatistics
 from tailrace.client.steps import Call, Steps

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from tailrace.client.admin.acls import AclOperation, operations_in
 from tailrace.client.admin.items import Question, ask_one, check_kinds, for_each, values_in
-from tailrace.client.admin.outcomes import IncompleteAnswerError, Outcomes
-from tailrace.client.errors import UnsupportedBrokerError, error_for
+from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.errors import IncompleteAnswerError, UnsupportedBrokerError, error_for
 from tailrace.client.routes import ANY, CONTROLLER
 from tailrace.client.steps import Call, Pause, Steps
 from tailrace.errors import RetriableError, TailraceError

@@ -5,9 +5,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from tailrace.client.admin.outcomes import ClosedAdminError
 from tailrace.client.config import ClientConfig, nodes_config
 from tailrace.client.drive.locks import renew
+from tailrace.client.errors import ClosedAdminError
 from tailrace.client.metadata import bootstrap_nodes
 from tailrace.client.nodes import Backoff, Node, Nodes
 from tailrace.client.routes import Routes

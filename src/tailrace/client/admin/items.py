@@ -16,13 +16,14 @@ Not here: what the requests mean; see the modules of the operations.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from tailrace.client.admin.outcomes import (
+from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.errors import (
     IncompleteAnswerError,
     OperationTimeoutError,
-    Outcomes,
+    RemoteRetriableError,
     UnknownOutcomeError,
+    UnsupportedBrokerError,
 )
-from tailrace.client.errors import RemoteRetriableError, UnsupportedBrokerError
 from tailrace.client.routes import Target
 from tailrace.client.steps import Ask, Call, Pause, Reply, Send, Steps
 from tailrace.errors import RetriableError, TailraceError, kind_of

@@ -11,8 +11,8 @@ from enum import Enum
 from typing import NamedTuple, assert_never
 
 from tailrace.client.admin.items import Question, by_topic, for_each, partition_values_in
-from tailrace.client.admin.outcomes import IncompleteAnswerError, Outcomes
-from tailrace.client.errors import error_for
+from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.errors import IncompleteAnswerError, error_for
 from tailrace.client.routes import leader
 from tailrace.client.steps import Call, Steps
 from tailrace.errors import TailraceError

@@ -8,57 +8,13 @@ Invariant: it has each item that was asked about, in the order of the call, and 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from tailrace.errors import FatalError, RetriableError, TailraceError
+from tailrace.client.errors import IncompleteAnswerError, ItemErrors
+from tailrace.errors import TailraceError
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-ITEMS_SHOWN_MAX = 5
-"""Most items in the sentence of an error."""
-
-
-class ItemErrors(TailraceError):  # noqa: N818 - the errors of several items
-    """Several items of an operation failed; the others have their results."""
-
-    def __init__(self, errors: Mapping[Any, TailraceError], *, count: int) -> None:
-        self.errors = MappingProxyType(dict(errors))
-        """The errors by item."""
-        self.count = count
-        """The number of items in the call."""
-        shown = [*map(str, self.errors.values())][:ITEMS_SHOWN_MAX]
-        more = len(self.errors) - len(shown)
-        super().__init__(
-            f"{len(self.errors)} of {count} items failed: {'; '.join(shown)}"
-            + (f"; and {more} more" if more else "")
-        )
-
-
-class OperationTimeoutError(RetriableError, TimeoutError):
-    """An item was not done within the time limit of the call; its last error is the cause."""
-
-    def __init__(self, item: str, *, limit_ms: int, last: TailraceError | None) -> None:
-        self.limit_ms = limit_ms
-        """The limit in milliseconds."""
-        why = "" if last is None else f"; the last error: {last}"
-        super().__init__(f"{item} was not done within default.api.timeout.ms ({limit_ms} ms){why}")
-
-
-class UnknownOutcomeError(FatalError):
-    """A change was sent once and not answered: it may have been made, or not."""
-
-    def __init__(self, item: str, *, cause: TailraceError) -> None:
-        super().__init__(f"{item} may have been changed or not; look before you repeat it: {cause}")
-
-
-class ClosedAdminError(FatalError):
-    """The admin client was closed."""
-
-
-class IncompleteAnswerError(FatalError):
-    """A broker's answer lacks an item that it was asked about, or contradicts the request."""
 
 
 class Outcomes(Mapping[K, V | TailraceError]):

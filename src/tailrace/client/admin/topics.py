@@ -22,8 +22,8 @@ from tailrace.client.admin.items import (
     partition_values_in,
     values_in,
 )
-from tailrace.client.admin.outcomes import IncompleteAnswerError, Outcomes
-from tailrace.client.errors import UnsupportedBrokerError, error_for
+from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.errors import IncompleteAnswerError, UnsupportedBrokerError, error_for
 from tailrace.client.metadata import PartitionDescription, TopicDescription, describe_topic
 from tailrace.client.routes import ANY, CONTROLLER, leader
 from tailrace.client.steps import Call, Steps

@@ -12,16 +12,16 @@ An error of a connection is raised as the class of that name with `Consumer` bef
 
 from collections.abc import Collection
 
-from tailrace.client.nodes.errors import (
+from tailrace.client.errors import (
     AuthenticationError,
     DisconnectedError,
     MalformedAnswerError,
     RequestTimedOutError,
     UnsupportedVersionError,
+    error_words,
 )
 from tailrace.errors import CorruptionError, FatalError, RetriableError, TailraceError
 from tailrace.model import TopicPartition
-from tailrace.protocol.errors import ErrorCode
 
 
 class ConsumerError(TailraceError):
@@ -213,16 +213,9 @@ def consumer_error(error: Exception) -> Exception:
     return error if kind is None else kind(*error.args)
 
 
-def words_of(code: int) -> str:
-    """An error code as a sentence and its name."""
-    if code not in set(ErrorCode):
-        return f"error {code}, which this version does not know"
-    return f"{ErrorCode(code).message} ({ErrorCode(code).name})"
-
-
 def refusal(code: int, *, about: str) -> Exception:
     """The error of a permanent refusal."""
-    return BrokerRefusedError(f"{about}: {words_of(code)}", code=code)
+    return BrokerRefusedError(f"{about}: {error_words(code)}", code=code)
 
 
 def _named(partitions: frozenset[TopicPartition]) -> str:

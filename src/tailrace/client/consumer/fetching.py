@@ -28,13 +28,13 @@ from tailrace.client.consumer.errors import (
     TopicAuthorizationError,
     consumer_error,
     refusal,
-    words_of,
 )
 from tailrace.client.consumer.fetch_session import FetchSession, SessionRequest, Wanted
 from tailrace.client.consumer.fetched import FetchedPart, cut_records
 from tailrace.client.consumer.metadata import ConsumerMetadata, is_online
 from tailrace.client.consumer.metrics import ConsumerMetrics
 from tailrace.client.consumer.subscription import Assigned, SubscriptionState
+from tailrace.client.errors import error_words
 from tailrace.client.nodes import DisconnectedError, Node, NodeError, Nodes, RequestOutcome
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -341,7 +341,7 @@ class Fetches:
         log.info(
             "fetch_session_reset node=%s reason=%s",
             flight.node,
-            words_of(code) if code else "the answer has other partitions than the request",
+            error_words(code) if code else "the answer has other partitions than the request",
         )
         match code:
             case ErrorCode.FETCH_SESSION_ID_NOT_FOUND | ErrorCode.INVALID_FETCH_SESSION_EPOCH:
@@ -417,7 +417,7 @@ class Fetches:
                 self._postpone(state)
             return
         if code in _PASSING_ERRORS:
-            log.warning("fetch_refused partition=%s reason=%s", partition, words_of(code))
+            log.warning("fetch_refused partition=%s reason=%s", partition, error_words(code))
             self._postpone(state)
             return
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:

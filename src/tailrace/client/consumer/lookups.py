@@ -20,7 +20,6 @@ from tailrace.client.consumer.errors import (
     LogTruncationError,
     TopicAuthorizationError,
     consumer_error,
-    words_of,
 )
 from tailrace.client.consumer.explanations import describe_wait
 from tailrace.client.consumer.metadata import ConsumerMetadata, topics_with
@@ -33,6 +32,7 @@ from tailrace.client.consumer.subscription import (
     Position,
     SubscriptionState,
 )
+from tailrace.client.errors import error_words
 from tailrace.client.nodes import (
     DisconnectedError,
     Node,
@@ -439,7 +439,7 @@ class OffsetLookups:
                     case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                         denied.add(topic.name)
                     case code:
-                        refused[partition] = words_of(code)
+                        refused[partition] = error_words(code)
                         self._metadata.request_update()
         return found, frozenset(denied), refused
 

@@ -6,8 +6,7 @@ and the number of requests in flight, and is driven by `poll` from one thread or
 Not here: which requests go to which broker, retries, and waiting for answers (`brokers`).
 """
 
-from tailrace.client.nodes.backoff import Backoff
-from tailrace.client.nodes.errors import (
+from tailrace.client.errors import (
     AuthenticationError,
     DisconnectedError,
     MalformedAnswerError,
@@ -15,6 +14,7 @@ from tailrace.client.nodes.errors import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
+from tailrace.client.nodes.backoff import Backoff
 from tailrace.client.nodes.link import Done, RequestOutcome
 from tailrace.client.nodes.nodes import Nodes
 from tailrace.client.nodes.sasl import Credentials, Login

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Final, Protocol
 
-from tailrace.client.nodes.errors import AuthenticationError, DisconnectedError
+from tailrace.client.errors import AuthenticationError, DisconnectedError
 from tailrace.client.nodes.sasl import Blocking, Tokens
 from tailrace.errors import ConfigError
 from tailrace.values import dataclass

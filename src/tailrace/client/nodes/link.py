@@ -20,7 +20,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple
 
-from tailrace.client.nodes.errors import (
+from tailrace.client.errors import (
     AuthenticationError,
     DisconnectedError,
     MalformedAnswerError,

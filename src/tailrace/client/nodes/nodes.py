@@ -25,14 +25,14 @@ from collections.abc import Callable, Sequence
 from random import Random
 from types import MappingProxyType
 
-from tailrace.client.nodes.backoff import Backoff
-from tailrace.client.nodes.errors import (
+from tailrace.client.errors import (
     AuthenticationError,
     DisconnectedError,
     NodeError,
     RequestTimedOutError,
     UnsupportedVersionError,
 )
+from tailrace.client.nodes.backoff import Backoff
 from tailrace.client.nodes.link import Done, Link, RequestOutcome
 from tailrace.client.nodes.setup import introduce
 from tailrace.client.nodes.state import (

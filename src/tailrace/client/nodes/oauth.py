@@ -23,7 +23,7 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Final
 
-from tailrace.client.nodes.errors import AuthenticationError, DisconnectedError, NodeError
+from tailrace.client.errors import AuthenticationError, DisconnectedError, NodeError
 from tailrace.client.nodes.sasl import Blocking, Tokens
 from tailrace.errors import RetriableError, kind_of
 from tailrace.values import dataclass, field

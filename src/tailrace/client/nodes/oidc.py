@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Final, cast
 from urllib.parse import SplitResult, quote_plus, urlencode, urlsplit
 
-from tailrace.client.nodes.errors import AuthenticationError, DisconnectedError
+from tailrace.client.errors import AuthenticationError, DisconnectedError
 from tailrace.client.nodes.oauth import OAuthToken
 from tailrace.values import dataclass, field
 

@@ -17,7 +17,7 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Generator, Mapping
 from typing import Protocol
 
-from tailrace.client.nodes.errors import AuthenticationError
+from tailrace.client.errors import AuthenticationError
 from tailrace.errors import ConfigError
 from tailrace.protocol.fields import Buffer
 from tailrace.values import dataclass

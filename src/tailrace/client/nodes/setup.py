@@ -13,10 +13,7 @@ Not here: TLS, which is below the requests; see `tls`.
 from collections.abc import Generator, Mapping
 
 from tailrace import __version__
-from tailrace.client.nodes.errors import (
-    AuthenticationError,
-    UnsupportedVersionError,
-)
+from tailrace.client.errors import AuthenticationError, UnsupportedVersionError, error_words
 from tailrace.client.nodes.sasl import Blocking, Login
 from tailrace.client.nodes.versions import Features, settle_versions
 from tailrace.protocol.apis import APIS, Api, ApiKey
@@ -87,7 +84,7 @@ def _ask_versions() -> Generator[Step, Message | bytes, ApiVersionsResponse]:
         assert isinstance(answer, ApiVersionsResponse)
     if answer.error_code:
         raise UnsupportedVersionError(
-            f"the broker answered ApiVersions with an error: {_words(answer.error_code)}"
+            f"the broker answered ApiVersions with an error: {error_words(answer.error_code)}"
         )
     return answer
 
@@ -114,7 +111,7 @@ def _log_in(
         )
     if answer.error_code:
         raise AuthenticationError(
-            f"the broker refused SaslHandshake: {_words(answer.error_code)}; check "
+            f"the broker refused SaslHandshake: {error_words(answer.error_code)}; check "
             "security.protocol and the port"
         )
     tokens = login.tokens(host)
@@ -142,12 +139,8 @@ def _exchange(
     answer = yield api, version, SaslAuthenticateRequest(auth_bytes=token)
     assert isinstance(answer, SaslAuthenticateResponse)
     if answer.error_code:
-        said = answer.error_message or _words(answer.error_code)
+        said = answer.error_message or error_words(answer.error_code)
         raise AuthenticationError(f"the broker refused the login: {said}; {advice}")
     if answer.session_lifetime_ms > 0:
         agreement.session_s = answer.session_lifetime_ms / 1000 * SESSION_SHARE
     return answer.auth_bytes
-
-
-def _words(code: int) -> str:
-    return ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"

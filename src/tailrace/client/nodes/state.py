@@ -6,7 +6,7 @@ Not here: when this state changes; see `nodes`.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.client.nodes.errors import NodeError
+from tailrace.client.errors import NodeError
 from tailrace.client.nodes.link import Link
 from tailrace.client.nodes.sasl import Login
 from tailrace.client.nodes.versions import VERSION_LIMITS

@@ -13,7 +13,7 @@ An error of a connection is raised as the class of that name with `Producer` bef
 
 from typing import Final
 
-from tailrace.client.nodes.errors import (
+from tailrace.client.errors import (
     AuthenticationError,
     DisconnectedError,
     MalformedAnswerError,

@@ -7,12 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from tailrace.client.cluster_metadata import (
-    ClusterMetadata,
-    Token,
-    TopicMetadata,
-    words,
-)
+from tailrace.client.cluster_metadata import ClusterMetadata, Token, TopicMetadata
+from tailrace.client.errors import error_words
 from tailrace.client.nodes import Node
 from tailrace.client.nodes.backoff import Backoff
 from tailrace.client.producer.errors import AuthorizationError, InvalidTopicError
@@ -121,7 +117,7 @@ def _lasting_error(topic: str, code: int) -> Exception | None:
     """The error of a topic that waiting cannot end; None for any other."""
     match code:
         case ErrorCode.INVALID_TOPIC_EXCEPTION:
-            return InvalidTopicError(f"topic {topic!r}: {words(code)}")
+            return InvalidTopicError(f"topic {topic!r}: {error_words(code)}")
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return AuthorizationError(f"topic {topic!r}: {words(code)}")
+            return AuthorizationError(f"topic {topic!r}: {error_words(code)}")
     return None

@@ -1,6 +1,6 @@
 """Look-ups of a group's coordinator: their pauses, and the answers of old brokers."""
 
-from tailrace.client.nodes.errors import RequestTimedOutError
+from tailrace.client.errors import RequestTimedOutError
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,

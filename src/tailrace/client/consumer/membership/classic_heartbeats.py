@@ -15,13 +15,14 @@ from tailrace.client.consumer.membership.classic_state import (
     MemberState,
     MemberTimes,
 )
-from tailrace.client.consumer.membership.errors import refusal, words
+from tailrace.client.consumer.membership.errors import refusal
 from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
 from tailrace.client.consumer.membership.interface import (
     NEVER,
     GroupRequest,
     MembershipSettings,
 )
+from tailrace.client.errors import error_words
 from tailrace.client.nodes import NodeError
 from tailrace.errors import RetriableError
 from tailrace.protocol.errors import ErrorCode
@@ -147,13 +148,13 @@ class ClassicHeartbeats:
                 times.received(now)
                 return
             self._rebalance.stop(
-                f"a heartbeat was refused: {words(code)}",
+                f"a heartbeat was refused: {error_words(code)}",
                 forgets_member=code != ErrorCode.ILLEGAL_GENERATION,
             )
             if code == ErrorCode.FENCED_INSTANCE_ID:
                 self._rebalance.error = refusal(code, group_id=self._group_id, during="Heartbeat")
         else:
             if code in {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}:
-                self._coordinator.mark_unknown(request.node, now, why=words(code))
-            logger.info("heartbeat_failed group=%s reason=%s", self._group_id, words(code))
+                self._coordinator.mark_unknown(request.node, now, why=error_words(code))
+            logger.info("heartbeat_failed group=%s reason=%s", self._group_id, error_words(code))
             times.failed(now)

@@ -29,7 +29,6 @@ from tailrace.client.consumer.membership.errors import (
     MalformedGroupDataError,
     is_retriable,
     refusal,
-    words,
 )
 from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
 from tailrace.client.consumer.membership.interface import (
@@ -43,6 +42,7 @@ from tailrace.client.consumer.membership.interface import (
 from tailrace.client.consumer.membership.leading import Leading
 from tailrace.client.consumer.membership.steps import Steps
 from tailrace.client.consumer.membership.subscriptions import decode_assignment
+from tailrace.client.errors import error_words
 from tailrace.client.nodes import NodeError
 from tailrace.errors import RetriableError
 from tailrace.protocol.errors import ErrorCode
@@ -334,7 +334,7 @@ class ClassicRebalance:
 
     def _refused(self, code: int, request: GroupRequest, now: float, *, during: str) -> None:
         """Act upon an error code: join again, with or without the member id, or fail."""
-        reason = f"rebalance failed due to {words(code)}"
+        reason = f"rebalance failed due to {error_words(code)}"
         if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
             if self._sent == self._state.generation:
                 self.stop(reason, forgets_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
@@ -344,7 +344,7 @@ class ClassicRebalance:
             self._leading = None
             self._state.request_rejoin(reason)
         elif code in _RELOCATED:
-            self._coordinator.mark_unknown(request.node, now, why=words(code))
+            self._coordinator.mark_unknown(request.node, now, why=error_words(code))
             self._again(reason, now)
         elif code not in _FATAL and is_retriable(code):
             self._again(reason, now)

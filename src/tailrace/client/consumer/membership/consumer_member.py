@@ -20,7 +20,6 @@ from tailrace.client.consumer.membership.errors import (
     MalformedGroupDataError,
     is_retriable,
     refusal,
-    words,
 )
 from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
 from tailrace.client.consumer.membership.interface import (
@@ -31,6 +30,7 @@ from tailrace.client.consumer.membership.interface import (
 )
 from tailrace.client.consumer.membership.reconciliation import Reconciliation
 from tailrace.client.consumer.membership.steps import Steps
+from tailrace.client.errors import error_words
 from tailrace.client.nodes import UnsupportedVersionError
 from tailrace.errors import RetriableError
 from tailrace.protocol.errors import ErrorCode
@@ -179,11 +179,13 @@ class ConsumerMember:
             self.heartbeats.restart(now)
             self._fence()
         elif code in _RELOCATED:
-            self._coordinator.mark_unknown(request.node, now, why=words(code))
+            self._coordinator.mark_unknown(request.node, now, why=error_words(code))
             self.heartbeats.restart(now)
         elif is_retriable(code) or code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             # The metadata of the topic tells the user that it may not be read.
-            logger.info("heartbeat_failed group=%s reason=%s", self._settings.group_id, words(code))
+            logger.info(
+                "heartbeat_failed group=%s reason=%s", self._settings.group_id, error_words(code)
+            )
             self.heartbeats.failed(now)
         else:
             self.fail(

@@ -14,7 +14,7 @@ from random import Random
 from tailrace.client.consumer.membership.consumer_heartbeats import Subscription
 from tailrace.client.consumer.membership.consumer_member import ConsumerMember
 from tailrace.client.consumer.membership.consumer_state import MemberState
-from tailrace.client.consumer.membership.errors import CommitFailedError, words
+from tailrace.client.consumer.membership.errors import CommitFailedError
 from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
 from tailrace.client.consumer.membership.interface import (
     NEVER,
@@ -25,6 +25,7 @@ from tailrace.client.consumer.membership.interface import (
     RebalanceStep,
     TopicShape,
 )
+from tailrace.client.errors import error_words
 from tailrace.client.nodes import NodeError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -148,9 +149,9 @@ class ConsumerMembership:
         }:
             return None
         return CommitFailedError(
-            f"group {self._settings.group_id!r}: nothing was committed: {words(code)}; the group "
-            "has given the partitions to others, or is about to: call poll, and commit again what "
-            "this consumer still has"
+            f"group {self._settings.group_id!r}: nothing was committed: {error_words(code)}; the "
+            "group has given the partitions to others, or is about to: call poll, and commit again "
+            "what this consumer still has"
         )
 
     def next_request(self, now: float) -> GroupRequest | None:

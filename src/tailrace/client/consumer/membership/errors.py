@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import Final
 
 from tailrace.client.consumer.errors import TopicAuthorizationError
+from tailrace.client.errors import error_words
 from tailrace.errors import FatalError, RetriableError, TailraceError
 from tailrace.protocol.errors import ErrorCode
 
@@ -104,13 +105,6 @@ _ADVICE: Final = {
 }
 
 
-def words(code: int) -> str:
-    """An error code as a sentence with its name."""
-    if code not in set(ErrorCode):
-        return f"error {code}, which this version does not know"
-    return f"{ErrorCode(code).message} ({ErrorCode(code).name})"
-
-
 def is_retriable(code: int) -> bool:
     """Whether Kafka's clients retry after this code; unknown codes are not retried."""
     return code in set(ErrorCode) and ErrorCode(code).is_retriable
@@ -119,7 +113,7 @@ def is_retriable(code: int) -> bool:
 def refusal(code: int, *, group_id: str, during: str, said: str | None = None) -> Exception:
     """The error for a code after which the consumer cannot be a member; `said` by the broker."""
     known = ErrorCode(code) if code in set(ErrorCode) else None
-    message = f"group {group_id!r}: {during} was refused: {words(code)}"
+    message = f"group {group_id!r}: {during} was refused: {error_words(code)}"
     if said:
         message += f": {said}"
     if known in _ADVICE:
@@ -137,7 +131,7 @@ def refusal(code: int, *, group_id: str, during: str, said: str | None = None) -
 def commit_refusal(code: int, *, group_id: str, partitions: Collection[str]) -> Exception:
     """The error for a code in the answer of a commit or an OffsetFetch that is not retried."""
     known = ErrorCode(code) if code in set(ErrorCode) else None
-    message = f"group {group_id!r}, {', '.join(sorted(partitions))}: {words(code)}"
+    message = f"group {group_id!r}, {', '.join(sorted(partitions))}: {error_words(code)}"
     if known in _ADVICE:
         message += f"; {_ADVICE[known]}"
     if known is ErrorCode.GROUP_AUTHORIZATION_FAILED:

@@ -8,16 +8,13 @@ Not here: requests to the coordinator itself.
 import logging
 from random import Random
 
-from tailrace.client.consumer.membership.errors import (
-    is_retriable,
-    refusal,
-    words,
-)
+from tailrace.client.consumer.membership.errors import is_retriable, refusal
 from tailrace.client.consumer.membership.interface import (
     NEVER,
     GroupRequest,
     MembershipSettings,
 )
+from tailrace.client.errors import error_words
 from tailrace.client.nodes import Backoff, Node, NodeError
 from tailrace.errors import RetriableError
 from tailrace.protocol.coordinator_keys import CoordinatorKeyType
@@ -119,7 +116,7 @@ class GroupCoordinator:
         code = found.error_code
         if code != ErrorCode.NONE:
             if is_retriable(code):
-                self._retry(now, why=words(code))
+                self._retry(now, why=error_words(code))
             else:
                 self.error = refusal(
                     code, group_id=self._group, during="FindCoordinator", said=found.error_message

@@ -24,7 +24,6 @@ from tailrace.client.consumer.membership.errors import (
     RetriableCommitError,
     commit_refusal,
     is_retriable,
-    words,
 )
 from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
 from tailrace.client.consumer.membership.interface import (
@@ -34,6 +33,7 @@ from tailrace.client.consumer.membership.interface import (
     GroupRequest,
     MembershipSettings,
 )
+from tailrace.client.errors import error_words
 from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.client.nodes import NodeError
 from tailrace.errors import RetriableError
@@ -256,13 +256,13 @@ class OffsetCommits:
                     "is committed"
                 )
             if code == ErrorCode.STALE_MEMBER_EPOCH and commit.is_before_revocation:
-                return RetriableCommitError(f"group {group_id!r}: {words(code)}")
+                return RetriableCommitError(f"group {group_id!r}: {error_words(code)}")
             error = membership.commit_refused(code, self._sent, now)
             if error is not None:
                 return error
             is_gone = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and commit.is_before_revocation
             if is_retriable(code) and not is_gone:
-                return RetriableCommitError(f"group {group_id!r}, {partition}: {words(code)}")
+                return RetriableCommitError(f"group {group_id!r}, {partition}: {error_words(code)}")
             return commit_refusal(code, group_id=group_id, partitions=[str(partition)])
         if unauthorized:
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -273,4 +273,4 @@ class OffsetCommits:
         self, codes: Mapping[TopicPartition, int], request: GroupRequest, now: float
     ) -> None:
         for code in RELOCATED.intersection(codes.values()):
-            self._coordinator.mark_unknown(request.node, now, why=words(code))
+            self._coordinator.mark_unknown(request.node, now, why=error_words(code))

@@ -15,7 +15,6 @@ from tailrace.client.consumer.membership.errors import (
     RetriableCommitError,
     commit_refusal,
     is_retriable,
-    words,
 )
 from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
 from tailrace.client.consumer.membership.interface import (
@@ -24,6 +23,7 @@ from tailrace.client.consumer.membership.interface import (
     GroupRequest,
     MembershipSettings,
 )
+from tailrace.client.errors import error_words
 from tailrace.client.nodes import NodeError
 from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition
@@ -129,9 +129,11 @@ class OffsetFetches:
         found = read_fetch(outcome, group_id)
         codes = {each: found.codes.get(each, ErrorCode.NONE) for each in fetch.partitions}
         for code in RELOCATED.intersection({found.code}):
-            self._coordinator.mark_unknown(request.node, now, why=words(code))
+            self._coordinator.mark_unknown(request.node, now, why=error_words(code))
         if found.code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH}:
-            fenced = MemberFencedError(f"group {group_id!r}: OffsetFetch: {words(found.code)}")
+            fenced = MemberFencedError(
+                f"group {group_id!r}: OffsetFetch: {error_words(found.code)}"
+            )
             if membership.identity.generation >= 0:
                 # The next heartbeat finds out, and the member gets another epoch.
                 self._failed(fetch, fenced, now)
@@ -177,7 +179,7 @@ class OffsetFetches:
                 self._finish(fetch, error)
                 return
         about, code = next(iter(faults.items()))
-        error = RetriableCommitError(f"group {group_id!r}, {about}: {words(code)}")
+        error = RetriableCommitError(f"group {group_id!r}, {about}: {error_words(code)}")
         self._failed(fetch, error, now)
 
     def _failed(self, fetch: Fetch, error: Exception, now: float) -> None:
