@@ -130,6 +130,32 @@ class ClientConfig:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class RecordsConfig(ClientConfig):
+    """Settings that producers and consumers share, and that other clients do not have."""
+
+    metadata_max_age_ms: int = setting(
+        "metadata.max.age.ms",
+        default=300000,
+        low=0,
+        high=INT64_MAX,
+        text="Refresh the metadata of topics and leaders at least this often.",
+    )
+    metadata_recovery_strategy: str = setting(
+        "metadata.recovery.strategy",
+        default="rebootstrap",
+        choices=("none", "rebootstrap"),
+        text="rebootstrap: use bootstrap.servers again if no known broker can be reached.",
+    )
+    statistics_interval_ms: int = setting(
+        "statistics.interval.ms",
+        default=30000,
+        low=0,
+        high=INT32_MAX,
+        text="How often `on_metrics` is called, if it is given; 0 never.",
+    )
+
+
 CLIENT_SETTINGS = settings_of(ClientConfig)
 """The settings of every client."""
 
@@ -254,9 +280,9 @@ def nodes_config(
         login = login_of(security)
     context = None
     if protocol.endswith("SSL"):
-        from tailrace.client.encryption import encryption_of
+        from tailrace.client.nodes.tls_context import tls_context
 
-        context = encryption_of(security)
+        context = tls_context(security)
     idle_ms = config.connections_max_idle_ms
     return NodesConfig(
         client_id=config.client_id,

@@ -22,7 +22,7 @@ from tailrace.client.nodes.oauth import (
 )
 from tailrace.client.nodes.oidc import ClientCredentials, endpoint_fault
 from tailrace.client.nodes.sasl import Credentials, Login
-from tailrace.client.nodes.tls_context import TlsSettings, tls_context
+from tailrace.client.nodes.tls_context import tls_context
 from tailrace.client.security import SAME, TOKEN_FUNCTION, SecurityConfig, put_setting
 from tailrace.errors import ConfigError
 
@@ -297,7 +297,7 @@ def _https_context(location: str) -> ssl.SSLContext | None:
     if not location:
         return None
     try:
-        return tls_context(TlsSettings(truststore_location=location))
+        return tls_context(SecurityConfig(ssl_truststore_location=location))
     except ConfigError as error:
         name = "https.ca.location"
         faults = [each.replace("ssl.truststore.location", name) for each in error.faults]

@@ -1,7 +1,7 @@
 """`SecurityConfig`: the settings `security.protocol`, `ssl.*` and `sasl.*` of all clients.
 
-Not here: what the settings of encryption and of a login mean (`encryption`, `logins`), how a client
-encrypts and logs in (`nodes`), and settings without counterpart (`foreign`).
+Not here: what the settings mean (`nodes.tls_context`, `logins`), how a client encrypts and logs in
+(`nodes`), and settings without counterpart (`foreign`).
 """
 
 from collections.abc import MutableMapping
@@ -63,7 +63,8 @@ class SecurityConfig:
             default="",
             text="A function (also a coroutine function) that returns a token for OAUTHBEARER, as "
             "a str or an `OAuthToken`. It runs on a thread of its own.",
-        )
+        ),
+        default=None,
     )
     sasl_oauthbearer_token_endpoint_url: str = setting(
         "sasl.oauthbearer.token.endpoint.url",

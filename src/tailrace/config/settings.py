@@ -201,12 +201,12 @@ def settings_by_key(declared: Mapping[K, Setting]) -> Mapping[K, Any]:
     )
 
 
-def settings_together(*declared: Setting) -> Any:  # noqa: ANN401 - as dataclasses.field
-    """A dataclass field whose value follows from several settings.
+def settings_together(*declared: Setting, **options: Any) -> Any:  # noqa: ANN401 - as field
+    """A dataclass field whose value follows from several settings; `options` are those of a field.
 
     `field_values` leaves it out, because only its caller knows what they mean together.
     """
-    return field(metadata={_METADATA: (declared, None)})
+    return field(metadata={_METADATA: (declared, None)}, **options)
 
 
 def _same(value: V) -> V:

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any, ClassVar, Final
 
-from tailrace.client.config import ClientConfig, given_settings, typed_settings
+from tailrace.client.config import RecordsConfig, given_settings, typed_settings
 from tailrace.client.consumer.durations import parse_duration_ms
 from tailrace.client.consumer.subscription import ResetPolicy
 from tailrace.client.foreign import Client
 from tailrace.config import setting, settings_of
-from tailrace.config.settings import INT32_MAX, INT64_MAX
+from tailrace.config.settings import INT32_MAX
 from tailrace.errors import ConfigError
 from tailrace.model import IsolationLevel
 from tailrace.values import dataclass
@@ -40,24 +40,11 @@ def _reset_policy(text: str) -> ResetPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class ConsumerConfig(ClientConfig):
+class ConsumerConfig(RecordsConfig):
     """Settings of one consumer, checked against each other."""
 
     client: ClassVar[Client] = Client.CONSUMER
 
-    metadata_max_age_ms: int = setting(
-        "metadata.max.age.ms",
-        default=300000,
-        low=0,
-        high=INT64_MAX,
-        text="Refresh the metadata of topics and leaders at least this often.",
-    )
-    metadata_recovery_strategy: str = setting(
-        "metadata.recovery.strategy",
-        default="rebootstrap",
-        choices=("none", "rebootstrap"),
-        text="rebootstrap: use bootstrap.servers again if no known broker can be reached.",
-    )
     group_id: str | None = setting(
         "group.id",
         default="",
@@ -228,13 +215,6 @@ class ConsumerConfig(ClientConfig):
         low=0,
         high=INT32_MAX,
         text="How long a call waits that is given no timeout: commit, position, end_offsets.",
-    )
-    statistics_interval_ms: int = setting(
-        "statistics.interval.ms",
-        default=30000,
-        low=0,
-        high=INT32_MAX,
-        text="How often `on_metrics` is called, if it is given; 0 never.",
     )
 
 

@@ -8,51 +8,11 @@ import ssl
 
 from tailrace.client.nodes.ciphers import restrict
 from tailrace.client.nodes.keystores import Store, as_file, read_pem, read_store
+from tailrace.client.security import SecurityConfig
 from tailrace.errors import ConfigError
-from tailrace.values import dataclass, fields
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsSettings:
-    """Encryption of a client's connections; an empty text stands for a setting not given."""
-
-    truststore_location: str = ""
-    """File with trusted certificate authorities, PEM or PKCS12; without any, the system's."""
-    truststore_type: str = ""
-    """PEM or PKCS12; empty: by the content."""
-    truststore_password: str = ""
-    """Password of a PKCS12 truststore."""
-    truststore_certificates: str = ""
-    """The authorities themselves, as PEM."""
-    keystore_location: str = ""
-    """File with our own certificate chain, for brokers that ask for one, and mostly its key."""
-    keystore_type: str = ""
-    """PEM or PKCS12; empty: by the content."""
-    keystore_password: str = ""
-    """Password of a PKCS12 keystore."""
-    keystore_certificate_chain: str = ""
-    """The chain itself, as PEM."""
-    keystore_key: str = ""
-    """Its private key, as PEM."""
-    key_location: str = ""
-    """PEM file with the private key, if the keystore does not have it."""
-    key_password: str = ""
-    """Password of the private key."""
-    checks_host: bool = True
-    """Whether a certificate must name the host (`ssl.endpoint.identification.algorithm`)."""
-    enabled_protocols: tuple[str, ...] = ()
-    """Allowed versions of TLS; none: all that are known."""
-    protocol: str = "TLSv1.3"
-    """The newest version."""
-    cipher_suites: tuple[str, ...] = ()
-    """Allowed suites by Java's or OpenSSL's names; none: OpenSSL's choice."""
-
-    def __repr__(self) -> str:
-        given = ", ".join(each.name for each in fields(self) if getattr(self, each.name))
-        return f"TlsSettings({given})"
-
-
-def tls_context(settings: TlsSettings) -> ssl.SSLContext:
+def tls_context(settings: SecurityConfig) -> ssl.SSLContext:
     """An SSL context with these settings.
 
     Raises:
@@ -66,12 +26,13 @@ def tls_context(settings: TlsSettings) -> ssl.SSLContext:
     except (OSError, ValueError) as error:
         faults.append(f"{_trust_setting(settings)}: {error}; its PEM certificates are damaged")
         raise ConfigError(faults) from error
-    context.check_hostname = settings.checks_host
+    algorithm = settings.ssl_endpoint_identification_algorithm
+    context.check_hostname = algorithm.lower() == "https"
     faults += restrict(
         context,
-        versions=settings.enabled_protocols,
-        highest=settings.protocol,
-        suites=settings.cipher_suites,
+        versions=settings.ssl_enabled_protocols,
+        highest=settings.ssl_protocol,
+        suites=settings.ssl_cipher_suites,
     )
     _present(context, settings, faults)
     if faults:
@@ -79,23 +40,23 @@ def tls_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-def _trusted(settings: TlsSettings, faults: list[str]) -> str:
+def _trusted(settings: SecurityConfig, faults: list[str]) -> str:
     """The authorities as PEM, "" for those of the system."""
     name = _trust_setting(settings)
-    if settings.truststore_location and settings.truststore_certificates:
+    if settings.ssl_truststore_location and settings.ssl_truststore_certificates:
         faults.append(
             "ssl.truststore.certificates: ssl.truststore.location is given too; give one of them"
         )
-    if settings.truststore_location:
+    if settings.ssl_truststore_location:
         store = _read(
             name,
-            settings.truststore_location,
-            kind=settings.truststore_type,
-            password=settings.truststore_password,
+            settings.ssl_truststore_location,
+            kind=settings.ssl_truststore_type,
+            password=settings.ssl_truststore_password,
             faults=faults,
         )
-    elif settings.truststore_certificates:
-        store = _parse(name, settings.truststore_certificates, faults)
+    elif settings.ssl_truststore_certificates:
+        store = _parse(name, settings.ssl_truststore_certificates, faults)
     else:
         return ""
     if store is not None and not store.certificates:
@@ -103,17 +64,17 @@ def _trusted(settings: TlsSettings, faults: list[str]) -> str:
     return "" if store is None else store.certificates
 
 
-def _trust_setting(settings: TlsSettings) -> str:
-    is_file = bool(settings.truststore_location)
+def _trust_setting(settings: SecurityConfig) -> str:
+    is_file = bool(settings.ssl_truststore_location)
     return "ssl.truststore.location" if is_file else "ssl.truststore.certificates"
 
 
-def _present(context: ssl.SSLContext, settings: TlsSettings, faults: list[str]) -> None:
+def _present(context: ssl.SSLContext, settings: SecurityConfig, faults: list[str]) -> None:
     """Give the context our own certificate, if there is one."""
-    is_file = bool(settings.keystore_location)
+    is_file = bool(settings.ssl_keystore_location)
     name = "ssl.keystore.location" if is_file else "ssl.keystore.certificate.chain"
-    chain = settings.keystore_certificate_chain
-    if is_file and (chain or settings.keystore_key):
+    chain = settings.ssl_keystore_certificate_chain
+    if is_file and (chain or settings.ssl_keystore_key):
         faults.append(
             f"ssl.keystore.{'certificate.chain' if chain else 'key'}: "
             "ssl.keystore.location is given too; give one of them"
@@ -122,12 +83,12 @@ def _present(context: ssl.SSLContext, settings: TlsSettings, faults: list[str]) 
     if is_file:
         store = _read(
             name,
-            settings.keystore_location,
-            kind=settings.keystore_type,
-            password=settings.keystore_password,
+            settings.ssl_keystore_location,
+            kind=settings.ssl_keystore_type,
+            password=settings.ssl_keystore_password,
             faults=faults,
         )
-    elif chain or settings.keystore_key or settings.key_location:
+    elif chain or settings.ssl_keystore_key or settings.ssl_key_location:
         store = _parse(name, chain, faults)
     else:
         return
@@ -137,7 +98,7 @@ def _present(context: ssl.SSLContext, settings: TlsSettings, faults: list[str]) 
     if not store.certificates:
         faults.append(f"{name}: there is no certificate; PEM has -----BEGIN CERTIFICATE-----")
         return
-    password = "" if store.is_unlocked and key == store.key else settings.key_password
+    password = "" if store.is_unlocked and key == store.key else settings.ssl_key_password
     with as_file(store.certificates + key) as path:
         try:
             # A function: with None, OpenSSL would prompt for a password on the terminal.
@@ -149,17 +110,20 @@ def _present(context: ssl.SSLContext, settings: TlsSettings, faults: list[str]) 
             )
 
 
-def _key(settings: TlsSettings, store: Store | None, faults: list[str]) -> str | None:
+def _key(settings: SecurityConfig, store: Store | None, faults: list[str]) -> str | None:
     """The private key as PEM; None if there is none, which is a fault."""
-    if settings.keystore_key and settings.key_location:
+    if settings.ssl_keystore_key and settings.ssl_key_location:
         faults.append("ssl.keystore.key: ssl.key.location is given too; give one of them")
         return None
-    if settings.keystore_key:
-        name, found = "ssl.keystore.key", _parse("ssl.keystore.key", settings.keystore_key, faults)
-    elif settings.key_location:
+    if settings.ssl_keystore_key:
+        name, found = (
+            "ssl.keystore.key",
+            _parse("ssl.keystore.key", settings.ssl_keystore_key, faults),
+        )
+    elif settings.ssl_key_location:
         name = "ssl.key.location"
-        found = _read(name, settings.key_location, kind="PEM", password="", faults=faults)
-    elif settings.keystore_location:
+        found = _read(name, settings.ssl_key_location, kind="PEM", password="", faults=faults)
+    elif settings.ssl_keystore_location:
         name, found = "ssl.keystore.location", store
     else:
         faults.append("ssl.keystore.key: the key of ssl.keystore.certificate.chain is not given")

@@ -10,7 +10,7 @@ from itertools import count
 from math import ceil
 from typing import Any, ClassVar, Final
 
-from tailrace.client.config import ClientConfig, given_settings, typed_settings
+from tailrace.client.config import RecordsConfig, given_settings, typed_settings
 from tailrace.client.foreign import Client
 from tailrace.client.producer.partitioners import DEFAULT_RULE, KEY_RULES
 from tailrace.config import Setting, setting, settings_of
@@ -43,24 +43,11 @@ def _level_setting(codec: Codec) -> Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class ProducerConfig(ClientConfig):
+class ProducerConfig(RecordsConfig):
     """Settings of one producer, checked against each other."""
 
     client: ClassVar[Client] = Client.PRODUCER
 
-    metadata_max_age_ms: int = setting(
-        "metadata.max.age.ms",
-        default=300000,
-        low=0,
-        high=INT64_MAX,
-        text="Refresh the metadata of topics and leaders at least this often.",
-    )
-    metadata_recovery_strategy: str = setting(
-        "metadata.recovery.strategy",
-        default="rebootstrap",
-        choices=("none", "rebootstrap"),
-        text="rebootstrap: use bootstrap.servers again if no known broker can be reached.",
-    )
     acks: Acks = setting(
         "acks",
         default="all",
@@ -215,13 +202,6 @@ class ProducerConfig(ClientConfig):
         low=1,
         high=INT32_MAX,
         text="The coordinator aborts a transaction that stays open for longer.",
-    )
-    statistics_interval_ms: int = setting(
-        "statistics.interval.ms",
-        default=30000,
-        low=0,
-        high=INT32_MAX,
-        text="How often `on_metrics` is called, if it is given; 0 never.",
     )
 
 

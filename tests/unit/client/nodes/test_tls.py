@@ -14,7 +14,8 @@ from tailrace.client.nodes import (
     NodesConfig,
 )
 from tailrace.client.nodes.tls import TlsSocket
-from tailrace.client.nodes.tls_context import TlsSettings, tls_context
+from tailrace.client.nodes.tls_context import tls_context
+from tailrace.client.security import SecurityConfig
 from tailrace.errors import ConfigError
 from tailrace.protocol.messages.metadata import MetadataResponse
 from tailrace.runtime.network import Socket
@@ -53,11 +54,11 @@ def served(
     return lambda socket: TlsSocket(socket, side, host="")
 
 
-def trusting(tmp_path: Path, settings: TlsSettings = TlsSettings()) -> NodesConfig:  # noqa: B008
+def trusting(tmp_path: Path, settings: SecurityConfig = SecurityConfig()) -> NodesConfig:  # noqa: B008
     """A client that trusts BROKER."""
     truststore = tmp_path / "trusted.pem"
     truststore.write_text(certificates.BROKER)
-    context = tls_context(replace(settings, truststore_location=str(truststore)))
+    context = tls_context(replace(settings, ssl_truststore_location=str(truststore)))
     return NodesConfig(client_id="test", tls=context)
 
 
@@ -128,11 +129,9 @@ def test_a_stranger_is_not_trusted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("checks_host", [True, False])
 def test_a_certificate_must_name_the_host(tmp_path: Path, checks_host: bool) -> None:  # noqa: FBT001
     """A trusted certificate of another host is refused unless the check is switched off."""
-    with stage(trusting(tmp_path, TlsSettings(checks_host=checks_host)), wrap=served(tmp_path)) as (
-        outside,
-        broker,
-        client,
-    ):
+    algorithm = "https" if checks_host else ""
+    settings = SecurityConfig(ssl_endpoint_identification_algorithm=algorithm)
+    with stage(trusting(tmp_path, settings), wrap=served(tmp_path)) as (outside, broker, client):
 
         async def main() -> None:
             node = broker.node(host="elsewhere")
@@ -165,11 +164,11 @@ def test_a_broker_may_require_a_client_certificate(tmp_path: Path, is_known: boo
     keystore, key = tmp_path / "client.crt", tmp_path / "client.key"
     keystore.write_text(certificates.BROKER)
     key.write_text(certificates.BROKER_LOCKED_KEY)
-    settings = TlsSettings(
-        keystore_location=str(keystore), key_location=str(key), key_password="secret"
+    settings = SecurityConfig(
+        ssl_keystore_location=str(keystore), ssl_key_location=str(key), ssl_key_password="secret"
     )
     with stage(
-        trusting(tmp_path, settings if is_known else TlsSettings()),
+        trusting(tmp_path, settings if is_known else SecurityConfig()),
         wrap=served(tmp_path, asks_for_certificate=True),
     ) as (outside, broker, client):
 
@@ -254,15 +253,15 @@ def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     garbage.write_text("not PEM")
     keystore.write_text(certificates.BROKER + certificates.BROKER_LOCKED_KEY)
     for settings, setting in (
-        (TlsSettings(truststore_location=str(tmp_path / "missing")), "truststore"),
-        (TlsSettings(truststore_location=str(garbage)), "truststore"),
-        (TlsSettings(keystore_location=str(garbage)), "keystore"),
-        (TlsSettings(keystore_location=str(keystore), key_password="wrong"), "keystore"),
-        (TlsSettings(keystore_location=str(keystore)), "keystore"),
+        (SecurityConfig(ssl_truststore_location=str(tmp_path / "missing")), "truststore"),
+        (SecurityConfig(ssl_truststore_location=str(garbage)), "truststore"),
+        (SecurityConfig(ssl_keystore_location=str(garbage)), "keystore"),
+        (SecurityConfig(ssl_keystore_location=str(keystore), ssl_key_password="wrong"), "keystore"),
+        (SecurityConfig(ssl_keystore_location=str(keystore)), "keystore"),
     ):
         with pytest.raises(ConfigError, match=rf"ssl\.{setting}\.location"):
             tls_context(settings)
-    tls_context(TlsSettings(keystore_location=str(keystore), key_password="secret"))
+    tls_context(SecurityConfig(ssl_keystore_location=str(keystore), ssl_key_password="secret"))
 
 
 def test_an_answered_request_stays_answered(tmp_path: Path) -> None:

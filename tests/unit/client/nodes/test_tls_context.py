@@ -8,7 +8,8 @@ import pytest
 
 from tailrace.client.nodes.ciphers import TLS_1_3_SUITES, openssl_name
 from tailrace.client.nodes.keystores import FILE_BYTES_MAX, as_file, pem_blocks
-from tailrace.client.nodes.tls_context import TlsSettings, tls_context
+from tailrace.client.nodes.tls_context import tls_context
+from tailrace.client.security import SecurityConfig
 from tailrace.errors import ConfigError
 from tests.unit.client.nodes.certificates import (
     BROKER,
@@ -19,17 +20,17 @@ from tests.unit.client.nodes.certificates import (
     pkcs12,
 )
 
-OURS = TlsSettings(keystore_certificate_chain=BROKER, keystore_key=BROKER_KEY)
+OURS = SecurityConfig(ssl_keystore_certificate_chain=BROKER, ssl_keystore_key=BROKER_KEY)
 
 
-def faults(settings: TlsSettings) -> list[str]:
+def faults(settings: SecurityConfig) -> list[str]:
     """Return the faults of settings."""
     with pytest.raises(ConfigError) as raised:
         tls_context(settings)
     return list(raised.value.faults)
 
 
-def shaken(client: TlsSettings) -> ssl.SSLObject:
+def shaken(client: SecurityConfig) -> ssl.SSLObject:
     """The client's end of a handshake in memory with a broker that asks for a certificate."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = tls_context(client).wrap_bio(to_client, to_server, server_hostname="broker")
@@ -68,23 +69,23 @@ def tls_server() -> ssl.SSLContext:
 def test_certificates_and_keys_may_stand_in_settings(written: object) -> None:
     """PEM in settings is used as from files, also on one line or with escaped line ends."""
     assert callable(written)
-    settings = TlsSettings(
-        truststore_certificates=written(BROKER),
-        keystore_certificate_chain=written(BROKER),
-        keystore_key=written(BROKER_KEY),
+    settings = SecurityConfig(
+        ssl_truststore_certificates=written(BROKER),
+        ssl_keystore_certificate_chain=written(BROKER),
+        ssl_keystore_key=written(BROKER_KEY),
     )
     assert shaken(settings).version() == "TLSv1.3"
 
 
 def test_an_encrypted_key_in_a_setting_needs_its_password() -> None:
     """ssl.key.password unlocks an inline key; a wrong one is a fault that shows no secret."""
-    locked = TlsSettings(
-        truststore_certificates=BROKER,
-        keystore_certificate_chain=BROKER,
-        keystore_key=BROKER_LOCKED_KEY,
+    locked = SecurityConfig(
+        ssl_truststore_certificates=BROKER,
+        ssl_keystore_certificate_chain=BROKER,
+        ssl_keystore_key=BROKER_LOCKED_KEY,
     )
-    assert shaken(replace(locked, key_password="secret")).version()
-    (fault,) = faults(replace(locked, key_password="guessed"))
+    assert shaken(replace(locked, ssl_key_password="secret")).version()
+    (fault,) = faults(replace(locked, ssl_key_password="guessed"))
     assert "ssl.key.password" in fault
     assert "guessed" not in fault
 
@@ -93,36 +94,42 @@ def test_a_key_file_may_be_given_beside_an_inline_chain(tmp_path: Path) -> None:
     """The chain in a setting and the key in a file belong together."""
     key = tmp_path / "key.pem"
     key.write_text(BROKER_KEY)
-    tls_context(TlsSettings(keystore_certificate_chain=BROKER, key_location=str(key)))
+    tls_context(SecurityConfig(ssl_keystore_certificate_chain=BROKER, ssl_key_location=str(key)))
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (TlsSettings(truststore_certificates="none"), "ssl.truststore.certificates: there is no"),
-        (TlsSettings(truststore_certificates=BROKER[:200]), "has no -----END CERTIFICATE"),
         (
-            TlsSettings(
-                truststore_certificates=(
+            SecurityConfig(ssl_truststore_certificates="none"),
+            "ssl.truststore.certificates: there is no",
+        ),
+        (SecurityConfig(ssl_truststore_certificates=BROKER[:200]), "has no -----END CERTIFICATE"),
+        (
+            SecurityConfig(
+                ssl_truststore_certificates=(
                     "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"
                 )
             ),
             "ssl.truststore.certificates: ",
         ),
-        (TlsSettings(keystore_certificate_chain=BROKER), "ssl.keystore.key: the key of"),
-        (TlsSettings(keystore_key=BROKER_KEY), "ssl.keystore.certificate.chain: there is no"),
-        (replace(OURS, keystore_key=BROKER), "ssl.keystore.key: there is no private key"),
-        (replace(OURS, keystore_key=STRANGER_KEY), "ssl.keystore.certificate.chain: "),
-        (replace(OURS, keystore_location="x.pem"), "give one of them"),
-        (replace(OURS, key_location="x.pem"), "give one of them"),
+        (SecurityConfig(ssl_keystore_certificate_chain=BROKER), "ssl.keystore.key: the key of"),
         (
-            TlsSettings(truststore_location="/none", truststore_certificates=BROKER),
+            SecurityConfig(ssl_keystore_key=BROKER_KEY),
+            "ssl.keystore.certificate.chain: there is no",
+        ),
+        (replace(OURS, ssl_keystore_key=BROKER), "ssl.keystore.key: there is no private key"),
+        (replace(OURS, ssl_keystore_key=STRANGER_KEY), "ssl.keystore.certificate.chain: "),
+        (replace(OURS, ssl_keystore_location="x.pem"), "give one of them"),
+        (replace(OURS, ssl_key_location="x.pem"), "give one of them"),
+        (
+            SecurityConfig(ssl_truststore_location="/none", ssl_truststore_certificates=BROKER),
             "give one of them",
         ),
     ],
 )
 def test_unusable_certificates_are_told_with_their_setting(
-    settings: TlsSettings, said: str
+    settings: SecurityConfig, said: str
 ) -> None:
     """Each fault names the setting, and none has key material in it."""
     found = faults(settings)
@@ -132,10 +139,10 @@ def test_unusable_certificates_are_told_with_their_setting(
 
 def test_all_faults_of_tls_come_together() -> None:
     """A missing truststore, an unknown suite and a missing key are one error with three faults."""
-    settings = TlsSettings(
-        truststore_location="/none/trust.pem",
-        keystore_certificate_chain=BROKER,
-        cipher_suites=("TLS_FOO",),
+    settings = SecurityConfig(
+        ssl_truststore_location="/none/trust.pem",
+        ssl_keystore_certificate_chain=BROKER,
+        ssl_cipher_suites=("TLS_FOO",),
     )
     assert len(faults(settings)) == 3
 
@@ -146,21 +153,21 @@ def test_pkcs12_files_are_read(tmp_path: Path) -> None:
     keystore, truststore = tmp_path / "keys.jks", tmp_path / "trust.p12"
     keystore.write_bytes(pkcs12("first"))
     truststore.write_bytes(pkcs12("second", has_key=False))
-    settings = TlsSettings(
-        keystore_location=str(keystore),
-        keystore_type="JKS",
-        keystore_password="first",
-        truststore_location=str(truststore),
-        truststore_type="PKCS12",
-        truststore_password="second",
+    settings = SecurityConfig(
+        ssl_keystore_location=str(keystore),
+        ssl_keystore_type="JKS",
+        ssl_keystore_password="first",
+        ssl_truststore_location=str(truststore),
+        ssl_truststore_type="PKCS12",
+        ssl_truststore_password="second",
     )
     assert shaken(settings).version()
-    found = faults(replace(settings, keystore_password="x", truststore_password=""))
+    found = faults(replace(settings, ssl_keystore_password="x", ssl_truststore_password=""))
     assert [each.partition(":")[0] for each in found] == [
         "ssl.truststore.location",
         "ssl.keystore.location",
     ]
-    (fault,) = faults(replace(settings, keystore_type="PEM"))
+    (fault,) = faults(replace(settings, ssl_keystore_type="PEM"))
     assert "the file is PKCS12, and its type is set to PEM" in fault
 
 
@@ -168,7 +175,7 @@ def test_a_jks_file_is_refused_with_the_command_that_converts_it(tmp_path: Path)
     """The fault has the whole keytool command with the file's name."""
     store = tmp_path / "trust.jks"
     store.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
-    (fault,) = faults(TlsSettings(truststore_location=str(store), truststore_type="JKS"))
+    (fault,) = faults(SecurityConfig(ssl_truststore_location=str(store), ssl_truststore_type="JKS"))
     assert f"keytool -importkeystore -srckeystore {store} -destkeystore {store}.p12" in fault
 
 
@@ -177,7 +184,7 @@ def test_a_file_without_end_is_not_read(tmp_path: Path) -> None:
     store = tmp_path / "endless"
     with store.open("wb") as file:
         file.truncate(FILE_BYTES_MAX + 1)
-    (fault,) = faults(TlsSettings(truststore_location=str(store)))
+    (fault,) = faults(SecurityConfig(ssl_truststore_location=str(store)))
     assert "larger than" in fault
 
 
@@ -197,18 +204,18 @@ def test_suites_have_javas_names_or_those_of_openssl(java: str, openssl: str) ->
     """A suite is found by either name, and OpenSSL knows what comes of it."""
     assert openssl_name(java) == openssl
     if java != openssl:
-        tls_context(TlsSettings(cipher_suites=(java,)))
+        tls_context(SecurityConfig(ssl_cipher_suites=(java,)))
 
 
 def test_suites_decide_what_is_spoken() -> None:
     """With suites of TLS 1.2 alone that version and those suites are used, as in Java."""
     name = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
-    settings = replace(OURS, truststore_certificates=BROKER, cipher_suites=(name,))
+    settings = replace(OURS, ssl_truststore_certificates=BROKER, ssl_cipher_suites=(name,))
     link = shaken(settings)
     cipher = link.cipher()
     assert cipher is not None
     assert (link.version(), cipher[0]) == ("TLSv1.2", "ECDHE-ECDSA-AES256-GCM-SHA384")
-    assert shaken(replace(settings, cipher_suites=TLS_1_3_SUITES)).version() == "TLSv1.3"
+    assert shaken(replace(settings, ssl_cipher_suites=TLS_1_3_SUITES)).version() == "TLSv1.3"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +230,10 @@ def test_suites_decide_what_is_spoken() -> None:
 def test_versions_are_those_enabled(versions: tuple[str, ...], highest: str, spoken: str) -> None:
     """The newest version that ssl.enabled.protocols and ssl.protocol allow is spoken."""
     settings = replace(
-        OURS, truststore_certificates=BROKER, enabled_protocols=versions, protocol=highest
+        OURS,
+        ssl_truststore_certificates=BROKER,
+        ssl_enabled_protocols=versions,
+        ssl_protocol=highest,
     )
     assert shaken(settings).version() == spoken
 
@@ -231,23 +241,23 @@ def test_versions_are_those_enabled(versions: tuple[str, ...], highest: str, spo
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (TlsSettings(cipher_suites=("HIGH",)), "'HIGH' is no suite"),
+        (SecurityConfig(ssl_cipher_suites=("HIGH",)), "'HIGH' is no suite"),
         (
-            TlsSettings(cipher_suites=("ECDHE-RSA-AES128-GCM-SHA",)),
+            SecurityConfig(ssl_cipher_suites=("ECDHE-RSA-AES128-GCM-SHA",)),
             "did you mean ECDHE-RSA-AES128-GCM-SHA256?",
         ),
-        (TlsSettings(cipher_suites=TLS_1_3_SUITES[:1]), "all suites of TLS 1.3 or none"),
+        (SecurityConfig(ssl_cipher_suites=TLS_1_3_SUITES[:1]), "all suites of TLS 1.3 or none"),
         (
-            TlsSettings(cipher_suites=TLS_1_3_SUITES, enabled_protocols=("TLSv1.2",)),
+            SecurityConfig(ssl_cipher_suites=TLS_1_3_SUITES, ssl_enabled_protocols=("TLSv1.2",)),
             "none is of a version",
         ),
         (
-            TlsSettings(enabled_protocols=("TLSv1.3",), protocol="TLSv1.2"),
+            SecurityConfig(ssl_enabled_protocols=("TLSv1.3",), ssl_protocol="TLSv1.2"),
             "ssl.protocol: TLSv1.2 is older",
         ),
     ],
 )
-def test_versions_and_suites_that_cannot_be_are_told(settings: TlsSettings, said: str) -> None:
+def test_versions_and_suites_that_cannot_be_are_told(settings: SecurityConfig, said: str) -> None:
     """An unknown or contradictory choice is a fault with the next best name."""
     (fault,) = faults(settings)
     assert said in fault
@@ -258,10 +268,3 @@ def test_blocks_of_pem_come_in_their_order() -> None:
     blocks = pem_blocks(f"first\n{BROKER}second\n{STRANGER}{BROKER_KEY}")
     assert [each.label for each in blocks] == ["CERTIFICATE", "CERTIFICATE", "PRIVATE KEY"]
     assert f"{blocks[0].text}\n" == BROKER
-
-
-def test_settings_show_no_secret() -> None:
-    """The text of settings, as a log line could have it, has names and no values."""
-    assert repr(replace(OURS, key_password="secret")) == (
-        "TlsSettings(keystore_certificate_chain, keystore_key, key_password, checks_host, protocol)"
-    )
