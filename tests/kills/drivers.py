@@ -42,7 +42,7 @@ has died is replaced."""
 EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 """The main class of an executor's JVM."""
 
-WORKER: Final = "-m pyspark.daemon pyspark.worker"
+WORKER: Final = "-m tailrace.spark.daemon pyspark.worker"
 """The command of a Python worker that runs tasks, and of the daemon that it was forked from."""
 
 AGAIN: Final = 0.3

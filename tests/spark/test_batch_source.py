@@ -1,5 +1,6 @@
 """`spark.read.format("tailrace")` in a real session, found without any registration."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -213,3 +214,14 @@ def test_a_broker_that_is_not_there_is_named(spark: SparkSession) -> None:
     reader = spark.read.format("tailrace").option("kafka.bootstrap.servers", "127.0.0.1:1")
     with pytest.raises(PySparkException, match=r"127\.0\.0\.1:1.*is a broker running"):
         reader.option("subscribe", "t").load().count()
+
+
+def test_tasks_run_in_our_daemon(spark: SparkSession) -> None:
+    """`session` has the workers of tasks start from it, also those of the user's functions."""
+
+    def mains(_: object) -> list[tuple[str]]:
+        return [(sys.modules["__main__"].__spec__.name,)]  # type: ignore[union-attr]
+
+    assert spark.sparkContext.parallelize([0], 1).mapPartitions(mains).collect() == [
+        ("tailrace.spark.daemon",)
+    ]

@@ -5,19 +5,11 @@ the module `pyspark_tailrace`, and that of a cluster's metadata log, `tailrace-m
 `pyspark_tailrace_metadata`. What people import from here is `session`, for one machine, and
 `install`, for a cluster whose executors do not have this package.
 
-In a Python worker the import also changes two calls of PySpark's daemon (`daemon`): each worker
-that runs code of ours imports this package.
-
 Invariant: importing the package is light. PySpark and PyArrow load when they are first used,
 because Spark imports this package again in each of its Python workers.
 """
 
-import sys
-
-from tailrace.spark.daemon import adapt_daemon
 from tailrace.spark.install import install
 from tailrace.spark.session import session
-
-adapt_daemon(sys.modules["__main__"])
 
 __all__ = ["install", "session"]

@@ -81,14 +81,19 @@ def use_this_python(context: "SparkContext") -> None:
     chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     if not chosen or chosen == sys.executable:
         context.pythonExec = sys.executable
-    elif not _can_import_package(chosen):
+    elif not can_import_package(chosen):
         raise FatalError(
             f"Spark starts its Python workers with {chosen}, which cannot import tailrace; "
             f"set PYSPARK_PYTHON={sys.executable} before the session starts"
         )
 
 
-def _can_import_package(python: str) -> bool:
+def is_local(master: str) -> bool:
+    """Whether a master runs all tasks in the process of the driver's JVM."""
+    return master == "local" or master.startswith("local[")
+
+
+def can_import_package(python: str) -> bool:
     """Whether a Python has this package and PyArrow."""
     try:
         # The user's own Python, without a shell.

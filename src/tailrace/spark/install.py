@@ -16,9 +16,8 @@ Connect server, must have them too, since the source plans there.
 A local session needs it too where its Python workers are not this Python, as in a program that was
 started as `/path/venv/bin/python program.py`; see `environment`.
 
-Not here: settings of a session (`session`). A cluster has its own. Two settings of `session` are
-worth having everywhere: `spark.python.unix.domain.socket.enabled` and
-`spark.sql.execution.arrow.maxRecordsPerBatch`.
+Not here: settings of a session (`session`). A cluster has its own; docs/spark.md has those that are
+worth having everywhere.
 
 Invariant: the same package gives the same archive, byte for byte, and so the same name of it.
 """
@@ -36,7 +35,7 @@ from typing import TYPE_CHECKING, Final
 
 from tailrace.errors import FatalError
 from tailrace.spark import shipped
-from tailrace.spark.environment import check_pyspark, use_this_python
+from tailrace.spark.environment import check_pyspark, is_local, use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,9 +79,10 @@ def install(spark: "SparkSession") -> "SparkSession":
 
 def _ship(spark: "SparkSession") -> None:
     context = spark.sparkContext
+    # A private name, as PySpark has no public one for a context that is stopped.
     if context._jsc is None:
         raise FatalError("the session is stopped; make a new one and install into that")
-    if context.master == "local" or context.master.startswith("local["):
+    if is_local(context.master):
         use_this_python(context)
         return
     archive = _archive()

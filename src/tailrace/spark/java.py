@@ -140,6 +140,8 @@ def write_shim(executable: Path, *, cache: Path) -> Path:
     The directory's name comes from the path of `executable`, so two virtual environments have a
     shim each. Writing it again is harmless, also while another process starts through it.
     """
+    # A script in place of `java`, since the argument cannot be taken away otherwise: Spark's
+    # launcher (JavaModuleOptions) always adds it, and there is no setting without it.
     digest = hashlib.sha256(os.fsencode(executable)).hexdigest()[:16]
     home = cache / f"java-{digest}"
     (home / "bin").mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -34,6 +34,8 @@ def read_task(
         FatalError: the log no longer has a range, or cannot be read.
         OSError: the report cannot be written.
     """
+    # A setting of glibc for the whole worker, which the user's functions share: it keeps up to
+    # 32 MiB more, and spares each Arrow buffer its page faults, half the time of decoding it.
     keep_large_buffers()
     tell = None if store.skipped is None else store.skipped.append
     try:

@@ -22,14 +22,18 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from tailrace.runtime.extras import check_extra
-from tailrace.spark.environment import check_pyspark
+from tailrace.spark.environment import can_import_package, check_pyspark, is_local
 from tailrace.spark.install import install
 from tailrace.spark.java import find_java, java_major_max
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+DAEMON_SETTING = "spark.python.daemon.module"
+
 SETTINGS = {
+    # Workers that run no full collection after each task, which takes 25 to 90 ms of CPU.
+    DAEMON_SETTING: "tailrace.spark.daemon",
     # Without it each task with Python waits 40 ms for a delayed acknowledgement (Spark 4.1+).
     "spark.python.unix.domain.socket.enabled": "true",
     # Rows of a batch that Spark hands to Python; larger ones take the sink a sixth less CPU.
@@ -73,8 +77,12 @@ def session(
     from pyspark import SparkContext, __version__
     from pyspark.sql import SparkSession
 
+    # A private name, as no public one tells: `getActiveSession` knows the session of this thread
+    # alone, and a JVM that another thread has started keeps its Java.
     has_jvm = SparkContext._gateway is not None
     if not has_jvm:
+        # PySpark's launcher reads both variables from our environment and takes no arguments for
+        # them. They also hold for what else this process starts, as if the user had set them.
         os.environ["JAVA_HOME"] = str(
             find_java(os.environ, major_max=java_major_max(__version__)).home
         )
@@ -86,6 +94,8 @@ def session(
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
         **(settings or {}),
     }
+    if DAEMON_SETTING not in (settings or {}) and not _has_our_daemon(master):
+        del chosen[DAEMON_SETTING]
     if "spark.sql.warehouse.dir" not in chosen:
         chosen["spark.sql.warehouse.dir"] = _temporary_warehouse()
     builder = SparkSession.builder.appName(name).master(master)
@@ -98,13 +108,20 @@ def session(
     return install(spark) if has_jvm else spark
 
 
+def _has_our_daemon(master: str) -> bool:
+    """Whether the workers' Python can run a module of ours before Spark has shipped any."""
+    # What `install` ships to a cluster is imported by tasks, and the daemon starts before them.
+    python = os.environ["PYSPARK_PYTHON"]
+    return is_local(master) and (python == sys.executable or can_import_package(python))
+
+
 @contextmanager
 def _deferred_interrupt() -> Iterator[None]:
-    """Have Ctrl-C wait until the block is over; pressed twice, it does not wait.
-
-    PySpark that is interrupted while its JVM starts removes the directory through which the two
-    would meet, and the JVM stays behind for ever. It takes a few seconds, and then dies with us.
-    """
+    """Have Ctrl-C wait until the block is over; pressed twice, it does not wait."""
+    # PySpark that is interrupted while its JVM starts removes the directory through which the two
+    # would meet, and the JVM is left running for ever. A started JVM ends with this process. Python
+    # has no other way to hold a signal back in the main thread: `pthread_sigmask` would be
+    # inherited by the JVM, which then could not be interrupted at all.
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
