@@ -6,9 +6,9 @@ from contextlib import suppress
 
 from tailrace.client.config import parse_client_config
 from tailrace.client.jaas import parse_jaas
-from tailrace.client.nodes.keystores import pem_blocks, read_pkcs12
 from tailrace.client.nodes.oauth import expiry_of, unsecured_token
 from tailrace.client.nodes.oidc import endpoint_fault, read_token
+from tailrace.client.nodes.tls_context import pem_blocks, read_pkcs12
 from tailrace.errors import ConfigError
 from tests.fuzz.engine import FuzzTarget
 from tests.unit.client.nodes.certificates import BROKER, BROKER_LOCKED_KEY, pkcs12

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.client.config import nodes_config, parse_client_config
+from tailrace.client.config import parse_client_config
 from tailrace.client.nodes import AuthenticationError
 from tailrace.client.nodes.kerberos import KerberosLogin
 from tailrace.client.nodes.sasl import Blocking, Tokens
@@ -103,6 +103,6 @@ def test_kerberos_may_come_from_jaas() -> None:
         "sasl.mechanism": "GSSAPI",
         "sasl.jaas.config": text,
     }
-    assert nodes_config(parse_client_config(given)).credentials == KerberosLogin(
+    assert parse_client_config(given).security.opened().login == KerberosLogin(
         service_name="kafka", principal="me@EXAMPLE.COM", keytab="/etc/me.keytab"
     )

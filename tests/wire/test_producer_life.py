@@ -144,7 +144,7 @@ def test_ctrl_c_in_the_middle_of_a_step_leaves_the_producer_as_it_was() -> None:
             signal.raise_signal(signal.SIGINT)
 
     # It logs in the middle of the step that finds a connection ready.
-    logger = logging.getLogger("tailrace.client.nodes.nodes")
+    logger = logging.getLogger("tailrace.client.nodes.pool")
     with TestBroker() as broker, Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         broker.create_topic("t")
         logger.addHandler(Interrupting())

@@ -19,10 +19,9 @@ from tailrace.client.nodes import (
     DisconnectedError,
     NodeError,
 )
-from tailrace.client.nodes.keystores import as_file
 from tailrace.client.nodes.oauth import OAuthToken, first_message
 from tailrace.client.nodes.oidc import BODY_BYTES_MAX, ClientCredentials
-from tailrace.client.nodes.tls_context import tls_context
+from tailrace.client.nodes.tls_context import as_file, tls_context
 from tailrace.client.security import SecurityConfig
 from tailrace.testing.real_cluster import real_cluster
 from tests.unit.client.nodes.certificates import BROKER, BROKER_KEY

@@ -15,10 +15,10 @@ from tailrace.client.drive.steps import Steps as DriverSteps
 from tailrace.client.drive.steps import Until
 from tailrace.client.errors import UnreachableBrokerError, UnsupportedBrokerError
 from tailrace.client.nodes import (
+    ConnectionPool,
     DisconnectedError,
     Node,
     NodeError,
-    Nodes,
     RequestOutcome,
     UnsupportedVersionError,
 )
@@ -31,7 +31,7 @@ class Connections(Protocol):
     """The connections to a cluster of one client."""
 
     @property
-    def nodes(self) -> Nodes:
+    def nodes(self) -> ConnectionPool:
         """The nodes of the cluster."""
         ...
 

@@ -21,16 +21,10 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from tailrace.client.asking import explained
-from tailrace.client.config import BrokerAddress, ClientConfig, nodes_config
+from tailrace.client.config import BrokerAddress, ClientConfig
 from tailrace.client.drive.steps import Steps, T, Until
 from tailrace.client.errors import UnreachableBrokerError
-from tailrace.client.nodes import (
-    Node,
-    NodeError,
-    Nodes,
-    NodesStatistics,
-    RequestOutcome,
-)
+from tailrace.client.nodes import ConnectionPool, Node, NodeError, NodesStatistics, RequestOutcome
 from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.errors import TailraceError
 from tailrace.protocol.fields import Message
@@ -76,12 +70,14 @@ class Brokers:
         Raises:
             ConfigError: a TLS file cannot be read, or a name or password is not Unicode text.
         """
-        self._config = nodes_config(config, version_limits=version_limits)
+        self._config = config
+        self._version_limits = version_limits
+        self._security = config.security.opened()
         self.request_timeout_ms = config.request_timeout_ms
         self._open_network = open_network
         self._monotonic = monotonic
         self._chance = chance or random.SystemRandom()
-        self._opened: tuple[WaitingNetwork, Nodes] | None = None
+        self._opened: tuple[WaitingNetwork, ConnectionPool] | None = None
 
     def is_ready(self, node: Node) -> bool:
         """Return whether a request to this node would be sent at once."""
@@ -109,7 +105,7 @@ class Brokers:
             self._turn(until)
 
     @property
-    def nodes(self) -> Nodes:
+    def nodes(self) -> ConnectionPool:
         """The connections; opened by this if there are none."""
         return self._open()[1]
 
@@ -146,7 +142,7 @@ class Brokers:
         """Send a request if the broker is ready, else do nothing; never waits.
 
         Its answer has to come within `request.timeout.ms`, and before the time `until`;
-        `version_max` is as for `Nodes.send`.
+        `version_max` is as for `ConnectionPool.send`.
         """
         if not self.is_ready(node):
             return None
@@ -195,10 +191,17 @@ class Brokers:
             nodes.close()
             network.close()
 
-    def _open(self) -> tuple[WaitingNetwork, Nodes]:
+    def _open(self) -> tuple[WaitingNetwork, ConnectionPool]:
         if self._opened is None:
             network = self._open_network()
-            nodes = Nodes(self._config, network=network, chance=self._chance, wake=lambda: None)
+            nodes = ConnectionPool(
+                self._config,
+                network=network,
+                chance=self._chance,
+                wake=lambda: None,
+                version_limits=self._version_limits,
+                security=self._security,
+            )
             self._opened = network, nodes
         return self._opened
 

@@ -22,7 +22,7 @@ from uuid import UUID
 from tailrace.client.errors import error_words
 from tailrace.client.listings import PartitionInfo, is_address, partitions_of, usable_nodes
 from tailrace.client.nodes import Node
-from tailrace.client.nodes.backoff import Backoff
+from tailrace.client.retries import Backoff
 from tailrace.model import NO_LEADER_EPOCH, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID

@@ -8,7 +8,7 @@ from math import inf
 
 from tailrace.client.cluster_metadata import ClusterMetadata
 from tailrace.client.listings import TopicListings
-from tailrace.client.nodes import Node, NodeError, Nodes, RequestOutcome
+from tailrace.client.nodes import ConnectionPool, Node, NodeError, RequestOutcome
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.messages.metadata import MetadataResponse
 
@@ -19,7 +19,7 @@ class ClusterRequests:
     def __init__(
         self,
         metadata: ClusterMetadata,
-        nodes: Nodes,
+        nodes: ConnectionPool,
         *,
         timeout_ms: int,
         may_create_topics: Callable[[], bool],
@@ -64,7 +64,7 @@ class ClusterRequests:
         self.listings.send(self.any_node, now)
 
     def next_deadline(self, now: float) -> float:
-        """When a request is due; infinite while a connection is made for it (see `Nodes`)."""
+        """When a request is due; infinite while a connection is made for it (see `nodes`)."""
         due_in = self._metadata.due_in(now)
         return inf if self._waits_for_node and due_in <= 0 else now + due_in
 

@@ -1,4 +1,4 @@
-"""`ClientConfig`: the settings that all clients share, and the part of them that connections need.
+"""`ClientConfig`: the settings that all clients share; `RecordsConfig`: those of two of them.
 
 Names, defaults and ranges are Kafka's; times are ms, sizes bytes. Names may be written dotted or
 with underscores.
@@ -11,8 +11,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from tailrace.client.foreign import FOREIGN_NAMES, Client, foreign_hints
-from tailrace.client.nodes import NodesConfig
-from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.client.security import (
     PROTOCOLS,
     SECURITY_SETTINGS,
@@ -60,7 +58,8 @@ class ClientConfig:
             default="",
             text="HOST:PORT of some brokers, with commas between; the client learns the others "
             "from them. `PLAINTEXT://HOST:PORT` is accepted if `security.protocol` is the same.",
-        )
+        ),
+        default=(),
     )
     client_id: str = setting(
         "client.id",
@@ -123,7 +122,7 @@ class ClientConfig:
         high=INT64_MAX,
         text="Longest time for opening a connection.",
     )
-    security: SecurityConfig = settings_together(*SECURITY_SETTINGS)
+    security: SecurityConfig = settings_together(*SECURITY_SETTINGS, default_factory=SecurityConfig)
 
     def __repr__(self) -> str:
         shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self))
@@ -257,45 +256,6 @@ def typed_settings(
 
         faults += login_faults(security, entry, settings)
     return typed
-
-
-def nodes_config(
-    config: ClientConfig,
-    *,
-    in_flight_max: int = 5,
-    version_limits: Mapping[int, int] = VERSION_LIMITS,
-) -> NodesConfig:
-    """The part of the settings that connections need.
-
-    Raises:
-        ConfigError: a TLS file cannot be read, a package is missing, or a name or password is not
-            Unicode text.
-    """
-    security = config.security
-    protocol = security.security_protocol
-    login = None
-    if protocol.startswith("SASL"):
-        from tailrace.client.logins import login_of
-
-        login = login_of(security)
-    context = None
-    if protocol.endswith("SSL"):
-        from tailrace.client.nodes.tls_context import tls_context
-
-        context = tls_context(security)
-    idle_ms = config.connections_max_idle_ms
-    return NodesConfig(
-        client_id=config.client_id,
-        reconnect_backoff_ms=config.reconnect_backoff_ms,
-        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
-        connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
-        connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
-        connections_max_idle_ms=INT64_MAX if idle_ms < 0 else idle_ms,
-        in_flight_max=in_flight_max,
-        version_limits=version_limits,
-        tls=context,
-        credentials=login,
-    )
 
 
 def parse_bootstrap(

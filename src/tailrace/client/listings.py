@@ -6,7 +6,7 @@ Not here: what a producer or consumer knows of the cluster for its own work (`me
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from tailrace.client.nodes import DisconnectedError, Node, Nodes, RequestOutcome
+from tailrace.client.nodes import ConnectionPool, DisconnectedError, Node, RequestOutcome
 from tailrace.client.pending import Pending
 from tailrace.protocol.messages.metadata import (
     MetadataRequest,
@@ -46,7 +46,7 @@ class TopicListings:
     """The requests of one client, under the lock of which every method is called."""
 
     def __init__(
-        self, nodes: Nodes, *, timeout_ms: int, error_of: Callable[[Exception], Exception]
+        self, nodes: ConnectionPool, *, timeout_ms: int, error_of: Callable[[Exception], Exception]
     ) -> None:
         """`error_of` makes the client's own error of one of a connection."""
         self._nodes = nodes

@@ -20,7 +20,7 @@ from tailrace.client.errors import (
     UnreachableBrokerError,
     raise_for,
 )
-from tailrace.client.nodes import Backoff, Node, Nodes, NodesStatistics
+from tailrace.client.nodes import Backoff, ConnectionPool, Node, NodesStatistics
 from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.client.retries import ATTEMPTS_MAX, retry
 from tailrace.client.routes import ANY, Routes, Target, leader
@@ -296,7 +296,7 @@ class ClusterReader:
         return self._brokers.run(carry_out(steps, self))
 
     @property
-    def nodes(self) -> Nodes:
+    def nodes(self) -> ConnectionPool:
         """The connections; opened by this if there are none."""
         return self._brokers.nodes
 

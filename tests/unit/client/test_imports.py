@@ -31,7 +31,7 @@ def test_a_client_loads_nothing_that_most_programs_do_without(arguments: tuple[s
         [sys.executable, "-c", IMPORT, *arguments], check=True, capture_output=True, text=True
     )
     loaded = set(done.stdout.split())
-    assert "tailrace.client.nodes.nodes" in loaded
+    assert "tailrace.client.nodes.pool" in loaded
     assert not HEAVY & loaded
 
 

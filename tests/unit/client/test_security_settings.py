@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tailrace import OAuthToken
-from tailrace.client.config import ClientConfig, nodes_config, parse_client_config
+from tailrace.client.config import ClientConfig, parse_client_config
 from tailrace.client.nodes import Credentials, Login
 from tailrace.client.nodes.oauth import OAuthLogin
 from tailrace.client.nodes.oidc import ClientCredentials
@@ -30,7 +30,7 @@ def faults(given: Mapping[str, object], more: dict[str, object] | None = None) -
 
 def login(config: ClientConfig) -> Login:
     """The login that connections get."""
-    found = nodes_config(config).credentials
+    found = config.security.opened().login
     assert found is not None
     return found
 
@@ -292,7 +292,7 @@ def test_authorities_of_the_token_endpoint_are_told_by_their_own_name(tmp_path: 
     """A file that is not there is a fault of https.ca.location."""
     config = parse_client_config(OAUTH | OIDC | {"https.ca.location": str(tmp_path / "none")})
     with pytest.raises(ConfigError, match=r"^https\.ca\.location: "):
-        nodes_config(config)
+        config.security.opened()
 
 
 @pytest.mark.parametrize("algorithm", ["none", ""])
@@ -309,7 +309,7 @@ def test_the_check_of_the_host_may_be_left_out(algorithm: str) -> None:
                 "ssl.keystore.key": BROKER_KEY,
             }
         )
-        context = nodes_config(config).tls
+        context = config.security.opened().tls
         assert context is not None
         assert context.check_hostname is is_checked
         assert BROKER_KEY[40:80] not in repr(config)

@@ -5,11 +5,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from tailrace.client.config import ClientConfig, nodes_config
+from tailrace.client.config import ClientConfig
 from tailrace.client.drive.locks import renew
 from tailrace.client.errors import ClosedAdminError
 from tailrace.client.metadata import bootstrap_nodes
-from tailrace.client.nodes import Backoff, Node, Nodes
+from tailrace.client.nodes import Backoff, ConnectionPool, Node
 from tailrace.client.routes import Routes
 from tailrace.client.steps import Call
 from tailrace.runtime.network import Connector
@@ -40,7 +40,7 @@ class AdminEngine:
         self.clock = clock
         self.request_timeout_ms = config.request_timeout_ms
         self.routes = Routes(bootstrap_nodes(config))
-        self.nodes = Nodes(nodes_config(config), network=network, chance=chance, wake=wake)
+        self.nodes = ConnectionPool(config, network=network, chance=chance, wake=wake)
         self.is_closed = False
         self._pauses = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
 

@@ -17,7 +17,6 @@ from math import inf
 
 from tailrace.client.cluster_metadata import NOBODY
 from tailrace.client.cluster_requests import ClusterRequests
-from tailrace.client.config import nodes_config
 from tailrace.client.consumer.config import ConsumerConfig
 from tailrace.client.consumer.errors import (
     ClosedConsumerError,
@@ -45,7 +44,7 @@ from tailrace.client.consumer.subscription import (
 )
 from tailrace.client.consumer.taking import Taking
 from tailrace.client.drive.locks import renew
-from tailrace.client.nodes import Backoff, Node, Nodes
+from tailrace.client.nodes import Backoff, ConnectionPool, Node
 from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -89,11 +88,8 @@ class ConsumerEngine:
         self.now = 0.0
         """The time of the present `poll`."""
         self.subscription = SubscriptionState(config.auto_offset_reset)
-        self.nodes = Nodes(
-            nodes_config(config, version_limits=_LIMITS),
-            network=network,
-            chance=chance,
-            wake=wake,
+        self.nodes = ConnectionPool(
+            config, network=network, chance=chance, wake=wake, version_limits=_LIMITS
         )
         self.metadata = ConsumerMetadata(
             [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)],

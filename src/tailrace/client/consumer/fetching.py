@@ -35,7 +35,7 @@ from tailrace.client.consumer.metadata import ConsumerMetadata, is_online
 from tailrace.client.consumer.metrics import ConsumerMetrics
 from tailrace.client.consumer.subscription import Assigned, SubscriptionState
 from tailrace.client.errors import error_words
-from tailrace.client.nodes import DisconnectedError, Node, NodeError, Nodes, RequestOutcome
+from tailrace.client.nodes import ConnectionPool, DisconnectedError, Node, NodeError, RequestOutcome
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID, received_records
@@ -88,7 +88,7 @@ class Fetches:
         *,
         subscription: SubscriptionState,
         metadata: ConsumerMetadata,
-        nodes: Nodes,
+        nodes: ConnectionPool,
         metrics: ConsumerMetrics,
         clock: Callable[[], float],
     ) -> None:

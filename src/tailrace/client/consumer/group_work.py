@@ -37,7 +37,13 @@ from tailrace.client.consumer.subscription import (
     SubscriptionState,
 )
 from tailrace.client.group_offsets import ConsumerGroupMetadata
-from tailrace.client.nodes import Node, NodeError, Nodes, RequestOutcome, UnsupportedVersionError
+from tailrace.client.nodes import (
+    ConnectionPool,
+    Node,
+    NodeError,
+    RequestOutcome,
+    UnsupportedVersionError,
+)
 from tailrace.model import INTERNAL_TOPICS
 from tailrace.protocol.apis import api_of
 from tailrace.protocol.fields import NO_UUID
@@ -52,7 +58,7 @@ class GroupWork:
         *,
         subscription: SubscriptionState,
         metadata: ConsumerMetadata,
-        nodes: Nodes,
+        nodes: ConnectionPool,
         chance: random.Random,
         clock: Callable[[], float],
         handling: Handling,

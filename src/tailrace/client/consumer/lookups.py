@@ -34,10 +34,10 @@ from tailrace.client.consumer.subscription import (
 )
 from tailrace.client.errors import error_words
 from tailrace.client.nodes import (
+    ConnectionPool,
     DisconnectedError,
     Node,
     NodeError,
-    Nodes,
     RequestOutcome,
     UnsupportedVersionError,
 )
@@ -94,7 +94,7 @@ class OffsetLookups:
         *,
         subscription: SubscriptionState,
         metadata: ConsumerMetadata,
-        nodes: Nodes,
+        nodes: ConnectionPool,
         clock: Callable[[], float],
         wall_ms: Callable[[], int],
         is_busy: Callable[[int], bool],
@@ -479,7 +479,7 @@ _RETRY: Final = OffsetAndTimestamp(-1, -1)
 """Stands for no answer."""
 
 
-def _tells_epochs(nodes: Nodes, node: Node) -> bool:
+def _tells_epochs(nodes: ConnectionPool, node: Node) -> bool:
     """Whether a consumer may ask a node for epochs; if not, Kafka's consumer reads on too."""
     try:
         return nodes.version_of(node.id, ApiKey.OFFSET_FOR_LEADER_EPOCH) >= _EPOCHS_SINCE

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from tailrace.client.cluster_metadata import ClusterMetadata, Token, TopicMetadata
 from tailrace.client.nodes import Node
-from tailrace.client.nodes.backoff import Backoff
+from tailrace.client.retries import Backoff
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.metadata import MetadataResponseTopic

@@ -1,9 +1,14 @@
 """Non-blocking connections to the brokers of a cluster, for the producer and for readers.
 
-`Nodes` opens them, sends requests and reads answers, keeps Kafka's rules about pauses, time limits
-and the number of requests in flight, and is driven by `poll` from one thread or event loop.
+    pool            the connections to all brokers, with Kafka's pauses and time limits
+    connection      one of them: requests out, answers in
+    handshake       versions and login, before the first request; `versions` chooses
+    sasl, kerberos, oauth, oidc    the login
+    tls, tls_context               encryption
 
-Not here: which requests go to which broker, retries, and waiting for answers (`brokers`).
+Everything is driven by `ConnectionPool.poll`, from one thread or event loop.
+
+Not here: which requests go to which broker, retries, and waiting for answers.
 """
 
 from tailrace.client.errors import (
@@ -14,15 +19,20 @@ from tailrace.client.errors import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
-from tailrace.client.nodes.backoff import Backoff
-from tailrace.client.nodes.link import Done, RequestOutcome
-from tailrace.client.nodes.nodes import Nodes
+from tailrace.client.nodes.connection import Done, RequestOutcome
+from tailrace.client.nodes.pool import (
+    ConnectionPool,
+    Node,
+    NodesStatistics,
+    NodeStatistics,
+)
 from tailrace.client.nodes.sasl import Credentials, Login
-from tailrace.client.nodes.state import Node, NodesConfig, NodesStatistics, NodeStatistics
+from tailrace.client.retries import Backoff
 
 __all__ = [
     "AuthenticationError",
     "Backoff",
+    "ConnectionPool",
     "Credentials",
     "DisconnectedError",
     "Done",
@@ -31,8 +41,6 @@ __all__ = [
     "Node",
     "NodeError",
     "NodeStatistics",
-    "Nodes",
-    "NodesConfig",
     "NodesStatistics",
     "RequestOutcome",
     "RequestTimedOutError",

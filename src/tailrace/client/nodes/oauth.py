@@ -4,8 +4,8 @@
 
 A token is used until 80 % of its life have passed, as in Kafka; then the next login waits for a new
 one, on another thread. A broker with `connections.max.reauth.ms` ends a session no later than its
-token, and the connection is replaced before that (`setup.SESSION_SHARE`): so every session begins
-with a token that lasts. If no new token can be had, the old one is used until it expires.
+token, and the connection is replaced before that (`handshake.SESSION_SHARE`): so every session
+begins with a token that lasts. If no new token can be had, the old one is used until it expires.
 
 Not here: tokens from an identity provider; see `oidc`.
 """

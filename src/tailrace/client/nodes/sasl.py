@@ -7,7 +7,8 @@
 A mechanism that has to wait for something else than the broker yields `Blocking`, and is sent what
 that returns. PLAIN is RFC 4616; SCRAM-SHA-256 and SCRAM-SHA-512 are RFC 5802 and RFC 7677.
 
-Not here: the requests that carry the tokens (`setup`), OAUTHBEARER (`oauth`), GSSAPI (`kerberos`).
+Not here: the requests that carry the tokens (`handshake`), OAUTHBEARER (`oauth`) and GSSAPI
+(`kerberos`).
 
 Names and passwords are sent as UTF-8 without normalisation. RFC 5802 asks for SASLprep, but Kafka's
 brokers and clients do not apply it, so a password that it changes would not work.

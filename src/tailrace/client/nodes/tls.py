@@ -3,7 +3,7 @@
     send -> SSLObject -> outgoing BIO -> socket          both drive the handshake, and return
     receive_into <- SSLObject <- incoming BIO <- socket  None until it is done
 
-Not here: what a failure means for the connection (`link`), and certificates (`tls_context`).
+Not here: what a failure means for the connection (`connection`), and certificates (`tls_context`).
 
 Invariant: one call moves at most `CHUNK_BYTES` in either direction, so the buffers here stay small.
 """
@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from tailrace.client.nodes.connection import TlsError
 from tailrace.runtime.files import Buffer
 from tailrace.runtime.network import Socket
 
@@ -23,8 +24,7 @@ CHUNK_BYTES = 64 * 1024
 class TlsSocket:
     """The client's end of an encrypted connection.
 
-    `receive_into` and `send` raise `ssl.SSLError` if the peer breaks the protocol or is not
-    trusted.
+    `receive_into` and `send` raise `TlsError` if the peer breaks the protocol or is not trusted.
     """
 
     def __init__(self, socket: Socket, context: ssl.SSLContext, *, host: str) -> None:
@@ -60,6 +60,8 @@ class TlsSocket:
                     return filled or None
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 return filled
+            except ssl.SSLError as error:
+                raise TlsError(str(error)) from error
             else:
                 if not received:
                     return filled
@@ -83,6 +85,8 @@ class TlsSocket:
         except ssl.SSLWantReadError:
             self._flush()
             return None
+        except ssl.SSLError as error:
+            raise TlsError(str(error)) from error
         self._flush()
         return taken
 

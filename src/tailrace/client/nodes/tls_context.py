@@ -1,15 +1,68 @@
-"""`tls_context`: an SSL context from the settings `ssl.*`.
+r"""`tls_context`: an SSL context from the settings `ssl.*`.
 
-It is imported only where connections are encrypted. Not here: the connection (`tls`), and how
-certificates and keys are read (`keystores`).
+    settings, files -> PEM blocks -> one PEM text for OpenSSL
+
+Certificates and keys come from files of PEM or PKCS12, or from a setting. PEM may be on one line,
+and its line ends may be written as `\n`, as Kafka's clients take it. Cipher suites have the names
+of Java or of OpenSSL.
+
+It is imported only where connections are encrypted. Not here: the connection; see `tls`.
 """
 
+import contextlib
+import difflib
+import os
+import re
 import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import wrap
+from typing import Final, NamedTuple
 
-from tailrace.client.nodes.ciphers import restrict
-from tailrace.client.nodes.keystores import Store, as_file, read_pem, read_store
 from tailrace.client.security import SecurityConfig
 from tailrace.errors import ConfigError
+
+VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+"""The versions that clients of Kafka use; brokers refuse older ones too."""
+
+TLS_1_3_SUITES: Final = (
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_CHACHA20_POLY1305_SHA256",
+)
+"""The suites of TLS 1.3, under the one name that they have everywhere."""
+
+_JAVA_NAME: Final = re.compile(
+    r"(?:TLS|SSL)_([A-Z_]+)_WITH_([A-Z]+)_?(\w+?)_(GCM|CBC|POLY1305)_(SHA\d*)"
+)
+_NO_SUITE: Final = "TLS_EMPTY_RENEGOTIATION_INFO_SCSV"
+"""A signal that Java lists among the suites."""
+
+FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Largest file that is read; the authorities of a whole system have 300 KB."""
+
+_JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
+_DER_SEQUENCE: Final = b"\x30"
+_CERTIFICATES: Final = frozenset({"CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE"})
+
+
+class PemBlock(NamedTuple):
+    """One certificate or key."""
+
+    label: str
+    """Such as CERTIFICATE, or ENCRYPTED PRIVATE KEY."""
+    text: str
+    """The whole block with its first and last line, as OpenSSL reads it."""
+
+
+class Store(NamedTuple):
+    """Contents of a keystore or truststore as PEM; "" for what it does not have."""
+
+    certificates: str
+    key: str
+    is_unlocked: bool = False
+    """Whether the key was encrypted in the store, and is not encrypted here."""
 
 
 def tls_context(settings: SecurityConfig) -> ssl.SSLContext:
@@ -152,3 +205,194 @@ def _parse(name: str, text: str, faults: list[str]) -> Store | None:
     except ValueError as error:
         faults.append(f"{name}: {error}")
     return None
+
+
+def openssl_name(name: str) -> str:
+    """OpenSSL's name of a suite of TLS 1.2, from that of Java; other names as they are."""
+    found = _JAVA_NAME.fullmatch(name)
+    if found is None:
+        return name
+    exchange, cipher, size, mode, digest = found.groups()
+    parts = [] if exchange == "RSA" else [exchange.replace("_", "-")]
+    match mode:
+        case "POLY1305":
+            parts += [f"{cipher}{size}", mode]
+        case "GCM":
+            parts += [f"{cipher}{size}", mode, digest]
+        case _:
+            parts += [f"{cipher}{size}", digest]
+    return "-".join(parts)
+
+
+def restrict(
+    context: ssl.SSLContext, *, versions: Sequence[str], highest: str, suites: Sequence[str]
+) -> list[str]:
+    """Let a context use these versions and suites only; returns the faults of the settings.
+
+    `versions` and `suites` are allowed ones, none for all; `highest` is the newest version, or TLS.
+    """
+    limit = VERSIONS.get(highest, ssl.TLSVersion.TLSv1_3)
+    allowed = sorted(VERSIONS[each] for each in versions or VERSIONS if VERSIONS[each] <= limit)
+    if not allowed:
+        return [f"ssl.protocol: {highest} is older than all of ssl.enabled.protocols"]
+    given = [each for each in suites if each != _NO_SUITE]
+    newest = [each for each in given if each in TLS_1_3_SUITES]
+    older = [openssl_name(each) for each in given if each not in TLS_1_3_SUITES]
+    if given:
+        faults = _suite_faults(given, newest, is_1_3_allowed=allowed[-1] == VERSIONS["TLSv1.3"])
+        wanted = {VERSIONS["TLSv1.3"]} if newest else set()
+        wanted |= {VERSIONS["TLSv1.2"]} if older else set()
+        allowed = [each for each in allowed if each in wanted]
+        if not faults and not allowed:
+            faults.append("ssl.cipher.suites: none is of a version that ssl.enabled.protocols has")
+        if faults:
+            return faults
+    context.minimum_version, context.maximum_version = allowed[0], allowed[-1]
+    if older:
+        context.set_ciphers(":".join(older))
+    return []
+
+
+def _suite_faults(
+    given: Sequence[str], newest: Sequence[str], *, is_1_3_allowed: bool
+) -> list[str]:
+    everything = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    everything.set_ciphers("ALL:@SECLEVEL=0")
+    known = {each["name"] for each in everything.get_ciphers()} | set(TLS_1_3_SUITES)
+    faults = []
+    for name in given:
+        if openssl_name(name) not in known:
+            close = difflib.get_close_matches(openssl_name(name), known, n=1, cutoff=0.4)
+            faults.append(
+                f"ssl.cipher.suites: {name[:60]!r} is no suite of this machine's OpenSSL"
+                + (f"; did you mean {close[0]}?" if close else "")
+            )
+    missing = [each for each in TLS_1_3_SUITES if each not in newest]
+    if newest and missing and is_1_3_allowed:
+        faults.append(
+            "ssl.cipher.suites: Python takes all suites of TLS 1.3 or none; add "
+            f"{', '.join(missing)}, or leave out {', '.join(newest)}"
+        )
+    return faults
+
+
+def pem_blocks(text: str) -> list[PemBlock]:
+    """The blocks of a PEM text in their order; text between them is passed over.
+
+    Raises:
+        ValueError: a block has no end.
+    """
+    blocks = []
+    for part in text.replace("\\r", "").replace("\\n", "\n").split("-----BEGIN ")[1:]:
+        label, _, rest = part.partition("-----")
+        body, end, _ = rest.partition(f"-----END {label}-----")
+        if not end:
+            raise ValueError(f"-----BEGIN {label[:40]}----- has no -----END {label[:40]}-----")
+        # An encrypted key in the old format has headers, which need their lines.
+        lines = body.strip().splitlines() if ":" in body else wrap("".join(body.split()), 64)
+        blocks.append(
+            PemBlock(
+                label, "\n".join([f"-----BEGIN {label}-----", *lines, f"-----END {label}-----"])
+            )
+        )
+    return blocks
+
+
+def read_pem(text: str) -> Store:
+    """The certificates and the key of a PEM text.
+
+    Raises:
+        ValueError: a block has no end.
+    """
+    blocks = pem_blocks(text)
+    return Store(
+        "".join(f"{each.text}\n" for each in blocks if each.label in _CERTIFICATES),
+        "".join(f"{each.text}\n" for each in blocks if each.label.endswith("PRIVATE KEY")),
+    )
+
+
+def read_store(path: str, *, kind: str, password: str) -> Store:
+    """The contents of a file in PEM or PKCS12; `kind` is "" or the type that it is said to have.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged, needs another password, or is of a kind that is not taken; the
+            message says what to do.
+    """
+    with Path(path).open("rb") as file:
+        data = file.read(FILE_BYTES_MAX + 1)
+    if len(data) > FILE_BYTES_MAX:
+        raise ValueError(f"the file is larger than {FILE_BYTES_MAX} bytes")
+    if data.startswith(_JKS_MAGIC):
+        raise ValueError(
+            "a JKS file is not taken; convert it with keytool -importkeystore -srckeystore "
+            f"{path} -destkeystore {path}.p12 -deststoretype PKCS12, and give {path}.p12"
+        )
+    found = "PKCS12" if data.startswith(_DER_SEQUENCE) else "PEM"
+    # Java's keytool writes PKCS12 by default, and Java reads that under the name of JKS too.
+    if kind and kind != found and (kind, found) != ("JKS", "PKCS12"):
+        raise ValueError(f"the file is {found}, and its type is set to {kind}; set it to {found}")
+    return read_pkcs12(data, password) if found == "PKCS12" else read_pem(data.decode("latin-1"))
+
+
+def read_pkcs12(data: bytes, password: str) -> Store:
+    """The contents of a PKCS12 file, whose key comes out unlocked.
+
+    Raises:
+        ValueError: it is damaged or needs another password, or the package that reads it is not
+            installed.
+    """
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError:
+        raise ValueError(
+            "a PKCS12 file needs the package cryptography: pip install 'tailrace[pkcs12]'; or "
+            "convert it to PEM with openssl pkcs12 -in FILE -out FILE.pem"
+        ) from None
+    try:
+        store = pkcs12.load_pkcs12(data, password.encode())
+    except ValueError:
+        raise ValueError(
+            "the PKCS12 file is damaged, or its password is another; check ssl.keystore.password "
+            "or ssl.truststore.password"
+        ) from None
+    pem = serialization.Encoding.PEM
+    certificates = [store.cert, *store.additional_certs]
+    key = store.key
+    return Store(
+        "".join(
+            each.certificate.public_bytes(pem).decode() for each in certificates if each is not None
+        ),
+        ""
+        if key is None
+        else key.private_bytes(
+            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ).decode(),
+        is_unlocked=True,
+    )
+
+
+@contextmanager
+def as_file(text: str) -> Iterator[str]:
+    """The path of a file with this text, which only this process can read; gone afterwards.
+
+    OpenSSL takes our own certificate from files alone. Where the system can, the file is in memory.
+    """
+    if hasattr(os, "memfd_create") and Path("/proc/self/fd").exists():
+        descriptor = os.memfd_create("tailrace")
+        path, is_named = f"/proc/self/fd/{descriptor}", False
+    else:
+        import tempfile
+
+        descriptor, path = tempfile.mkstemp(prefix="tailrace-")  # with the mode 0600
+        is_named = True
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            yield path
+    finally:
+        if is_named:
+            with contextlib.suppress(OSError):
+                Path(path).unlink()

@@ -1,6 +1,6 @@
 """The choice of a version for each request on one connection.
 
-Not here: the ApiVersions request itself; see `setup`.
+Not here: the ApiVersions request itself; see `handshake`.
 """
 
 from collections.abc import Mapping

@@ -17,9 +17,8 @@ from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING
 
-from tailrace.client.config import nodes_config
 from tailrace.client.drive.locks import renew
-from tailrace.client.nodes import Backoff, Node, Nodes
+from tailrace.client.nodes import Backoff, ConnectionPool, Node
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.delivery.metrics import Metrics
 from tailrace.client.producer.delivery.sender import Sender
@@ -99,11 +98,12 @@ class Engine:
         self._closing = [self.interceptors.close, plugins.close]
         """Calls that close the user's code; made once, as the last calls."""
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
-        self.nodes = Nodes(
-            nodes_config(config, in_flight_max=config.max_in_flight_requests_per_connection),
+        self.nodes = ConnectionPool(
+            config,
             network=network,
             chance=chance,
             wake=wake,
+            in_flight_max=config.max_in_flight_requests_per_connection,
         )
         self.metadata = ProducerMetadata(
             [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)],

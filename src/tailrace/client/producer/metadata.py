@@ -10,8 +10,8 @@ from uuid import UUID
 from tailrace.client.cluster_metadata import ClusterMetadata, Token, TopicMetadata
 from tailrace.client.errors import error_words
 from tailrace.client.nodes import Node
-from tailrace.client.nodes.backoff import Backoff
 from tailrace.client.producer.errors import AuthorizationError, InvalidTopicError
+from tailrace.client.retries import Backoff
 from tailrace.protocol.errors import ErrorCode
 
 _NO_IDS: frozenset[UUID] = frozenset()

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tailrace.client.nodes import Node, NodeError, Nodes, NodesConfig, RequestOutcome
+from tailrace.client.config import ClientConfig
+from tailrace.client.nodes import ConnectionPool, Node, NodeError, RequestOutcome
+from tailrace.client.security import Security
 from tailrace.protocol import frames
 from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -157,17 +159,25 @@ class StandIn:
 
 
 class Client:
-    """`Nodes` and the loop that drives it, as a driver would."""
+    """`ConnectionPool` and the loop that drives it, as a driver would."""
 
-    def __init__(self, outside: Outside, config: NodesConfig | None = None) -> None:
+    def __init__(
+        self,
+        outside: Outside,
+        given: ClientConfig | Security | None = None,
+        *,
+        in_flight_max: int = 5,
+    ) -> None:
         self.outside = outside
         self.outcomes: list[RequestOutcome] = []
-        self.stirred_count = 0
-        self.nodes = Nodes(
-            config or NodesConfig(client_id="test"),
+        self.woken_count = 0
+        self.nodes = ConnectionPool(
+            given if isinstance(given, ClientConfig) else ClientConfig(client_id="test"),
             network=outside.network,
             chance=random.Random(0),
-            wake=self._stirred,
+            wake=self._woken,
+            in_flight_max=in_flight_max,
+            security=given if isinstance(given, Security) else None,
         )
 
     @property
@@ -175,8 +185,8 @@ class Client:
         """Virtual seconds."""
         return self.outside.loop.time()
 
-    def _stirred(self) -> None:
-        self.stirred_count += 1
+    def _woken(self) -> None:
+        self.woken_count += 1
         self.outside.loop.call_soon(self.poll)
 
     def poll(self) -> None:
@@ -261,8 +271,12 @@ REFUSED = int(ErrorCode.INVALID_REQUEST)
 
 @contextmanager
 def stage(
-    config: NodesConfig | None = None, *, wrap: Wrap = lambda socket: socket
+    given: ClientConfig | Security | None = None,
+    *,
+    wrap: Wrap = lambda socket: socket,
+    in_flight_max: int = 5,
 ) -> Iterator[tuple[Outside, StandIn, Client]]:
     """A network with one broker and a client that is not connected yet."""
     with virtual_runtime() as outside:
-        yield outside, StandIn(outside, wrap=wrap), Client(outside, config)
+        client = Client(outside, given, in_flight_max=in_flight_max)
+        yield outside, StandIn(outside, wrap=wrap), client

@@ -5,11 +5,11 @@ from functools import partial
 
 import pytest
 
+from tailrace.client.config import ClientConfig
 from tailrace.client.nodes import (
     Backoff,
     DisconnectedError,
     Node,
-    NodesConfig,
     RequestOutcome,
     RequestTimedOutError,
 )
@@ -18,7 +18,7 @@ from tailrace.protocol.messages.metadata import MetadataRequest
 from tailrace.testing import Outside
 from tests.unit.client.nodes.stand_in import METADATA, Client, StandIn, stage
 
-CONSTANT = NodesConfig(client_id="test", reconnect_backoff_ms=100, reconnect_backoff_max_ms=100)
+CONSTANT = ClientConfig(client_id="test", reconnect_backoff_ms=100, reconnect_backoff_max_ms=100)
 """Pauses that are all the same."""
 
 
@@ -130,7 +130,7 @@ async def test_the_least_loaded_node_is_one_that_can_be_asked(
 
 def test_a_full_node_cannot_be_asked_until_it_answers() -> None:
     """A node with as many requests as are allowed is not chosen, nor connected to once more."""
-    with stage(NodesConfig(client_id="test", in_flight_max=1)) as (outside, broker, client):
+    with stage(in_flight_max=1) as (outside, broker, client):
 
         async def main() -> None:
             node = broker.node()
@@ -412,7 +412,7 @@ async def test_each_attempt_begins_with_another_address(
 
 def test_an_unused_connection_is_closed() -> None:
     """After connections.max.idle.ms without a request a connection ends; with one it stays."""
-    with stage(NodesConfig(client_id="test", connections_max_idle_ms=60_000)) as (
+    with stage(ClientConfig(client_id="test", connections_max_idle_ms=60_000)) as (
         outside,
         broker,
         client,

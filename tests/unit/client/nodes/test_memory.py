@@ -1,6 +1,6 @@
 """Memory of large frames: when it is used again, and when not."""
 
-from tailrace.client.nodes.memory import KEPT_BYTES_MAX, KEPT_COUNT, FrameMemory
+from tailrace.client.nodes.connection import KEPT_BYTES_MAX, KEPT_COUNT, FrameMemory
 
 
 def test_memory_without_views_is_used_again() -> None:

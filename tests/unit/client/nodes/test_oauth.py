@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from tailrace.client.nodes import AuthenticationError, DisconnectedError, NodesConfig
+from tailrace.client.nodes import AuthenticationError, DisconnectedError
 from tailrace.client.nodes.oauth import (
     FAILURE_S,
     OAuthLogin,
@@ -21,6 +21,7 @@ from tailrace.client.nodes.oauth import (
     unsecured_token,
 )
 from tailrace.client.nodes.sasl import Blocking
+from tailrace.client.security import Security
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.sasl_authenticate import (
@@ -283,10 +284,10 @@ class Gate:
 
 def with_tokens(
     function: TokenFunction, wall: Callable[[], float] = lambda: 1_000_000.0
-) -> NodesConfig:
-    """The settings of a client that logs in with the tokens of a function."""
+) -> Security:
+    """The login of a client with the tokens of a function."""
     source = TokenSource(function, wall=wall)
-    return NodesConfig(client_id="test", credentials=OAuthLogin(source))
+    return Security(login=OAuthLogin(source))
 
 
 def test_a_client_logs_in_with_a_token() -> None:

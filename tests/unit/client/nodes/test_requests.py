@@ -2,12 +2,8 @@
 
 import pytest
 
-from tailrace.client.nodes import (
-    DisconnectedError,
-    NodesConfig,
-    RequestTimedOutError,
-    UnsupportedVersionError,
-)
+from tailrace.client.config import ClientConfig
+from tailrace.client.nodes import DisconnectedError, RequestTimedOutError, UnsupportedVersionError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from tailrace.protocol.messages.fetch import FetchRequest
@@ -38,7 +34,7 @@ def produce(size: int = 10, *, acks: int = 1) -> ProduceRequest:
 
 def test_a_request_is_answered() -> None:
     """The sender gets the answer to its request, and the broker sees the client's id."""
-    with stage(NodesConfig(client_id="me")) as (outside, broker, client):
+    with stage(ClientConfig(client_id="me")) as (outside, broker, client):
 
         async def main() -> None:
             node = broker.node()
@@ -357,10 +353,10 @@ async def test_each_broker_event_stirs_the_driver(broker: StandIn, client: Clien
     await client.become_ready(node)
     client.ask(node)
     await client.settle()
-    before = client.stirred_count
+    before = client.woken_count
     await client.pass_time(1)
-    assert client.stirred_count == before
+    assert client.woken_count == before
     held[0].answer(METADATA)
     await client.settle()
-    assert client.stirred_count > before
+    assert client.woken_count > before
     assert client.outcomes == [METADATA]

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from tailrace.client.config import ClientConfig
 from tailrace.client.nodes import (
     AuthenticationError,
     Credentials,
     DisconnectedError,
-    NodesConfig,
     UnsupportedVersionError,
 )
+from tailrace.client.security import Security
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.api_versions import (
@@ -101,12 +102,9 @@ class Gate:
             asked.connection.close()
 
 
-def as_user(mechanism: str, password: str = PASSWORD) -> NodesConfig:
-    """The settings of a client that logs in."""
-    return NodesConfig(
-        client_id="test",
-        credentials=Credentials(mechanism=mechanism, username="user", password=password),
-    )
+def as_user(mechanism: str, password: str = PASSWORD) -> Security:
+    """The login of a client."""
+    return Security(login=Credentials(mechanism=mechanism, username="user", password=password))
 
 
 async def test_versions_are_asked_for_first(broker: StandIn, client: Client) -> None:
@@ -162,7 +160,7 @@ async def test_an_older_broker_is_asked_in_its_own_version(
 
 def test_a_client_id_that_cannot_travel_is_told() -> None:
     """A client id above 32,767 bytes ends each attempt with a failure, not with a crash."""
-    with stage(NodesConfig(client_id="x" * 40_000)) as (outside, broker, client):
+    with stage(ClientConfig(client_id="x" * 40_000)) as (outside, broker, client):
 
         async def main() -> None:
             node = broker.node()

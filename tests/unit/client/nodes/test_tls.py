@@ -8,14 +8,10 @@ from typing import cast
 
 import pytest
 
-from tailrace.client.nodes import (
-    AuthenticationError,
-    DisconnectedError,
-    NodesConfig,
-)
+from tailrace.client.nodes import AuthenticationError, DisconnectedError
 from tailrace.client.nodes.tls import TlsSocket
 from tailrace.client.nodes.tls_context import tls_context
-from tailrace.client.security import SecurityConfig
+from tailrace.client.security import Security, SecurityConfig
 from tailrace.errors import ConfigError
 from tailrace.protocol.messages.metadata import MetadataResponse
 from tailrace.runtime.network import Socket
@@ -54,12 +50,12 @@ def served(
     return lambda socket: TlsSocket(socket, side, host="")
 
 
-def trusting(tmp_path: Path, settings: SecurityConfig = SecurityConfig()) -> NodesConfig:  # noqa: B008
+def trusting(tmp_path: Path, settings: SecurityConfig = SecurityConfig()) -> Security:  # noqa: B008
     """A client that trusts BROKER."""
     truststore = tmp_path / "trusted.pem"
     truststore.write_text(certificates.BROKER)
     context = tls_context(replace(settings, ssl_truststore_location=str(truststore)))
-    return NodesConfig(client_id="test", tls=context)
+    return Security(tls=context)
 
 
 @pytest.mark.parametrize("receive_bytes_max", [1, 7, 1 << 20])

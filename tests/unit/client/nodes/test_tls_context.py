@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.client.nodes.ciphers import TLS_1_3_SUITES, openssl_name
-from tailrace.client.nodes.keystores import FILE_BYTES_MAX, as_file, pem_blocks
-from tailrace.client.nodes.tls_context import tls_context
+from tailrace.client.nodes.tls_context import (
+    FILE_BYTES_MAX,
+    TLS_1_3_SUITES,
+    as_file,
+    openssl_name,
+    pem_blocks,
+    tls_context,
+)
 from tailrace.client.security import SecurityConfig
 from tailrace.errors import ConfigError
 from tests.unit.client.nodes.certificates import (

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from tailrace.client.cluster_metadata import Leader, Token
 from tailrace.client.nodes import Node
-from tailrace.client.nodes.backoff import Backoff
 from tailrace.client.producer.metadata import ProducerMetadata
+from tailrace.client.retries import Backoff
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.metadata import (

@@ -21,11 +21,11 @@ from tailrace.client.cluster_metadata import Leader
 from tailrace.client.cluster_requests import ClusterRequests
 from tailrace.client.interval_call import IntervalCall
 from tailrace.client.nodes import (
+    ConnectionPool,
     DisconnectedError,
     MalformedAnswerError,
     Node,
     NodeError,
-    Nodes,
     UnsupportedVersionError,
 )
 from tailrace.client.nodes.versions import BEFORE_KIP_890
@@ -102,7 +102,7 @@ class Sender:
         config: ProducerConfig,
         *,
         accumulator: Accumulator,
-        nodes: Nodes,
+        nodes: ConnectionPool,
         metadata: ProducerMetadata,
         transactions: TransactionManager | None,
         metrics: Metrics,
@@ -577,7 +577,9 @@ def _info_of(batch: ClosedBatch) -> BatchInfo:
     )
 
 
-def _why_not_asked(metadata: ProducerMetadata, nodes: Nodes, partition: TopicPartition) -> str:
+def _why_not_asked(
+    metadata: ProducerMetadata, nodes: ConnectionPool, partition: TopicPartition
+) -> str:
     """The reason why a batch cannot be sent to its partition's leader; empty if none is known."""
     leader = metadata.leader(partition)
     if leader is not None:

@@ -21,7 +21,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from tailrace.client.nodes.backoff import Backoff
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.intake.record import Prepared
 from tailrace.client.producer.outcome import BatchOutcome
@@ -29,6 +28,7 @@ from tailrace.client.producer.queue.in_flight_batch import ClosedBatch, InFlight
 from tailrace.client.producer.queue.open_batch import OpenBatch
 from tailrace.client.producer.queue.sealed_batch import SealedBatch
 from tailrace.client.producer.queue.supply import BatchSupply
+from tailrace.client.retries import Backoff
 from tailrace.kernels.record_block import NO_ROOM
 from tailrace.model import TopicPartition
 

@@ -1,4 +1,4 @@
-"""`Nodes`: the connections to all brokers of a cluster, by node id, with Kafka's time limits.
+"""`ConnectionPool`: connections to the brokers of a cluster, by node id, with Kafka's time limits.
 
     not connected --connect--> connecting -> setting up -> ready
          ^---------------- failure, time limit, idle ---------'      then a pause (KIP-580)
@@ -12,7 +12,7 @@ it passes:
         nodes.send(node.id, request, now=now, done=take, timeout_ms=30_000)
     wait_until(nodes.next_deadline())        # or until `wake`
 
-Not here: the bytes of one connection (`link`), which nodes there are, and what the requests are.
+Not here: the bytes of one connection (`connection`), which nodes there are, and what requests mean.
 
 Invariant: `done` is called exactly once for each request that `send` took, and only inside `poll`
 or `close`. For one node the calls are in the order of the requests, except for requests without an
@@ -21,9 +21,10 @@ answer.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.client.errors import (
     AuthenticationError,
@@ -32,61 +33,206 @@ from tailrace.client.errors import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
-from tailrace.client.nodes.backoff import Backoff
-from tailrace.client.nodes.link import Done, Link, RequestOutcome
-from tailrace.client.nodes.setup import introduce
-from tailrace.client.nodes.state import (
-    NEVER,
-    Node,
-    NodesConfig,
-    NodesStatistics,
-    NodeState,
-)
-from tailrace.client.nodes.versions import KAFKA_SINCE, Features
+from tailrace.client.nodes.connection import Connection, Done, RequestOutcome
+from tailrace.client.nodes.handshake import handshake
+from tailrace.client.nodes.versions import KAFKA_SINCE, VERSION_LIMITS, Features
+from tailrace.client.retries import Backoff
 from tailrace.protocol.apis import ApiKey, api_of
 from tailrace.protocol.fields import Message
 from tailrace.runtime.network import Connector, Socket
+from tailrace.values import dataclass
+
+if TYPE_CHECKING:
+    from tailrace.client.config import ClientConfig
+    from tailrace.client.security import Security
 
 logger = logging.getLogger(__name__)
 
+NEVER = float("inf")
 
-class Nodes:
+
+class Node(NamedTuple):
+    """A broker's id and address; those of `bootstrap.servers` have ids from -1 downwards."""
+
+    id: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"node {self.id} ({host}:{self.port})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatistics:
+    """The connection to one node at one moment."""
+
+    node: Node
+    """Its id and address."""
+    is_ready: bool
+    """Whether there is a connection that is set up."""
+    is_connecting: bool
+    """Whether there is one that is not set up yet, or an attempt at one."""
+    in_flight_count: int
+    """Requests without a result."""
+    failure_count: int
+    """Connections and attempts that have ended since a connection was last ready."""
+    failure: str | None
+    """Why the last of these ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesStatistics:
+    """The connections of one client at one moment."""
+
+    nodes: Mapping[int, NodeStatistics]
+    """Every node that the client has ever connected to, by its id; read only."""
+    failure_count: int
+    """Connections and attempts that have ended since the client was made, idle ones too; of a
+    `ClusterReader`, since its last `close`."""
+
+
+@dataclass(slots=True, eq=False)
+class BrokerConnection:
+    """The connection state of one node; it outlives single connections."""
+
+    node: Node
+    connection: Connection | None = None
+    """Its connection."""
+    cancel: Callable[[], None] | None = None
+    """Ends the attempt to connect that is under way."""
+    arrived: Socket | OSError | None = None
+    """The result of that attempt, until the next poll handles it."""
+    is_touched: bool = False
+    """Whether the next poll has to look at this node."""
+    attempts: int = 0
+    """Connection attempts ever made; rotates through the host's addresses."""
+    failures: int = 0
+    """Connections that ended since one was last ready."""
+    setup_failures: int = 0
+    """Consecutive connections that failed before they were ready."""
+    attempted_at: float = -NEVER
+    """When a connection was last begun or lost."""
+    setup_deadline: float = NEVER
+    """By when the connection must be ready."""
+    retry_at: float = -NEVER
+    """When the next attempt may begin."""
+    muted_until: float = -NEVER
+    """End of the broker's throttle time; nothing is sent before."""
+    active_at: float = -NEVER
+    """When the connection was last used."""
+    retired_at: float = NEVER
+    """When the connection is to be replaced, because its SASL session ends."""
+    failure: NodeError | None = None
+    """Why the last connection ended; None once one is ready again."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a connection that is set up."""
+        return self.connection is not None and self.connection.is_ready
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, or an attempt at one."""
+        return self.connection is not None or self.cancel is not None
+
+    def statistics(self) -> NodeStatistics:
+        """The connection and its requests right now."""
+        in_flight = [] if self.connection is None else self.connection.in_flight
+        return NodeStatistics(
+            node=self.node,
+            is_ready=self.is_ready,
+            is_connecting=self.is_connected and not self.is_ready,
+            in_flight_count=len(in_flight),
+            failure_count=self.failures,
+            failure=None if self.failure is None else str(self.failure),
+        )
+
+    def drop(self, error: NodeError) -> None:
+        """Close the connection, or end the attempt at one; requests in flight end with `error`."""
+        cancel, self.cancel = self.cancel, None
+        if cancel is not None:
+            cancel()
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close(error)
+        arrived, self.arrived = self.arrived, None
+        if arrived is not None and not isinstance(arrived, OSError):
+            arrived.close()
+        self.retired_at = NEVER
+
+    def unused_until(self, idle_s: float) -> float:
+        """Return the time at which a connection with nothing in flight is to be closed."""
+        return min(self.active_at + idle_s, self.retired_at)
+
+    def due(self, idle_s: float, now: float) -> float:
+        """The next time at which the node's time limits must be checked."""
+        if not self.is_connected:
+            return self.retry_at if self.retry_at > now else NEVER
+        if self.connection is None or not self.connection.is_ready:
+            return self.setup_deadline
+        waking = [each.deadline for each in self.connection.in_flight] or [
+            self.unused_until(idle_s)
+        ]
+        return min(waking) if self.muted_until <= now else min(*waking, self.muted_until)
+
+
+class ConnectionPool:
     """Connections by node id. One thread at a time may call it; no method blocks."""
 
     def __init__(
         self,
-        config: NodesConfig,
+        config: "ClientConfig",
         *,
         network: Connector,
         chance: Random,
         wake: Callable[[], None],
+        in_flight_max: int = 5,
+        version_limits: Mapping[int, int] = VERSION_LIMITS,
+        security: "Security | None" = None,
     ) -> None:
-        self._config = config
+        """At most `in_flight_max` requests wait for an answer of one broker.
+
+        `version_limits` are the highest versions that are sent, by API key. `security` is for
+        tests; else it follows from the settings.
+
+        Raises:
+            ConfigError: a TLS file cannot be read, a package is missing, or a name or password is
+                not Unicode text.
+        """
+        self._client_id = config.client_id
+        self._in_flight_max = in_flight_max
+        self._version_limits = version_limits
+        self._security = security or config.security.opened()
+        idle_ms = config.connections_max_idle_ms
+        self._idle_s = NEVER if idle_ms < 0 else idle_ms / 1000
         self._network = network
         self._chance = chance
-        self._stirred = wake
+        self._wake = wake
         self.features = Features()
         """Features that the cluster uses."""
         self.failure_count = 0
         """Connections and connection attempts that have ended; metadata may be stale then."""
-        self._states: dict[int, NodeState] = {}
-        self._touched: list[NodeState] = []
+        self._states: dict[int, BrokerConnection] = {}
+        self._touched: list[BrokerConnection] = []
         self._outcomes: deque[tuple[Done, RequestOutcome]] = deque()
         self._wake_at = NEVER
         """The next time at which something may be due; may be too early, never too late."""
         self._pauses = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, chance)
         self._setup_times = Backoff(
-            config.connection_setup_timeout_ms, config.connection_setup_timeout_max_ms, chance
+            config.socket_connection_setup_timeout_ms,
+            config.socket_connection_setup_timeout_max_ms,
+            chance,
         )
 
     def is_ready(self, node_id: int, now: float) -> bool:
         """Return whether a request can be sent now: connected, set up, not throttled, not full."""
         state = self._states.get(node_id)
-        if state is None or state.link is None:
+        if state is None or state.connection is None:
             return False
         return (
-            state.link.is_ready
-            and len(state.link.in_flight) < self._config.in_flight_max
+            state.connection.is_ready
+            and len(state.connection.in_flight) < self._in_flight_max
             and state.muted_until <= now < state.retired_at
         )
 
@@ -95,7 +241,7 @@ class Nodes:
         state = self._states.get(node.id)
         if state is None or (not state.is_connected and state.node != node):
             attempts = 0 if state is None else state.attempts
-            state = self._states[node.id] = NodeState(node)
+            state = self._states[node.id] = BrokerConnection(node)
             state.attempts = attempts
         if state.is_connected:
             return self.is_ready(node.id, now)
@@ -124,18 +270,18 @@ class Nodes:
         """
         state = self._states.get(node_id)
         assert state is not None, f"node {node_id} is not ready"
-        link = state.link
-        assert link is not None, f"{state.node} is not ready"
-        assert link.is_ready, f"{state.node} is not ready"
+        connection = state.connection
+        assert connection is not None, f"{state.node} is not ready"
+        assert connection.is_ready, f"{state.node} is not ready"
         api = api_of(type(body))
-        version = link.versions.get(api.key)
+        version = connection.versions.get(api.key)
         deadline = now + timeout_ms / 1000
         try:
             if version is None:
                 raise _unsupported(state.node, api.key)
             if version_max is not None:
                 version = min(version, version_max)
-            link.send(
+            connection.send(
                 body, done, api=api, version=version, deadline=deadline, has_answer=has_answer
             )
         except UnsupportedVersionError as error:
@@ -152,8 +298,8 @@ class Nodes:
         """
         state = self._states.get(node_id)
         assert state is not None, f"node {node_id} is not ready"
-        assert state.link is not None, f"{state.node} is not ready"
-        version = state.link.versions.get(key)
+        assert state.connection is not None, f"{state.node} is not ready"
+        version = state.connection.versions.get(key)
         if version is None:
             raise _unsupported(state.node, key)
         return version
@@ -176,7 +322,7 @@ class Nodes:
     def in_flight(self, node_id: int) -> int:
         """Requests to this node that have no result yet."""
         state = self._states.get(node_id)
-        return 0 if state is None or state.link is None else len(state.link.in_flight)
+        return 0 if state is None or state.connection is None else len(state.connection.in_flight)
 
     def failure(self, node_id: int) -> NodeError | None:
         """Return the last connection's error; None if it had none, or once one is ready again."""
@@ -244,9 +390,9 @@ class Nodes:
             return 0, self.in_flight(node_id)
         if not state.is_connected:
             return (2, state.attempted_at) if now >= state.retry_at else (3, 0.0)
-        return (3, 0.0) if state.has_ready_link else (1, 0.0)
+        return (3, 0.0) if state.is_ready else (1, 0.0)
 
-    def _begin(self, state: NodeState, now: float) -> None:
+    def _begin(self, state: BrokerConnection, now: float) -> None:
         def arrived(what: Socket | OSError) -> None:
             state.arrived = what
             self._touch(state)
@@ -258,13 +404,13 @@ class Nodes:
         state.cancel = self._network.connect(host, port, arrived, first=state.attempts)
         state.attempts += 1
 
-    def _touch(self, state: NodeState) -> None:
+    def _touch(self, state: BrokerConnection) -> None:
         if not state.is_touched:
             state.is_touched = True
             self._touched.append(state)
-            self._stirred()
+            self._wake()
 
-    def _work(self, state: NodeState, now: float) -> None:
+    def _work(self, state: BrokerConnection, now: float) -> None:
         arrived, state.arrived = state.arrived, None
         if isinstance(arrived, OSError):
             reason = arrived.strerror or str(arrived)
@@ -278,52 +424,52 @@ class Nodes:
             )
         elif arrived is not None:
             self._set_up(state, arrived, now)
-        link = state.link
-        if link is None:
+        connection = state.connection
+        if connection is None:
             return
-        was_ready = link.is_ready
+        was_ready = connection.is_ready
         state.active_at = now
         try:
             if arrived is not None:
-                link.start()
-            link.work()
+                connection.start()
+            connection.work()
         except NodeError as error:
             self._fail(state, error, now)
             return
-        if link.is_ready and not was_ready:
+        if connection.is_ready and not was_ready:
             state.failures = state.setup_failures = 0
             state.failure = None
-            state.retired_at = now + link.session_s
+            state.retired_at = now + connection.session_s
             logger.debug("node_ready node=%s", state.node)
-        if link.throttle_ms:
-            seconds = link.throttle_ms / 1000
-            link.throttle_ms = 0
-            link.postpone(seconds)
+        if connection.throttle_ms:
+            seconds = connection.throttle_ms / 1000
+            connection.throttle_ms = 0
+            connection.postpone(seconds)
             state.muted_until = max(state.muted_until, now + seconds)
             self._wake_by(state.muted_until)
-        if link.is_ready and not link.in_flight:
-            self._wake_by(state.unused_until(self._config))
+        if connection.is_ready and not connection.in_flight:
+            self._wake_by(state.unused_until(self._idle_s))
 
-    def _set_up(self, state: NodeState, socket: Socket, now: float) -> None:
+    def _set_up(self, state: BrokerConnection, socket: Socket, now: float) -> None:
         state.cancel = None
-        config = self._config
-        if config.tls is not None:
+        tls, login = self._security
+        if tls is not None:
             try:
                 from tailrace.client.nodes.tls import TlsSocket
 
-                socket = TlsSocket(socket, config.tls, host=state.node.host)
+                socket = TlsSocket(socket, tls, host=state.node.host)
             except ValueError as error:
                 socket.close()
                 self._fail(state, AuthenticationError(f"{state.node}: no TLS: {error}"), now)
                 return
-        state.link = Link(
+        state.connection = Connection(
             socket,
             self._outcomes,
-            client_id=config.client_id,
-            steps=introduce(
-                config.credentials,
+            client_id=self._client_id,
+            steps=handshake(
+                login,
                 state.node.host,
-                limits=config.version_limits,
+                limits=self._version_limits,
                 features=self.features,
             ),
             run_beside=self._network.run_beside,
@@ -333,19 +479,23 @@ class Nodes:
     def _check_times(self, now: float) -> None:
         """Close connections whose time is up, and set the time of the next check."""
         for state in self._states.values():
-            link = state.link
-            if link is None or not link.is_ready:
+            connection = state.connection
+            if connection is None or not connection.is_ready:
                 if state.is_connected and now >= state.setup_deadline:
                     self._fail(
                         state,
                         RequestTimedOutError(
                             f"{state.node}: no connection within socket.connection.setup.timeout.ms"
-                            + (f"; {link.awaited} takes longer" if link and link.awaited else "")
+                            + (
+                                f"; {connection.awaited} takes longer"
+                                if connection and connection.awaited
+                                else ""
+                            )
                         ),
                         now,
                     )
-            elif link.in_flight:
-                late = next((each for each in link.in_flight if now >= each.deadline), None)
+            elif connection.in_flight:
+                late = next((each for each in connection.in_flight if now >= each.deadline), None)
                 if late is not None:
                     self._fail(
                         state,
@@ -354,20 +504,20 @@ class Nodes:
                         ),
                         now,
                     )
-            elif now >= state.unused_until(self._config):
+            elif now >= state.unused_until(self._idle_s):
                 self._fail(
                     state, DisconnectedError(f"{state.node}: the connection was not needed"), now
                 )
         self._wake_at = min(
-            (state.due(self._config, now) for state in self._states.values()), default=NEVER
+            (state.due(self._idle_s, now) for state in self._states.values()), default=NEVER
         )
 
     def _wake_by(self, at: float) -> None:
         self._wake_at = min(self._wake_at, at)
 
-    def _fail(self, state: NodeState, error: NodeError, now: float) -> None:
+    def _fail(self, state: BrokerConnection, error: NodeError, now: float) -> None:
         """Close a connection or connection attempt, and start the pause before the next."""
-        was_ready = state.has_ready_link
+        was_ready = state.is_ready
         state.drop(error)
         state.attempted_at = now
         state.retry_at = now + self._pauses.pause_s(state.failures)

@@ -6,13 +6,13 @@
     socket -> input -> frame -> the oldest request in flight
     socket ----------> large frame, which needs no copy
 
-Not here: which connections there are, when one is opened, and time limits; see `nodes`.
+Not here: which connections there are, when one is opened, and time limits; see `pool`.
 
 Invariant: whatever bytes a broker sends, `work` ends in answers or in one `NodeError`. A large
 frame first gets `LARGE_BYTES` of memory, or as much as the last one had; then `LARGE_GROWTH` times
 as much as has arrived of it, but never more than `FRAME_BYTES_MAX`, or less than twice as much of
-memory that was used before (`memory`), of which it keeps up to 16 MiB. A link cannot be used after
-an error, because its position in the stream is unknown.
+memory that was used before (`FrameMemory`), of which it keeps up to 16 MiB. A connection cannot be
+used after an error, because its position in the stream is unknown.
 """
 
 from collections import deque
@@ -27,9 +27,8 @@ from tailrace.client.errors import (
     NodeError,
     UnsupportedVersionError,
 )
-from tailrace.client.nodes.memory import FrameMemory
+from tailrace.client.nodes.handshake import Step, Steps
 from tailrace.client.nodes.sasl import Blocking
-from tailrace.client.nodes.setup import Step, Steps
 from tailrace.client.nodes.versions import THROTTLED_SINCE
 from tailrace.protocol import frames
 from tailrace.protocol.apis import Api
@@ -53,6 +52,12 @@ field allows 24 days."""
 ID_LIMIT: Final = 1 << 31
 """Correlation ids are int32 and start again at 0."""
 
+KEPT_COUNT: Final = 4
+"""One that is received into, two answers that wait (see `fetching`), and one that is decoded."""
+
+KEPT_BYTES_MAX: Final = (4 << 20) + (64 << 10)
+"""Larger memory is not kept: the default of `max.partition.fetch.bytes`, and what is around it."""
+
 _SIZE = Struct(">i")
 
 RequestOutcome = Message | NodeError | None
@@ -62,6 +67,13 @@ Done = Callable[[RequestOutcome], None]
 
 RunBeside = Callable[[Callable[[], None], Callable[[], None]], None]
 """See `Connector.run_beside`."""
+
+
+class TlsError(OSError):
+    """The broker broke the protocol of TLS, or is not trusted.
+
+    It stands for `ssl.SSLError`, so that plain connections do without `ssl`: that takes 20 ms.
+    """
 
 
 class InFlight(NamedTuple):
@@ -75,7 +87,7 @@ class InFlight(NamedTuple):
     has_answer: bool
 
 
-class Link:
+class Connection:
     """A connection from its first byte on; results of requests are appended to `outcomes`."""
 
     def __init__(
@@ -91,7 +103,7 @@ class Link:
         self.in_flight: deque[InFlight] = deque()
         self.is_ready = False
         self.versions: dict[int, int] = {}
-        """The version of each request by API key, once the link is ready."""
+        """The version of each request by API key, once the connection is ready."""
         self.session_s = float("inf")
         """Seconds for which it may be used, once it is ready."""
         self.throttle_ms = 0
@@ -340,9 +352,7 @@ class Link:
     def _broken(self, error: OSError) -> NodeError:
         if self.is_ready:
             return DisconnectedError(f"{self._socket.peer}: the connection broke: {error}")
-        import ssl
-
-        if isinstance(error, ssl.SSLError):
+        if isinstance(error, TlsError):
             return AuthenticationError(
                 f"{self._socket.peer}: no TLS connection: {error}; check ssl.truststore.location, "
                 "ssl.endpoint.identification.algorithm, and whether the port speaks TLS"
@@ -364,3 +374,40 @@ class Link:
 
 def _nothing(_outcome: RequestOutcome) -> None:
     """Ignore the answer: `_set_up` handles answers of the setup itself."""
+
+
+class FrameMemory:
+    """Memory of the large frames of one connection, used again once nobody looks at it.
+
+    Fetched records stay in the memory that they were received into, until they were decoded. New
+    memory for each answer costs more than to receive it: Python zeroes it, and the kernel gives and
+    takes back its pages. Memory is given out only if no view of it exists.
+    """
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: list[bytearray] = []
+
+    def take(self, size: int) -> bytearray:
+        """Memory of at least `size` bytes, less than twice as many; its content is undefined."""
+        for index, each in enumerate(self._kept):
+            if size <= len(each) < 2 * size and _is_free(each):
+                return self._kept.pop(index)
+        return bytearray(size)
+
+    def keep(self, memory: bytearray) -> None:
+        """Note memory that others may still look at, for a later `take`."""
+        if len(memory) <= KEPT_BYTES_MAX:
+            del self._kept[: len(self._kept) + 1 - KEPT_COUNT]
+            self._kept.append(memory)
+
+
+def _is_free(memory: bytearray) -> bool:
+    """Whether there is no view: Python refuses to resize a `bytearray` that has one."""
+    try:
+        last = memory.pop()
+    except BufferError:
+        return False
+    memory.append(last)
+    return True

@@ -1,4 +1,4 @@
-"""The setup of a new connection: ask for the API versions, then log in.
+"""The handshake on a new connection: ask for the API versions, then log in.
 
     ApiVersions (v4, or what the broker names instead: KIP-511)
     SaslHandshake v1, SaslAuthenticate (KIP-152)                  with credentials only
@@ -49,7 +49,7 @@ Steps = Generator[Step, Message | bytes, Agreement]
 """Yields requests, and is sent their answers; yields work, and is sent its result."""
 
 
-def introduce(
+def handshake(
     login: Login | None, host: str, *, limits: Mapping[int, int], features: Features
 ) -> Steps:
     """Choose the version of each request, and log in to the broker at `host` if there is a login.
