@@ -8,6 +8,7 @@ Not here: settings that have the same name everywhere, and other names that are 
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from importlib import import_module
 from typing import Final
 
 
@@ -19,6 +20,16 @@ class Client(Enum):
     ADMIN = "admin clients"
     READER = "clients that only read"
 
+
+_DECLARATIONS: Final = {
+    Client.PRODUCER: ("producer.config", "PRODUCER_SETTINGS"),
+    Client.CONSUMER: ("consumer.config", "CONSUMER_SETTINGS"),
+    Client.ADMIN: ("admin.config", "ADMIN_SETTINGS"),
+    Client.READER: ("config", "CLIENT_SETTINGS"),
+}
+"""Module and name of the declared settings of each.
+
+These modules import this one. They are imported by name, and only for the text of an error."""
 
 _RENAMED: Final = {
     # librdkafka
@@ -239,19 +250,9 @@ def _hint(client: Client, name: str, owners: Mapping[str, list[Client]]) -> str:
 
 def _owners() -> dict[str, list[Client]]:
     """Which clients have a setting, by its name; only a mistake needs it."""
-    from tailrace.client.admin.config import ADMIN_SETTINGS
-    from tailrace.client.config import CLIENT_SETTINGS
-    from tailrace.client.consumer.config import CONSUMER_SETTINGS
-    from tailrace.client.producer.config import PRODUCER_SETTINGS
-
     owners: dict[str, list[Client]] = {}
-    for client, declared in (
-        (Client.PRODUCER, PRODUCER_SETTINGS),
-        (Client.CONSUMER, CONSUMER_SETTINGS),
-        (Client.ADMIN, ADMIN_SETTINGS),
-        (Client.READER, CLIENT_SETTINGS),
-    ):
-        for each in declared:
+    for client, (module, name) in _DECLARATIONS.items():
+        for each in getattr(import_module(f"tailrace.client.{module}"), name):
             owners.setdefault(each.name, []).append(client)
     return owners
 

@@ -32,7 +32,7 @@ _STORES: Final = ("PEM", "PKCS12", "JKS", "")
 
 
 class Security(NamedTuple):
-    """How connections are encrypted, and how the client logs in."""
+    """Encryption and login of connections, ready for use."""
 
     tls: "ssl.SSLContext | None" = None
     """None for plain connections."""
