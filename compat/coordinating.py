@@ -36,7 +36,7 @@ from tailrace.protocol.coordinator_records import (
     value_class,
 )
 from tailrace.protocol.fields import Record
-from tailrace.protocol.records.group_metadata import GroupMetadataValue
+from tailrace.protocol.records import GroupMetadataValue
 from tailrace.records.builder import BatchBuilder
 from tests.unit.protocol.strategies import full_message, versions_of
 

@@ -20,7 +20,7 @@ from tailrace.cluster.metadata.proof import METADATA_FOLDER, prove_metadata
 from tailrace.cluster.metadata.snapshot import read_snapshot, write_snapshot
 from tailrace.cluster.metadata.snapshot_files import find_snapshots
 from tailrace.protocol.config_resources import ResourceType
-from tailrace.protocol.metadata_records.producer_ids import ProducerIdsRecord
+from tailrace.protocol.metadata_records import ProducerIdsRecord
 from tailrace.records.batch import read_batches
 from tailrace.runtime.files import DiskFiles
 

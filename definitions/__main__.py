@@ -28,9 +28,8 @@ def modules(version: str) -> dict[Path, str]:
     jars, words = Jars(version, os.environ), Words(FILE.read_text(encoding="utf-8"))
     found = {}
     for source in sources():
-        definitions = [parse(jars.read(source.jar, path)) for path in source.definitions]
-        path = PROTOCOL / source.package / f"{source.name}.py"
-        found[path] = write_module(source, definitions, words)
+        definitions = [parse(jars.read(jar, path)) for jar, path in source.definitions]
+        found[PROTOCOL / source.path] = write_module(source.section, definitions, words)
     words.check()
     return {path: formatted(path, text) for path, text in found.items()}
 

@@ -60,45 +60,52 @@ _MESSAGES = "common/message"
 class ModuleSource:
     """A module to write, and the definitions that are in it."""
 
-    package: str
-    """Its package below `tailrace.protocol`."""
-    name: str
-    """Its name; also that of its section in words.toml."""
-    jar: str
-    """The jar that has the definitions, without the version."""
-    definitions: tuple[str, ...]
-    """The paths of the definitions in the jar."""
-
-    @property
-    def section(self) -> str:
-        """Its section in words.toml."""
-        return self.name if self.package == "messages" else f"{self.package}.{self.name}"
+    path: str
+    """Its file below `tailrace/protocol`."""
+    section: str
+    """Its section in words.toml."""
+    definitions: tuple[tuple[str, str], ...]
+    """The jars that have the definitions, without the version, and the paths in them."""
 
 
 def sources() -> Iterator[ModuleSource]:
     """Every module to write."""
-    yield from (_source("messages", "kafka-clients", name, "Request", "Response") for name in APIS)
-    yield from (_source("messages", "kafka-clients", name, "") for name in EMBEDDED)
-    for jar, names in (
-        ("kafka-group-coordinator", GROUP_RECORDS),
-        ("kafka-transaction-coordinator", TRANSACTION_RECORDS),
-    ):
-        yield from (_source("records", jar, name, "Key", "Value") for name in names)
-    for name in METADATA_RECORDS:
-        yield _metadata_source("kafka-metadata", name, f"common/metadata/{name}Record.json")
-    for name in CONTROL_RECORDS:
-        yield _metadata_source("kafka-clients", name, f"{_MESSAGES}/{name}.json")
-
-
-def _source(package: str, jar: str, name: str, *parts: str) -> ModuleSource:
-    return ModuleSource(
-        package=package,
-        name=snake_case(name),
-        jar=jar,
-        definitions=tuple(f"{_MESSAGES}/{name}{part}.json" for part in parts),
+    # A module for each API, imported by the first request (decision 24). Records have one module
+    # for each log: who reads a log needs most of its types.
+    for name in APIS:
+        yield _message(name, "Request", "Response")
+    for name in EMBEDDED:
+        yield _message(name, "")
+    yield ModuleSource(
+        path="records.py",
+        section="records",
+        definitions=tuple(
+            (jar, f"{_MESSAGES}/{name}{part}.json")
+            for jar, names in (
+                ("kafka-group-coordinator", GROUP_RECORDS),
+                ("kafka-transaction-coordinator", TRANSACTION_RECORDS),
+            )
+            for name in names
+            for part in ("Key", "Value")
+        ),
+    )
+    yield ModuleSource(
+        path="metadata_records.py",
+        section="metadata_records",
+        definitions=(
+            *(
+                ("kafka-metadata", f"common/metadata/{name}Record.json")
+                for name in METADATA_RECORDS
+            ),
+            *(("kafka-clients", f"{_MESSAGES}/{name}.json") for name in CONTROL_RECORDS),
+        ),
     )
 
 
-def _metadata_source(jar: str, name: str, path: str) -> ModuleSource:
-    name = snake_case(name.removesuffix("Record").removesuffix("Message"))
-    return ModuleSource(package="metadata_records", name=name, jar=jar, definitions=(path,))
+def _message(name: str, *parts: str) -> ModuleSource:
+    section = snake_case(name)
+    return ModuleSource(
+        path=f"messages/{section}.py",
+        section=section,
+        definitions=tuple(("kafka-clients", f"{_MESSAGES}/{name}{part}.json") for part in parts),
+    )

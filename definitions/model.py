@@ -98,25 +98,25 @@ def parse(text: str) -> Definition:
     Raises:
         DefinitionError: it has a word, a type or a combination that is not known here.
     """
-    told = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
-    name = told["name"]
-    _check_words(name, told, _MESSAGE_WORDS)
-    common = {each["name"]: each for each in told.get("commonStructs", ())}
+    table = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    name = table["name"]
+    _check_words(name, table, _MESSAGE_WORDS)
+    common = {each["name"]: each for each in table.get("commonStructs", ())}
     structs: dict[str, Struct] = {}
-    _add_struct(structs, common, name, told_fields=told["fields"])
-    versions = _versions(told["validVersions"])
-    flexible = told["flexibleVersions"]
+    _add_struct(structs, common, name, field_tables=table["fields"])
+    versions = _versions(table["validVersions"])
+    flexible = table["flexibleVersions"]
     return Definition(
-        kind=told["type"],
-        number=told.get("apiKey"),
+        kind=table["type"],
+        number=table.get("apiKey"),
         versions=versions,
         flexible_since=NO_VERSION if flexible == "none" else _versions(flexible).first,
         structs=tuple(structs.values()),
     )
 
 
-def _check_words(where: str, told: Mapping[str, Any], known: set[str]) -> None:
-    unknown = sorted(set(told) - known)
+def _check_words(where: str, table: Mapping[str, Any], known: set[str]) -> None:
+    unknown = sorted(set(table) - known)
     if unknown:
         raise DefinitionError(f"{where} has {', '.join(unknown)}, which is not known here")
 
@@ -132,36 +132,36 @@ def _versions(text: str) -> Versions:
 
 
 def _add_struct(
-    structs: dict[str, Struct], common: Mapping[str, Any], name: str, *, told_fields: list[Any]
+    structs: dict[str, Struct], common: Mapping[str, Any], name: str, *, field_tables: list[Any]
 ) -> None:
-    """Add a struct behind the structs of its fields."""
-    for told in told_fields:
-        kind = told["type"].removeprefix("[]")
+    """Add a struct after the structs of its fields."""
+    for table in field_tables:
+        kind = table["type"].removeprefix("[]")
         if kind not in PRIMITIVES and kind not in structs:
-            inner = told["fields"] if "fields" in told else common[kind]["fields"]
-            _add_struct(structs, common, kind, told_fields=inner)
-    structs[name] = Struct(name=name, fields=tuple(_field(name, each) for each in told_fields))
+            inner = table["fields"] if "fields" in table else common[kind]["fields"]
+            _add_struct(structs, common, kind, field_tables=inner)
+    structs[name] = Struct(name=name, fields=tuple(_field(name, each) for each in field_tables))
 
 
-def _field(owner: str, told: Mapping[str, Any]) -> Field:
-    where = f"{owner}.{told['name']}"
-    _check_words(where, told, _FIELD_WORDS)
-    tagged = told.get("taggedVersions")
-    versions = told.get("versions", tagged)
+def _field(owner: str, table: Mapping[str, Any]) -> Field:
+    where = f"{owner}.{table['name']}"
+    _check_words(where, table, _FIELD_WORDS)
+    tagged = table.get("taggedVersions")
+    versions = table.get("versions", tagged)
     if tagged not in (None, versions):
         raise DefinitionError(f"{where} has versions {versions} and tagged versions {tagged}")
     parsed = _versions(versions)
-    nullable = told.get("nullableVersions")
+    nullable = table.get("nullableVersions")
     if nullable is not None and (_versions(nullable).last or parsed.last) != parsed.last:
         raise DefinitionError(f"{where} of versions {versions} is null only in {nullable}")
-    default = told.get("default")
+    default = table.get("default")
     return Field(
-        name=snake_case(told["name"]),
-        type=told["type"].removeprefix("[]"),
-        is_array=told["type"].startswith("[]"),
+        name=snake_case(table["name"]),
+        type=table["type"].removeprefix("[]"),
+        is_array=table["type"].startswith("[]"),
         versions=parsed,
         nullable_since=None if nullable is None else _versions(nullable).first,
-        tag=told.get("tag"),
+        tag=table.get("tag"),
         # Null without quotes is no default at all to Kafka's generator, and not the default null.
         default=None if default in (None, "") else str(default),
     )

@@ -5,11 +5,11 @@
     [fetch.fields]              a sentence for each field of that name in this module
     [fetch.PartitionData]       a struct; `_text` is its docstring, the others are its fields;
                                 `_name` is our name for it, where that is not Kafka's
-    [records.offset_commit]     the module `records/offset_commit.py`
+    [records]                   the module `records.py`
 
-The nearest sentence counts.
+The most specific sentence counts. A class or a field whose name says all has none.
 
-Invariant: every class and field has a sentence, and every sentence is used.
+Invariant: every module has a sentence, and every sentence is used.
 """
 
 import tomllib
@@ -26,26 +26,28 @@ class Words:
     """The sentences of words.toml, and which of them have been used."""
 
     def __init__(self, text: str) -> None:
-        self._told = dict(_flat(tomllib.loads(text)))
+        self._sentences = dict(_flat(tomllib.loads(text)))
         self._used: set[str] = set()
         self._missing: set[str] = set()
 
     def of_module(self, section: str) -> str:
         """The docstring of a module."""
-        return self._take(f"{section}._text")
+        path = f"{section}._text"
+        if path not in self._sentences:
+            self._missing.add(path)
+        return self._find(path)
 
     def of_struct(self, section: str, name: str) -> str:
-        """The docstring of a struct of Kafka's."""
-        return self._take(f"{section}.{name}._text")
+        """The docstring of a struct of Kafka's; empty: it needs none."""
+        return self._find(f"{section}.{name}._text")
 
     def name(self, section: str, name: str) -> str:
         """Our name for a struct of Kafka's."""
-        path = f"{section}.{name}._name"
-        return self._take(path) if path in self._told else name
+        return self._find(f"{section}.{name}._name") or name
 
     def of_field(self, section: str, struct: str, name: str) -> str:
-        """The docstring of a field."""
-        return self._take(
+        """The comment for a field; empty: it needs none."""
+        return self._find(
             f"{section}.{struct}.{name}", f"{section}.fields.{name}", f"fields.{name}"
         )
 
@@ -56,21 +58,20 @@ class Words:
             DefinitionError: the message lists all of it.
         """
         faults = [f"missing: {each}" for each in sorted(self._missing)]
-        faults += [f"not used: {each}" for each in sorted(self._told.keys() - self._used)]
+        faults += [f"not used: {each}" for each in sorted(self._sentences.keys() - self._used)]
         if faults:
             raise DefinitionError("\n".join([f"{FILE.name} and definitions differ:", *faults]))
 
-    def _take(self, *paths: str) -> str:
+    def _find(self, *paths: str) -> str:
         for path in paths:
-            if path in self._told:
+            if path in self._sentences:
                 self._used.add(path)
-                return self._told[path]
-        self._missing.add(paths[0])
+                return self._sentences[path]
         return ""
 
 
-def _flat(told: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, inner in told.items():
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, inner in table.items():
         if isinstance(inner, dict):
             yield from _flat(inner, f"{prefix}{name}.")
         else:

@@ -1,14 +1,18 @@
-"""Definitions and their words as a module of dataclasses, before Ruff has formatted it."""
+"""Definitions and their words as a module of dataclasses, before Ruff has formatted it.
+
+A field is one line. Its sentence is a comment at the end of the line, or before the line if that
+would be too long.
+"""
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from definitions.catalog import ModuleSource
 from definitions.model import NO_VERSION, Definition, DefinitionError, Field, Struct
 from definitions.words import Words
 
 LINE_MAX = 100
+_INDENT = "    "
 
 _COMMENT = (
     "# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml."
@@ -34,28 +38,26 @@ class _Class:
         return self.struct is self.definition.structs[-1]
 
 
-def write_module(source: ModuleSource, definitions: Sequence[Definition], words: Words) -> str:
+def write_module(section: str, definitions: Sequence[Definition], words: Words) -> str:
     """The text of a module.
 
     Raises:
         DefinitionError: a default is not understood.
     """
-    classes = _classes(source, definitions, words)
-    text = words.of_module(source.section)
-    end = "\n" if "\n" in text else ""
-    head = f'"""{text}{end}"""\n\n{_COMMENT}\n\n{_imports(classes)}'
+    classes = _classes(section, definitions, words)
+    head = f"{_docstring(words.of_module(section))}\n\n{_COMMENT}\n\n{_imports(classes)}"
     return "\n\n\n".join(
-        [head, *("\n".join(_class_lines(source, each, words)) for each in classes)]
+        [head, *("\n".join(_class_lines(section, each, words)) for each in classes)]
     )
 
 
-def _classes(source: ModuleSource, definitions: Sequence[Definition], words: Words) -> list[_Class]:
+def _classes(section: str, definitions: Sequence[Definition], words: Words) -> list[_Class]:
     classes: dict[str, _Class] = {}
     for definition in definitions:
         names: dict[str, str] = {}
         for struct in definition.structs:
             words_name = struct.name
-            name = words.name(source.section, words_name)
+            name = words.name(section, words_name)
             known = classes.get(name)
             if known is not None and not _is_same(known, struct, names):
                 # Another struct of the response than of the request.
@@ -77,9 +79,9 @@ def _is_same(known: _Class, struct: Struct, names: Mapping[str, str]) -> bool:
 
 def _imports(classes: Sequence[_Class]) -> str:
     fields = [field for each in classes for field in each.struct.fields]
-    lines = ["from typing import ClassVar"]
+    lines = []
     if any(field.type == "uuid" for field in fields):
-        lines.append("from uuid import UUID")
+        lines += ["from uuid import UUID", ""]
     names = {"wire_array" if field.is_array else "wire" for field in fields}
     names |= {
         _records_type(each)
@@ -87,42 +89,55 @@ def _imports(classes: Sequence[_Class]) -> str:
         for field in each.struct.fields
         if field.type == "records"
     }
-    lines.append("")
+    if any(each.is_message and each.definition.flexible_since == NO_VERSION for each in classes):
+        names.add("NO_VERSION")
     if names:
         lines.append(f"from tailrace.protocol.fields import {', '.join(sorted(names))}")
     lines.append("from tailrace.values import dataclass")
     return "\n".join(lines)
 
 
-def _class_lines(source: ModuleSource, each: _Class, words: Words) -> Iterator[str]:
+def _class_lines(section: str, each: _Class, words: Words) -> Iterator[str]:
     yield "@dataclass(frozen=True, slots=True, kw_only=True)"
     yield f"class {each.name}:"
-    yield f'    """{words.of_struct(source.section, each.words_name)}"""'
-    yield ""
-    if each.is_message:
-        yield from _message_lines(each.definition)
+    text = words.of_struct(section, each.words_name)
+    if text:
+        yield textwrap.indent(_docstring(text), _INDENT)
         yield ""
+    if each.is_message:
+        yield _versions_line(each.definition)
     for field in each.struct.fields:
-        yield f"    {field.name}: {_annotation(each, field)} = {_declaration(each, field)}"
-        text = words.of_field(source.section, each.words_name, field.name)
-        yield textwrap.fill(
-            f'"""{text}"""',
-            width=LINE_MAX,
-            initial_indent="    ",
-            subsequent_indent="    ",
-            break_on_hyphens=False,
-        )
+        line = f"{_INDENT}{field.name}: {_annotation(each, field)} = {_declaration(each, field)}"
+        text = words.of_field(section, each.words_name, field.name)
+        if not text:
+            yield line
+        elif len(whole := f"{line}  # {text}") <= LINE_MAX:
+            yield whole
+        else:
+            comment = f"{_INDENT}# "
+            yield textwrap.fill(
+                text,
+                width=LINE_MAX,
+                initial_indent=comment,
+                subsequent_indent=comment,
+                break_on_hyphens=False,
+            )
+            yield line
 
 
-def _message_lines(definition: Definition) -> Iterator[str]:
-    if definition.kind.startswith("coordinator") or definition.kind == "metadata":
-        yield f"    record_type: ClassVar[int] = {definition.number}"
+def _docstring(text: str) -> str:
+    return f'"""{text}\n"""' if "\n" in text else f'"""{text}"""'
+
+
+def _versions_line(definition: Definition) -> str:
+    names = "first_version, last_version, flexible_since"
     versions = definition.versions
-    yield f"    first_version: ClassVar[int] = {versions.first}"
-    yield f"    last_version: ClassVar[int] = {versions.last}"
-    yield f"    flexible_since: ClassVar[int] = {definition.flexible_since:_}"
-    if definition.flexible_since == NO_VERSION:
-        yield '    """In no version."""'
+    flexible = definition.flexible_since
+    values = f"{versions.first}, {versions.last}, "
+    values += "NO_VERSION" if flexible == NO_VERSION else str(flexible)
+    if definition.kind.startswith("coordinator") or definition.kind == "metadata":
+        return f"{_INDENT}record_type, {names} = {definition.number}, {values}"
+    return f"{_INDENT}{names} = {values}"
 
 
 def _annotation(each: _Class, field: Field) -> str:

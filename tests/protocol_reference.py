@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tailrace.protocol.apis import APIS, Api
-from tailrace.protocol.fields import WireField, wire_fields
+from tailrace.protocol.fields import NO_VERSION, WireField, wire_fields
 
 HANDLERS = Path(__file__).parent.parent / "src" / "tailrace" / "handlers"
 NOT_DONE = "Not done: "
@@ -27,7 +27,7 @@ def describe() -> str:
     ]
     lines += [
         f"| {api.key.title} | {int(api.key)} | {api.first_version} to {api.last_version} "
-        f"| {api.request.flexible_since} |"
+        f"| {_flexible(api)} |"
         for api in APIS.values()
     ]
     for api in APIS.values():
@@ -70,6 +70,11 @@ def _rows(api: Api, message: type, depth: int) -> Iterator[str]:
 def _type_name(field: WireField) -> str:
     name = field.type if isinstance(field.type, str) else field.type.__name__
     return f"array of {name}" if field.is_array else name
+
+
+def _flexible(api: Api) -> str:
+    since = api.request.flexible_since
+    return "never" if since == NO_VERSION else str(since)
 
 
 def _versions(api: Api, field: WireField) -> str:

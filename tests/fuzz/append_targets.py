@@ -17,7 +17,7 @@ from tailrace.errors import (
 )
 from tailrace.kernels import REFUSED_WIDTH, list_refused
 from tailrace.model import AppendOrigin, Codec, LeaderEpoch, Offset, TimestampType
-from tailrace.protocol.metadata_records.leader_change import LeaderChangeMessage, Voter
+from tailrace.protocol.metadata_records import LeaderChangeMessage, Voter
 from tailrace.records import layout
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import Record, records_of

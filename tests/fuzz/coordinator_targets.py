@@ -45,7 +45,7 @@ from tailrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tailrace.protocol.records.transaction_log import TransactionLogValue
+from tailrace.protocol.records import TransactionLogValue
 from tailrace.records.builder import BatchBuilder
 from tailrace.testing.outside import InlineThreads
 from tests.fuzz.engine import FuzzTarget

@@ -26,7 +26,7 @@ from tailrace.kernels.showing import (
 )
 from tailrace.model import Codec
 from tailrace.protocol.coordinator_records import encode_key, encode_value
-from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tailrace.protocol.records import OffsetCommitKey, OffsetCommitValue
 from tailrace.records import layout
 from tailrace.records.builder import BatchBuilder
 from tests.fuzz.engine import FuzzTarget

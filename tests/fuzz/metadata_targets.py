@@ -17,7 +17,7 @@ from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.cluster.metadata.snapshot import Snapshot, read_snapshot, write_snapshot
 from tailrace.errors import CorruptionError, DirectoryError, UnsupportedCodecError
 from tailrace.protocol.errors import UnknownRecordError
-from tailrace.protocol.metadata_records.voters import VotersRecord
+from tailrace.protocol.metadata_records import VotersRecord
 from tailrace.records import layout
 from tailrace.records.batch import UnsupportedMagicError, read_batches
 from tailrace.storage.checkpoints import write_whole

@@ -13,7 +13,7 @@ from tailrace.kernels.commits import NAME_WIDTH, STATE_SIZE, CommitColumn, Commi
 from tailrace.model import TopicPartition
 from tailrace.protocol.coordinator_records import encode_key, encode_value
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tailrace.protocol.records import OffsetCommitKey, OffsetCommitValue
 from tailrace.records import layout, packages
 from tailrace.records.builder import BatchBuilder
 from tailrace.runtime import memory

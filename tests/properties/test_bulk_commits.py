@@ -11,20 +11,18 @@ from tailrace.coordinator.groups.record_codec import GroupRecordCodec
 from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.model import Codec, LeaderEpoch, ProducerEpoch, ProducerId
 from tailrace.protocol.coordinator_records import encode_key, encode_value
-from tailrace.protocol.records.consumer_group_current_member_assignment import (
+from tailrace.protocol.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
-)
-from tailrace.protocol.records.consumer_group_member_metadata import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
-)
-from tailrace.protocol.records.consumer_group_metadata import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
 )
-from tailrace.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
-from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import build_end_marker
 from tests.unit.coordinator.groups.both_ways import check_both_ways, in_a_log

@@ -14,7 +14,7 @@ from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from tailrace.protocol.records import GroupMetadataKey, GroupMetadataValue
 from tailrace.testing.outside import Outside, virtual_runtime
 from tests.examples import IS_EVERY_CHANGE
 from tests.properties.shaky_broker import (

@@ -31,7 +31,7 @@ from tailrace.storage.config import usable_configs
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
-    from tailrace.protocol.metadata_records.partition import PartitionRecord
+    from tailrace.protocol.metadata_records import PartitionRecord
 
 NO_BROKER_EPOCH: Final = -1
 """The epoch of a broker that is not registered."""
@@ -94,7 +94,7 @@ def topic_records(
         yield remove_topic_record(state.topic_id)
         state = None
     if state is None:
-        from tailrace.protocol.metadata_records.topic import TopicRecord
+        from tailrace.protocol.metadata_records import TopicRecord
 
         yield RecordToWrite(TopicRecord(name=topic.name, topic_id=topic.topic_id), 0)
     # Settings that have no effect here stay as they are.
@@ -118,14 +118,14 @@ def config_records(
 
 def remove_topic_record(topic_id: uuid.UUID) -> RecordToWrite:
     """A topic goes, with its partitions and settings."""
-    from tailrace.protocol.metadata_records.remove_topic import RemoveTopicRecord
+    from tailrace.protocol.metadata_records import RemoveTopicRecord
 
     return RecordToWrite(RemoveTopicRecord(topic_id=topic_id), 0)
 
 
 def producer_ids_record(node: Node, broker_epoch: int, next_id: int) -> RecordToWrite:
     """A block of ids below `next_id` is this node's (KIP-730)."""
-    from tailrace.protocol.metadata_records.producer_ids import ProducerIdsRecord
+    from tailrace.protocol.metadata_records import ProducerIdsRecord
 
     record = ProducerIdsRecord(
         broker_id=node.node_id, broker_epoch=broker_epoch, next_producer_id=next_id
@@ -135,8 +135,7 @@ def producer_ids_record(node: Node, broker_epoch: int, next_id: int) -> RecordTo
 
 def transaction_records(name: str) -> tuple[RecordToWrite, RecordToWrite]:
     """The begin and the end of records that count together, in several batches (KIP-868)."""
-    from tailrace.protocol.metadata_records.begin_transaction import BeginTransactionRecord
-    from tailrace.protocol.metadata_records.end_transaction import EndTransactionRecord
+    from tailrace.protocol.metadata_records import BeginTransactionRecord, EndTransactionRecord
 
     return RecordToWrite(BeginTransactionRecord(name=name), 0), RecordToWrite(
         EndTransactionRecord(), 0
@@ -187,7 +186,7 @@ def feature_records(
     Where eligible leader replicas begin, `min.insync.replicas` becomes a setting of all brokers,
     and none of a single one (KIP-966); `min_insync_replicas` is that of this broker.
     """
-    from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
+    from tailrace.protocol.metadata_records import FeatureLevelRecord
 
     if levels.get(ELIGIBLE_LEADERS):
         for owner, settings in image.configs.items():
@@ -202,7 +201,7 @@ def feature_records(
 
 def directories_record(node: Node, epoch: int) -> RecordToWrite:
     """The log directories of a broker whose registration could not name them."""
-    from tailrace.protocol.metadata_records.broker_registration_change import (
+    from tailrace.protocol.metadata_records import (
         BrokerRegistrationChangeRecord,
     )
 
@@ -219,7 +218,7 @@ def needs_directories(image: MetadataImage, levels: Mapping[str, int]) -> bool:
 
 def fence_record(node: Node, epoch: int) -> RecordToWrite:
     """The broker of this registration serves no more, so that the next one need not wait for it."""
-    from tailrace.protocol.metadata_records.broker_registration_change import (
+    from tailrace.protocol.metadata_records import (
         BrokerRegistrationChangeRecord,
     )
 
@@ -233,12 +232,10 @@ def registration_records(
     image: MetadataImage, node: Node, endpoint: Endpoint, *, incarnation: uuid.UUID, epoch: int
 ) -> Iterator[RecordToWrite]:
     """The registration of this broker, and that it serves; `epoch` is the offset of the first."""
-    from tailrace.protocol.metadata_records.broker_registration_change import (
-        BrokerRegistrationChangeRecord,
-    )
-    from tailrace.protocol.metadata_records.register_broker import (
+    from tailrace.protocol.metadata_records import (
         BrokerEndpoint,
         BrokerFeature,
+        BrokerRegistrationChangeRecord,
         RegisterBrokerRecord,
     )
 
@@ -277,7 +274,7 @@ def unregistration_records(image: MetadataImage, *, broker_id: int) -> Iterator[
 
     The last replica in sync stays one, since only it has all that was committed.
     """
-    from tailrace.protocol.metadata_records.unregister_broker import UnregisterBrokerRecord
+    from tailrace.protocol.metadata_records import UnregisterBrokerRecord
 
     version = partition_version(image.metadata_version)
     for topic in image.topics.values():
@@ -296,7 +293,7 @@ def unregistration_records(image: MetadataImage, *, broker_id: int) -> Iterator[
 def _partition_record(
     topic_id: uuid.UUID, number: int, log: FoundLog, *, image: MetadataImage, node: Node
 ) -> RecordToWrite:
-    from tailrace.protocol.metadata_records.partition import PartitionRecord
+    from tailrace.protocol.metadata_records import PartitionRecord
 
     level, replicas = image.metadata_version, (node.node_id,)
     record = PartitionRecord(
@@ -318,7 +315,7 @@ def _config_changes(
     changed = [(name, value) for name, value in wanted.items() if current.get(name) != value]
     gone = [(name, None) for name in current if name not in wanted]
     for name, value in (*changed, *gone):
-        from tailrace.protocol.metadata_records.config import ConfigRecord
+        from tailrace.protocol.metadata_records import ConfigRecord
 
         record = ConfigRecord(
             resource_type=owner.type, resource_name=owner.name, name=name, value=value
@@ -362,7 +359,7 @@ def _partition_changes(
     state: "PartitionRecord", changes: Mapping[str, Any], lowest_epoch: int, *, version: int
 ) -> Iterable[RecordToWrite]:
     """The record of some changes; again where each election raises the epoch by one only."""
-    from tailrace.protocol.metadata_records.partition_change import (
+    from tailrace.protocol.metadata_records import (
         PartitionChangeRecord,
     )
 

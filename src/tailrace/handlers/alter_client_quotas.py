@@ -28,7 +28,7 @@ from tailrace.protocol.messages.alter_client_quotas import (
     EntryData,
 )
 from tailrace.protocol.messages.alter_client_quotas import EntityData as AnsweredEntity
-from tailrace.protocol.metadata_records.client_quota import ClientQuotaRecord, EntityData
+from tailrace.protocol.metadata_records import ClientQuotaRecord, EntityData
 
 _Refusal = tuple[ErrorCode, str]
 

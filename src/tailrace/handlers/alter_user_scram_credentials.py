@@ -35,10 +35,10 @@ from tailrace.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from tailrace.protocol.metadata_records.remove_user_scram_credential import (
+from tailrace.protocol.metadata_records import (
     RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
 )
-from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
 
 CREDENTIALS_MAX: Final = 10_000
 """Most credentials of a cluster, since every broker keeps all of them in memory."""

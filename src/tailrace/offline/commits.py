@@ -27,8 +27,12 @@ from tailrace.protocol.coordinator_records import (
     record_type,
 )
 from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
-from tailrace.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
-from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tailrace.protocol.records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 from tailrace.reading.directory import DataDirectory, unreadable
 from tailrace.reading.listing import settled
 from tailrace.reading.located import TellDamage

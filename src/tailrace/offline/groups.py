@@ -8,8 +8,7 @@ from tailrace.offline.commits import decode_group_key
 from tailrace.protocol.coordinator_records import decode_value
 from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
 from tailrace.protocol.fields import fields_in
-from tailrace.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
-from tailrace.protocol.records.offset_commit import OffsetCommitValue
+from tailrace.protocol.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitValue
 
 Fields = dict[str, object]
 

@@ -16,8 +16,7 @@ from tailrace.protocol.metadata_log import VersionedRecord, decode_control, deco
 from tailrace.storage.checkpoints import format_topic_id
 
 if TYPE_CHECKING:
-    from tailrace.protocol.metadata_records.config import ConfigRecord
-    from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
+    from tailrace.protocol.metadata_records import ConfigRecord, UserScramCredentialRecord
 
 Fields = dict[str, object]
 

@@ -20,7 +20,7 @@ from tailrace.errors import CorruptionError, TailraceError, UnsupportedCodecErro
 from tailrace.model import METADATA_TOPIC, Offset, Position, TopicPartition
 from tailrace.offline.cat import parse_time, readable
 from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
-from tailrace.protocol.metadata_records.voters import VotersRecord
+from tailrace.protocol.metadata_records import VotersRecord
 from tailrace.reading.located import Skipped, TellDamage
 from tailrace.reading.view import open_view
 from tailrace.records.batch import UnsupportedMagicError

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from tailrace.cluster.metadata.image import ConfigResource, MetadataImage, QuotaEntity, TopicState
 from tailrace.offline.metadata import credential_fields, record_fields, shown_setting
 from tailrace.offline.metadata_state import MetadataState
-from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
+from tailrace.protocol.metadata_records import UserScramCredentialRecord
 from tailrace.storage.checkpoints import format_topic_id
 
 Tree = dict[str, Any]

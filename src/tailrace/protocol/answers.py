@@ -54,10 +54,10 @@ class Repeats(Protocol):
     ) -> tuple[int, RepeatedAnswers] | None:
         """Answer the requests at `start` that repeat a noted one; None if the first does not.
 
-        Returns the position behind the last of them, and their answers.
+        Returns the position after the last of them, and their answers.
         """
         ...
 
 
 class CloseConnectionError(FatalError):
-    """A handler wants the connection closed, which is how a failed acks=0 produce is told."""
+    """A handler wants the connection closed: Kafka's answer to a failed produce with acks=0."""

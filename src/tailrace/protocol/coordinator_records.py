@@ -3,18 +3,16 @@
     key     int16 type    | fields, which are never flexible
     value   int16 version | fields; a null value is a tombstone: the key is gone
 
-The type says which key and which value it is. What their fields are is in `records`, one module for
-each type, which is imported when it is first needed.
+The type says which key and which value it is. What their fields are is in `records`.
 
-Not here: what the records mean, and the batches that they stand in.
+Not here: what the records mean, and the batches that hold them.
 
 Invariant: any bytes are decoded, or refused with a MalformedRecordError or an UnknownRecordError.
-Bytes behind the last field are passed over, as in Kafka.
+Bytes after the last field are ignored, as in Kafka.
 """
 
 from enum import IntEnum
 from functools import cache
-from importlib import import_module
 from struct import Struct
 from typing import Generic, NamedTuple, TypeVar, cast
 
@@ -29,7 +27,6 @@ from tailrace.protocol.fields import Buffer, Record
 R = TypeVar("R", bound=Record)
 T = TypeVar("T", bound="RecordType")
 
-_RECORDS = "tailrace.protocol.records"
 _NUMBER = Struct(">h")
 
 
@@ -77,9 +74,11 @@ def value_class(kind: RecordType) -> type[Record]:
 
 @cache  # By name: as numbers, types of different topics are equal.
 def _class_of(name: str, part: str) -> type[Record]:
-    module = import_module(f"{_RECORDS}.{name.lower()}")
+    # Imported with the first record: a broker without groups never needs it.
+    from tailrace.protocol import records
+
     title = "".join(word.capitalize() for word in name.split("_"))
-    return cast("type[Record]", getattr(module, title + part))
+    return cast("type[Record]", getattr(records, title + part))
 
 
 def record_type(kinds: type[T], key: Buffer | None) -> T:

@@ -80,7 +80,8 @@ def _refuse_null(path: str, position: int) -> NoReturn:
 
 def _refuse_end(path: str, position: int, end: int) -> NoReturn:
     raise MalformedMessageError(
-        f"{path} ends early: {end} bytes are there, the field goes on", position=position
+        f"{path} ends early: the field needs more than the {end} bytes that are there",
+        position=position,
     )
 
 

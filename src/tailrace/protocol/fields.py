@@ -38,6 +38,9 @@ Buffer = bytes | bytearray | memoryview
 Records = Buffer | FileSlice
 """The values of a `records` field; bytes of a file are read when they are sent."""
 
+NO_VERSION = 32_767
+"""`flexible_since` of a message that is flexible in no version: the largest number of one."""
+
 NO_UUID = UUID(int=0)
 """The encoding of no id."""
 
@@ -64,11 +67,11 @@ def received_records(records: Records | None) -> memoryview:
 class Message(Protocol):
     """A request, a response or a record: a dataclass of `wire` fields, and its versions."""
 
-    first_version: ClassVar[int]
+    first_version: int
     """First version that Kafka has."""
-    last_version: ClassVar[int]
+    last_version: int
     """Last version that Kafka has, included."""
-    flexible_since: ClassVar[int]
+    flexible_since: int
     """First version with compact lengths and tagged fields (KIP-482)."""
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -76,7 +79,7 @@ class Message(Protocol):
 class Record(Message, Protocol):
     """The key or the value of a coordinator's record."""
 
-    record_type: ClassVar[int]
+    record_type: int
     """The number in front of the key."""
 
 

@@ -38,7 +38,7 @@ def java_order(text: str) -> bytes:
 
 
 def hash_table_place(hashed: int, entry_count: int) -> int:
-    """Place of a hash in the table of a `HashMap` that has had so many entries."""
+    """Index of a hash in the table of a `HashMap` that has had this number of entries."""
     size = _TABLE_SIZE_MIN
     while entry_count > size * _LOAD:
         size *= 2

@@ -3,19 +3,17 @@
     data      value: uvarint 1 | uvarint type | uvarint version | fields        no key
     control   key:   int16 0 | int16 type      value: int16 version | fields
 
-All values are flexible. The fields are in `metadata_records`, one module for each type, which is
-imported when it is first needed.
+All values are flexible. The fields are in `metadata_records`.
 
-Not here: what the records mean, and the batches that they stand in.
+Not here: what the records mean, and the batches that hold them.
 
 Invariant: any bytes are decoded, or refused with a MalformedRecordError or an UnknownRecordError.
-As in Kafka, bytes behind the last field are refused, and tagged fields that are not known are
-passed over. A version that is not known is refused, where Kafka reads it as its newest.
+As in Kafka, bytes after the last field are refused, and tagged fields that are not known are
+ignored. A version that is not known is refused, where Kafka reads it as its newest.
 """
 
 from enum import IntEnum
 from functools import cache
-from importlib import import_module
 from struct import Struct
 from typing import Final, NamedTuple, cast
 
@@ -30,7 +28,6 @@ from tailrace.protocol.primitives import read_uvarint, write_uvarint
 from tailrace.records.control import ControlType
 
 _FRAME_VERSION: Final = 1
-_RECORDS: Final = "tailrace.protocol.metadata_records"
 _CONTROL_KEY: Final = Struct(">hh")
 _VERSION: Final = Struct(">h")
 
@@ -66,18 +63,11 @@ class MetadataRecordType(IntEnum):
     CLEAR_ELR = 28
 
 
-_CONTROL_CLASSES: Final = {
-    ControlType.LEADER_CHANGE: "leader_change.LeaderChangeMessage",
-    ControlType.SNAPSHOT_HEADER: "snapshot_header.SnapshotHeaderRecord",
-    ControlType.SNAPSHOT_FOOTER: "snapshot_footer.SnapshotFooterRecord",
-    ControlType.KRAFT_VERSION: "kraft_version.KRaftVersionRecord",
-    ControlType.VOTERS: "voters.VotersRecord",
-}
-CONTROL_TYPES: Final = tuple(_CONTROL_CLASSES)
+CONTROL_TYPES: Final = (
+    ControlType.LEADER_CHANGE, ControlType.SNAPSHOT_HEADER, ControlType.SNAPSHOT_FOOTER,
+    ControlType.KRAFT_VERSION, ControlType.VOTERS,
+)  # fmt: skip
 """The types of control records in a metadata log and its snapshots."""
-
-_DATA_CLASSES: Final = {MetadataRecordType.ZK_MIGRATION: "zk_migration.ZkMigrationStateRecord"}
-"""Classes that are not called after their module."""
 
 
 class VersionedRecord(NamedTuple):
@@ -90,20 +80,27 @@ class VersionedRecord(NamedTuple):
 @cache
 def data_class(kind: MetadataRecordType) -> type[Record]:
     """The class of the data records of a type."""
-    title = "".join(word.capitalize() for word in kind.name.split("_"))
-    name = _DATA_CLASSES.get(kind, f"{kind.name.lower()}.{title}Record")
-    return cast("type[Record]", _class_named(name))
+    # Imported with the first record: tools that read no metadata log import this module too.
+    from tailrace.protocol import metadata_records
+
+    for found in vars(metadata_records).values():
+        if getattr(found, "record_type", None) == kind:
+            return cast("type[Record]", found)
+    raise AssertionError(f"{kind.name} has no class")
 
 
 @cache
 def control_class(kind: ControlType) -> type[Message]:
     """The class of the values of a type of control records."""
-    return cast("type[Message]", _class_named(_CONTROL_CLASSES[kind]))
+    from tailrace.protocol import metadata_records as records
 
-
-def _class_named(name: str) -> object:
-    module, _, name = name.partition(".")
-    return getattr(import_module(f"{_RECORDS}.{module}"), name)
+    return {
+        ControlType.LEADER_CHANGE: records.LeaderChangeMessage,
+        ControlType.SNAPSHOT_HEADER: records.SnapshotHeaderRecord,
+        ControlType.SNAPSHOT_FOOTER: records.SnapshotFooterRecord,
+        ControlType.KRAFT_VERSION: records.KRaftVersionRecord,
+        ControlType.VOTERS: records.VotersRecord,
+    }[kind]
 
 
 def decode_data(value: Buffer | None) -> VersionedRecord:
@@ -156,7 +153,7 @@ def decode_control(key: Buffer | None, value: Buffer | None) -> VersionedRecord:
             f"the key of a control record has {len(key or b'')} bytes, not 4"
         )
     number = _CONTROL_KEY.unpack(key or b"")[1]
-    kind = ControlType(number) if number in _CONTROL_CLASSES else None
+    kind = ControlType(number) if number in CONTROL_TYPES else None
     if kind is None:
         raise UnknownRecordError(what="control record type", number=number)
     view = memoryview(value or b"")
@@ -187,6 +184,6 @@ def _decode(
         raise MalformedRecordError(error.rule, position=error.position) from error
     if end != len(view):
         raise MalformedRecordError(
-            f"{message.__name__} has {len(view) - end} bytes behind its last field", position=end
+            f"{message.__name__} has {len(view) - end} bytes after its last field", position=end
         )
     return VersionedRecord(version, record)

@@ -35,7 +35,7 @@ def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
     """The unsigned varint at `position`, and the position after it.
 
     Raises:
-        MalformedMessageError: the number goes on after its fifth byte.
+        MalformedMessageError: the number has more than five bytes.
         IndexError: the view ends inside the number.
     """
     value = 0
@@ -45,7 +45,7 @@ def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position + index + 1
     raise MalformedMessageError(
-        f"a varint goes on after {_VARINT_BYTES_MAX} bytes", position=position
+        f"a varint has more than {_VARINT_BYTES_MAX} bytes", position=position
     )
 
 

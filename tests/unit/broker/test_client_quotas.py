@@ -11,7 +11,7 @@ from tailrace.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-from tailrace.protocol.metadata_records.client_quota import ClientQuotaRecord, EntityData
+from tailrace.protocol.metadata_records import ClientQuotaRecord, EntityData
 from tailrace.testing import Outside, Peer
 from tests.unit.broker.brokers import connect, running
 

@@ -26,8 +26,7 @@ from tailrace.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
-from tailrace.protocol.metadata_records.config import ConfigRecord
-from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
+from tailrace.protocol.metadata_records import ConfigRecord, FeatureLevelRecord
 from tailrace.storage import names
 from tailrace.testing import DiskFault, MemoryFiles, Outside, Peer, virtual_runtime
 from tests.kraft import METADATA_FOLDER, METADATA_LOG, ROOT, STRANGERS, kraft_directory, not_ours

@@ -24,8 +24,7 @@ from tailrace.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from tailrace.protocol.metadata_records.partition_change import PartitionChangeRecord
-from tailrace.protocol.metadata_records.register_broker import RegisterBrokerRecord
+from tailrace.protocol.metadata_records import PartitionChangeRecord, RegisterBrokerRecord
 from tailrace.testing import Outside, Peer
 from tests.unit.broker.brokers import connect, create_topic, running
 

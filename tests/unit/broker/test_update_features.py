@@ -17,7 +17,7 @@ from tailrace.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from tailrace.protocol.metadata_records.voters import Voter, VotersRecord
+from tailrace.protocol.metadata_records import VotersRecord, VotersRecordVoter
 from tailrace.testing import Outside, Peer
 from tests.unit.broker.brokers import connect, running
 
@@ -148,7 +148,7 @@ async def test_voters_in_the_log_are_level_one(outside: Outside) -> None:
     kept = Snapshot(
         image=MetadataImage(features=initial_levels()),
         log_timestamp=0,
-        voters=VotersRecord(voters=(Voter(voter_id=1),)),
+        voters=VotersRecord(voters=(VotersRecordVoter(voter_id=1),)),
     )
     save_snapshot(outside.files, folder, kept, next_offset=7, epoch=2, now_ms=0)
     async with running(outside) as broker:

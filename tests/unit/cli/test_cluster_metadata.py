@@ -15,9 +15,11 @@ from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.cluster.metadata.snapshot import Snapshot, write_snapshot
 from tailrace.errors import TailraceError
 from tailrace.protocol.fields import Record
-from tailrace.protocol.metadata_records.config import ConfigRecord
-from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
-from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
+from tailrace.protocol.metadata_records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    UserScramCredentialRecord,
+)
 from tailrace.records.batch import Batch
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kraft" / "logs"

@@ -16,8 +16,7 @@ from tailrace.cluster.metadata.log import (
     open_metadata_log,
 )
 from tailrace.cluster.metadata.snapshot_records import snapshot_records
-from tailrace.protocol.metadata_records.config import ConfigRecord
-from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
+from tailrace.protocol.metadata_records import ConfigRecord, FeatureLevelRecord
 from tailrace.runtime.files import Files
 from tailrace.storage.removals import Removals
 from tailrace.testing import MemoryFiles

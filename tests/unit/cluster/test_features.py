@@ -29,9 +29,10 @@ from tailrace.cluster.metadata.image import (
 )
 from tailrace.cluster.metadata.snapshot_records import snapshot_records
 from tailrace.cluster.topic_defaults import TopicDefaults
-from tailrace.protocol.metadata_records.register_broker import BrokerFeature, RegisterBrokerRecord
-from tailrace.protocol.metadata_records.register_controller import (
+from tailrace.protocol.metadata_records import (
+    BrokerFeature,
     ControllerFeature,
+    RegisterBrokerRecord,
     RegisterControllerRecord,
 )
 from tailrace.testing import MemoryFiles

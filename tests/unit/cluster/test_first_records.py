@@ -12,9 +12,7 @@ from tailrace.cluster.metadata.delta import MetadataDelta
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.records import FoundLog, Node, election_records, placement_records
 from tailrace.model import TopicPartition
-from tailrace.protocol.metadata_records.partition import PartitionRecord
-from tailrace.protocol.metadata_records.partition_change import PartitionChangeRecord
-from tailrace.protocol.metadata_records.topic import TopicRecord
+from tailrace.protocol.metadata_records import PartitionChangeRecord, PartitionRecord, TopicRecord
 from tailrace.storage.checkpoints import write_whole
 from tailrace.testing import MemoryFiles
 from tests.unit.cluster import metadata_logs

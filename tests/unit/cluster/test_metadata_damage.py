@@ -12,7 +12,7 @@ import pytest
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.errors import CorruptionError, DirectoryError
-from tailrace.protocol.metadata_records.begin_transaction import BeginTransactionRecord
+from tailrace.protocol.metadata_records import BeginTransactionRecord
 from tailrace.records import layout
 from tailrace.records.batch import read_batches
 from tailrace.testing import MemoryFiles

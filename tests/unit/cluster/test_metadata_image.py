@@ -19,36 +19,33 @@ from tailrace.cluster.metadata.image import (
 from tailrace.cluster.metadata.snapshot_records import snapshot_records
 from tailrace.protocol.fields import Message
 from tailrace.protocol.metadata_log import decode_data, encode_data
-from tailrace.protocol.metadata_records.access_control_entry import AccessControlEntryRecord
-from tailrace.protocol.metadata_records.begin_transaction import BeginTransactionRecord
-from tailrace.protocol.metadata_records.broker_registration_change import (
+from tailrace.protocol.metadata_records import (
+    AccessControlEntryRecord,
+    BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
-)
-from tailrace.protocol.metadata_records.clear_elr import ClearElrRecord
-from tailrace.protocol.metadata_records.client_quota import ClientQuotaRecord, EntityData
-from tailrace.protocol.metadata_records.config import ConfigRecord
-from tailrace.protocol.metadata_records.delegation_token import DelegationTokenRecord
-from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
-from tailrace.protocol.metadata_records.fence_broker import FenceBrokerRecord
-from tailrace.protocol.metadata_records.no_op import NoOpRecord
-from tailrace.protocol.metadata_records.partition import PartitionRecord
-from tailrace.protocol.metadata_records.partition_change import PartitionChangeRecord
-from tailrace.protocol.metadata_records.producer_ids import ProducerIdsRecord
-from tailrace.protocol.metadata_records.register_broker import RegisterBrokerRecord
-from tailrace.protocol.metadata_records.register_controller import RegisterControllerRecord
-from tailrace.protocol.metadata_records.remove_access_control_entry import (
+    ClearElrRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    DelegationTokenRecord,
+    EntityData,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveAccessControlEntryRecord,
-)
-from tailrace.protocol.metadata_records.remove_delegation_token import RemoveDelegationTokenRecord
-from tailrace.protocol.metadata_records.remove_topic import RemoveTopicRecord
-from tailrace.protocol.metadata_records.remove_user_scram_credential import (
+    RemoveDelegationTokenRecord,
+    RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    UserScramCredentialRecord,
+    ZkMigrationStateRecord,
 )
-from tailrace.protocol.metadata_records.topic import TopicRecord
-from tailrace.protocol.metadata_records.unfence_broker import UnfenceBrokerRecord
-from tailrace.protocol.metadata_records.unregister_broker import UnregisterBrokerRecord
-from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
-from tailrace.protocol.metadata_records.zk_migration import ZkMigrationStateRecord
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import records_of
 

@@ -13,9 +13,12 @@ from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.cluster.metadata.snapshot import Snapshot
 from tailrace.cluster.metadata.snapshot_files import save_snapshot
 from tailrace.errors import DirectoryError, StorageError
-from tailrace.protocol.metadata_records.begin_transaction import BeginTransactionRecord
-from tailrace.protocol.metadata_records.remove_topic import RemoveTopicRecord
-from tailrace.protocol.metadata_records.voters import Voter, VotersRecord
+from tailrace.protocol.metadata_records import (
+    BeginTransactionRecord,
+    RemoveTopicRecord,
+    VotersRecord,
+    VotersRecordVoter,
+)
 from tailrace.records.batch import read_batches, stamp
 from tailrace.records.builder import BatchBuilder
 from tailrace.storage.checkpoints import read_epoch_checkpoint, write_whole
@@ -272,7 +275,7 @@ def test_a_quorum_whose_voters_are_in_its_snapshot_keeps_them_there() -> None:
     node = Node()
     node.files.make_directory(FOLDER)
     image = MetadataImage(features={"metadata.version": 30})
-    voters = VotersRecord(voters=(Voter(voter_id=1),))
+    voters = VotersRecord(voters=(VotersRecordVoter(voter_id=1),))
     kept = Snapshot(image=image, log_timestamp=0, voters=voters)
     save_snapshot(node.files, FOLDER, kept, next_offset=7, epoch=2, now_ms=0)
     for _ in range(2):

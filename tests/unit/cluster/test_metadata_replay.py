@@ -25,17 +25,20 @@ from tailrace.errors import CorruptionError
 from tailrace.model import NO_PRODUCER_ID
 from tailrace.protocol.errors import UnknownRecordError
 from tailrace.protocol.fields import Message, Record
-from tailrace.protocol.metadata_records.abort_transaction import AbortTransactionRecord
-from tailrace.protocol.metadata_records.begin_transaction import BeginTransactionRecord
-from tailrace.protocol.metadata_records.end_transaction import EndTransactionRecord
-from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
-from tailrace.protocol.metadata_records.kraft_version import KRaftVersionRecord
-from tailrace.protocol.metadata_records.leader_change import LeaderChangeMessage, Voter
-from tailrace.protocol.metadata_records.no_op import NoOpRecord
-from tailrace.protocol.metadata_records.snapshot_footer import SnapshotFooterRecord
-from tailrace.protocol.metadata_records.snapshot_header import SnapshotHeaderRecord
-from tailrace.protocol.metadata_records.voters import Voter as NamedVoter
-from tailrace.protocol.metadata_records.voters import VotersRecord
+from tailrace.protocol.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    NoOpRecord,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    Voter,
+    VotersRecord,
+    VotersRecordVoter,
+)
 from tailrace.records.batch import Batch, read_batches
 from tailrace.records.control import ControlType
 
@@ -44,7 +47,9 @@ TIME = 1_700_000_000_000
 LEVEL = FeatureLevelRecord(name="metadata.version", feature_level=30)
 GROUPS = FeatureLevelRecord(name="group.version", feature_level=1)
 CHANGE = LeaderChangeMessage(
-    leader_id=1, voters=(Voter(voter_id=1),), granting_voters=(Voter(voter_id=1),)
+    leader_id=1,
+    voters=(Voter(voter_id=1),),
+    granting_voters=(Voter(voter_id=1),),
 )
 HEADER = (ControlType.SNAPSHOT_HEADER, SnapshotHeaderRecord())
 FOOTER = (ControlType.SNAPSHOT_FOOTER, SnapshotFooterRecord())
@@ -165,7 +170,7 @@ def test_transactions_may_share_a_batch_or_end_where_one_does() -> None:
 
 def test_the_log_may_name_the_voters() -> None:
     """KRaftVersion and Voters come in the batch of the leader change, and go into snapshots."""
-    voters = VotersRecord(voters=(NamedVoter(voter_id=1),))
+    voters = VotersRecord(voters=(VotersRecordVoter(voter_id=1),))
     records: list[tuple[ControlType, Message]] = [
         (ControlType.LEADER_CHANGE, CHANGE),
         (ControlType.KRAFT_VERSION, KRaftVersionRecord(kraft_version=1)),

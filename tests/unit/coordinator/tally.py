@@ -15,7 +15,7 @@ from tailrace.coordinator.shard import PartitionLog, Shard
 from tailrace.coordinator.statistics import ShardCounts
 from tailrace.errors import CorruptionError
 from tailrace.model import TopicPartition
-from tailrace.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
+from tailrace.protocol.records import TransactionLogKey, TransactionLogValue
 from tailrace.testing.outside import Outside
 
 PARTITION = TopicPartition("__tally", 0)

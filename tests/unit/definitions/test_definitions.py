@@ -5,12 +5,10 @@ from typing import Any
 
 import pytest
 
-from definitions.catalog import ModuleSource
 from definitions.model import Definition, DefinitionError, parse, snake_case
 from definitions.words import Words
 from definitions.writer import write_module
 
-SOURCE = ModuleSource(package="messages", name="ask", jar="kafka-clients", definitions=())
 WORDS = """
 [fields]
 name = "The topic."
@@ -40,7 +38,7 @@ def definition(*fields: dict[str, Any], name: str = "AskRequest") -> Definition:
 def written(*definitions: Definition, words: str = WORDS) -> str:
     """The module of these definitions, without what all modules have."""
     found = Words(words)
-    text = write_module(SOURCE, definitions, found)
+    text = write_module("ask", definitions, found)
     found.check()
     return text
 
@@ -56,23 +54,31 @@ def test_a_definition_becomes_a_dataclass() -> None:
              "fields": [{"name": "name", "type": "string", "versions": "2+"}]},
         )
     )  # fmt: skip
-    assert 'name: str = wire("string", until=1)\n    """The topic."""' in text
-    assert 'size: int = wire("int64", since=1, default=2_147_483_647)\n    """Bytes."""' in text
+    assert '    name: str = wire("string", until=1)  # The topic.\n' in text
+    assert '    size: int = wire("int64", since=1, default=2_147_483_647)  # Bytes.\n' in text
     declared = "wire_array(Part, since=2, nullable_since=2, tag=0, default=None)"
     assert f"parts: tuple[Part, ...] | None = {declared}" in text
-    assert "last_version: ClassVar[int] = 3\n    flexible_since: ClassVar[int] = 2" in text
+    assert "first_version, last_version, flexible_since = 0, 3, 2\n" in text
     assert text.index("class Part:") < text.index("class AskRequest:")
     assert "KAFKAS" not in text
 
 
+def test_a_sentence_that_makes_its_line_too_long_is_before_it() -> None:
+    """In lines of 100 columns."""
+    long = "words " * 12 + "more."
+    words = f'[ask]\n_text = "Ask."\n[ask.AskRequest]\nsize = "{long}"\n'
+    text = written(definition({"name": "Size", "type": "int64", "versions": "0+"}), words=words)
+    assert f'    # {long}\n    size: int = wire("int64")' in text
+
+
 def test_words_that_are_missing_or_not_used_are_listed() -> None:
-    """All of them at once, by their places in words.toml."""
+    """All of them at once, by their places in words.toml; only a module must have a sentence."""
     asked = definition({"name": "Name", "type": "string", "versions": "0+"},
                        {"name": "MaxSize", "type": "int64", "versions": "0+"})  # fmt: skip
     with pytest.raises(DefinitionError) as caught:
-        written(asked)
+        written(asked, words=WORDS.replace('_text = "Ask (99): for a test."', ""))
     assert str(caught.value).splitlines()[1:] == [
-        "missing: ask.AskRequest.max_size",
+        "missing: ask._text",
         "not used: ask.AskRequest.parts",
         "not used: ask.AskRequest.size",
         "not used: ask.Part._text",

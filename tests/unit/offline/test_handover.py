@@ -16,17 +16,19 @@ from tailrace.errors import DirectoryError
 from tailrace.offline.handover import Effect, Handover, Side, plan_handover
 from tailrace.offline.server_properties import properties_text, server_properties
 from tailrace.protocol.fields import Record
-from tailrace.protocol.metadata_records.access_control_entry import AccessControlEntryRecord
-from tailrace.protocol.metadata_records.client_quota import ClientQuotaRecord, EntityData
-from tailrace.protocol.metadata_records.config import ConfigRecord
-from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
-from tailrace.protocol.metadata_records.register_broker import BrokerEndpoint, RegisterBrokerRecord
-from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
-from tailrace.protocol.metadata_records.voters import (
+from tailrace.protocol.metadata_records import (
+    AccessControlEntryRecord,
+    BrokerEndpoint,
+    ClientQuotaRecord,
+    ConfigRecord,
     Endpoint,
+    EntityData,
+    FeatureLevelRecord,
     KRaftVersionFeature,
-    Voter,
+    RegisterBrokerRecord,
+    UserScramCredentialRecord,
     VotersRecord,
+    VotersRecordVoter,
 )
 from tailrace.storage import names
 from tailrace.storage.directories import MetaProperties, write_identity
@@ -411,10 +413,10 @@ def test_listeners_are_those_that_were_registered() -> None:
 
 def test_a_voter_in_the_log_says_where_the_controller_listens() -> None:
     """With `kraft.version` 1 Kafka refuses `controller.quorum.voters`."""
-    from tailrace.protocol.metadata_records.kraft_version import KRaftVersionRecord
+    from tailrace.protocol.metadata_records import KRaftVersionRecord
 
     found = plan_handover(kraft_directory(), [ROOT])
-    voter = Voter(
+    voter = VotersRecordVoter(
         voter_id=1,
         voter_directory_id=UUID(int=7),
         endpoints=(Endpoint(name="C", host="127.0.0.1", port=9099),),

@@ -7,10 +7,13 @@ import pytest
 
 from tailrace.offline.metadata import SECRET, decode_metadata_record
 from tailrace.protocol.metadata_log import encode_data
-from tailrace.protocol.metadata_records.config import ConfigRecord
-from tailrace.protocol.metadata_records.partition_change import PartitionChangeRecord
-from tailrace.protocol.metadata_records.register_broker import BrokerEndpoint, RegisterBrokerRecord
-from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
+from tailrace.protocol.metadata_records import (
+    BrokerEndpoint,
+    ConfigRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    UserScramCredentialRecord,
+)
 
 ID = uuid.UUID(int=1)
 ID_TEXT = "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -17,23 +17,24 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tailrace.protocol import messages as message_package
-from tailrace.protocol import records as record_package
+from tailrace.protocol import records
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message, WireField, wire_fields
 
 
-def _declared_in(package: ModuleType) -> Iterator[type[Message]]:
-    """Every message, but no struct inside of one, that the modules of a package declare."""
-    for each in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        for declared in vars(importlib.import_module(each.name)).values():
-            if hasattr(declared, "flexible_since"):
-                yield declared
+def _declared_in(module: ModuleType) -> Iterator[type[Message]]:
+    """Every message that a module declares, but no struct inside of one."""
+    return (each for each in vars(module).values() if hasattr(each, "flexible_since"))
 
 
-WIRE_MESSAGES = tuple(_declared_in(message_package))
+WIRE_MESSAGES = tuple(
+    message
+    for each in pkgutil.iter_modules(message_package.__path__, f"{message_package.__name__}.")
+    for message in _declared_in(importlib.import_module(each.name))
+)
 """Every request and response, and what consumers embed in them."""
 
-RECORDS = tuple(_declared_in(record_package))
+RECORDS = tuple(_declared_in(records))
 """Every key and value of a coordinator's record."""
 
 EVERY_MESSAGE = (*WIRE_MESSAGES, *RECORDS)

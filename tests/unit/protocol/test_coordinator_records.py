@@ -25,22 +25,20 @@ from tailrace.protocol.errors import (
     UnknownRecordError,
 )
 from tailrace.protocol.fields import NO_UUID, Record
-from tailrace.protocol.records import consumer_group_current_member_assignment as current
-from tailrace.protocol.records.consumer_group_member_metadata import (
+from tailrace.protocol.records import (
     ClassicMemberMetadata,
     ClassicProtocol,
+    ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
-)
-from tailrace.protocol.records.consumer_group_metadata import ConsumerGroupMetadataValue
-from tailrace.protocol.records.group_metadata import (
+    ConsumerGroupMetadataValue,
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
-)
-from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from tailrace.protocol.records.transaction_log import (
+    OffsetCommitKey,
+    OffsetCommitValue,
     PartitionsSchema,
+    TopicPartitions,
     TransactionLogKey,
     TransactionLogValue,
 )
@@ -122,13 +120,11 @@ VECTORS: list[tuple[Record, int, str]] = [
         "0000 00000002 01 00 08 6795e895b7aad57c",
     ),
     (
-        current.ConsumerGroupCurrentMemberAssignmentValue(
+        ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=2,
             previous_member_epoch=1,
             assigned_partitions=(
-                current.TopicPartitions(
-                    topic_id=TOPIC_ID, partitions=(0, 5), assignment_epochs=(1, 2)
-                ),
+                TopicPartitions(topic_id=TOPIC_ID, partitions=(0, 5), assignment_epochs=(1, 2)),
             ),
         ),
         0,

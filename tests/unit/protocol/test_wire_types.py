@@ -1,6 +1,6 @@
 """Wire types by their bytes, in a message of this test: some are in no generated message yet."""
 
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -24,10 +24,7 @@ class Inner:
 class Values:
     """Not flexible in version 0, flexible in version 1, and two fields more in version 2."""
 
-    first_version: ClassVar[int] = 0
-    last_version: ClassVar[int] = 2
-    flexible_since: ClassVar[int] = 1
-
+    first_version, last_version, flexible_since = 0, 2, 1
     port: int = wire("uint16", until=1)
     share: float = wire("float64", until=1)
     data: bytes | None = wire("bytes", until=1, nullable_since=0)

@@ -20,13 +20,16 @@ from tailrace.cluster.metadata.snapshot import Snapshot, write_snapshot
 from tailrace.errors import ConfigError, CorruptionError, TailraceError
 from tailrace.offline.metadata_state import NoMetadataError
 from tailrace.protocol.fields import Record
-from tailrace.protocol.metadata_records.access_control_entry import AccessControlEntryRecord
-from tailrace.protocol.metadata_records.client_quota import ClientQuotaRecord, EntityData
-from tailrace.protocol.metadata_records.config import ConfigRecord
-from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
-from tailrace.protocol.metadata_records.partition import PartitionRecord
-from tailrace.protocol.metadata_records.topic import TopicRecord
-from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
+from tailrace.protocol.metadata_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    EntityData,
+    FeatureLevelRecord,
+    PartitionRecord,
+    TopicRecord,
+    UserScramCredentialRecord,
+)
 from tailrace.records.batch import Batch
 from tailrace.records.builder import BatchBuilder
 from tailrace.runtime.files import DiskFiles

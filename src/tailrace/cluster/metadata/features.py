@@ -15,8 +15,7 @@ from tailrace.cluster.metadata.image import METADATA_VERSION, MetadataImage
 from tailrace.errors import DirectoryError, FatalError
 
 if TYPE_CHECKING:
-    from tailrace.protocol.metadata_records.register_broker import BrokerFeature
-    from tailrace.protocol.metadata_records.register_controller import ControllerFeature
+    from tailrace.protocol.metadata_records import BrokerFeature, ControllerFeature
 
 ELIGIBLE_LEADERS: Final = "eligible.leader.replicas.version"
 """Name of the feature whose level says whether eligible leader replicas are kept (KIP-966)."""

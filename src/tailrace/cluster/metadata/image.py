@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from tailrace.values import dataclass, field
 
 if TYPE_CHECKING:
-    from tailrace.protocol.metadata_records.access_control_entry import AccessControlEntryRecord
-    from tailrace.protocol.metadata_records.delegation_token import DelegationTokenRecord
-    from tailrace.protocol.metadata_records.partition import PartitionRecord
-    from tailrace.protocol.metadata_records.register_broker import RegisterBrokerRecord
-    from tailrace.protocol.metadata_records.register_controller import RegisterControllerRecord
-    from tailrace.protocol.metadata_records.user_scram_credential import UserScramCredentialRecord
+    from tailrace.protocol.metadata_records import (
+        AccessControlEntryRecord,
+        DelegationTokenRecord,
+        PartitionRecord,
+        RegisterBrokerRecord,
+        RegisterControllerRecord,
+        UserScramCredentialRecord,
+    )
 
 
 METADATA_VERSION = "metadata.version"

@@ -213,7 +213,7 @@ class MetadataLog:
         self._log.epochs.save()
         self._has_led = True
         if self._replay.is_in_transaction:
-            from tailrace.protocol.metadata_records.abort_transaction import AbortTransactionRecord
+            from tailrace.protocol.metadata_records import AbortTransactionRecord
 
             self.append([RecordToWrite(AbortTransactionRecord(reason="Controller failover"), 0)])
 
@@ -297,14 +297,14 @@ class MetadataLog:
         self._log.close()
 
     def _election(self) -> Iterator[tuple[ControlType, Message]]:
-        from tailrace.protocol.metadata_records.leader_change import LeaderChangeMessage, Voter
+        from tailrace.protocol.metadata_records import LeaderChangeMessage, Voter
 
         voter = (Voter(voter_id=self._node_id),)
         change = LeaderChangeMessage(leader_id=self._node_id, voters=voter, granting_voters=voter)
         yield ControlType.LEADER_CHANGE, change
         voters = self._replay.voters
         if voters is not None and self._log.end_offset == self._log.start_offset:
-            from tailrace.protocol.metadata_records.kraft_version import KRaftVersionRecord
+            from tailrace.protocol.metadata_records import KRaftVersionRecord
 
             # The snapshot that a quorum begins with has them, and no batch yet.
             yield ControlType.KRAFT_VERSION, KRaftVersionRecord(kraft_version=1)

@@ -22,7 +22,7 @@ from tailrace.records.batch import Batch
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from tailrace.protocol.metadata_records.voters import VotersRecord
+    from tailrace.protocol.metadata_records import VotersRecord
 
 
 class MetadataReplay:

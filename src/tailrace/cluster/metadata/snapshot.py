@@ -23,10 +23,12 @@ from tailrace.cluster.metadata.delta import MetadataDelta
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.snapshot_records import snapshot_records
 from tailrace.errors import CorruptionError
-from tailrace.protocol.metadata_records.kraft_version import KRaftVersionRecord
-from tailrace.protocol.metadata_records.snapshot_footer import SnapshotFooterRecord
-from tailrace.protocol.metadata_records.snapshot_header import SnapshotHeaderRecord
-from tailrace.protocol.metadata_records.voters import VotersRecord
+from tailrace.protocol.metadata_records import (
+    KRaftVersionRecord,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
 from tailrace.records.batch import read_batches
 from tailrace.records.control import ControlType
 from tailrace.values import dataclass

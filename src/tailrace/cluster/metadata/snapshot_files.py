@@ -67,7 +67,7 @@ def snapshot_time(files: Files, found: SnapshotFile) -> int:
     Raises:
         OSError: it cannot be read.
     """
-    from tailrace.protocol.metadata_records.snapshot_header import SnapshotHeaderRecord
+    from tailrace.protocol.metadata_records import SnapshotHeaderRecord
 
     with closing(files.open(found.path, read_only=True)) as file:
         data = file.read(0, _HEADER_BYTES)

@@ -15,12 +15,15 @@ from collections.abc import Iterator
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.image import METADATA_VERSION, MetadataImage, TopicState
 from tailrace.cluster.metadata.record_versions import partition_version, register_broker_version
-from tailrace.protocol.metadata_records.client_quota import ClientQuotaRecord, EntityData
-from tailrace.protocol.metadata_records.config import ConfigRecord
-from tailrace.protocol.metadata_records.feature_level import FeatureLevelRecord
-from tailrace.protocol.metadata_records.partition import PartitionRecord
-from tailrace.protocol.metadata_records.producer_ids import ProducerIdsRecord
-from tailrace.protocol.metadata_records.topic import TopicRecord
+from tailrace.protocol.metadata_records import (
+    ClientQuotaRecord,
+    ConfigRecord,
+    EntityData,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    TopicRecord,
+)
 from tailrace.values import replace
 
 
@@ -58,7 +61,7 @@ def _feature(name: str, level: int) -> RecordToWrite:
 
 
 def _migration(state: int) -> RecordToWrite:
-    from tailrace.protocol.metadata_records.zk_migration import ZkMigrationStateRecord
+    from tailrace.protocol.metadata_records import ZkMigrationStateRecord
 
     return RecordToWrite(ZkMigrationStateRecord(zk_migration_state=state), 0)
 

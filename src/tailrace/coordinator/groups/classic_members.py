@@ -47,7 +47,7 @@ from tailrace.protocol.messages.leave_group import (
     MemberIdentity,
 )
 from tailrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from tailrace.protocol.records.consumer_group_member_metadata import (
+from tailrace.protocol.records import (
     ClassicMemberMetadata,
     ClassicProtocol,
 )

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from tailrace.protocol.records.consumer_group_member_metadata import (
+from tailrace.protocol.records import (
     ConsumerGroupMemberMetadataValue,
 )
 from tailrace.values import dataclass, field

@@ -21,28 +21,16 @@ from tailrace.coordinator.groups.consumer_records import (
 from tailrace.coordinator.groups.statistics import GroupCounts
 from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.protocol.fields import Message
-from tailrace.protocol.records.consumer_group_current_member_assignment import (
+from tailrace.protocol.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
-)
-from tailrace.protocol.records.consumer_group_member_metadata import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
-)
-from tailrace.protocol.records.consumer_group_metadata import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
-)
-from tailrace.protocol.records.consumer_group_partition_metadata import (
     ConsumerGroupPartitionMetadataKey,
-)
-from tailrace.protocol.records.consumer_group_regular_expression import (
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
-)
-from tailrace.protocol.records.consumer_group_target_assignment_member import (
     ConsumerGroupTargetAssignmentMemberKey,
-)
-from tailrace.protocol.records.consumer_group_target_assignment_metadata import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )

@@ -23,33 +23,27 @@ from tailrace.coordinator.groups.consumer_group import (
 )
 from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.protocol.records import (
-    consumer_group_current_member_assignment as current,
-)
-from tailrace.protocol.records import (
-    consumer_group_target_assignment_member as target,
-)
-from tailrace.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
-from tailrace.protocol.records.consumer_group_metadata import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
-)
-from tailrace.protocol.records.consumer_group_partition_metadata import (
     ConsumerGroupPartitionMetadataKey,
-)
-from tailrace.protocol.records.consumer_group_regular_expression import (
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
-)
-from tailrace.protocol.records.consumer_group_target_assignment_metadata import (
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
+    TopicPartition,
+    TopicPartitions,
 )
 
 if TYPE_CHECKING:
     from tailrace.protocol.fields import Record
 
-CurrentValue = current.ConsumerGroupCurrentMemberAssignmentValue
-TargetValue = target.ConsumerGroupTargetAssignmentMemberValue
+CurrentValue = ConsumerGroupCurrentMemberAssignmentValue
+TargetValue = ConsumerGroupTargetAssignmentMemberValue
 
 KNOWN_STATES: Final = {int(each): each for each in MemberState}
 
@@ -73,7 +67,7 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Coor
         _target_key(group_id, member_id),
         TargetValue(
             topic_partitions=tuple(
-                target.TopicPartition(topic_id=topic_id, partitions=tuple(sorted(numbers)))
+                TopicPartition(topic_id=topic_id, partitions=tuple(sorted(numbers)))
                 for topic_id, numbers in partitions.items()
             )
         ),
@@ -176,12 +170,12 @@ def loaded_target(value: TargetValue) -> Partitions:
     }
 
 
-def _stored(assigned: Assigned) -> tuple[current.TopicPartitions, ...]:
+def _stored(assigned: Assigned) -> tuple[TopicPartitions, ...]:
     stored = []
     for topic_id, epochs in assigned.items():
         partitions = sorted(epochs)
         stored.append(
-            current.TopicPartitions(
+            TopicPartitions(
                 topic_id=topic_id,
                 partitions=tuple(partitions),
                 assignment_epochs=tuple([epochs[each] for each in partitions]),
@@ -190,9 +184,7 @@ def _stored(assigned: Assigned) -> tuple[current.TopicPartitions, ...]:
     return tuple(stored)
 
 
-def _loaded(
-    stored: Iterable[current.TopicPartitions], epoch: int
-) -> Mapping[UUID, Mapping[int, int]]:
+def _loaded(stored: Iterable[TopicPartitions], epoch: int) -> Mapping[UUID, Mapping[int, int]]:
     loaded = {}
     for each in stored:
         epochs = each.assignment_epochs
@@ -208,9 +200,9 @@ def _member_key(group_id: str, member_id: str) -> ConsumerGroupMemberMetadataKey
     return ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id)
 
 
-def _target_key(group_id: str, member_id: str) -> target.ConsumerGroupTargetAssignmentMemberKey:
-    return target.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+def _target_key(group_id: str, member_id: str) -> ConsumerGroupTargetAssignmentMemberKey:
+    return ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
 
 
-def _current_key(group_id: str, member_id: str) -> current.ConsumerGroupCurrentMemberAssignmentKey:
-    return current.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)
+def _current_key(group_id: str, member_id: str) -> ConsumerGroupCurrentMemberAssignmentKey:
+    return ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)

@@ -25,7 +25,7 @@ from tailrace.coordinator.groups.target_assignment import (
 )
 from tailrace.coordinator.groups.topics import Topics
 from tailrace.coordinator.machine import CoordinatorRecord
-from tailrace.protocol.records.consumer_group_member_metadata import (
+from tailrace.protocol.records import (
     ConsumerGroupMemberMetadataValue,
 )
 from tailrace.values import dataclass, replace

@@ -21,7 +21,7 @@ from tailrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
 )
-from tailrace.protocol.records.consumer_group_member_metadata import (
+from tailrace.protocol.records import (
     ConsumerGroupMemberMetadataValue,
 )
 from tailrace.values import replace

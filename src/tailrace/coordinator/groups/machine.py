@@ -31,8 +31,12 @@ from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tailrace.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from tailrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from tailrace.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
-from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tailrace.protocol.records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 
 
 class GroupMachine:

@@ -44,7 +44,7 @@ from tailrace.coordinator.groups.topics import Topics
 from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError
 from tailrace.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
-from tailrace.protocol.records.consumer_group_member_metadata import (
+from tailrace.protocol.records import (
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupMemberMetadataValue,

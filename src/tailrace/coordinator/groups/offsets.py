@@ -16,7 +16,7 @@ from tailrace.coordinator.machine import CoordinatorRecord, Decision, Origin
 from tailrace.coordinator.statistics import StoredCount
 from tailrace.model import NO_PRODUCER_ID, ProducerId, TopicPartition
 from tailrace.protocol.fields import NO_UUID
-from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tailrace.protocol.records import OffsetCommitKey, OffsetCommitValue
 from tailrace.values import dataclass, field
 
 ReplyT = TypeVar("ReplyT")

@@ -27,12 +27,13 @@ from tailrace.protocol.coordinator_records import (
 )
 from tailrace.protocol.errors import UnknownRecordError
 from tailrace.protocol.fields import Record
-from tailrace.protocol.records.group_metadata import GroupMetadataValue
-from tailrace.protocol.records.legacy_offset_commit import (
+from tailrace.protocol.records import (
+    GroupMetadataValue,
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
 )
-from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 
 GROUP_VERSION: Final = 3
 COMMIT_VERSION: Final = 4

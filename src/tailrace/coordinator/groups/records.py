@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tailrace.coordinator.groups.classic_group import ClassicGroup, ClassicMember, ClassicState
 from tailrace.coordinator.machine import CoordinatorRecord
-from tailrace.protocol.records.group_metadata import (
+from tailrace.protocol.records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,

@@ -40,7 +40,7 @@ from tailrace.coordinator.transactions.statistics import TransactionCounts
 from tailrace.errors import TailraceError
 from tailrace.model import LeaderEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
+from tailrace.protocol.records import TransactionLogKey, TransactionLogValue
 from tailrace.values import replace
 
 ReplyT = TypeVar("ReplyT")

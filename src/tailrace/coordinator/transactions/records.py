@@ -20,7 +20,7 @@ from tailrace.protocol.coordinator_records import (
     record_type,
 )
 from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
-from tailrace.protocol.records.transaction_log import (
+from tailrace.protocol.records import (
     PartitionsSchema,
     TransactionLogKey,
     TransactionLogValue,

@@ -8,20 +8,14 @@ request (KIP-890).
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from typing import ClassVar
-
 from tailrace.protocol.fields import wire, wire_array
 from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnTopic:
-    """Partitions of one topic."""
-
     name: str = wire("string")
-    """The topic."""
     partitions: tuple[int, ...] = wire_array("int32")
-    """The partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,61 +23,39 @@ class AddPartitionsToTxnTransaction:
     """The partitions of one transaction, from v4."""
 
     transactional_id: str = wire("string", since=4)
-    """The transactional id."""
     producer_id: int = wire("int64", since=4)
-    """The producer's id."""
     producer_epoch: int = wire("int16", since=4)
-    """The producer's epoch."""
+    # Whether to check that they are in the transaction, and to add none.
     verify_only: bool = wire("bool", since=4)
-    """Whether to check that they are in the transaction, and to add none."""
     topics: tuple[AddPartitionsToTxnTopic, ...] = wire_array(AddPartitionsToTxnTopic, since=4)
-    """The partitions, by topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnRequest:
-    """Add these partitions to the transaction."""
-
-    first_version: ClassVar[int] = 0
-    last_version: ClassVar[int] = 5
-    flexible_since: ClassVar[int] = 3
-
+    first_version, last_version, flexible_since = 0, 5, 3
     transactions: tuple[AddPartitionsToTxnTransaction, ...] = wire_array(
         AddPartitionsToTxnTransaction, since=4
     )
-    """The transactions, from v4."""
     v3_and_below_transactional_id: str = wire("string", until=3)
-    """The transactional id."""
     v3_and_below_producer_id: int = wire("int64", until=3)
-    """The producer's id."""
     v3_and_below_producer_epoch: int = wire("int16", until=3)
-    """The producer's epoch."""
     v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...] = wire_array(
         AddPartitionsToTxnTopic, until=3
     )
-    """The partitions, by topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnPartitionResult:
-    """The result for one partition."""
-
     partition_index: int = wire("int32")
-    """The partition."""
-    partition_error_code: int = wire("int16")
-    """0, or why it is not in the transaction."""
+    partition_error_code: int = wire("int16")  # 0, or why it is not in the transaction.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnTopicResult:
-    """The results for the partitions of one topic."""
-
     name: str = wire("string")
-    """The topic."""
     results_by_partition: tuple[AddPartitionsToTxnPartitionResult, ...] = wire_array(
         AddPartitionsToTxnPartitionResult
     )
-    """Its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,30 +63,21 @@ class AddPartitionsToTxnResult:
     """The results for one transaction, from v4."""
 
     transactional_id: str = wire("string", since=4)
-    """The transactional id."""
     topic_results: tuple[AddPartitionsToTxnTopicResult, ...] = wire_array(
         AddPartitionsToTxnTopicResult, since=4
     )
-    """The results, by topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnResponse:
     """The result for each partition: all are added, or none is."""
 
-    first_version: ClassVar[int] = 0
-    last_version: ClassVar[int] = 5
-    flexible_since: ClassVar[int] = 3
-
+    first_version, last_version, flexible_since = 0, 5, 3
     throttle_time_ms: int = wire("int32")
-    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16", since=4)
-    """0, or why nothing was done, from v4."""
     results_by_transaction: tuple[AddPartitionsToTxnResult, ...] = wire_array(
         AddPartitionsToTxnResult, since=4
     )
-    """The results, by transaction, from v4."""
     results_by_topic_v3_and_below: tuple[AddPartitionsToTxnTopicResult, ...] = wire_array(
         AddPartitionsToTxnTopicResult, until=3
     )
-    """The partitions, by topic."""

@@ -7,7 +7,6 @@ A member joins, reports and leaves with it, and receives its assignment in the a
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
@@ -16,75 +15,52 @@ from tailrace.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartitions:
-    """Partitions of one topic."""
-
     topic_id: UUID = wire("uuid")
-    """The topic by id."""
     partitions: tuple[int, ...] = wire_array("int32")
-    """Its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeatRequest:
     """Keep the member in its group; None and -1: not changed since the last request."""
 
-    first_version: ClassVar[int] = 0
-    last_version: ClassVar[int] = 1
-    flexible_since: ClassVar[int] = 0
-
+    first_version, last_version, flexible_since = 0, 1, 0
     group_id: str = wire("string")
-    """The group."""
-    member_id: str = wire("string")
-    """The member; from v1 on the consumer makes the id."""
+    member_id: str = wire("string")  # The member; from v1 on the consumer makes the id.
+    # Epoch of the member; 0: join, -1: leave, -2: leave and come back as a static member.
     member_epoch: int = wire("int32")
-    """Epoch of the member; 0: join, -1: leave, -2: leave and come back as a static member."""
+    # The member's instance id, if it is static (KIP-345).
     instance_id: str | None = wire("string", nullable_since=0, default=None)
-    """The member's instance id, if it is static (KIP-345)."""
     rack_id: str | None = wire("string", nullable_since=0, default=None)
-    """The consumer's rack, where it has one."""
+    # Time in which the member has to give up partitions.
     rebalance_timeout_ms: int = wire("int32", default=-1)
-    """Time in which the member has to give up partitions, in milliseconds."""
     subscribed_topic_names: tuple[str, ...] | None = wire_array(
         "string", nullable_since=0, default=None
     )
-    """The topics that the member subscribes to."""
     subscribed_topic_regex: str | None = wire("string", since=1, nullable_since=1, default=None)
-    """A regular expression of the topics that the member subscribes to."""
+    # The assignor that the broker is to use; None: the group's own choice.
     server_assignor: str | None = wire("string", nullable_since=0, default=None)
-    """The assignor that the broker is to use; None: the group's own choice."""
+    # The partitions that the member owns, by topic; None: they have not changed.
     topic_partitions: tuple[TopicPartitions, ...] | None = wire_array(
         TopicPartitions, nullable_since=0, default=None
     )
-    """The partitions that the member owns, by topic; None: they have not changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The target assignment of the member."""
-
     topic_partitions: tuple[TopicPartitions, ...] = wire_array(TopicPartitions)
-    """The partitions, by topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeatResponse:
     """The member's epoch, and its assignment when that has changed."""
 
-    first_version: ClassVar[int] = 0
-    last_version: ClassVar[int] = 1
-    flexible_since: ClassVar[int] = 0
-
+    first_version, last_version, flexible_since = 0, 1, 0
     throttle_time_ms: int = wire("int32")
-    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
-    """0, or the code of the error."""
     error_message: str | None = wire("string", nullable_since=0, default=None)
-    """The error message, or None."""
+    # The member; in v0 the broker may have made the id.
     member_id: str | None = wire("string", nullable_since=0, default=None)
-    """The member; in v0 the broker may have made the id."""
     member_epoch: int = wire("int32")
-    """Epoch of the member."""
-    heartbeat_interval_ms: int = wire("int32")
-    """Time until the next heartbeat is due, in milliseconds."""
+    heartbeat_interval_ms: int = wire("int32")  # Time until the next heartbeat is due.
+    # The assignment; None: it has not changed.
     assignment: Assignment | None = wire(Assignment, nullable_since=0, default=None)
-    """The assignment; None: it has not changed."""

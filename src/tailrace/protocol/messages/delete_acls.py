@@ -5,89 +5,52 @@ v1   kinds of patterns (KIP-290)        v2   flexible        v3   users as resou
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from typing import ClassVar
-
 from tailrace.protocol.fields import wire, wire_array
 from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAclsFilter:
-    """A filter."""
-
-    resource_type_filter: int = wire("int8")
-    """Kind of the resource, by Kafka's number; 1: any."""
-    resource_name_filter: str | None = wire("string", nullable_since=0)
-    """Its name; None: any."""
+    resource_type_filter: int = wire("int8")  # Kind of the resource, Kafka's number; 1: any.
+    resource_name_filter: str | None = wire("string", nullable_since=0)  # Its name; None: any.
+    # Kind of the pattern, Kafka's number; 1: any, 2: all that apply to the name.
     pattern_type_filter: int = wire("int8", since=1, default=3)
-    """Kind of the pattern, by Kafka's number; 1: any, 2: all that apply to the name."""
-    principal_filter: str | None = wire("string", nullable_since=0)
-    """The principal; None: any."""
-    host_filter: str | None = wire("string", nullable_since=0)
-    """The host; None: any."""
-    operation: int = wire("int8")
-    """The operation, by Kafka's number; 1: any."""
-    permission_type: int = wire("int8")
-    """2: denied, 3: allowed, 1: any."""
+    principal_filter: str | None = wire("string", nullable_since=0)  # The principal; None: any.
+    host_filter: str | None = wire("string", nullable_since=0)  # The host; None: any.
+    operation: int = wire("int8")  # The operation, Kafka's number; 1: any.
+    permission_type: int = wire("int8")  # 2: denied, 3: allowed, 1: any.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAclsRequest:
-    """Remove the entries that match."""
-
-    first_version: ClassVar[int] = 1
-    last_version: ClassVar[int] = 3
-    flexible_since: ClassVar[int] = 2
-
+    first_version, last_version, flexible_since = 1, 3, 2
     filters: tuple[DeleteAclsFilter, ...] = wire_array(DeleteAclsFilter)
-    """The filters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAclsMatchingAcl:
-    """An entry that matched a filter."""
-
     error_code: int = wire("int16")
-    """0, or the code of the error."""
     error_message: str | None = wire("string", nullable_since=0)
-    """The error message, or None."""
-    resource_type: int = wire("int8")
-    """Kind of the resource, by Kafka's number."""
-    resource_name: str = wire("string")
-    """Its name, or a prefix of names."""
-    pattern_type: int = wire("int8", since=1, default=3)
-    """3: the name itself, 4: a prefix."""
-    principal: str = wire("string")
-    """The principal, as `User:alice`."""
-    host: str = wire("string")
-    """The host; `*`: any."""
-    operation: int = wire("int8")
-    """The operation, by Kafka's number."""
-    permission_type: int = wire("int8")
-    """2: denied, 3: allowed."""
+    resource_type: int = wire("int8")  # Kind of the resource, Kafka's number.
+    resource_name: str = wire("string")  # Its name, or a prefix of names.
+    pattern_type: int = wire("int8", since=1, default=3)  # 3: the name itself, 4: a prefix.
+    principal: str = wire("string")  # The principal, as `User:alice`.
+    host: str = wire("string")  # The host; `*`: any.
+    operation: int = wire("int8")  # The operation, Kafka's number.
+    permission_type: int = wire("int8")  # 2: denied, 3: allowed.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAclsFilterResult:
-    """The result for one filter."""
-
     error_code: int = wire("int16")
-    """0, or the code of the error."""
     error_message: str | None = wire("string", nullable_since=0)
-    """The error message, or None."""
     matching_acls: tuple[DeleteAclsMatchingAcl, ...] = wire_array(DeleteAclsMatchingAcl)
-    """The entries that matched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAclsResponse:
     """The results, in the order of the request."""
 
-    first_version: ClassVar[int] = 1
-    last_version: ClassVar[int] = 3
-    flexible_since: ClassVar[int] = 2
-
+    first_version, last_version, flexible_since = 1, 3, 2
     throttle_time_ms: int = wire("int32")
-    """Time for which a quota throttles the client, in milliseconds."""
     filter_results: tuple[DeleteAclsFilterResult, ...] = wire_array(DeleteAclsFilterResult)
-    """The results."""

@@ -8,43 +8,24 @@ epoch at the end of every transaction (KIP-890), and the producer must follow th
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from typing import ClassVar
-
 from tailrace.protocol.fields import wire
 from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTxnRequest:
-    """End the transaction."""
-
-    first_version: ClassVar[int] = 0
-    last_version: ClassVar[int] = 5
-    flexible_since: ClassVar[int] = 3
-
+    first_version, last_version, flexible_since = 0, 5, 3
     transactional_id: str = wire("string")
-    """The transactional id."""
     producer_id: int = wire("int64")
-    """The producer's id."""
     producer_epoch: int = wire("int16")
-    """The producer's epoch."""
-    committed: bool = wire("bool")
-    """Whether to commit; else it is aborted."""
+    committed: bool = wire("bool")  # Whether to commit; else it is aborted.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTxnResponse:
-    """Whether the coordinator has ended the transaction."""
-
-    first_version: ClassVar[int] = 0
-    last_version: ClassVar[int] = 5
-    flexible_since: ClassVar[int] = 3
-
+    first_version, last_version, flexible_since = 0, 5, 3
     throttle_time_ms: int = wire("int32")
-    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
-    """0, or the code of the error."""
+    # The producer id of the next transaction; -1 with an error.
     producer_id: int = wire("int64", since=5, default=-1)
-    """The producer id of the next transaction; -1 with an error."""
-    producer_epoch: int = wire("int16", since=5, default=-1)
-    """Its epoch; -1 with an error."""
+    producer_epoch: int = wire("int16", since=5, default=-1)  # Its epoch; -1 with an error.

@@ -13,7 +13,6 @@ decoder returns views of its frame.
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import Records, wire, wire_array
@@ -22,46 +21,33 @@ from tailrace.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaState:
-    """The follower that sends the request."""
-
-    replica_id: int = wire("int32", since=15, default=-1)
-    """The broker; -1: a consumer."""
-    replica_epoch: int = wire("int64", since=15, default=-1)
-    """Its broker epoch; -1: not known."""
+    replica_id: int = wire("int32", since=15, default=-1)  # The broker; -1: a consumer.
+    replica_epoch: int = wire("int64", since=15, default=-1)  # Its broker epoch; -1: not known.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPartition:
-    """The fetch offset and limits of one partition."""
-
     partition: int = wire("int32")
-    """The partition."""
+    # The leader epoch that the client knows; -1: not sent.
     current_leader_epoch: int = wire("int32", since=9, default=-1)
-    """The leader epoch that the client knows; -1: not sent."""
-    fetch_offset: int = wire("int64")
-    """Offset of the first record wanted."""
+    fetch_offset: int = wire("int64")  # Offset of the first record wanted.
+    # Leader epoch of the last record that a follower has.
     last_fetched_epoch: int = wire("int32", since=12, default=-1)
-    """Leader epoch of the last record that a follower has."""
+    # First offset that a follower has; -1 from a consumer.
     log_start_offset: int = wire("int64", since=5, default=-1)
-    """First offset that a follower has; -1 from a consumer."""
+    # Most bytes of this partition; one batch may be larger (KIP-74).
     partition_max_bytes: int = wire("int32")
-    """Most bytes of this partition; one batch may be larger (KIP-74)."""
+    # Directory of the follower's replica.
     replica_directory_id: UUID = wire("uuid", since=17, tag=0)
-    """Directory of the follower's replica."""
+    # High watermark that the follower knows; -1: none, 2^63 - 1: it does not say.
     high_watermark: int = wire("int64", since=18, tag=1, default=9_223_372_036_854_775_807)
-    """High watermark that the follower knows; -1: none, 2^63 - 1: it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchTopic:
-    """Partitions of one topic to fetch."""
-
     topic: str = wire("string", until=12)
-    """The topic by name, up to v12."""
     topic_id: UUID = wire("uuid", since=13)
-    """The topic by id, from v13."""
     partitions: tuple[FetchPartition, ...] = wire_array(FetchPartition)
-    """Its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,75 +55,55 @@ class ForgottenTopic:
     """Partitions that leave a fetch session."""
 
     topic: str = wire("string", since=7, until=12)
-    """The topic by name, up to v12."""
     topic_id: UUID = wire("uuid", since=13)
-    """The topic by id, from v13."""
     partitions: tuple[int, ...] = wire_array("int32", since=7)
-    """Its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
     """Send records of these partitions, when enough are there."""
 
-    first_version: ClassVar[int] = 4
-    last_version: ClassVar[int] = 18
-    flexible_since: ClassVar[int] = 12
-
+    first_version, last_version, flexible_since = 4, 18, 12
+    # The id of the cluster that the client expects.
     cluster_id: str | None = wire("string", since=12, nullable_since=12, tag=0, default=None)
-    """The id of the cluster that the client expects."""
-    replica_id: int = wire("int32", until=14, default=-1)
-    """The follower that asks; -1: a consumer."""
-    replica_state: ReplicaState = wire(ReplicaState, since=15, tag=1)
-    """The follower that asks, from v15."""
-    max_wait_ms: int = wire("int32")
-    """Longest time to wait for `min_bytes`, in milliseconds."""
-    min_bytes: int = wire("int32")
-    """Bytes of records to wait for."""
+    replica_id: int = wire("int32", until=14, default=-1)  # The follower that asks; -1: a consumer.
+    replica_state: ReplicaState = wire(ReplicaState, since=15, tag=1)  # The follower that asks.
+    max_wait_ms: int = wire("int32")  # Longest time to wait for `min_bytes`.
+    min_bytes: int = wire("int32")  # Bytes of records to wait for.
+    # Most bytes in the answer; one batch may be larger (KIP-74).
     max_bytes: int = wire("int32", since=3, default=2_147_483_647)
-    """Most bytes in the answer; one batch may be larger (KIP-74)."""
+    # 0: up to the high watermark; 1: up to the last stable offset.
     isolation_level: int = wire("int8", since=4)
-    """0: up to the high watermark; 1: up to the last stable offset."""
-    session_id: int = wire("int32", since=7)
-    """The fetch session; 0: none."""
+    session_id: int = wire("int32", since=7)  # The fetch session; 0: none.
+    # Number of the request in its session; 0: start a session, -1: use none.
     session_epoch: int = wire("int32", since=7, default=-1)
-    """Number of the request in its session; 0: start a session, -1: use none."""
+    # Partitions to fetch, by topic; in a session, those that changed.
     topics: tuple[FetchTopic, ...] = wire_array(FetchTopic)
-    """Partitions to fetch, by topic; in a session, those that changed."""
+    # Partitions that leave the session, by topic.
     forgotten_topics_data: tuple[ForgottenTopic, ...] = wire_array(ForgottenTopic, since=7)
-    """Partitions that leave the session, by topic."""
-    rack_id: str = wire("string", since=11)
-    """The consumer's rack, to be sent to a near replica."""
+    rack_id: str = wire("string", since=11)  # The consumer's rack, to be sent to a near replica.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEndOffset:
-    """End offset of a leader epoch."""
-
     epoch: int = wire("int32", since=12, default=-1)
-    """The epoch."""
-    end_offset: int = wire("int64", since=12, default=-1)
-    """The offset after its last record."""
+    end_offset: int = wire("int64", since=12, default=-1)  # The offset after its last record.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderIdAndEpoch:
     """The leader of a partition, as far as the answering broker knows."""
 
-    leader_id: int = wire("int32", since=12, default=-1)
-    """The broker; -1: not known."""
-    leader_epoch: int = wire("int32", since=12, default=-1)
-    """Its epoch; -1: not known."""
+    leader_id: int = wire("int32", since=12, default=-1)  # The broker; -1: not known.
+    leader_epoch: int = wire("int32", since=12, default=-1)  # Its epoch; -1: not known.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotId:
     """A snapshot of a metadata log; read and written, not used by a broker of ours."""
 
-    end_offset: int = wire("int64", default=-1)
-    """The offset after its last record."""
-    epoch: int = wire("int32", default=-1)
-    """The epoch of that record."""
+    end_offset: int = wire("int64", default=-1)  # The offset after its last record.
+    epoch: int = wire("int32", default=-1)  # The epoch of that record.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,9 +111,7 @@ class AbortedTransaction:
     """A transaction whose records a read_committed consumer drops."""
 
     producer_id: int = wire("int64", since=4)
-    """Its producer id."""
-    first_offset: int = wire("int64", since=4)
-    """The offset of its first record."""
+    first_offset: int = wire("int64", since=4)  # The offset of its first record.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,72 +119,48 @@ class PartitionData:
     """Records of one partition, and the offsets of its log."""
 
     partition_index: int = wire("int32")
-    """The partition."""
     error_code: int = wire("int16")
-    """0, or why there are no records."""
+    # Offset after the last record that all in-sync replicas have.
     high_watermark: int = wire("int64")
-    """Offset after the last record that all in-sync replicas have."""
+    # Offset of the first record of an open transaction.
     last_stable_offset: int = wire("int64", since=4, default=-1)
-    """Offset of the first record of an open transaction."""
     log_start_offset: int = wire("int64", since=5, default=-1)
-    """The first offset of the log."""
+    # Offset at which the logs of leader and follower diverge, if they do.
     diverging_epoch: EpochEndOffset = wire(EpochEndOffset, since=12, tag=0)
-    """Offset at which the logs of leader and follower diverge, if they do."""
+    # The leader, if it is not this broker.
     current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, since=12, tag=1)
-    """The leader, if it is not this broker."""
-    snapshot_id: SnapshotId = wire(SnapshotId, since=12, tag=2)
-    """A snapshot to fetch instead."""
+    snapshot_id: SnapshotId = wire(SnapshotId, since=12, tag=2)  # A snapshot to fetch instead.
+    # Aborted transactions among the records; None for read_uncommitted.
     aborted_transactions: tuple[AbortedTransaction, ...] | None = wire_array(
         AbortedTransaction, since=4, nullable_since=4
     )
-    """Aborted transactions among the records; None for read_uncommitted."""
+    # A nearer replica to read from; -1: none.
     preferred_read_replica: int = wire("int32", since=11, default=-1)
-    """A nearer replica to read from; -1: none."""
+    # Batches as in the log; the last one may be cut off.
     records: Records | None = wire("records", nullable_since=0)
-    """Batches as they stand in the log; the last one may be cut off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchableTopicResponse:
-    """Records of one topic."""
-
     topic: str = wire("string", until=12)
-    """The topic by name, up to v12."""
     topic_id: UUID = wire("uuid", since=13)
-    """The topic by id, from v13."""
     partitions: tuple[PartitionData, ...] = wire_array(PartitionData)
-    """Its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEndpoint:
-    """Address of a broker."""
-
     node_id: int = wire("int32", since=16)
-    """The broker."""
     host: str = wire("string", since=16)
-    """Host name to connect to."""
     port: int = wire("int32", since=16)
-    """Port to connect to."""
     rack: str | None = wire("string", since=16, nullable_since=16, default=None)
-    """The broker's rack, where it has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResponse:
-    """The records that were there, by topic and partition."""
-
-    first_version: ClassVar[int] = 4
-    last_version: ClassVar[int] = 18
-    flexible_since: ClassVar[int] = 12
-
+    first_version, last_version, flexible_since = 4, 18, 12
     throttle_time_ms: int = wire("int32", since=1)
-    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16", since=7)
-    """0, or what is wrong with the session."""
-    session_id: int = wire("int32", since=7)
-    """The fetch session; 0: none."""
+    session_id: int = wire("int32", since=7)  # The fetch session; 0: none.
     responses: tuple[FetchableTopicResponse, ...] = wire_array(FetchableTopicResponse)
-    """The records."""
+    # Addresses of the leaders in `current_leader`.
     node_endpoints: tuple[NodeEndpoint, ...] = wire_array(NodeEndpoint, since=16, tag=0)
-    """Addresses of the leaders in `current_leader`."""

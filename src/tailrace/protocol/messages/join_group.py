@@ -8,46 +8,33 @@ v5   static members (KIP-345)           v9   a leader that assigns nothing (KIP-
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from typing import ClassVar
-
 from tailrace.protocol.fields import wire, wire_array
 from tailrace.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroupRequestProtocol:
-    """A protocol that the member supports."""
-
-    name: str = wire("string")
-    """The protocol; for consumers, the name of an assignor."""
+    name: str = wire("string")  # The protocol; for consumers, the name of an assignor.
+    # Metadata for the leader; for consumers, a `ConsumerProtocolSubscription`.
     metadata: bytes = wire("bytes")
-    """Metadata for the leader; for consumers, a `ConsumerProtocolSubscription`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroupRequest:
-    """Join this group."""
-
-    first_version: ClassVar[int] = 0
-    last_version: ClassVar[int] = 9
-    flexible_since: ClassVar[int] = 6
-
+    first_version, last_version, flexible_since = 0, 9, 6
     group_id: str = wire("string")
-    """The group."""
-    session_timeout_ms: int = wire("int32")
-    """Longest time between two heartbeats of the member, in milliseconds."""
+    session_timeout_ms: int = wire("int32")  # Longest time between two heartbeats of the member.
+    # Milliseconds that a rebalance waits for this member; -1: the session timeout.
     rebalance_timeout_ms: int = wire("int32", since=1, default=-1)
-    """Milliseconds that a rebalance waits for this member; -1: the session timeout."""
-    member_id: str = wire("string")
-    """The member; empty for one that has no id yet."""
+    member_id: str = wire("string")  # The member; empty for one that has no id yet.
+    # The member's instance id, if it is static (KIP-345).
     group_instance_id: str | None = wire("string", since=5, nullable_since=5, default=None)
-    """The member's instance id, if it is static (KIP-345)."""
+    # Kind of the group: `consumer`, or a name that other clients have chosen.
     protocol_type: str = wire("string")
-    """Kind of the group: `consumer`, or a name that other clients have chosen."""
+    # The protocols that it supports, the preferred one first.
     protocols: tuple[JoinGroupRequestProtocol, ...] = wire_array(JoinGroupRequestProtocol)
-    """The protocols that it supports, the preferred one first."""
+    # The reason, for the broker's log (KIP-800).
     reason: str | None = wire("string", since=8, nullable_since=8, default=None)
-    """The reason, for the broker's log (KIP-800)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,36 +42,24 @@ class JoinGroupResponseMember:
     """A member and its metadata, for the leader."""
 
     member_id: str = wire("string")
-    """The member."""
+    # The member's instance id, if it is static (KIP-345).
     group_instance_id: str | None = wire("string", since=5, nullable_since=5, default=None)
-    """The member's instance id, if it is static (KIP-345)."""
-    metadata: bytes = wire("bytes")
-    """Metadata that the member has sent for the chosen protocol."""
+    metadata: bytes = wire("bytes")  # Metadata that the member has sent for the chosen protocol.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroupResponse:
-    """The new generation of the group."""
-
-    first_version: ClassVar[int] = 0
-    last_version: ClassVar[int] = 9
-    flexible_since: ClassVar[int] = 6
-
+    first_version, last_version, flexible_since = 0, 9, 6
     throttle_time_ms: int = wire("int32", since=2)
-    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
-    """0, or why the member is not in it."""
-    generation_id: int = wire("int32", default=-1)
-    """Generation of the group; -1 with an error."""
+    generation_id: int = wire("int32", default=-1)  # Generation of the group; -1 with an error.
+    # Kind of the group: `consumer`, or a name that other clients have chosen.
     protocol_type: str | None = wire("string", since=7, nullable_since=7, default=None)
-    """Kind of the group: `consumer`, or a name that other clients have chosen."""
+    # The protocol that all members have in common, such as an assignor's name.
     protocol_name: str | None = wire("string", nullable_since=7)
-    """The protocol that all members have in common, such as an assignor's name."""
-    leader: str = wire("string")
-    """The member that assigns the partitions."""
+    leader: str = wire("string")  # The member that assigns the partitions.
+    # Whether the leader leaves the assignment as it is.
     skip_assignment: bool = wire("bool", since=9)
-    """Whether the leader leaves the assignment as it is."""
-    member_id: str = wire("string")
-    """The id of this member."""
+    member_id: str = wire("string")  # The id of this member.
+    # All members if this one is the leader, else empty.
     members: tuple[JoinGroupResponseMember, ...] = wire_array(JoinGroupResponseMember)
-    """All members if this one is the leader, else empty."""

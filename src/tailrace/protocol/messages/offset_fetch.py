@@ -8,7 +8,6 @@ v6   flexible                           v10  topic ids in place of names (KIP-84
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
-from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
@@ -20,9 +19,7 @@ class OffsetFetchRequestTopic:
     """Partitions of one topic, up to v7."""
 
     name: str = wire("string", until=7)
-    """The topic."""
     partition_indexes: tuple[int, ...] = wire_array("int32", until=7)
-    """Its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,47 +27,33 @@ class OffsetFetchRequestTopics:
     """Partitions of one topic, from v8."""
 
     name: str = wire("string", since=8, until=9)
-    """The topic by name, up to v9."""
     topic_id: UUID = wire("uuid", since=10)
-    """The topic by id, from v10."""
     partition_indexes: tuple[int, ...] = wire_array("int32", since=8)
-    """Its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchRequestGroup:
-    """The requested offsets of one group."""
-
     group_id: str = wire("string", since=8)
-    """The group."""
+    # The member that asks; None: none is named.
     member_id: str | None = wire("string", since=9, nullable_since=9, default=None)
-    """The member that asks; None: none is named."""
-    member_epoch: int = wire("int32", since=9, default=-1)
-    """Its epoch; -1: not checked."""
+    member_epoch: int = wire("int32", since=9, default=-1)  # Its epoch; -1: not checked.
+    # The partitions, by topic; None: all that have an offset.
     topics: tuple[OffsetFetchRequestTopics, ...] | None = wire_array(
         OffsetFetchRequestTopics, since=8, nullable_since=8
     )
-    """The partitions, by topic; None: all that have an offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchRequest:
-    """Ask what these groups have committed."""
-
-    first_version: ClassVar[int] = 1
-    last_version: ClassVar[int] = 10
-    flexible_since: ClassVar[int] = 6
-
+    first_version, last_version, flexible_since = 1, 10, 6
     group_id: str = wire("string", until=7)
-    """The group, up to v7."""
+    # The partitions, by topic; None: all that have an offset.
     topics: tuple[OffsetFetchRequestTopic, ...] | None = wire_array(
         OffsetFetchRequestTopic, until=7, nullable_since=2
     )
-    """The partitions, by topic, up to v7; None: all that have an offset."""
     groups: tuple[OffsetFetchRequestGroup, ...] = wire_array(OffsetFetchRequestGroup, since=8)
-    """The groups, from v8."""
+    # Whether to refuse offsets that an open transaction may still change.
     require_stable: bool = wire("bool", since=7)
-    """Whether to refuse offsets that an open transaction may still change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +61,13 @@ class OffsetFetchResponsePartition:
     """The offset of one partition, up to v7."""
 
     partition_index: int = wire("int32", until=7)
-    """The partition."""
+    # Offset of the next record to consume; -1: none is committed.
     committed_offset: int = wire("int64", until=7)
-    """Offset of the next record to consume; -1: none is committed."""
+    # Leader epoch of the last consumed record; -1 if it is not known.
     committed_leader_epoch: int = wire("int32", since=5, until=7, default=-1)
-    """Leader epoch of the last consumed record; -1 if it is not known."""
+    # Metadata that the client has stored with the offset.
     metadata: str | None = wire("string", until=7, nullable_since=0)
-    """Metadata that the client has stored with the offset."""
     error_code: int = wire("int16", until=7)
-    """0, or why there is no offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +75,9 @@ class OffsetFetchResponseTopic:
     """The offsets of one topic, up to v7."""
 
     name: str = wire("string", until=7)
-    """The topic."""
     partitions: tuple[OffsetFetchResponsePartition, ...] = wire_array(
         OffsetFetchResponsePartition, until=7
     )
-    """Its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +85,13 @@ class OffsetFetchResponsePartitions:
     """The offset of one partition, from v8."""
 
     partition_index: int = wire("int32", since=8)
-    """The partition."""
+    # Offset of the next record to consume; -1: none is committed.
     committed_offset: int = wire("int64", since=8)
-    """Offset of the next record to consume; -1: none is committed."""
+    # Leader epoch of the last consumed record; -1 if it is not known.
     committed_leader_epoch: int = wire("int32", since=8, default=-1)
-    """Leader epoch of the last consumed record; -1 if it is not known."""
+    # Metadata that the client has stored with the offset.
     metadata: str | None = wire("string", since=8, nullable_since=8)
-    """Metadata that the client has stored with the offset."""
     error_code: int = wire("int16", since=8)
-    """0, or why there is no offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,40 +99,24 @@ class OffsetFetchResponseTopics:
     """The offsets of one topic, from v8."""
 
     name: str = wire("string", since=8, until=9)
-    """The topic by name, up to v9."""
     topic_id: UUID = wire("uuid", since=10)
-    """The topic by id, from v10."""
     partitions: tuple[OffsetFetchResponsePartitions, ...] = wire_array(
         OffsetFetchResponsePartitions, since=8
     )
-    """Its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchResponseGroup:
-    """The offsets of one group."""
-
     group_id: str = wire("string", since=8)
-    """The group."""
     topics: tuple[OffsetFetchResponseTopics, ...] = wire_array(OffsetFetchResponseTopics, since=8)
-    """The offsets, by topic."""
     error_code: int = wire("int16", since=8)
-    """0, or why the group has no answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchResponse:
-    """The committed offsets."""
-
-    first_version: ClassVar[int] = 1
-    last_version: ClassVar[int] = 10
-    flexible_since: ClassVar[int] = 6
-
+    first_version, last_version, flexible_since = 1, 10, 6
     throttle_time_ms: int = wire("int32", since=3)
-    """Time for which a quota throttles the client, in milliseconds."""
+    # The offsets of the group, by topic.
     topics: tuple[OffsetFetchResponseTopic, ...] = wire_array(OffsetFetchResponseTopic, until=7)
-    """The offsets of the group, by topic, up to v7."""
     error_code: int = wire("int16", since=2, until=7)
-    """0, or why the group has no answer, up to v7."""
     groups: tuple[OffsetFetchResponseGroup, ...] = wire_array(OffsetFetchResponseGroup, since=8)
-    """The offsets, by group, from v8."""

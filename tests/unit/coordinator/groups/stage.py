@@ -43,7 +43,7 @@ from tailrace.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from tailrace.protocol.records.group_metadata import GroupMetadataValue
+from tailrace.protocol.records import GroupMetadataValue
 from tailrace.records.batch import Batch
 from tailrace.records.builder import records_of
 from tailrace.testing.coordinator_log import MemoryPartitionLog

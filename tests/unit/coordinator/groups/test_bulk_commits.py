@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.coordinator_records import encode_key, encode_value
-from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tailrace.protocol.records import OffsetCommitKey, OffsetCommitValue
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import build_end_marker
 from tailrace.runtime import memory

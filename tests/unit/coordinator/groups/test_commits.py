@@ -10,7 +10,7 @@ from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.model import ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
-from tailrace.protocol.records.offset_commit import OffsetCommitValue
+from tailrace.protocol.records import OffsetCommitValue
 from tests.unit.coordinator.groups.stage import (
     DELAY,
     FLIGHTS,

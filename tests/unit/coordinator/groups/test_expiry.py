@@ -5,7 +5,7 @@ from tailrace.coordinator.groups.expiry import EXPIRED_MAX
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.model import ProducerEpoch, ProducerId, TopicPartition
-from tailrace.protocol.records.group_metadata import GroupMetadataKey
+from tailrace.protocol.records import GroupMetadataKey
 from tests.unit.coordinator.groups.stage import (
     GROUP,
     Broker,

@@ -12,12 +12,13 @@ from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.errors import CorruptionError
 from tailrace.model import TopicPartition
 from tailrace.protocol.fields import NO_UUID
-from tailrace.protocol.records.consumer_group_metadata import (
+from tailrace.protocol.records import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
+    GroupMetadataKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
 )
-from tailrace.protocol.records.group_metadata import GroupMetadataKey
-from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 
 CODEC = GroupRecordCodec()
 TIME = 1_700_000_000_000

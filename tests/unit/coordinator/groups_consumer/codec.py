@@ -4,60 +4,34 @@ from struct import Struct
 from typing import Any
 
 from tailrace.coordinator.machine import CoordinatorRecord
+from tailrace.protocol import records
 from tailrace.protocol.codec import decode, encode
-from tailrace.protocol.records import (
-    consumer_group_current_member_assignment as current,
-)
-from tailrace.protocol.records import (
-    consumer_group_member_metadata as member,
-)
-from tailrace.protocol.records import (
-    consumer_group_metadata as group,
-)
-from tailrace.protocol.records import (
-    consumer_group_partition_metadata as topics,
-)
-from tailrace.protocol.records import (
-    consumer_group_regular_expression as regex,
-)
-from tailrace.protocol.records import (
-    consumer_group_target_assignment_member as target,
-)
-from tailrace.protocol.records import (
-    consumer_group_target_assignment_metadata as target_epoch,
-)
-from tailrace.protocol.records import (
-    group_metadata as classic,
-)
-from tailrace.protocol.records import (
-    offset_commit as offset,
-)
 
 NUMBER = Struct(">h")
 CLASSES: dict[int, tuple[Any, Any, int]] = {
-    1: (offset.OffsetCommitKey, offset.OffsetCommitValue, 4),
-    2: (classic.GroupMetadataKey, classic.GroupMetadataValue, 3),
-    3: (group.ConsumerGroupMetadataKey, group.ConsumerGroupMetadataValue, 0),
-    4: (topics.ConsumerGroupPartitionMetadataKey, topics.ConsumerGroupPartitionMetadataValue, 0),
-    5: (member.ConsumerGroupMemberMetadataKey, member.ConsumerGroupMemberMetadataValue, 0),
+    1: (records.OffsetCommitKey, records.OffsetCommitValue, 4),
+    2: (records.GroupMetadataKey, records.GroupMetadataValue, 3),
+    3: (records.ConsumerGroupMetadataKey, records.ConsumerGroupMetadataValue, 0),
+    4: (records.ConsumerGroupPartitionMetadataKey, records.ConsumerGroupPartitionMetadataValue, 0),
+    5: (records.ConsumerGroupMemberMetadataKey, records.ConsumerGroupMemberMetadataValue, 0),
     6: (
-        target_epoch.ConsumerGroupTargetAssignmentMetadataKey,
-        target_epoch.ConsumerGroupTargetAssignmentMetadataValue,
+        records.ConsumerGroupTargetAssignmentMetadataKey,
+        records.ConsumerGroupTargetAssignmentMetadataValue,
         0,
     ),
     7: (
-        target.ConsumerGroupTargetAssignmentMemberKey,
-        target.ConsumerGroupTargetAssignmentMemberValue,
+        records.ConsumerGroupTargetAssignmentMemberKey,
+        records.ConsumerGroupTargetAssignmentMemberValue,
         0,
     ),
     8: (
-        current.ConsumerGroupCurrentMemberAssignmentKey,
-        current.ConsumerGroupCurrentMemberAssignmentValue,
+        records.ConsumerGroupCurrentMemberAssignmentKey,
+        records.ConsumerGroupCurrentMemberAssignmentValue,
         0,
     ),
     16: (
-        regex.ConsumerGroupRegularExpressionKey,
-        regex.ConsumerGroupRegularExpressionValue,
+        records.ConsumerGroupRegularExpressionKey,
+        records.ConsumerGroupRegularExpressionValue,
         0,
     ),
 }

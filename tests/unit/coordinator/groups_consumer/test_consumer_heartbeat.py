@@ -12,7 +12,7 @@ from tailrace.coordinator.groups.consumer_records import epoch_record
 from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from tailrace.protocol.records.consumer_group_partition_metadata import (
+from tailrace.protocol.records import (
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
 )

@@ -25,8 +25,7 @@ from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.machine import CoordinatorRecord, Origin
 from tailrace.model import ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.records.consumer_group_member_metadata import ClassicMemberMetadata
-from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tailrace.protocol.records import ClassicMemberMetadata, OffsetCommitKey, OffsetCommitValue
 from tests.unit.coordinator.groups_consumer.codec import type_of
 from tests.unit.coordinator.groups_consumer.test_consumer_records import METADATA, A, B
 

@@ -25,16 +25,15 @@ from tailrace.coordinator.groups.consumer_records import (
     topics_tombstone,
 )
 from tailrace.coordinator.machine import CoordinatorRecord
-from tailrace.protocol.records import consumer_group_current_member_assignment as current
-from tailrace.protocol.records.consumer_group_member_metadata import (
+from tailrace.protocol.records import (
     ClassicMemberMetadata,
+    ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
-)
-from tailrace.protocol.records.consumer_group_partition_metadata import (
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
+    TopicPartitions,
+    TransactionLogKey,
 )
-from tailrace.protocol.records.transaction_log import TransactionLogKey
 from tests.unit.coordinator.groups_consumer.codec import GroupCodec, type_of
 
 A, B = UUID(int=1), UUID(int=2)
@@ -107,7 +106,7 @@ def test_a_member_of_the_consumer_protocol_has_a_tag_that_says_so() -> None:
 def test_assignment_epochs_are_always_written() -> None:
     """Also where they are the member's own epoch."""
     value = current_record("g", "m1", ASSIGNED).value
-    assert isinstance(value, current.ConsumerGroupCurrentMemberAssignmentValue)
+    assert isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
     assert [each.assignment_epochs for each in value.assigned_partitions] == [(2, 3)]
     assert [each.assignment_epochs for each in value.partitions_pending_revocation] == [(2,)]
 
@@ -116,12 +115,10 @@ def test_assignment_epochs_of_an_older_kafka_are_the_member_epoch() -> None:
     """Absent, or not one for each partition; an epoch below 0 counts as 0."""
     for epochs in (None, (1,)):
         for epoch, expected in ((5, 5), (-2, 0)):
-            value = current.ConsumerGroupCurrentMemberAssignmentValue(
+            value = ConsumerGroupCurrentMemberAssignmentValue(
                 member_epoch=epoch,
                 assigned_partitions=(
-                    current.TopicPartitions(
-                        topic_id=A, partitions=(0, 1), assignment_epochs=epochs
-                    ),
+                    TopicPartitions(topic_id=A, partitions=(0, 1), assignment_epochs=epochs),
                 ),
             )
             record = CoordinatorRecord(current_record("g", "m1", ASSIGNED).key, value)
@@ -132,7 +129,7 @@ def test_assignment_epochs_of_an_older_kafka_are_the_member_epoch() -> None:
 def test_a_state_of_a_newer_kafka_is_unknown() -> None:
     """The member has to begin anew, and the group goes on."""
     record = current_record("g", "m1", replace(ASSIGNED, state=MemberState.UNKNOWN))
-    assert isinstance(record.value, current.ConsumerGroupCurrentMemberAssignmentValue)
+    assert isinstance(record.value, ConsumerGroupCurrentMemberAssignmentValue)
     newer = CoordinatorRecord(record.key, replace(record.value, state=9))
     assert whole(newer).members["m1"].current.state is MemberState.UNKNOWN
 

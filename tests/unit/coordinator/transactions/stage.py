@@ -37,7 +37,7 @@ from tailrace.protocol.messages.add_partitions_to_txn import (
 )
 from tailrace.protocol.messages.end_txn import EndTxnRequest
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest
-from tailrace.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
+from tailrace.protocol.records import TransactionLogKey, TransactionLogValue
 from tailrace.records.batch import Batch
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.testing.coordinator_log import MemoryPartitionLog

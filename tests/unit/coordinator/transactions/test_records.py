@@ -14,7 +14,7 @@ from tailrace.coordinator.transactions.records import (
 )
 from tailrace.coordinator.transactions.state import Transaction, TransactionStatus
 from tailrace.errors import CorruptionError
-from tailrace.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
+from tailrace.protocol.records import TransactionLogKey, TransactionLogValue
 from tests.unit.coordinator.transactions.stage import NOW, A, B, C, Stage, play, stored
 
 KEY = bytes.fromhex("0000 0001 74")

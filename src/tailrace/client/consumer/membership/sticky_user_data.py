@@ -9,13 +9,13 @@ member that is not understood costs moves, and not the group.
 
 from collections.abc import Iterable
 from struct import Struct
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tailrace.client.consumer.membership.subscriptions import PARTS_MAX
 from tailrace.model import TopicPartition
 from tailrace.protocol.codec import decode, encode
 from tailrace.protocol.errors import MalformedMessageError
-from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.fields import NO_VERSION, wire, wire_array
 from tailrace.protocol.java_strings import hash_map_order, java_hash
 from tailrace.protocol.messages import consumer_protocol_assignment
 from tailrace.values import dataclass
@@ -30,11 +30,7 @@ _GENERATION: Final = Struct(">i")
 class StickyUserData:
     """The previous assignment of a member, which `sticky` gives to the leader."""
 
-    first_version: ClassVar[int] = 0
-    last_version: ClassVar[int] = 1
-    flexible_since: ClassVar[int] = 32_767
-    """In no version."""
-
+    first_version, last_version, flexible_since = 0, 1, NO_VERSION
     previous_assignment: tuple[consumer_protocol_assignment.TopicPartition, ...] = wire_array(
         consumer_protocol_assignment.TopicPartition
     )
