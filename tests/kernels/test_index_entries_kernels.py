@@ -148,9 +148,7 @@ def test_the_offset_index_is_judged_in_runs_as_batch_by_batch(
         headers,
         cut,
         by_run=lambda check, position, run: check.see_run(position, run),
-        by_batch=lambda check, position, header: check.see(
-            position, last_offset(header), is_sound=True
-        ),
+        by_batch=lambda check, position, header: check.see(position, last_offset(header)),
         finish=lambda check: check.finish(len(headers) * HEADER_SIZE, is_active=False),
     )
     assert in_runs == one_by_one
@@ -187,7 +185,7 @@ def test_the_time_index_is_judged_in_runs_as_batch_by_batch(
         headers,
         cut,
         by_run=lambda check, _, run: check.see_run(run),
-        by_batch=lambda check, _, header: check.see(times(header), is_sound=True),
+        by_batch=lambda check, _, header: check.see(times(header)),
         finish=lambda check: check.finish(is_active=False),
     )
     assert in_runs == one_by_one

@@ -153,7 +153,7 @@ class OffsetIndexCheck:
         if self._has_passed(position, run):
             return
         for at, header in zip(run.positions, run.headers, strict=True):
-            yield from self.see(position + at, last_offset(header), is_sound=True)
+            yield from self.see(position + at, last_offset(header))
 
     def _has_passed(self, position: int, run: BatchRun) -> bool:
         """Whether all those entries are in order; the check is then behind the run."""
@@ -172,8 +172,8 @@ class OffsetIndexCheck:
         entries.advance_to(state[OffsetState.ENTRY], before)
         return True
 
-    def see(self, position: int, last_offset: int, *, is_sound: bool) -> Iterator[Finding]:
-        """Check the entries up to a batch that ends at `last_offset`, and yield their findings."""
+    def see(self, position: int, last_offset: int) -> Iterator[Finding]:
+        """Check the entries up to a sound batch that ends at `last_offset`."""
         while (entry := self._entries.next) is not None:
             if not entry.is_rising:
                 yield self._finding(entry, "does not stand in rising order between its neighbours")
@@ -186,9 +186,7 @@ class OffsetIndexCheck:
                 break
             self._entries.advance()
         opened = self._open
-        if opened is not None and (
-            not is_sound or last_offset == self._base_offset + opened.fields[0]
-        ):
+        if opened is not None and last_offset == self._base_offset + opened.fields[0]:
             self._open = None
 
     def skip(self, position: int, end: int) -> Iterator[Finding]:
@@ -272,7 +270,7 @@ class TimeIndexCheck:
                 header[Field.MAX_TIMESTAMP],
                 is_create_time=not header[Field.ATTRIBUTES] & LOG_APPEND_TIME_FLAG,
             )
-            yield from self.see(times, is_sound=True)
+            yield from self.see(times)
 
     def _has_passed(self, run: BatchRun) -> bool:
         """Whether all those entries are in order; the check is then behind the run."""
@@ -289,11 +287,8 @@ class TimeIndexCheck:
         entries.advance_to(state[TimeState.ENTRY], before)
         return True
 
-    def see(self, batch: BatchTimes, *, is_sound: bool) -> Iterator[Finding]:
-        """Check the index entries up to this batch; returns the findings."""
-        if not is_sound:
-            self.skip()
-            return
+    def see(self, batch: BatchTimes) -> Iterator[Finding]:
+        """Check the index entries up to this sound batch."""
         if batch.max_timestamp > self._newest:
             self._newest, self._newest_base = batch.max_timestamp, batch.base_offset
             self._is_newest_create_time = batch.is_create_time

@@ -15,18 +15,18 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from tailrace.config.settings import INT64_MAX
-from tailrace.errors import CorruptionError, UnsupportedCodecError
-from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, OFFSET_MAX, Offset, ProducerId
+from tailrace.errors import CorruptionError
+from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, Offset, ProducerId
 from tailrace.offline.aborts import check_aborts
 from tailrace.offline.findings import Finding, Rule, Severity, batch_finding, file_finding
-from tailrace.offline.segment_check import CheckedBatch, CheckedHole, CheckedRun, SegmentWalk
+from tailrace.offline.segment_check import Hole, SegmentWalk
 from tailrace.reading.listing import SegmentFiles
 from tailrace.reading.producers import EndedTransaction, ProducerWalk
 from tailrace.records.batch import Batch
 from tailrace.records.runs import BatchRun, Field
 from tailrace.runtime.files import Files
 from tailrace.storage import names
+from tailrace.storage.segment_walk import Sound
 from tailrace.storage.snapshots import KnownProducer, list_snapshots, read_snapshot, snapshot_path
 from tailrace.values import dataclass, field, replace
 
@@ -100,12 +100,12 @@ class PartitionWalk:
         for each in check.walk():
             if isinstance(each, Finding):
                 yield each
-            elif isinstance(each, CheckedBatch):
-                yield from self._see(segment, each)
-            elif isinstance(each, CheckedHole):
+            elif isinstance(each, Hole):
                 self._pass_hole()
+            elif isinstance(each.piece, BatchRun):
+                yield from self._see_run(segment, each, each.piece)
             else:
-                yield from self._see_run(segment, each)
+                yield from self._see(segment, each.position, each.piece)
         if not check.is_complete:
             self.is_complete = self.is_sound = False
             self.producers.holes += 1
@@ -152,12 +152,11 @@ class PartitionWalk:
         self.is_sound = self.is_end_known = False
         self.producers.holes += 1
 
-    def _see_run(self, segment: SegmentFiles, checked: CheckedRun) -> Iterator[Finding]:
-        position, run = checked
+    def _see_run(self, segment: SegmentFiles, found: Sound, run: BatchRun) -> Iterator[Finding]:
         passed = self._pass(run)
         if passed < run.batch_count:
-            for at, batch in islice(run.batches(Offset(-INT64_MAX), OFFSET_MAX), passed, None):
-                yield from self._see(segment, CheckedBatch(position + at, batch, is_sound=True))
+            for position, batch in islice(found.batches(), passed, None):
+                yield from self._see(segment, position, batch)
 
     def _pass(self, run: BatchRun) -> int:
         """Pass over the first batches of a run whose headers show no fault; return their number."""
@@ -191,11 +190,7 @@ class PartitionWalk:
             passed += 1
         return passed, next_offset
 
-    def _see(self, segment: SegmentFiles, checked: CheckedBatch) -> Iterator[Finding]:
-        position, batch, is_sound = checked
-        if not is_sound:
-            self._pass_hole()
-            return
+    def _see(self, segment: SegmentFiles, position: int, batch: Batch) -> Iterator[Finding]:
         yield from self._compare_snapshots(batch.base_offset)
         if batch.base_offset > self.next_offset:
             self.producers.holes += 1
@@ -246,14 +241,7 @@ class PartitionWalk:
                 segment.path, position, batch, rule=Rule.SEQUENCE, sentence=fault
             )
             yield replace(finding, severity=Severity.WARNING)
-        try:
-            ended = self.producers.see(batch)
-        except (CorruptionError, UnsupportedCodecError) as error:
-            sentence = error.rule if isinstance(error, CorruptionError) else str(error)
-            yield batch_finding(
-                segment.path, position, batch, rule=Rule.TRANSACTION, sentence=sentence
-            )
-            return
+        ended = self.producers.see(batch)
         if ended is not None:
             self.markers.append(ended)
 

@@ -23,11 +23,11 @@ from tailrace.model import TimestampType, TopicPartition
 from tailrace.offline.cat import readable
 from tailrace.offline.output import whole_file
 from tailrace.offline.show import ShownRecord, json_fields
-from tailrace.reading.damage import Drop, find_segment_damage
 from tailrace.reading.directory import list_segments
 from tailrace.records import layout
 from tailrace.records.builder import Record, record_in
 from tailrace.runtime.files import File, Files, read_exactly
+from tailrace.storage.segment_walk import Damage, Fault, walk_segment
 from tailrace.values import dataclass
 
 FORMAT: Final = "tailrace.salvage/1"
@@ -55,45 +55,54 @@ def salvage_records(files: Files, partitions: dict[TopicPartition, str], *, to: 
         DirectoryError: a log file cannot be read.
         StorageError: the file cannot be written.
     """
-    told = Salvaged()
+    written = Salvaged()
     with whole_file(files, to) as output:
         for partition, folder in partitions.items():
-            for drop, records in _damaged(files, folder):
-                before = told.records
+            for path, damage, records in _damaged(files, folder):
+                before = written.records
                 for record, timestamp_type in records:
                     found = ShownRecord(partition, record, False, timestamp_type)  # noqa: FBT003
-                    output.write(_line(found, drop))
-                    told.records += 1
-                told.ranges += told.records > before
-                told.silent_ranges += told.records == before
-    return told
+                    output.write(_line(found, path, damage))
+                    written.records += 1
+                written.ranges += written.records > before
+                written.silent_ranges += written.records == before
+    return written
 
 
 def _damaged(
     files: Files, folder: str
-) -> Iterator[tuple[Drop, Iterator[tuple[Record, TimestampType]]]]:
-    """Each damaged range of a folder, with what can be walked of it."""
+) -> Iterator[tuple[str, Damage, Iterator[tuple[Record, TimestampType]]]]:
+    """The damage in each log file of a folder, with what can be walked of it."""
     with readable(folder):
         segments, _ = list_segments(files, folder)
         for number, segment in enumerate(segments):
             following = segments[number + 1].base_offset if number + 1 < len(segments) else None
             file = files.open(segment.path, read_only=True)
             try:
-                for drop in find_segment_damage(file, segment, following=following).drops:
-                    yield drop, unproven_records(file, drop)
+                for found in walk_segment(
+                    file,
+                    segment.path,
+                    base_offset=segment.base_offset,
+                    size=segment.size,
+                    following=following,
+                ):
+                    if isinstance(found, Damage) and found.fault is not Fault.PADDING:
+                        yield segment.path, found, unproven_records(file, segment.path, found)
             finally:
                 file.close()
 
 
-def unproven_records(file: File, drop: Drop) -> Iterator[tuple[Record, TimestampType]]:
+def unproven_records(
+    file: File, path: str, damage: Damage
+) -> Iterator[tuple[Record, TimestampType]]:
     """The records that can be walked from the start of a damaged range, none of them proven.
 
     Raises:
         OSError: the file cannot be read.
     """
-    if drop.size_bytes < layout.HEADER_SIZE:
+    if damage.end - damage.position < layout.HEADER_SIZE:
         return
-    data = read_exactly(file, drop.path, position=drop.position, size=layout.HEADER_SIZE)
+    data = read_exactly(file, path, position=damage.position, size=layout.HEADER_SIZE)
     header = layout.HEADER.unpack(data)
     base_offset, magic, attributes, base_timestamp = header[0], header[3], header[5], header[7]
     if magic != layout.MAGIC or attributes & (layout.CODEC_MASK | layout.CONTROL_FLAG):
@@ -101,7 +110,7 @@ def unproven_records(file: File, drop: Drop) -> Iterator[tuple[Record, Timestamp
     is_append_time = bool(attributes & layout.LOG_APPEND_TIME_FLAG)
     timestamp_type = TimestampType.LOG_APPEND_TIME if is_append_time else TimestampType.CREATE_TIME
     before = -1
-    for data, frame in _frames(file, drop):
+    for data, frame in _frames(file, damage):
         if frame[2] <= before:
             return
         before = frame[2]
@@ -109,9 +118,9 @@ def unproven_records(file: File, drop: Drop) -> Iterator[tuple[Record, Timestamp
         yield record._replace(timestamp=header[8]) if is_append_time else record, timestamp_type
 
 
-def _frames(file: File, drop: Drop) -> Iterator[tuple[bytes, Sequence[int]]]:
+def _frames(file: File, damage: Damage) -> Iterator[tuple[bytes, Sequence[int]]]:
     """Bytes, and where in them the fields of a record are, one record after the other."""
-    position, limit = drop.position + layout.HEADER_SIZE, drop.position + drop.size_bytes
+    position, limit = damage.position + layout.HEADER_SIZE, damage.end
     wanted = _WINDOW_BYTES
     while position < limit:
         data = file.read(position, min(wanted, limit - position))
@@ -127,13 +136,13 @@ def _frames(file: File, drop: Drop) -> Iterator[tuple[bytes, Sequence[int]]]:
         position += at
 
 
-def _line(found: ShownRecord, drop: Drop) -> bytes:
+def _line(found: ShownRecord, path: str, damage: Damage) -> bytes:
     shown = {
         "format": FORMAT,
         "unproven": True,
         **json_fields(found, is_export=True),
-        "file": drop.path,
-        "position": drop.position,
-        "reason": drop.reason,
+        "file": path,
+        "position": damage.position,
+        "reason": damage.reason,
     }
     return f"{json.dumps(shown, ensure_ascii=False)}\n".encode()

@@ -17,7 +17,7 @@ from tailrace.reading.reader import gone
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import File, Files
-from tailrace.storage.damage import NOT_WHOLE
+from tailrace.storage.segment_walk import NOT_WHOLE
 from tailrace.storage.set_aside import is_blank
 from tailrace.storage.walk import walk_batches, walk_headers
 from tailrace.values import dataclass, field

@@ -13,17 +13,12 @@ Invariant: the findings are those of `verify_partition` on the same files, which
 from collections.abc import Iterator, Mapping
 
 from tailrace.offline.findings import Finding, FindingLimit, Rule
-from tailrace.offline.segment_check import (
-    Checked,
-    CheckedBatch,
-    CheckedHole,
-    Progress,
-    SegmentCheck,
-)
+from tailrace.offline.segment_check import Checked, Hole, Progress, SegmentCheck
 from tailrace.offline.verify import PartitionFiles, verify_partition
 from tailrace.reading.listing import SegmentFiles
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import File, Files
+from tailrace.storage.segment_walk import Sound
 from tailrace.storage.walk import walk_batches, walk_headers
 from tailrace.values import dataclass, field
 
@@ -39,9 +34,7 @@ class SegmentReport:
     """Number of findings it has held back; the reader that joins the reports counts them too."""
     end: int = 0
     """Position behind the last batch that was looked at."""
-    unsound: frozenset[int] = frozenset()
-    """Positions of batches that are unusable."""
-    holes: tuple[CheckedHole, ...] = ()
+    holes: tuple[Hole, ...] = ()
     """Ranges without a sound batch."""
     is_complete: bool = True
     has_grown: bool = False
@@ -65,22 +58,17 @@ def check_segment(
         return SegmentReport(base_offset=segment.base_offset, is_open=False, error=error)
     limit = FindingLimit()
     findings: list[Finding] = []
-    unsound = set()
     holes = []
     end, failure = 0, None
     try:
         for each in check.walk():
             if isinstance(each, Finding):
                 findings += limit.take([each])
-                continue
-            if isinstance(each, CheckedHole):
+            elif isinstance(each, Hole):
                 holes.append(each)
                 end = each.end
-                continue
-            piece = each.batch if isinstance(each, CheckedBatch) else each.run
-            end = each.position + piece.size
-            if isinstance(each, CheckedBatch) and not each.is_sound:
-                unsound.add(each.position)
+            else:
+                end = each.position + each.piece.size
     except OSError as error:
         failure = error
     finally:
@@ -90,7 +78,6 @@ def check_segment(
         findings=tuple(findings),
         excess=limit.excess(),
         end=end,
-        unsound=frozenset(unsound),
         holes=tuple(holes),
         is_complete=check.is_complete,
         has_grown=check.has_grown,
@@ -135,11 +122,9 @@ class _Headers:
         if report.error is not None:
             raise report.error
 
-    def _batches(self, start: int, limit: int) -> Iterator[CheckedBatch]:
+    def _batches(self, start: int, limit: int) -> Iterator[Sound]:
         for position, header in walk_headers(self._log, self._path, start=start, limit=limit):
-            is_sound = position not in self._report.unsound
-            batch = self._whole(position, header) if is_sound and header.is_control else header
-            yield CheckedBatch(position, batch, is_sound=is_sound)
+            yield Sound(position, self._whole(position, header) if header.is_control else header)
 
     def close(self) -> None:
         """Release the file."""

@@ -5,10 +5,9 @@
     cut                   |<-------- goes ------------------->|
     skip                  |<- goes ->|                     |<>|
 
-A batch is sound if its frame, CRC and records hold and its offsets fit between those around it. The
-walk over a file is `tailrace.storage.damage`; here its batches are judged, and what is lost is
-counted: where no offset is missing between sound batches, as many records as offsets are missing,
-and in a compacted log what the headers of the damaged batches say.
+`tailrace.storage.segment_walk` decides what damage is. Here it becomes what has to go, and what is
+lost is counted (`tailrace.storage.losses`): where no offset is missing between sound batches, as
+many records as offsets are missing, and in a compacted log what the headers of damaged batches say.
 
 Decided here, and done in `tailrace.offline.repair`. Nothing is changed.
 
@@ -19,19 +18,14 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from tailrace.config.settings import INT32_MAX
-from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.model import NO_LEADER_EPOCH, LeaderEpoch, Offset, Position
 from tailrace.reading.directory import unreadable
 from tailrace.reading.listing import SegmentFiles
 from tailrace.reading.lookup import position_near
-from tailrace.records.batch import Batch
-from tailrace.records.checks import check_records
-from tailrace.records.codecs import DecompressedTooLargeError
-from tailrace.records.control import end_transaction_marker_or_none
+from tailrace.records.runs import BatchRun, Field, Piece
 from tailrace.runtime.files import File, Files
-from tailrace.storage.damage import DamagedRange, batches_across_damage
-from tailrace.storage.losses import CountProof, LostRecords, claimed_records, fit_records
+from tailrace.storage.losses import LossCount
+from tailrace.storage.segment_walk import Fault, Sound, walk_segment
 from tailrace.values import dataclass, field, replace
 
 
@@ -104,7 +98,6 @@ def _number(count: int, noun: str) -> str:
 
 
 _FIRST: Final = Offset(0)
-_NONE: Final = Offset(-1)
 _FILE_START: Final = Position(0)
 
 
@@ -124,21 +117,6 @@ class LogDamage:
     """Records that stay although there is damage before them."""
     sound: int = 0
     """Records of all sound batches."""
-
-
-@dataclass(slots=True)
-class _Piece:
-    """A range of a log file: one batch, or bytes that are none."""
-
-    position: Position
-    end: Position
-    base_offset: Offset = _NONE
-    last_offset: Offset = _NONE
-    epoch: LeaderEpoch = NO_LEADER_EPOCH
-    records: LostRecords = LostRecords()
-    fault: str | None = None
-    is_blank: bool = False
-    """Whether these are the zeros at the end of a file."""
 
 
 def find_damage(files: Files, segments: Sequence[SegmentFiles], on_damage: OnDamage) -> LogDamage:
@@ -186,18 +164,19 @@ def find_sound(files: Files, file: SegmentFiles, *, due: Offset) -> Iterator[Sou
     try:
         opened = files.open(file.path, read_only=True)
         try:
-            for piece, next_base in _with_next(_pieces(opened, file, None)):
-                fault = piece.fault or _order_fault(piece, file, limits=(next_base, None), due=due)
-                if fault is None:
-                    due = Offset(piece.last_offset + 1)
-                    yield SoundBatch(
-                        piece.position,
-                        piece.end,
-                        piece.base_offset,
-                        piece.last_offset,
-                        piece.epoch,
-                        piece.records.records or 0,
-                    )
+            for found in walk_segment(
+                opened, file.path, base_offset=file.base_offset, size=file.size, due=due
+            ):
+                if isinstance(found, Sound):
+                    for position, batch in found.batches():
+                        yield SoundBatch(
+                            position,
+                            Position(position + batch.size),
+                            batch.base_offset,
+                            batch.last_offset,
+                            batch.leader_epoch,
+                            batch.record_count,
+                        )
         finally:
             opened.close()
     except OSError as error:
@@ -260,71 +239,44 @@ def _look_into(
     """Add the damage of one segment from a position on, where a batch starts."""
     found.log_end = max(found.log_end, segment.base_offset)
     found.size = segment.size
-    rows: list[_Row] = []
+    count = LossCount(file, segment.path, due=found.log_end)
     drops: list[Drop] = []
-    lost: list[LostRecords] = []
-    is_dense, sound = True, 0
-    for piece, next_base in _with_next(_pieces(file, segment, following, start=start)):
-        if piece.is_blank and following in {None, found.log_end}:
-            found.size = piece.position  # Preallocated: a broker cuts these zeros.
-            break
-        if piece.fault is None:
-            piece.fault = _order_fault(
-                piece, segment, limits=(next_base, following), due=found.log_end
-            )
-        if piece.fault is not None:
-            drops.append(_drop(piece, segment, found.log_end))
-            lost.append(piece.records)
-            continue
-        count = piece.records.records or 0
-        is_whole = count == piece.last_offset - piece.base_offset + 1
-        if not is_whole or (sound and not drops and piece.base_offset > found.log_end):
-            is_dense = False
-        if drops:
-            rows.append(_Row(drops, lost, piece.base_offset))
-            drops, lost = [], []
-        sound += count
-        if found.drops or rows:
-            found.rescued += count
-        found.log_end = Offset(piece.last_offset + 1)
-        _note_epoch(found.runs, piece, segment.base_offset)
-    if drops:
-        rows.append(_Row(drops, lost, following))
-    found.sound += sound
-    for row in rows:
-        found.drops += row.counted(is_dense=is_dense and sound > 0)
-
-
-def _drop(piece: _Piece, segment: SegmentFiles, offset: Offset) -> Drop:
-    assert piece.fault is not None
-    return Drop(
-        path=segment.path,
+    for each in walk_segment(
+        file,
+        segment.path,
         base_offset=segment.base_offset,
-        position=piece.position,
-        size_bytes=piece.end - piece.position,
-        offset=offset,
-        next_offset=None,
-        records=None,
-        reason=piece.fault,
-    )
-
-
-class _Row(NamedTuple):
-    """Drops with no sound batch between them, and the records that each had as far as it tells."""
-
-    drops: list[Drop]
-    lost: list[LostRecords]
-    next_offset: Offset | None
-    """The offset of the sound batch behind them; None if there is none."""
-
-    def counted(self, *, is_dense: bool) -> Iterator[Drop]:
-        """The drops with what was lost in each, as far as anything tells."""
-        end = self.next_offset
-        room = None if end is None else end - self.drops[0].offset
-        for drop, count in zip(
-            self.drops, fit_records(self.lost, room, is_dense=is_dense), strict=True
-        ):
-            yield replace(drop, next_offset=end, records=count, unknown_ranges=int(count is None))
+        size=segment.size,
+        following=following,
+        start=start,
+        due=found.log_end,
+    ):
+        if isinstance(each, Sound):
+            count.add_sound(each.piece)
+            if found.drops or drops:
+                found.rescued += each.piece.record_count
+            _note_epochs(found.runs, each.piece, segment.base_offset)
+        elif each.fault is Fault.PADDING:
+            found.size = each.position  # A broker cuts these zeros.
+        else:
+            count.add_damage(each)
+            drops.append(
+                Drop(
+                    path=segment.path,
+                    base_offset=segment.base_offset,
+                    position=each.position,
+                    size_bytes=each.end - each.position,
+                    offset=count.due,
+                    next_offset=None,
+                    records=None,
+                    reason=each.reason,
+                )
+            )
+    found.sound += count.sound
+    found.log_end = count.due
+    for drop, (records, end) in zip(drops, count.finish(following), strict=True):
+        found.drops.append(
+            replace(drop, next_offset=end, records=records, unknown_ranges=int(records is None))
+        )
 
 
 def _cut(files: Files, segments: Sequence[SegmentFiles], found: LogDamage) -> None:
@@ -399,117 +351,29 @@ def _counted(files: Files, segment: SegmentFiles, drop: Drop) -> Drop:
     )
 
 
-def _with_next(pieces: Iterator[_Piece]) -> Iterator[tuple[_Piece, Offset | None]]:
-    """Each piece with the base offset of the next sound one, damage between them or not."""
-    held: list[_Piece] = []
-    for piece in pieces:
-        if piece.fault is None:
-            for each in held:
-                yield each, piece.base_offset
-            held = []
-        held.append(piece)
-    for each in held:
-        yield each, None
-
-
-def _pieces(
-    file: File,
-    segment: SegmentFiles,
-    following: Offset | None,
-    *,
-    start: Position = _FILE_START,
-) -> Iterator[_Piece]:
-    """The file from `start` on: batches that are sound by themselves, and the bytes between."""
-    for found in batches_across_damage(
-        file,
-        segment.path,
-        base_offset=segment.base_offset,
-        size=segment.size,
-        following=following,
-        start=start,
-    ):
-        if isinstance(found, DamagedRange):
-            yield _Piece(
-                found.position,
-                found.end,
-                records=claimed_records(file, segment.path, found.claim),
-                fault=found.reason,
-                is_blank=found.is_blank,
+def _note_epochs(runs: list[EpochRun], piece: Piece, segment_base: Offset) -> None:
+    """Add the leader epochs of a batch, or of a run of them."""
+    pieces: Iterator[Piece] = iter((piece,))
+    if isinstance(piece, BatchRun) and not piece.is_dense:
+        pieces = (batch for _, batch in piece.batches(piece.base_offset, piece.next_offset))
+    for each in pieces:
+        if isinstance(each, BatchRun):
+            epoch = LeaderEpoch(each.first_header[Field.LEADER_EPOCH])
+            count = each.batch_count
+        else:
+            epoch, count = each.leader_epoch, 1
+        if epoch == NO_LEADER_EPOCH:
+            continue
+        last = runs[-1] if runs else None
+        if last is not None and last.epoch == epoch:
+            runs[-1] = last._replace(
+                last_offset=each.last_offset,
+                batches=last.batches + count,
+                bases=last.bases | {segment_base},
             )
         else:
-            position, batch = found
-            yield _piece(position, batch, _fault(batch))
-
-
-def _piece(position: Position, batch: Batch, fault: str | None) -> _Piece:
-    # A count that the header's own offsets have no room for is damaged itself.
-    records = batch.record_count if 0 <= batch.record_count <= batch.last_offset_delta + 1 else None
-    return _Piece(
-        position,
-        Position(position + batch.size),
-        batch.base_offset,
-        batch.last_offset,
-        batch.leader_epoch,
-        LostRecords() if records is None else LostRecords(records, CountProof.RECORDS),
-        fault,
-    )
-
-
-def _fault(batch: Batch) -> str | None:
-    """The rule that the batch breaks by itself, or None."""
-    try:
-        totals = check_records(batch)
-        if batch.is_control and batch.has_producer:
-            end_transaction_marker_or_none(batch)
-    except DecompressedTooLargeError:
-        return None  # A limit is no damage: the checksum holds, and Kafka reads the batch.
-    except CorruptionError as error:
-        return error.rule
-    except UnsupportedCodecError as error:
-        return str(error)
-    if totals.last_offset_delta > batch.last_offset_delta:
-        return (
-            f"the last record is {totals.last_offset_delta} behind the first, where the header "
-            f"says {batch.last_offset_delta}"
-        )
-    return None
-
-
-def _order_fault(
-    piece: _Piece,
-    segment: SegmentFiles,
-    *,
-    limits: tuple[Offset | None, Offset | None],
-    due: Offset,
-) -> str | None:
-    """Return the reason why the offsets of a batch do not fit between its neighbours, or None.
-
-    No checksum covers a base offset, so only its neighbours can tell.
-    """
-    first, last = piece.base_offset, piece.last_offset
-    next_base, following = limits
-    if first < due:
-        return f"the batch begins at offset {first}, where {due} or more is due"
-    if following is not None and last >= following:
-        return f"the batch reaches to offset {last}, and the next segment begins at {following}"
-    if next_base is not None and first != due < next_base <= last:
-        return f"the batch has offsets {first} to {last}, and the next one begins at {next_base}"
-    if last - segment.base_offset > INT32_MAX:
-        return f"offset {last} is more than {INT32_MAX} above the segment's base"
-    return None
-
-
-def _note_epoch(runs: list[EpochRun], piece: _Piece, base_offset: Offset) -> None:
-    if piece.epoch == NO_LEADER_EPOCH:
-        return
-    if runs and runs[-1].epoch == piece.epoch:
-        last = runs[-1]
-        runs[-1] = last._replace(
-            last_offset=piece.last_offset,
-            batches=last.batches + 1,
-            bases=last.bases if base_offset in last.bases else last.bases | {base_offset},
-        )
-        return
-    runs.append(
-        EpochRun(piece.epoch, piece.base_offset, piece.last_offset, 1, frozenset({base_offset}))
-    )
+            runs.append(
+                EpochRun(
+                    epoch, each.base_offset, each.last_offset, count, frozenset({segment_base})
+                )
+            )

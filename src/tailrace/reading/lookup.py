@@ -13,9 +13,9 @@ from tailrace.model import Offset, Position
 from tailrace.reading.listing import SegmentFiles, open_sibling
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
-from tailrace.storage.damage import DamagedRange, batches_across_damage
 from tailrace.storage.index import offset as offset_index
 from tailrace.storage.index import time as time_index
+from tailrace.storage.segment_walk import Sound, walk_segment
 from tailrace.storage.set_aside import is_blank
 from tailrace.storage.walk import walk_batches, walk_headers
 
@@ -70,24 +70,23 @@ def find_end(files: Files, segments: Sequence[SegmentFiles]) -> Offset:
                 return end
         except CorruptionError:
             pass
-        return _end_behind_damage(file, last, start=near)
+        return _end_after_damage(file, last, start=near)
     finally:
         file.close()
 
 
-def _end_behind_damage(file: File, last: SegmentFiles, *, start: Position) -> Offset:
-    # No checksum covers an offset: one is believed if the next batch does not contradict it.
-    before = end = last.base_offset
-    for found in batches_across_damage(
-        file, last.path, base_offset=last.base_offset, size=last.size, start=start
+def _end_after_damage(file: File, last: SegmentFiles, *, start: Position) -> Offset:
+    end = last.base_offset
+    for found in walk_segment(
+        file,
+        last.path,
+        base_offset=last.base_offset,
+        size=last.size,
+        start=start,
+        reads_records=False,
     ):
-        if isinstance(found, DamagedRange):
-            continue
-        _, batch = found
-        if batch.base_offset >= end:
-            before, end = end, batch.next_offset
-        elif batch.base_offset >= before:
-            end = batch.next_offset
+        if isinstance(found, Sound):
+            end = found.piece.next_offset
     return end
 
 

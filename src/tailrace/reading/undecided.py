@@ -11,7 +11,6 @@ from operator import itemgetter
 
 from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.model import OFFSET_MAX, Offset, Position, ProducerId
-from tailrace.reading.damage import find_segment_damage, sound_ranges
 from tailrace.reading.listing import SegmentFiles, open_sibling
 from tailrace.reading.lookup import position_near
 from tailrace.reading.producers import ProducerWalk
@@ -19,6 +18,7 @@ from tailrace.records.batch import Batch
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
 from tailrace.storage.index.transaction import AbortedTxn, TransactionIndex
+from tailrace.storage.segment_walk import Sound, walk_segment
 from tailrace.storage.snapshots import list_snapshots, read_snapshot, snapshot_path
 from tailrace.storage.walk import walk_batches
 from tailrace.values import dataclass
@@ -151,6 +151,13 @@ def _sound_batches(
     if not steps_over_damage:
         yield from walk_batches(file, segment.path, start=start, limit=segment.size)
         return
-    found = find_segment_damage(file, segment, following=following, start=start)
-    for first, limit in sound_ranges(found):
-        yield from walk_batches(file, segment.path, start=max(first, start), limit=limit)
+    for found in walk_segment(
+        file,
+        segment.path,
+        base_offset=segment.base_offset,
+        size=segment.size,
+        following=following,
+        start=start,
+    ):
+        if isinstance(found, Sound):
+            yield from found.batches()

@@ -9,8 +9,8 @@
 
 Compaction leaves traces: offsets missing between two batches of one segment, batches with fewer
 records than offsets, delete horizons. A torn write leaves none of these, because a batch with a
-right checksum is whole. But no checksum covers an offset: one that is too high for what is behind
-it is damaged, and no trace. The first entry of `leader-epoch-checkpoint` moves up with the log
+right checksum is whole. But no checksum covers an offset: one that the next batch refutes is damage
+(`segment_walk`), and no trace. The first entry of `leader-epoch-checkpoint` moves up with the log
 start and is on the device before the checkpoint of log starts. So it is never below the
 checkpointed log start, unless the checkpoint belongs to an earlier log of the same name.
 
@@ -19,14 +19,13 @@ This module only reads. The reasons are in docs/decisions/0020-a-gap-is-no-damag
 
 from collections.abc import Iterator, Sequence
 
-from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError
-from tailrace.model import NO_LEADER_EPOCH
+from tailrace.model import NO_LEADER_EPOCH, Offset
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_epoch_checkpoint
-from tailrace.storage.records_file import RecordsFile, open_records_file
+from tailrace.storage.segment_walk import Sound, walk_segment
 
 
 def was_compacted(files: Files, folder: str, bases: Sequence[int]) -> bool:
@@ -37,8 +36,8 @@ def was_compacted(files: Files, folder: str, bases: Sequence[int]) -> bool:
     """
     places = sorted(bases)
     return any(
-        _has_trace(files, log_path(folder, base), base=base, limit=limit)
-        for base, limit in zip(places, [*places[1:], INT64_MAX], strict=True)
+        _has_trace(files, folder, base=base, limit=limit)
+        for base, limit in zip(places, [*places[1:], None], strict=True)
     )
 
 
@@ -53,15 +52,14 @@ def epochs_of_batches(files: Files, folder: str, bases: Sequence[int]) -> list[t
     """
     entries: list[tuple[int, int]] = []
     for base in bases:
-        path = log_path(folder, base)
-        for position, batch in _sound_batches(files, path):
+        for position, batch in _sound_batches(files, folder, base):
             epoch = batch.leader_epoch
             if epoch < 0 or (entries and epoch == entries[-1][0]):
                 continue
             if entries and epoch < entries[-1][0]:
                 raise CorruptionError(
                     f"leader epoch {epoch} follows the higher epoch {entries[-1][0]}",
-                    path=path,
+                    path=log_path(folder, base),
                     position=position,
                     offset=batch.base_offset,
                 )
@@ -104,7 +102,7 @@ def first_batch(files: Files, folder: str, first_base: int) -> Batch | None:
     Raises:
         OSError: a file cannot be read.
     """
-    found = next(_sound_batches(files, log_path(folder, first_base)), None)
+    found = next(_sound_batches(files, folder, first_base), None)
     return None if found is None else found[1]
 
 
@@ -123,44 +121,39 @@ def log_path(folder: str, base_offset: int) -> str:
     return f"{folder}/{names.segment_file_name(base_offset, names.LOG_SUFFIX)}"
 
 
-def _has_trace(files: Files, path: str, *, base: int, limit: int) -> bool:
+def _has_trace(files: Files, folder: str, *, base: int, limit: int | None) -> bool:
     """Whether a segment, whose offsets are below `limit`, has a trace of compaction."""
-    due = INT64_MAX
-    for _, batch in _sound_batches(files, path):
-        if batch.base_offset < base:
-            return False  # The batches of another segment, whose file has a wrong name.
+    due: int | None = None
+    for _, batch in _sound_batches(files, folder, base, limit=limit):
         if batch.legacy is None and (
             batch.record_count <= batch.last_offset_delta
             or batch.delete_horizon_or_none is not None
         ):
             return True
-        if batch.next_offset > limit:
-            return False  # No checksum covers the offset, so it is damaged and shows no gap.
-        if batch.base_offset > due:
+        if due is not None and batch.base_offset > due:
             return True
         due = batch.next_offset
     return False
 
 
-def _sound_batches(files: Files, path: str) -> Iterator[tuple[int, Batch]]:
-    """Position and batch, up to the first one with a wrong checksum or an offset out of order.
-
-    Where the offsets of two batches contradict each other, one of them is damaged, and nothing
-    tells which: neither is given.
-    """
-    log: RecordsFile = open_records_file(files, path, read_only=True)
-    before: tuple[int, Batch] | None = None
+def _sound_batches(
+    files: Files, folder: str, base: int, *, limit: int | None = None
+) -> Iterator[tuple[int, Batch]]:
+    """Position and batch of a segment, up to the first damage."""
+    path = log_path(folder, base)
+    file = files.open(path, read_only=True)
     try:
-        for position, batch in log.batches():
-            batch.check()
-            if before is not None:
-                if batch.base_offset < before[1].next_offset:
-                    return
-                yield before
-            before = position, batch
-    except CorruptionError:
-        pass
+        for found in walk_segment(
+            file,
+            path,
+            base_offset=Offset(base),
+            size=file.size(),
+            following=None if limit is None else Offset(limit),
+            # A start asks, so nothing is decompressed, and no damage searched for its end.
+            reads_records=False,
+            stops_at_damage=True,
+        ):
+            assert isinstance(found, Sound)
+            yield from found.batches()
     finally:
-        log.close()
-    if before is not None:
-        yield before
+        file.close()

@@ -17,9 +17,10 @@ from typing import NamedTuple
 from tailrace.kernels.records import record_at
 from tailrace.model import Offset
 from tailrace.records import layout
+from tailrace.records.runs import Piece
 from tailrace.runtime.files import File, Files, read_exactly
-from tailrace.storage.damage import DamagedRange, batches_across_damage
 from tailrace.storage.resync import Claim
+from tailrace.storage.segment_walk import Damage, Fault, Sound, walk_segment
 from tailrace.storage.walk import WINDOW_BYTES
 
 
@@ -51,12 +52,15 @@ class RecordTotal(NamedTuple):
     """Damaged ranges of which nobody knows how many records they had."""
 
 
-def claimed_records(file: File, path: str, claim: Claim | None) -> LostRecords:
-    """The number of records in a damaged batch whose header is plausible.
+def lost_records(file: File, path: str, damage: Damage) -> LostRecords:
+    """The number of records in damaged bytes, as far as they tell.
 
     Raises:
         OSError: the file cannot be read.
     """
+    claim = damage.claim
+    if damage.records is not None:
+        return LostRecords(damage.records, CountProof.RECORDS)
     if claim is None:
         return LostRecords()
     if claim.records is not None and claim.records == claim.next_offset - claim.base_offset:
@@ -103,6 +107,58 @@ def fit_records(
     return [each or 0 for each in counts]
 
 
+class LossCount:
+    """Counts the records of one segment, sound and lost, as a walk over it comes to them."""
+
+    def __init__(self, file: File, path: str, *, due: Offset) -> None:
+        self.sound = 0
+        """Records of the sound batches."""
+        self.due = due
+        """The offset after the last sound batch."""
+        self._file = file
+        self._path = path
+        self._is_dense = True
+        # Neighbouring damage, and the offset of the sound batch after it; None if none follows.
+        self._rows: list[tuple[list[LostRecords], Offset, Offset | None]] = []
+        self._lost: list[LostRecords] = []
+
+    def add_sound(self, piece: Piece) -> None:
+        """Count a batch or run."""
+        count = piece.record_count
+        span = piece.last_offset - piece.base_offset + 1
+        # A gap right after damage is what the damage held.
+        is_gap = self.sound and not self._lost and piece.base_offset > self.due
+        if count != span or is_gap:
+            self._is_dense = False
+        if self._lost:
+            self._rows.append((self._lost, self.due, piece.base_offset))
+            self._lost = []
+        self.sound += count
+        self.due = piece.next_offset
+
+    def add_damage(self, damage: Damage) -> None:
+        """Count damage that is no padding."""
+        self._lost.append(lost_records(self._file, self._path, damage))
+
+    def finish(
+        self, following: Offset | None, *, may_have_gaps: bool = True
+    ) -> list[tuple[int | None, Offset | None]]:
+        """The records that each damage held, and the offset of the sound batch after it.
+
+        `following` is where the next segment begins. Without `may_have_gaps`, no offset is missing
+        in this log even if it has no sound batch that could show it.
+        """
+        rows = [*self._rows]
+        if self._lost:
+            rows.append((self._lost, self.due, following))
+        is_dense = self._is_dense and (self.sound > 0 or not may_have_gaps)
+        return [
+            (count, end)
+            for lost, due, end in rows
+            for count in fit_records(lost, None if end is None else end - due, is_dense=is_dense)
+        ]
+
+
 def count_records(
     files: Files,
     path: str,
@@ -118,37 +174,26 @@ def count_records(
     Raises:
         OSError: the file cannot be read.
     """
-    sound, is_dense, due = 0, True, base_offset
-    rows: list[tuple[list[LostRecords], int | None]] = []
-    lost: list[LostRecords] = []
     file = files.open(path, read_only=True)
     try:
-        for found in batches_across_damage(
-            file, path, base_offset=base_offset, size=file.size(), following=following
+        count = LossCount(file, path, due=base_offset)
+        # A start counts what it cuts, perhaps gigabytes of it: nothing is decompressed for that.
+        for found in walk_segment(
+            file,
+            path,
+            base_offset=base_offset,
+            size=file.size(),
+            following=following,
+            reads_records=False,
         ):
-            if isinstance(found, DamagedRange):
-                if not found.is_blank or following not in {None, due}:
-                    lost.append(claimed_records(file, path, found.claim))
-                continue
-            _, batch = found
-            is_whole = batch.record_count == batch.last_offset_delta + 1
-            if not is_whole or (sound and not lost and batch.base_offset > due):
-                is_dense = False
-            if lost:
-                rows.append((lost, batch.base_offset - due))
-                lost = []
-            sound += batch.record_count
-            due = batch.next_offset
+            if isinstance(found, Sound):
+                count.add_sound(found.piece)
+            elif found.fault is not Fault.PADDING:
+                count.add_damage(found)
+        counts = [each for each, _ in count.finish(following, may_have_gaps=may_have_gaps)]
     finally:
         file.close()
-    if lost:
-        rows.append((lost, None if following is None else following - due))
-    counts = [
-        count
-        for row, room in rows
-        for count in fit_records(row, room, is_dense=is_dense and (sound > 0 or not may_have_gaps))
-    ]
-    return RecordTotal(sound + sum(each or 0 for each in counts), counts.count(None))
+    return RecordTotal(count.sound + sum(each or 0 for each in counts), counts.count(None))
 
 
 def _walked_records(file: File, path: str, claim: Claim) -> int | None:

@@ -1,14 +1,15 @@
-"""`batches_across_damage`: where sound batches begin again, and what is not taken for one."""
+"""`walk_segment`: what damage is, and where sound batches begin again."""
 
 import random
 import struct
 
+import crc32c
 import pytest
 
 from tailrace.model import Offset
 from tailrace.records import layout
 from tailrace.storage import resync
-from tailrace.storage.damage import DamagedRange, batches_across_damage
+from tailrace.storage.segment_walk import Damage, Fault, Sound, walk_segment
 from tailrace.testing import MemoryFiles
 from tests.naive import LegacyMessage, write_legacy
 from tests.unit.storage.builders import NOW, batch
@@ -42,20 +43,42 @@ class CountedFile:
         return data
 
 
+def walk(
+    content: bytes, *, base: int = 0, following: int | None = None, reads_records: bool = True
+) -> list[Sound | Damage]:
+    """The walk over a whole file."""
+    files = MemoryFiles()
+    files.open(PATH, create=True).write(0, content)
+    return list(
+        walk_segment(
+            files.open(PATH),
+            PATH,
+            base_offset=Offset(base),
+            size=len(content),
+            following=None if following is None else Offset(following),
+            reads_records=reads_records,
+        )
+    )
+
+
+def with_bad_records(data: bytes) -> bytes:
+    """The batch with a wrong size of its first record, under the right checksum."""
+    changed = bytearray(data)
+    changed[layout.RECORDS_POSITION] ^= 0x02
+    crc = crc32c.crc32c(bytes(changed[layout.ATTRIBUTES_POSITION :]))
+    layout.CRC.pack_into(changed, layout.CRC_POSITION, crc)
+    return bytes(changed)
+
+
 def walked(content: bytes, *, base: int = 0) -> tuple[list[int], list[tuple[int, int]]]:
     """Offsets of the sound batches, and the damaged ranges."""
     offsets: list[int] = []
     ranges: list[tuple[int, int]] = []
-    for found in batches_across_damage(
-        CountedFile(content),  # type: ignore[arg-type]
-        PATH,
-        base_offset=Offset(base),
-        size=len(content),
-    ):
-        if isinstance(found, DamagedRange):
+    for found in walk(content, base=base):
+        if isinstance(found, Damage):
             ranges.append((found.position, found.end))
         else:
-            offsets.append(found[1].base_offset)
+            offsets += [batch.base_offset for _, batch in found.batches()]
     return offsets, ranges
 
 
@@ -135,14 +158,15 @@ def test_a_region_of_false_headers_takes_linear_time() -> None:
     content = wiped(SMALL[0], 0, 20) + bytes(false) + b"".join(SMALL[5:15])
     file = CountedFile(content)
     found = [
-        each[1].base_offset
-        for each in batches_across_damage(
+        batch.base_offset
+        for each in walk_segment(
             file,  # type: ignore[arg-type]
             PATH,
             base_offset=Offset(0),
             size=len(content),
         )
-        if not isinstance(each, DamagedRange)
+        if isinstance(each, Sound)
+        for _, batch in each.batches()
     ]
     assert found == list(range(5, 15))
     # Quadratic time would be 1500 times the file.
@@ -156,18 +180,79 @@ def test_a_long_chain_is_believed_before_its_end(monkeypatch: pytest.MonkeyPatch
     assert walked(content)[0] == list(range(1, 40))
 
 
-def test_zeros_up_to_the_end_are_room_for_appends() -> None:
-    """They are one range that says so; a few zeros inside of the file are damage."""
+@pytest.mark.parametrize(
+    ("following", "fault"), [(None, Fault.PADDING), (3, Fault.PADDING), (4, Fault.ZEROS)]
+)
+def test_zeros_up_to_the_end_are_padding_if_no_offset_is_missing(
+    following: int | None, fault: Fault
+) -> None:
+    """Otherwise they stand where batches are lost; zeros inside of the file are damage."""
     content = b"".join(SMALL[:3]) + bytes(5000)
-    last = list(
-        batches_across_damage(
-            CountedFile(content),  # type: ignore[arg-type]
-            PATH,
-            base_offset=Offset(0),
-            size=len(content),
-        )
-    )[-1]
-    assert isinstance(last, DamagedRange)
-    assert last.is_blank
-    assert not isinstance(walked(content + SMALL[5])[0][-1], DamagedRange)
+    last = walk(content, following=following)[-1]
+    assert isinstance(last, Damage)
+    assert last.fault is fault
+    assert last.end == len(content)
+    assert not last.is_hole
     assert walked(content + SMALL[5])[0] == [0, 1, 2, 5]
+
+
+def test_each_rule_that_a_batch_breaks_has_its_fault() -> None:
+    """Frame, checksum, records, offsets, and a file that ends before the batch does."""
+    flipped = bytearray(SMALL[5])
+    flipped[-1] ^= 1
+    content = b"".join(
+        [
+            SMALL[0],
+            wiped(SMALL[1], 0, 61),
+            with_bad_records(SMALL[2]),
+            SMALL[3],
+            SMALL[1],
+            SMALL[4],
+            bytes(flipped),
+            SMALL[6],
+            SMALL[7][:-1],
+        ]
+    )
+    faults = [each.fault for each in walk(content) if isinstance(each, Damage)]
+    assert faults == [
+        Fault.FRAME,
+        Fault.RECORDS,
+        Fault.OFFSETS,
+        Fault.CHECKSUM,
+        Fault.NOT_WHOLE,
+    ]
+    assert walked(content)[0] == [0, 3, 4, 6]
+
+
+def test_without_records_a_batch_of_a_faulty_writer_is_sound() -> None:
+    """Its checksum holds; a start reads no records, and neither does this walk then."""
+    content = with_bad_records(SMALL[0])
+    (found,) = walk(content, reads_records=False)
+    assert isinstance(found, Sound)
+    assert walked(content)[0] == []
+
+
+@pytest.mark.parametrize("next_offset", [1, 5, 9])
+def test_of_two_offsets_that_contradict_each_other_the_one_after_a_gap_is_wrong(
+    next_offset: int,
+) -> None:
+    """It could have begun lower; the next batch, at what is due, leaves it no room below."""
+    content = SMALL[0] + stamped(5, b"a", b"b", b"c", b"d", b"e") + stamped(next_offset, b"v")
+    expected = {1: [0, 5], 5: [0, 5], 9: [0, 9]}
+    assert walked(content)[0] == expected[next_offset]
+
+
+def test_a_walk_that_stops_at_damage_does_not_search_for_its_end() -> None:
+    """A start that asks for the sound batches before it must not read the file several times."""
+    content = b"".join(SMALL[:3]) + random.Random(1).randbytes(4 << 20)
+    file = CountedFile(content)
+    found = walk_segment(
+        file,  # type: ignore[arg-type]
+        PATH,
+        base_offset=Offset(0),
+        size=len(content),
+        stops_at_damage=True,
+    )
+    sound = [each for each in found if isinstance(each, Sound)]
+    assert [batch.base_offset for each in sound for _, batch in each.batches()] == [0, 1, 2]
+    assert file.bytes_read < 200_000
