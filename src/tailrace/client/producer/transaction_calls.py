@@ -118,12 +118,12 @@ class TransactionCalls(BaseProducer):
             TransactionStateError: no transaction is open.
         """
         engine = self._engine
-        self._manager.operations.check("prepare_transaction")
+        self._manager.check("prepare_transaction")
         if self._lines is not None:
             yield Until(self._lines.served(), math.inf)
         with engine.flushing():
             yield Until(lambda: not engine.accumulator.incomplete, math.inf)
-        return self._manager.operations.prepare()
+        return self._manager.prepare()
 
     @operation
     def finish_transaction(self) -> Steps[None]:
@@ -254,7 +254,7 @@ class TransactionCalls(BaseProducer):
     def _unknown_commit(self) -> PendingOperation | None:
         """The commit whose outcome the caller has not got, if there is one."""
         found = self._engine.transactions
-        unsettled = None if found is None else found.operations.unsettled
+        unsettled = None if found is None else found.unsettled
         return unsettled[1] if unsettled is not None and unsettled[0] == COMMIT else None
 
     def _commit_to_finish(self) -> PendingOperation:
@@ -288,7 +288,7 @@ class TransactionCalls(BaseProducer):
                 "first",
                 is_final=False,
             )
-        return self._manager.operations.unsettled
+        return self._manager.unsettled
 
     def _no_end(self, step: str) -> Exception:
         """The error of a step that timed out."""

@@ -21,13 +21,13 @@ from tailrace.client.producer.errors import (
     OutOfOrderSequenceError,
     RejectedRecordError,
 )
+from tailrace.client.producer.identity.flow import State
 from tailrace.client.producer.identity.sequences import (
     EPOCH_MAX,
     NO_PRODUCER,
     SEQUENCE_LIMIT,
     ProducerIdAndEpoch,
 )
-from tailrace.client.producer.identity.state import State
 from tailrace.client.producer.queue.in_flight_batch import BatchIdentity, InFlightBatch
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey

@@ -19,9 +19,9 @@ from tailrace.client.producer.errors import (
     TransactionAbortableError,
     TransactionStateError,
 )
+from tailrace.client.producer.identity.flow import State
 from tailrace.client.producer.identity.requests import PendingOperation
 from tailrace.client.producer.identity.sequences import ProducerIdAndEpoch
-from tailrace.client.producer.identity.state import State
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_partitions_to_txn import (

@@ -23,8 +23,8 @@ from tailrace.client.producer.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
+from tailrace.client.producer.identity.flow import State
 from tailrace.client.producer.identity.requests import PendingOperation
-from tailrace.client.producer.identity.state import State
 from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -637,6 +637,6 @@ def test_a_commit_that_is_interrupted_is_noted_or_has_not_begun() -> None:
         life = Life().initialized().begun(T0)
         if not interrupted_commit(life, at):
             break
-        is_noted = life.manager.operations.unsettled is not None
+        is_noted = life.manager.unsettled is not None
         assert is_noted == (state_of(life) is State.COMMITTING)
     assert at > 10

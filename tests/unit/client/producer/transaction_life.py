@@ -7,8 +7,8 @@ from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetada
 from tailrace.client.nodes import Backoff
 from tailrace.client.producer.errors import RejectedRecordError, TransactionAbortableError
 from tailrace.client.producer.identity import TransactionManager
+from tailrace.client.producer.identity.flow import State
 from tailrace.client.producer.identity.requests import PendingOperation, TransactionRequest
-from tailrace.client.producer.identity.state import State
 from tailrace.client.producer.intake.record import Prepared, ProducerRecord
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.queue.in_flight_batch import InFlightBatch

@@ -39,7 +39,7 @@ from tailrace.client.producer.errors import (
 )
 from tailrace.client.producer.hooks import BatchHooks, BatchInfo
 from tailrace.client.producer.identity import TransactionManager
-from tailrace.client.producer.identity.state import State
+from tailrace.client.producer.identity.flow import State
 from tailrace.client.producer.metadata import ProducerMetadata
 from tailrace.client.producer.queue.accumulator import Accumulator, QueuedBatch
 from tailrace.client.producer.queue.in_flight_batch import ClosedBatch, InFlightBatch

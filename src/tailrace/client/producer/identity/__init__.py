@@ -3,9 +3,8 @@
 The rest of the producer uses `TransactionManager` only, and hands it an `OwnedIdentity`.
 """
 
-from tailrace.client.producer.identity.manager import TransactionManager, adopt_identity
-from tailrace.client.producer.identity.operations import COMMIT
+from tailrace.client.producer.identity.flow import State
+from tailrace.client.producer.identity.manager import COMMIT, TransactionManager, adopt_identity
 from tailrace.client.producer.identity.sequences import OwnedIdentity
-from tailrace.client.producer.identity.state import State
 
 __all__ = ["COMMIT", "OwnedIdentity", "State", "TransactionManager", "adopt_identity"]

@@ -1,5 +1,16 @@
 """`TransactionFlow`: which request of a transaction is sent next, and what its answer changes.
 
+    UNINITIALIZED ─ INITIALIZING ─ READY ─ IN_TRANSACTION ─┬─ COMMITTING ── READY, or INITIALIZING
+          ▲                                    │           └─ ABORTING ──── for a new epoch
+          └─────────────────────────── ABORTABLE_ERROR ────────┘
+                                         PREPARED: the transaction is in other hands
+                                         FATAL_ERROR: from anywhere, and only `close` is left
+
+Without a transactional id it goes to READY by itself and stays there. Where a cluster uses
+`transaction.version` 2, brokers add partitions, and every transaction has its own epoch (KIP-890).
+Elsewhere a partition is added before its first batch is sent (KIP-98, KIP-360, KIP-447). Which of
+them it is may change from one transaction to the next.
+
 After a retriable error or a lost connection, the request is sent again after a pause. After an
 abortable error only `abort` is possible, after a fatal one only `close`. `requests` classifies the
 error codes as Kafka does.
@@ -12,23 +23,26 @@ outcome.
 
 import math
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Final
 
 from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.client.nodes import Backoff
+from tailrace.client.nodes.versions import BEFORE_KIP_890
 from tailrace.client.producer.errors import (
     BrokerRefusedError,
     TransactionAbortableError,
     TransactionAbortedError,
+    TransactionStateError,
     producer_error,
 )
-from tailrace.client.producer.identity.pending_requests import RequestQueue
 from tailrace.client.producer.identity.requests import (
     GROUP_MEMBER_SINCE,
     PERHAPS_COMMITTED,
     EpochAfterCommit,
     PendingOperation,
     Priority,
+    RequestQueue,
     TransactionRequest,
     Verdict,
     add_partitions,
@@ -38,8 +52,6 @@ from tailrace.client.producer.identity.requests import (
     verdict_on,
 )
 from tailrace.client.producer.identity.sequences import NO_PRODUCER, ProducerIdAndEpoch, Sequences
-from tailrace.client.producer.identity.state import REACHED_FROM, State, misplaced
-from tailrace.client.producer.identity.version import EPOCH_BUMP_SINCE, TransactionVersion
 from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -54,6 +66,89 @@ from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdResponse,
 )
 from tailrace.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
+
+
+class State(Enum):
+    """The states of an idempotent producer; `value` completes "the producer is ..."."""
+
+    UNINITIALIZED = "uninitialized"
+    INITIALIZING = "initializing"
+    READY = "ready"
+    IN_TRANSACTION = "in a transaction"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    ABORTABLE_ERROR = "in a failed transaction"
+    PREPARED = "done with its transaction, which others end"
+    FATAL_ERROR = "failed"
+
+
+REACHED_FROM: dict[State, frozenset[State]] = {
+    State.UNINITIALIZED: frozenset({State.READY, State.ABORTABLE_ERROR}),
+    State.INITIALIZING: frozenset({State.UNINITIALIZED, State.COMMITTING, State.ABORTING}),
+    State.READY: frozenset({State.INITIALIZING, State.COMMITTING, State.ABORTING}),
+    State.IN_TRANSACTION: frozenset({State.READY}),
+    State.COMMITTING: frozenset({State.IN_TRANSACTION}),
+    State.ABORTING: frozenset({State.IN_TRANSACTION, State.ABORTABLE_ERROR}),
+    State.ABORTABLE_ERROR: frozenset({State.IN_TRANSACTION, State.COMMITTING, State.INITIALIZING}),
+    State.PREPARED: frozenset({State.IN_TRANSACTION}),
+    State.FATAL_ERROR: frozenset(State),
+}
+"""The states from which each state may be reached."""
+
+
+def misplaced(state: State, call: str) -> TransactionStateError:
+    """The error for a call that is not allowed in a state."""
+    return TransactionStateError(f"{call} is not allowed: the producer is {state.value}")
+
+
+_FEATURE: Final = "transaction.version"
+_KIP_890_SINCE: Final = 2
+
+EPOCH_BUMP_SINCE: Final = 3
+"""First version of InitProducerId that takes an id and epoch and returns the next (KIP-360)."""
+
+
+class TransactionVersion:
+    """Whether the present transaction follows version 2 of KIP-890, by the cluster's feature."""
+
+    def __init__(self, feature_level: Callable[[str], int], *, is_transactional: bool) -> None:
+        """`feature_level` returns the cluster's level of a feature."""
+        self._feature_level = feature_level
+        self._is_transactional = is_transactional
+        self.is_v2 = False
+        """Whether brokers add the partitions, and the end of a transaction brings a new epoch."""
+        self.gives_epochs = False
+        """Whether the coordinator gives a new epoch when it is asked for one."""
+
+    def settle(self) -> bool:
+        """Take what the cluster has now, between transactions; returns whether that is newer."""
+        level = self._feature_level(_FEATURE) if self._is_transactional else 0
+        was_v2, self.is_v2 = self.is_v2, level >= _KIP_890_SINCE
+        return self.is_v2 and not was_v2
+
+    @property
+    def level(self) -> int:
+        """The feature's level that the present transaction began with."""
+        return _KIP_890_SINCE if self.is_v2 else 0
+
+    def note_coordinator(self, *, init_producer_id_version: int) -> None:
+        """Note the highest InitProducerId version of the connected transaction coordinator."""
+        self.gives_epochs = init_producer_id_version >= EPOCH_BUMP_SINCE
+
+    @property
+    def asks_for_epochs(self) -> bool:
+        """Whether a new epoch after a failure has to be asked for, and is given."""
+        return self.gives_epochs and not self.is_v2
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether there is a new epoch after an abort, in which sequence numbers restart."""
+        return self.is_v2 or self.gives_epochs
+
+    def highest(self, key: ApiKey) -> int | None:
+        """The highest version that a request of this API may have; None for any."""
+        return None if self.is_v2 else BEFORE_KIP_890[key]
+
 
 ADD_PARTITIONS_PAUSE_S: Final = 0.02
 """Longest pause before the first AddPartitionsToTxn is retried while the coordinator completes the
@@ -420,7 +515,7 @@ class TransactionFlow:
             request.pending.finish(error)
         self.queue.drop(error)
 
-    def lose_track(self) -> None:
+    def fail_of_unknown_outcome(self) -> None:
         """Handle a batch of unknown outcome: its partition needs a new epoch, or all fails."""
         message = "a batch was sent and never acknowledged, so sequence numbers need a new epoch"
         if self.version.can_go_on:

@@ -2,37 +2,34 @@
 
 Without a transactional id there is only the id and epoch, which it requests by itself; the epoch is
 bumped locally. With one, its operations are those of Kafka's producer, and each returns a
-`PendingOperation`. If a caller gave up waiting for an operation, the same call returns the same
-one.
-
-Where a cluster uses `transaction.version` 2, brokers add partitions, and every transaction has its
-own epoch (KIP-890, version 2). Elsewhere a partition is added before its first batch is sent
-(KIP-98, KIP-360, KIP-447). Which of them it is may change from one transaction to the next.
+`PendingOperation`.
 
 Not here: the order of requests and the effect of answers (`flow`), sequence numbers of batches
-(`sequences`), which call is allowed now (`operations`), threads and sockets.
+(`sequences`), threads and sockets.
 
 Invariant: a batch is sent only for a partition that was added to the transaction, and nothing is
 sent after a fatal error.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
-from tailrace.client.nodes import Backoff
+from tailrace.client.nodes import AuthenticationError, Backoff
+from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.producer.errors import (
+    ProducerFencedError,
+    TransactionAbortableError,
     TransactionAbortedError,
+    TransactionStateError,
 )
-from tailrace.client.producer.identity.flow import TransactionFlow
-from tailrace.client.producer.identity.operations import COMMIT, Operations
+from tailrace.client.producer.identity.flow import State, TransactionFlow, misplaced
 from tailrace.client.producer.identity.requests import FATAL_IN_PRODUCE, PendingOperation
 from tailrace.client.producer.identity.sequences import (
     NO_PRODUCER,
     OwnedIdentity,
     ProducerIdAndEpoch,
 )
-from tailrace.client.producer.identity.state import State, misplaced
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -40,6 +37,9 @@ from tailrace.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from tailrace.client.producer.queue.accumulator import QueuedBatch
     from tailrace.client.producer.queue.in_flight_batch import ClosedBatch
+
+COMMIT: Final = "commit_transaction"
+"""Name of the operation whose unknown outcome the caller must get before the next transaction."""
 
 
 class TransactionManager:
@@ -55,7 +55,6 @@ class TransactionManager:
     ) -> None:
         """`feature_level` returns the cluster's level of a feature."""
         self.is_transactional = transactional_id is not None
-        """Whether the producer has a transactional id."""
         self._backoff = backoff
         self.flow = TransactionFlow(
             transactional_id=transactional_id,
@@ -63,11 +62,8 @@ class TransactionManager:
             backoff=backoff,
             feature_level=feature_level,
         )
-        """The requests, and what their answers change."""
         self.sequences = self.flow.sequences
-        """The sequence numbers of the batches."""
-        self.operations = Operations(self.flow)
-        """The calls of the user."""
+        self._operation: tuple[str, PendingOperation] | None = None
 
     def adopt(self, identity: OwnedIdentity) -> None:
         """Use an identity that the caller owns, and never ask for another; nothing was sent yet.
@@ -83,7 +79,6 @@ class TransactionManager:
 
     @property
     def state(self) -> State:
-        """The state of the producer."""
         return self.flow.state
 
     @property
@@ -93,7 +88,6 @@ class TransactionManager:
 
     @property
     def producer(self) -> ProducerIdAndEpoch:
-        """The id and epoch."""
         return self.sequences.producer
 
     @property
@@ -124,22 +118,22 @@ class TransactionManager:
         """Get an id and epoch; earlier producers with the same transactional id are fenced."""
 
         def start(pending: PendingOperation) -> None:
-            self.operations.check_failure("init_transactions")
+            self._check_failure("init_transactions")
             self.flow.move(State.INITIALIZING)
             self.flow.ask_for_id(pending)
 
-        return self.operations.begin("init_transactions", start)
+        return self._started("init_transactions", start)
 
     def begin(self) -> None:
         """Begin a transaction."""
-        self.operations.check("begin_transaction")
+        self.check("begin_transaction")
         self.flow.move(State.IN_TRANSACTION)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> PendingOperation:
         """Commit a group's offsets together with the transaction."""
-        self.operations.check("send_offsets_to_transaction")
+        self.check("send_offsets_to_transaction")
         if self.state is not State.IN_TRANSACTION:
             raise misplaced(self.state, "send_offsets_to_transaction")
         return self.flow.ask_for_offsets(dict(offsets), group)
@@ -148,29 +142,27 @@ class TransactionManager:
         """Commit the transaction, once every batch is in the log."""
 
         def start(pending: PendingOperation) -> None:
-            self.operations.check_failure(COMMIT)
+            self._check_failure(COMMIT)
             self.flow.move(State.COMMITTING)
             self.flow.ask_for_end(pending, is_commit=True)
 
-        return self.operations.begin(COMMIT, start)
+        return self._started(COMMIT, start)
 
     def abort(self) -> PendingOperation:
         """Abort the transaction, once no batch is in flight any more."""
 
         def start(pending: PendingOperation) -> None:
             if self.state is not State.ABORTABLE_ERROR:
-                self.operations.check_failure("abort_transaction")
+                self._check_failure("abort_transaction")
             self.flow.start_abort(pending)
 
-        return self.operations.begin("abort_transaction", start)
+        return self._started("abort_transaction", start)
 
     def abort_open(self) -> bool:
-        """Abort an open or failed transaction, for a producer that ends; False if there is none.
-
-        It does not replace the current operation, so a caller that does not know yet that its
-        commit failed can still get that outcome.
-        """
-        operation = self.operations.unsettled
+        """Abort an open or failed transaction, for a producer that ends; False if there is none."""
+        # It does not replace the current operation, so a caller that has not seen yet that its
+        # commit failed can still get that outcome.
+        operation = self.unsettled
         if operation is not None and not operation[1].is_done:
             return False
         if self.state not in {State.IN_TRANSACTION, State.ABORTABLE_ERROR}:
@@ -178,12 +170,91 @@ class TransactionManager:
         self.flow.start_abort(PendingOperation())
         return True
 
+    def prepare(self) -> PreparedTransaction | None:
+        """Give the open transaction away, once every batch is in the log; None if it is empty.
+
+        From then on the producer can only be closed, which leaves the transaction open.
+        """
+        self.check("prepare_transaction")
+        flow = self.flow
+        if flow.state is not State.IN_TRANSACTION:
+            raise misplaced(flow.state, "prepare_transaction")
+        flow.move(State.PREPARED)
+        if not flow.is_started:
+            return None
+        known = flow.sequences.producer
+        return PreparedTransaction(
+            flow.transactional_id or "", known.id, known.epoch, flow.version.level
+        )
+
+    @property
+    def unsettled(self) -> tuple[str, PendingOperation] | None:
+        """The name and operation whose outcome the caller has not got yet, or None."""
+        operation = self._operation
+        return None if operation is None or operation[1].is_taken else operation
+
+    def _started(self, name: str, start: Callable[[PendingOperation], None]) -> PendingOperation:
+        """Start an operation, or return the present one if its caller gave up waiting for it."""
+        # As Kafka's `TransactionManager.handleCachedTransactionRequestResult`: after a timeout the
+        # same call may be repeated and gets the outcome of the first; others are refused.
+        self._check_transactional()
+        self._check_settled(name)
+        operation = self.unsettled
+        if operation is None:
+            before = self.flow.state
+            # Set first: after Ctrl-C in `start`, a commit that was begun must still be known.
+            try:
+                operation = self._operation = (name, PendingOperation())
+                start(operation[1])
+            except BaseException:
+                if self.flow.state is before:
+                    self._operation = None
+                raise
+        return operation[1]
+
+    def check(self, name: str) -> None:
+        """Check that a call is allowed now."""
+        self._check_transactional()
+        self._check_settled(name)
+        self._check_failure(name)
+
+    def _check_transactional(self) -> None:
+        if not self.is_transactional:
+            raise TransactionStateError("set transactional.id to use transactions")
+
+    def _check_settled(self, name: str) -> None:
+        """Check that the caller has got the outcome of every other operation."""
+        operation = self.unsettled
+        if operation is not None and operation[0] != name:
+            advice = (
+                "call finish_transaction() first, which waits for it and commits nothing else"
+                if operation[0] == COMMIT
+                else "the next transaction() waits for it before it begins"
+            )
+            raise TransactionStateError(
+                f"{name}: the outcome of {operation[0]} has not been reported yet; {advice}"
+            )
+
+    def _check_failure(self, name: str) -> None:
+        """Check that neither the transaction nor the producer has failed."""
+        error = self.flow.error
+        if self.state is State.ABORTABLE_ERROR:
+            raise TransactionAbortableError(
+                f"{name}: the transaction has failed, abort it: {error}"
+            ) from error
+        if self.state is State.FATAL_ERROR:
+            kinds = (ProducerFencedError, AuthenticationError)
+            kind = next((each for each in kinds if isinstance(error, each)), None)
+            raise (kind or TransactionStateError)(
+                f"{name}: the producer has failed, close it: {error}"
+            ) from error
+
     # -- records and batches ----------------------------------------------------------------------
 
     def may_append(self, partition: TopicPartition) -> None:
         """Return if a record may be sent to the partition now; else raise, as the operations do."""
-        self.operations.check_settled("send")
-        self.operations.check_failure("send")
+        self._check_settled("send")
+        self._check_failure("send")
         if self.is_transactional and self.state is not State.IN_TRANSACTION:
             raise misplaced(self.state, f"send to {partition}")
 
@@ -194,6 +265,7 @@ class TransactionManager:
 
     def record_refused(self, error: Exception) -> None:
         """Fail an open transaction, because a record of it was refused."""
+        # As in Kafka's `KafkaProducer.doSend`: a commit would silently leave the record out.
         if self.state is State.IN_TRANSACTION:
             self.flow.to_abortable(error)
 
@@ -212,15 +284,15 @@ class TransactionManager:
 
         `code` is the error code of the answer, if that is the reason. `was_refused` says that a
         broker refused it; otherwise it expired or ran out of retries, and may be in the log.
-
-        With an owned identity, nothing more is sent: the numbers of later batches count on it.
         """
         flow = self.flow
-        is_told = error is self.error or isinstance(error, TransactionAbortedError)
+        # The abort itself fails batches with its own error; that is no second failure.
+        is_known = error is self.error or isinstance(error, TransactionAbortedError)
+        # With an owned identity nothing more is sent: the numbers of later batches count on it.
         is_fatal = code in FATAL_IN_PRODUCE or self.sequences.is_owned
         if is_fatal and self.state is not State.FATAL_ERROR:
             flow.fail(error)
-        elif self.is_transactional and not is_told:
+        elif self.is_transactional and not is_known:
             flow.needs_bump |= flow.version.asks_for_epochs and not self.is_completing
             flow.to_abortable(error)
         self.sequences.failed(batch, was_refused=was_refused)
@@ -237,8 +309,10 @@ class TransactionManager:
         has_gap = self.sequences.resolve()
         if self.is_transactional:
             if has_gap:
-                self.flow.lose_track()
+                self.flow.fail_of_unknown_outcome()
             return
+        # Without a transactional id nobody can fence this id, so the epoch is raised locally
+        # (KIP-360), without a request to a coordinator.
         if self.sequences.needs_bump:
             self.sequences.bump()
         if self.producer == NO_PRODUCER and self.state in {State.UNINITIALIZED, State.READY}:
