@@ -37,7 +37,7 @@ from tailrace.client.consumer.config import CONSUMER_SETTINGS
 from tailrace.client.consumer.metrics import METRICS as CONSUMER_METRICS
 from tailrace.client.foreign import describe_foreign
 from tailrace.client.producer.config import PRODUCER_SETTINGS
-from tailrace.client.producer.delivery.metrics import describe_metrics
+from tailrace.client.producer.metrics import describe_metrics
 from tailrace.config import describe_settings
 from tailrace.coordinator.groups.group_config import GROUP_CONFIGS
 from tailrace.records.schema import describe_columns

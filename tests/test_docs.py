@@ -9,7 +9,7 @@ import pytest
 import tailrace
 from tailrace import AsyncConsumer, AsyncProducer
 from tailrace.client.consumer.metrics import METRICS as CONSUMER_METRICS
-from tailrace.client.producer.delivery.metrics import METRICS
+from tailrace.client.producer.metrics import METRICS
 from tailrace.spark.environment import PYSPARK_NEWEST, PYSPARK_OLDEST, PYSPARK_RANGE
 from tailrace.spark.options import names
 from tailrace.spark.sink import options as sink

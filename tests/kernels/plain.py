@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 import tailrace
-from tailrace.client.producer import send_call
 from tailrace.client.producer.queue import open_batches
 from tailrace.kernels import memory, record_block
 
@@ -36,11 +35,9 @@ ORDER = (
         )
     ),
     "tailrace.client.producer.receipts",
-    "tailrace.client.producer.queue.open_batch",
     open_batches.__name__,
-    send_call.__name__,
 )  # fmt: skip
-"""The compiled modules, each behind those that it imports."""
+"""The compiled modules, each after those that it imports."""
 
 Engine = Callable[..., Any]
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace import kernels
-from tailrace.client.producer.intake.encoding import column_of
+from tailrace.client.producer.intake.columns import column_of
 from tailrace.kernels import encoding as encoders
 from tests.examples import examples
 from tests.kernels.guards import Guarded

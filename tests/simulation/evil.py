@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, cast
 
-from tailrace.client.producer.hooks import BatchHook
-from tailrace.client.producer.intake.interceptors import ProducerInterceptor
-from tailrace.client.producer.intake.record import ProducerRecord
+from tailrace.client.producer.plugins import BatchHook, ProducerInterceptor, ProducerRecord
 
 
 class OwnExit(BaseException):

@@ -11,8 +11,8 @@ import pytest
 
 from tailrace.client import nodes
 from tailrace.client.producer.errors import ProducerError, producer_error
-from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.client.producer.outcome import RecordMetadata
+from tailrace.client.producer.plugins import ProducerRecord
 from tailrace.client.producer.producer import Producer
 from tailrace.errors import TailraceError
 from tailrace.protocol.apis import ApiKey

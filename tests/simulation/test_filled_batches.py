@@ -16,8 +16,7 @@ from tailrace.client.producer.errors import (
     SerializationError,
     TransactionStateError,
 )
-from tailrace.client.producer.intake.interceptors import ProducerInterceptor
-from tailrace.client.producer.intake.record import ProducerRecord
+from tailrace.client.producer.plugins import ProducerInterceptor, ProducerRecord
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.script import FaultKind

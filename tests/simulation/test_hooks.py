@@ -8,8 +8,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tailrace.client.producer.hooks import BatchHook, BatchInfo
 from tailrace.client.producer.opentelemetry import BatchSpans, TraceHeaders
+from tailrace.client.producer.plugins import BatchHook, BatchInfo
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.script import FaultKind

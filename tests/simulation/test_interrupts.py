@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.client.producer.errors import ClosedProducerError, ReentrantCallError
 from tailrace.client.producer.producer import Producer
-from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
+from tailrace.client.producer.queue.batches import InFlightBatch
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
 from tests.simulation.stage import T0

@@ -17,8 +17,8 @@ from tailrace.client.producer.errors import (
     MetadataTimeoutError,
     TransactionOutcomeUnknownError,
 )
-from tailrace.client.producer.many import SendSummary
 from tailrace.client.producer.producer import Producer
+from tailrace.client.producer.results import SendSummary
 from tailrace.errors import FatalError, RetriableError
 from tailrace.protocol.apis import ApiKey
 from tailrace.testing.cluster import ScriptedCluster

@@ -11,12 +11,15 @@ from tailrace.client.producer.errors import (
     SerializationError,
     TransactionAbortableError,
 )
-from tailrace.client.producer.intake.interceptors import ProducerInterceptor
-from tailrace.client.producer.intake.record import ProducerRecord
-from tailrace.client.producer.intake.serializers import serialize_json, serialize_long
-from tailrace.client.producer.many import SendSummary
 from tailrace.client.producer.outcome import RecordMetadata
 from tailrace.client.producer.partitioners import RoundRobinPartitioner
+from tailrace.client.producer.plugins import (
+    ProducerInterceptor,
+    ProducerRecord,
+    serialize_json,
+    serialize_long,
+)
+from tailrace.client.producer.results import SendSummary
 from tests.simulation.stage import T0, Stage, play
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -14,9 +14,8 @@ import pytest
 
 from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.errors import ClosedProducerError, RejectedRecordError
-from tailrace.client.producer.intake.interceptors import ProducerInterceptor
-from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.client.producer.outcome import RecordMetadata
+from tailrace.client.producer.plugins import ProducerInterceptor, ProducerRecord
 from tailrace.client.producer.producer import Producer
 from tests.wire.clients import CLIENTS, TIMEOUT_S, Sent
 
@@ -26,7 +25,7 @@ with warnings.catch_warnings():
     import kafka
 
 if TYPE_CHECKING:
-    from tailrace.client.producer.batch_receipt import BatchReceipt
+    from tailrace.client.producer.results import BatchReceipt
 
 pytestmark = pytest.mark.wire
 

@@ -21,8 +21,8 @@ from typing import Final
 
 from tailrace.client.consumer.base_consumer import BaseConsumer
 from tailrace.client.consumer.metrics import METRICS as CONSUMER_METRICS
-from tailrace.client.producer.base_producer import BaseProducer
-from tailrace.client.producer.delivery.metrics import METRICS as PRODUCER_METRICS
+from tailrace.client.producer.calls import ProducerCalls
+from tailrace.client.producer.metrics import METRICS as PRODUCER_METRICS
 from tailrace.errors import MissingExtraError, kind_of
 
 try:
@@ -58,7 +58,7 @@ class ClientMetrics:
         Make one for a provider: a second one would make the same instruments again.
         """
         self._meter = metrics.get_meter("tailrace", meter_provider=provider)
-        self._clients: dict[str, list[weakref.ref[BaseProducer | BaseConsumer]]] = {
+        self._clients: dict[str, list[weakref.ref[ProducerCalls | BaseConsumer]]] = {
             "producer": [],
             "consumer": [],
         }
@@ -67,7 +67,7 @@ class ClientMetrics:
             for instrument, group in groupby(figures, key=lambda each: each[0]):
                 self._make(kind, instrument, list(group), table=table)
 
-    def observe(self, client: BaseProducer | BaseConsumer) -> None:
+    def observe(self, client: ProducerCalls | BaseConsumer) -> None:
         """Export the figures of a client too, until the program drops it.
 
         Clients are told apart by `client.id`, so that has to differ.
@@ -75,9 +75,9 @@ class ClientMetrics:
         Raises:
             TypeError: it is neither a producer nor a consumer.
         """
-        if not isinstance(client, BaseProducer | BaseConsumer):
+        if not isinstance(client, ProducerCalls | BaseConsumer):
             raise TypeError(f"client is {kind_of(client)}; give a producer or a consumer")
-        kind = "producer" if isinstance(client, BaseProducer) else "consumer"
+        kind = "producer" if isinstance(client, ProducerCalls) else "consumer"
         kept = [each for each in self._clients[kind] if each() not in {None, client}]
         self._clients[kind] = [*kept, weakref.ref(client)]
 
@@ -120,7 +120,7 @@ def _figure(kind: str, name: str) -> _Figure:
 
 
 def _observations(
-    kind: str, client: BaseProducer | BaseConsumer, figures: list[_Figure]
+    kind: str, client: ProducerCalls | BaseConsumer, figures: list[_Figure]
 ) -> Iterator[Observation]:
     """The figures of one instrument, of one client: each topic's, and what belongs to none.
 

@@ -13,7 +13,7 @@ from tailrace import Consumer, Producer
 from tailrace.client.consumer.errors import ClosedConsumerError
 from tailrace.client.consumer.metrics import ConsumerStatistics
 from tailrace.client.interval_call import IntervalCall
-from tailrace.client.producer.delivery.metrics import ProducerStatistics
+from tailrace.client.producer.metrics import ProducerStatistics
 from tailrace.testing import virtual_runtime
 from tailrace.testing.broker import TestBroker
 from tests.simulation.stage import Stage, play

@@ -18,9 +18,9 @@ from opentelemetry.sdk.metrics.export import (
 
 from tailrace.client.consumer.metrics import METRICS as CONSUMER_METRICS
 from tailrace.client.opentelemetry import ClientMetrics
-from tailrace.client.producer.delivery.metrics import METRICS
-from tailrace.client.producer.hooks import BatchInfo
+from tailrace.client.producer.metrics import METRICS
 from tailrace.client.producer.opentelemetry import SendDurations
+from tailrace.client.producer.plugins import BatchInfo
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace import Producer
-from tailrace.client.producer.intake.serializers import serialize
+from tailrace.client.producer.plugins import serialize
 from tailrace.schemas import (
     AvroDeserializer,
     AvroSerializer,

@@ -2,14 +2,15 @@
 
 `Producer` is for threads and `AsyncProducer` for an event loop; both are built on one `Engine`.
 
-    engine        one producer without its own thread; connects the parts below
-    accumulator   batches that wait, by partition       sender       Produce requests and answers
-    transactions/ producer id, sequences, transactions  metadata     topics and leaders
-    supply        memory of the batches                 open_batches the fast path of `send`
-    encoding      records to bytes                      columns, slices, many    rows to batches
-    driver, aio   when bytes are sent, by whom          lines        records that wait for a batch
+    intake/       a record, or rows, until they can go into a batch
+    queue/        batches: open, sealed, in flight; their queues and their memory
+    identity/     producer id, sequence numbers, transactions
+    sender        Produce requests and their answers
+    engine        connects these parts, without a thread or an event loop
+    calls, transaction_calls     the calls of both classes
+    queued_records               records of an `AsyncProducer` that wait for a batch
 
-Not here: connections (`tailrace.client.nodes`).
+Not here: connections (`tailrace.client.nodes`), and when bytes are sent (`tailrace.client.drive`).
 
 A name below loads its module when it is first used: Spark's driver parses the settings, and sends
 nothing.
@@ -24,26 +25,23 @@ if TYPE_CHECKING:
     from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
     from tailrace.client.prepared_transaction import PreparedTransaction
     from tailrace.client.producer.aio import AsyncProducer
-    from tailrace.client.producer.batch_receipt import BatchReceipt
-    from tailrace.client.producer.hooks import BatchHook, BatchInfo
     from tailrace.client.producer.identity import OwnedIdentity
-    from tailrace.client.producer.intake.interceptors import ProducerInterceptor
-    from tailrace.client.producer.intake.record import ProducerRecord
-    from tailrace.client.producer.intake.serializers import (
+    from tailrace.client.producer.outcome import RecordMetadata
+    from tailrace.client.producer.partitioners import Partitioner, RoundRobinPartitioner
+    from tailrace.client.producer.plugins import (
+        BatchHook,
+        BatchInfo,
+        ProducerInterceptor,
+        ProducerRecord,
         serialize_double,
         serialize_json,
         serialize_long,
         serialize_uuid,
     )
-    from tailrace.client.producer.many import SendSummary
-    from tailrace.client.producer.outcome import RecordMetadata
-    from tailrace.client.producer.partitioners import (
-        Partitioner,
-        RoundRobinPartitioner,
-    )
     from tailrace.client.producer.producer import Producer
     from tailrace.client.producer.producer_batch import ProducerBatch
     from tailrace.client.producer.receipts import Receipt
+    from tailrace.client.producer.results import BatchReceipt, SendSummary
 
 __all__ = [
     "AsyncProducer",
@@ -71,9 +69,9 @@ __all__ = [
 
 _MODULES = {
     "AsyncProducer": "producer.aio",
-    "BatchHook": "producer.hooks",
-    "BatchInfo": "producer.hooks",
-    "BatchReceipt": "producer.batch_receipt",
+    "BatchHook": "producer.plugins",
+    "BatchInfo": "producer.plugins",
+    "BatchReceipt": "producer.results",
     "ConsumerGroupMetadata": "group_offsets",
     "OffsetAndMetadata": "group_offsets",
     "OwnedIdentity": "producer.identity",
@@ -81,16 +79,16 @@ _MODULES = {
     "PreparedTransaction": "prepared_transaction",
     "Producer": "producer.producer",
     "ProducerBatch": "producer.producer_batch",
-    "ProducerInterceptor": "producer.intake.interceptors",
-    "ProducerRecord": "producer.intake.record",
+    "ProducerInterceptor": "producer.plugins",
+    "ProducerRecord": "producer.plugins",
     "Receipt": "producer.receipts",
     "RecordMetadata": "producer.outcome",
     "RoundRobinPartitioner": "producer.partitioners",
-    "SendSummary": "producer.many",
-    "serialize_double": "producer.intake.serializers",
-    "serialize_json": "producer.intake.serializers",
-    "serialize_long": "producer.intake.serializers",
-    "serialize_uuid": "producer.intake.serializers",
+    "SendSummary": "producer.results",
+    "serialize_double": "producer.plugins",
+    "serialize_json": "producer.plugins",
+    "serialize_long": "producer.plugins",
+    "serialize_uuid": "producer.plugins",
 }
 
 

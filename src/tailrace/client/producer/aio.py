@@ -4,7 +4,7 @@
         metadata = await producer.send("flights", b"JFK")
 
 A record that cannot get into a batch yet, because memory or metadata is missing, waits in a queue
-(`lines`). So `send` never blocks the loop, and the order is kept.
+(`queued_records`). So `send` never blocks the loop, and the order is kept.
 """
 
 import time
@@ -16,28 +16,27 @@ from tailrace.client.drive.loop import LoopDriver
 from tailrace.client.drive.operation import AwaitingFace
 from tailrace.client.drive.steps import Steps, T
 from tailrace.client.interval_call import check_on_metrics, figures_call
-from tailrace.client.producer.calls import ProducerCalls
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.producer.delivery.metrics import OnMetrics
 from tailrace.client.producer.engine import Engine
-from tailrace.client.producer.errors import (
-    ClosedProducerError,
-)
-from tailrace.client.producer.hooks import BatchHook
+from tailrace.client.producer.errors import ClosedProducerError
 from tailrace.client.producer.identity import OwnedIdentity, adopt_identity
-from tailrace.client.producer.intake.interceptors import ProducerInterceptor
-from tailrace.client.producer.intake.plugins import Plugins
-from tailrace.client.producer.intake.record import ProducerRecord
-from tailrace.client.producer.intake.serializers import Serializer
+from tailrace.client.producer.metrics import OnMetrics
 from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import Partitioner
-from tailrace.client.producer.waiting.lines import Lines
-from tailrace.client.producer.waiting.loop_waiting import LoopWaiting
+from tailrace.client.producer.plugins import (
+    BatchHook,
+    Plugins,
+    ProducerInterceptor,
+    ProducerRecord,
+    Serializer,
+)
+from tailrace.client.producer.queued_records import Lines, LoopWaiting
+from tailrace.client.producer.transaction_calls import TransactionCalls
 from tailrace.errors import TailraceError
 from tailrace.runtime.system import Runtime, system_runtime
 
 
-class AsyncProducer(AwaitingFace, ProducerCalls):
+class AsyncProducer(AwaitingFace, TransactionCalls):
     """Sends records to a Kafka cluster from the event loop on which it is created.
 
     The same as `Producer`, except that `flush()`, `close()` and a receipt are awaited. `send`

@@ -1,35 +1,125 @@
-"""`ProducerCalls`: the calls of a producer that wait, written once for threads and event loops.
+"""`ProducerCalls`: what both producers have besides `send` and transactions.
 
-Not here: `send`, which does not wait as long as an open batch takes the record (`send_call`).
+Calls that wait are written once, as generators, for threads and event loops (`client.drive`). A
+record that no open batch takes goes through `_send`, which may have to wait: the first record of
+each batch, and all with serializers, interceptors or a partitioner of the user.
 """
 
+import logging
+import warnings
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from tailrace.client.drive.operation import operation
-from tailrace.client.drive.steps import CallUser, LetOthersRun, Steps, Until
+from tailrace.client.drive.steps import CallUser, LetOthersRun, Steps, T, Until
 from tailrace.client.listings import Listing, PartitionInfo
-from tailrace.client.producer.batch_receipt import BatchReceipt
-from tailrace.client.producer.errors import ClosedProducerError, TransactionAbortedError
-from tailrace.client.producer.intake.arguments import plain_topic
-from tailrace.client.producer.intake.record import ProducerRecord
-from tailrace.client.producer.many import SendSummary
-from tailrace.client.producer.outcome import BatchOutcome
+from tailrace.client.producer.engine import Engine
+from tailrace.client.producer.errors import (
+    ClosedProducerError,
+    MetadataTimeoutError,
+    TransactionAbortedError,
+    UnknownTopicError,
+)
+from tailrace.client.producer.intake.records import check_callback, plain_record, plain_topic
+from tailrace.client.producer.metrics import ProducerStatistics
+from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
+from tailrace.client.producer.plugins import ProducerRecord
 from tailrace.client.producer.producer_batch import ProducerBatch, check_batch
-from tailrace.client.producer.transaction_calls import TransactionCalls
-from tailrace.client.producer.waiting.sending_waits import memory_granted, topic_known
-from tailrace.client.producer.waiting.topic_wait import listed_in, partitions_in
+from tailrace.client.producer.queue.open_batches import SendCall
+from tailrace.client.producer.receipts import Receipt, receipt_of
+from tailrace.client.producer.results import BatchReceipt, SendSummary
+from tailrace.client.producer.waits import last_failure, memory_granted, topic_known
 from tailrace.runtime.extras import check_extra
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tailrace.client.drive.loop import LoopDriver
+    from tailrace.client.drive.thread import ThreadDriver
+    from tailrace.client.producer.intake.columns import RefusedRow
     from tailrace.client.producer.intake.slices import ColumnSlice
-    from tailrace.client.producer.queue.sealed_batch import FilledRecords
+    from tailrace.client.producer.queue.batches import FilledRecords
+    from tailrace.client.producer.queue.open_batches import HeadersLike
+    from tailrace.client.producer.queued_records import Lines
 
 
-class ProducerCalls(TransactionCalls):
-    """The calls that send much at a time, ask for topics, and wait for outcomes."""
+log = logging.getLogger(__name__)
+
+
+class ProducerCalls(SendCall):
+    """Base class of `Producer` and `AsyncProducer`, with all calls but those of transactions."""
+
+    _engine: Engine
+    _driver: "ThreadDriver | LoopDriver"
+    _lines: "Lines | None" = None
+    """Records of an `AsyncProducer` that cannot get into a batch yet."""
+    _is_closing = False
+    """`close` was called: no new records are taken, but queued ones still go into batches."""
+
+    def _settle(self, engine: Engine) -> None:
+        """Set the engine; the last step of a subclass's `__init__`."""
+        self._engine = engine
+        self._send_into(engine.open_batches)
+
+    def _send_slowly(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        *,
+        headers: "HeadersLike | None",
+        timestamp: int | None,
+        partition: int | None,
+        on_delivery: DeliveryCallback | None,
+        receipt: bool,
+    ) -> Receipt | None:
+        check_callback(on_delivery)
+        # These may still have wrong types; `plain_record` checks them.
+        named = () if headers is None else cast("Any", headers)
+        given = ProducerRecord(topic, value, key, named, timestamp, partition)
+        record = plain_record(given, self._engine.plugins)
+        outcome, index = self._send(record, on_delivery)
+        if receipt:
+            return receipt_of(outcome, index)
+        if outcome.is_done and outcome.failure is not None:
+            log.warning("record_failed topic=%s reason=%s", record.topic, outcome.failure)
+        outcome.is_forgotten = True
+        return None
+
+    def create_batch(self, topic: str) -> ProducerBatch:
+        """An empty batch, which the program fills with `append` and sends with `send_batch`.
+
+        Raises:
+            TypeError, InvalidTopicError: `topic` is no name of a topic.
+        """
+        topic = plain_topic(topic)
+        self._engine.preparation.check_name(topic)
+        return ProducerBatch(self._engine, topic)
+
+    def metrics(self) -> dict[str, float]:
+        """Counts and gauges by Kafka's metric names; those of a topic as `NAME{topic=T}`."""
+        with self._engine.lock:
+            return self._engine.metrics.snapshot(
+                buffer_total_bytes=self._engine.pool.total,
+                buffer_available_bytes=self._engine.pool.available,
+                waiting_threads=self._engine.pool.waiting,
+                batches_in_flight=len(self._engine.sender.in_flight),
+            )
+
+    def statistics(self) -> ProducerStatistics:
+        """Numbers of the producer at this moment; `metrics` has its totals since it was made."""
+        with self._engine.lock:
+            pool = self._engine.pool
+            return ProducerStatistics(
+                record_count=self.held(),
+                batches_in_flight=len(self._engine.sender.in_flight),
+                buffer_total_bytes=pool.total,
+                buffer_available_bytes=pool.available,
+                waiting_count=pool.waiting,
+                nodes=self._engine.nodes.statistics(),
+            )
 
     @operation
     def send_many(
@@ -57,7 +147,7 @@ class ProducerCalls(TransactionCalls):
                 taken before are still sent.
         """
         check_extra("arrow", "send_many()", packages=("numpy",))
-        from tailrace.client.producer.row_plans import plan_rows, rows_of
+        from tailrace.client.producer.rows import plan_rows, rows_of
 
         engine = self._engine
         topic = plain_topic(topic)
@@ -158,7 +248,10 @@ class ProducerCalls(TransactionCalls):
         self._check_open()
         deadline = self._max_block()
         yield from topic_known(self._engine, ProducerRecord(topic), deadline)
-        return partitions_in((yield from self._listed([topic], deadline)), topic)
+        found = (yield from self._listed([topic], deadline)).get(topic)
+        if found is None:
+            raise UnknownTopicError(f"{topic}: no broker knows it any more; was the topic deleted?")
+        return list(found)
 
     @operation
     def list_topics(self, timeout: float | None = None) -> Steps[Listing]:
@@ -255,4 +348,93 @@ class ProducerCalls(TransactionCalls):
             yield Until(lambda: pending.is_done, deadline)
         finally:
             pending.is_abandoned = True
-        return listed_in(self._engine, pending)
+        if not pending.is_done:
+            self._engine.check_open()
+            reason = last_failure(self._engine) or pending.reason
+            raise MetadataTimeoutError(
+                f"no list of topics has come in time: {reason}; check bootstrap.servers, or wait "
+                "for longer"
+            )
+        return pending.result()
+
+    def _end_lines(self, error: Exception) -> None:
+        if self._lines is not None:
+            self._lines.end(error)
+
+    # -- helpers ------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        """Raise ClosedProducerError once `close` was called, or the producer has ended."""
+        self._engine.check_open()
+        if self._is_closing:
+            raise ClosedProducerError("the producer is closed")
+
+    def _deadline(self, timeout: float | None) -> float:
+        return inf if timeout is None else self._driver.clock() + timeout
+
+    def _max_block(self) -> float:
+        """The time `max.block.ms` from now."""
+        return self._driver.clock() + self._engine.config.max_block_ms / 1000
+
+    def _appended(self, append: Callable[[], T]) -> T:
+        """The result of `Engine.append`; Ctrl-C in it ends the producer, its state is unknown."""
+        try:
+            return append()
+        except Exception:
+            raise
+        except BaseException as error:
+            self._driver.give_up(error)
+            raise
+
+    def _send(
+        self, record: ProducerRecord, on_delivery: DeliveryCallback | None
+    ) -> tuple[DeliveryOutcome, int]:
+        """Send a record on the slow path; returns its outcome and its index in that."""
+        raise NotImplementedError
+
+    def _placed(
+        self,
+        outcome: DeliveryOutcome,
+        index: int,
+        on_delivery: DeliveryCallback | None,
+    ) -> None:
+        """Add the interceptors and the callback to the outcome of a record; under the lock."""
+        interceptors = self._engine.interceptors
+        if interceptors:
+            outcome.add_callback(index, interceptors.on_acknowledgement)
+        if on_delivery is not None:
+            outcome.add_callback(index, on_delivery)
+
+    def _rows_placed(self, outcome: BatchOutcome, rows: "ColumnSlice") -> None:
+        """Have the interceptors told of the outcome of rows; under the lock."""
+        interceptors = self._engine.interceptors
+        if interceptors:
+            outcome.timestamps = rows.timestamps().tolist()
+            for index in range(rows.record_count):
+                outcome.add_callback(index, interceptors.on_acknowledgement)
+
+    def _refuse_rows(self, summary: SendSummary, rows: "Sequence[RefusedRow]") -> None:
+        """Note rows that cannot be sent; an open transaction has failed then, as by `send`."""
+        for row, error in rows:
+            named = type(error)(f"row {row}: {error}")
+            named.__cause__ = error.__cause__
+            summary.errors[row] = named
+            self._engine.refuse(ProducerRecord(summary.topic), named)
+
+    def held(self) -> int:
+        """The number of records that are not acknowledged yet."""
+        return sum(each.record_count for each in list(self._engine.accumulator.incomplete.values()))
+
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is None or engine.closed_error is not None:
+            return
+        held = self.held()
+        self._driver.abandon()
+        if held:
+            warnings.warn(
+                f"a producer was garbage collected with {held} records that are not acknowledged; "
+                "close it, or use it in a `with` block",
+                ResourceWarning,
+                stacklevel=2,
+            )

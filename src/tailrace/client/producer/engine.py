@@ -20,20 +20,15 @@ from typing import TYPE_CHECKING
 from tailrace.client.drive.locks import renew
 from tailrace.client.nodes import Backoff, ConnectionPool, Node
 from tailrace.client.producer.config import ProducerConfig
-from tailrace.client.producer.delivery.metrics import Metrics
-from tailrace.client.producer.delivery.sender import Sender
 from tailrace.client.producer.errors import (
     ClosedProducerError,
     ReentrantCallError,
     producer_error,
 )
-from tailrace.client.producer.hooks import BatchHooks
 from tailrace.client.producer.identity import TransactionManager
-from tailrace.client.producer.intake.interceptors import ProducerInterceptors
-from tailrace.client.producer.intake.plugins import Plugins
-from tailrace.client.producer.intake.preparation import Preparation
-from tailrace.client.producer.intake.record import Prepared, ProducerRecord
+from tailrace.client.producer.intake.records import Preparation, Prepared
 from tailrace.client.producer.metadata import ProducerMetadata
+from tailrace.client.producer.metrics import Metrics
 from tailrace.client.producer.outcome import (
     BatchOutcome,
     DeliveryOutcome,
@@ -41,19 +36,24 @@ from tailrace.client.producer.outcome import (
     Waiting,
 )
 from tailrace.client.producer.partitioners import NO_PARTITION
+from tailrace.client.producer.partitioning import Partitioning
+from tailrace.client.producer.plugins import (
+    BatchHooks,
+    Plugins,
+    ProducerInterceptors,
+    ProducerRecord,
+)
 from tailrace.client.producer.queue.accumulator import Accumulator
-from tailrace.client.producer.queue.buffer_pool import BufferPool
-from tailrace.client.producer.queue.open_batch import OpenBatch
-from tailrace.client.producer.queue.open_batches import OpenBatches
-from tailrace.client.producer.queue.placement import Placement
-from tailrace.client.producer.queue.sealed_batch import SealedBatch
-from tailrace.client.producer.queue.supply import BatchSupply
+from tailrace.client.producer.queue.batches import SealedBatch
+from tailrace.client.producer.queue.memory import BatchSupply, BufferPool
+from tailrace.client.producer.queue.open_batches import OpenBatch, OpenBatches
+from tailrace.client.producer.sender import Sender
 from tailrace.model import TopicPartition
 from tailrace.runtime.network import Connector
 
 if TYPE_CHECKING:
     from tailrace.client.producer.intake.slices import ColumnSlice
-    from tailrace.client.producer.queue.sealed_batch import FilledRecords
+    from tailrace.client.producer.queue.batches import FilledRecords
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class Engine:
         )
         self.calls = self.sender.calls
         self.preparation = Preparation(config, plugins, self.interceptors, metadata=self.metadata)
-        self.placement = Placement(
+        self.partitioning = Partitioning(
             config,
             plugins.partitioner,
             metadata=self.metadata,
@@ -209,7 +209,7 @@ class Engine:
             batch = self._batch_for(topic, partition)
             if batch is None:
                 place = TopicPartition(
-                    topic, self.placement.sticky(topic) if partition < 0 else partition
+                    topic, self.partitioning.sticky(topic) if partition < 0 else partition
                 )
                 batch = self.accumulator.supply.new_batch(
                     place, size=prepared.size, now=now, granted=granted
@@ -240,7 +240,7 @@ class Engine:
         """Queue a whole batch, under the lock; None while there is no memory for it."""
         partition = columns.partition
         place = TopicPartition(
-            topic, self.placement.sticky(topic) if partition is None else partition
+            topic, self.partitioning.sticky(topic) if partition is None else partition
         )
         if self.transactions is not None:
             self.transactions.may_append(place)
@@ -249,7 +249,7 @@ class Engine:
             return None
         self._enqueue(batch, now)
         if partition is None:
-            self.placement.filled(topic, batch.size, size_max=batch.size)
+            self.partitioning.filled(topic, batch.size, size_max=batch.size)
         return batch.outcome
 
     def _enqueue(self, batch: OpenBatch | SealedBatch, now: float) -> None:
@@ -264,7 +264,9 @@ class Engine:
             return self.accumulator.open_batch(TopicPartition(topic, partition))
         batch = self.open_batches.sticky(topic)
         if batch is None:
-            batch = self.accumulator.open_batch(TopicPartition(topic, self.placement.sticky(topic)))
+            batch = self.accumulator.open_batch(
+                TopicPartition(topic, self.partitioning.sticky(topic))
+            )
         return batch
 
     def should_move(self) -> bool:
@@ -283,10 +285,10 @@ class Engine:
         leader = self.metadata.leader(next(reversed(accumulator.ready)))
         return leader is not None and not self.nodes.in_flight(leader.node_id)
 
-    def hurry(self, outcome: DeliveryOutcome) -> None:
+    def flush_batch(self, outcome: DeliveryOutcome) -> None:
         """Send the batch of this outcome without lingering, because a caller waits for it."""
         if isinstance(outcome, BatchOutcome):
-            self.accumulator.hurry(outcome)
+            self.accumulator.flush_batch(outcome)
 
     def refuse(self, record: ProducerRecord, error: Exception) -> DeliveryOutcome:
         """Tell the interceptors that a record was refused, and return its outcome."""
@@ -322,7 +324,7 @@ class Engine:
         """
         pending = list(self.accumulator.incomplete)
         self.accumulator.flushes += 1
-        self.accumulator.hurry_all()
+        self.accumulator.begin_flush()
 
         def is_over() -> bool:
             while pending and pending[-1].is_done:
@@ -340,7 +342,7 @@ class Engine:
             return False
         self.open_batches.clear()
         self.accumulator.is_closed = True
-        self.accumulator.hurry_all()
+        self.accumulator.begin_flush()
         # Set last, so that a close that was interrupted before this line can be repeated.
         self.closed_error = ClosedProducerError("the producer is closed")
         return True
@@ -376,7 +378,7 @@ class Engine:
         for outcome, batch in list(self.accumulator.incomplete.items()):
             if isinstance(batch, OpenBatch):
                 batch.close()
-            self.lose(outcome)
+            self.fail_outcome(outcome)
         self.accumulator.incomplete.clear()
         self.accumulator.queues.clear()
         self.accumulator.ready.clear()
@@ -390,11 +392,11 @@ class Engine:
         self.sender.calls += self._closing
         self._closing = []
 
-    def lose(self, outcome: DeliveryOutcome) -> None:
+    def fail_outcome(self, outcome: DeliveryOutcome) -> None:
         """Fail an outcome that is still open after the producer was stopped."""
         if isinstance(outcome, BatchOutcome):
             for part in outcome.parts:
-                self.lose(part.outcome)
+                self.fail_outcome(part.outcome)
         if not outcome.is_done:
             outcome.failure = self.closed_error
             if outcome.is_forgotten:
@@ -425,4 +427,4 @@ class Engine:
 
     def _batch_closed(self, batch: OpenBatch) -> None:
         if self.open_batches.hide(batch):
-            self.placement.filled(batch.partition.topic, batch.size, size_max=batch.size_max)
+            self.partitioning.filled(batch.partition.topic, batch.size, size_max=batch.size_max)

@@ -14,9 +14,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from tailrace.client.producer.hooks import BatchHook, BatchInfo
-from tailrace.client.producer.intake.interceptors import ProducerInterceptor
-from tailrace.client.producer.intake.record import ProducerRecord
+from tailrace.client.producer.plugins import (
+    BatchHook,
+    BatchInfo,
+    ProducerInterceptor,
+    ProducerRecord,
+)
 from tailrace.errors import MissingExtraError
 
 try:

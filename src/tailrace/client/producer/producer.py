@@ -11,9 +11,10 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import inf
 from typing import Self
 
 from tailrace.client.drive.locks import is_owned
@@ -21,31 +22,81 @@ from tailrace.client.drive.operation import BlockingFace
 from tailrace.client.drive.steps import Steps, T
 from tailrace.client.drive.thread import ThreadDriver
 from tailrace.client.interval_call import check_on_metrics, figures_call
-from tailrace.client.producer.calls import ProducerCalls
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.producer.delivery.metrics import OnMetrics
 from tailrace.client.producer.engine import Engine
-from tailrace.client.producer.errors import (
-    ClosedProducerError,
-    ReentrantCallError,
-)
-from tailrace.client.producer.hooks import BatchHook
+from tailrace.client.producer.errors import ClosedProducerError, ReentrantCallError
 from tailrace.client.producer.identity import OwnedIdentity, adopt_identity
-from tailrace.client.producer.intake.interceptors import ProducerInterceptor
-from tailrace.client.producer.intake.plugins import Plugins
-from tailrace.client.producer.intake.record import Prepared, ProducerRecord
-from tailrace.client.producer.intake.serializers import Serializer
+from tailrace.client.producer.intake.records import Prepared
+from tailrace.client.producer.metrics import OnMetrics
 from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import Partitioner
-from tailrace.client.producer.waiting.sending_waits import memory_granted, topic_known
-from tailrace.client.producer.waiting.thread_waiting import ThreadWaiting
+from tailrace.client.producer.plugins import (
+    BatchHook,
+    Plugins,
+    ProducerInterceptor,
+    ProducerRecord,
+    Serializer,
+)
+from tailrace.client.producer.transaction_calls import TransactionCalls
+from tailrace.client.producer.waits import memory_granted, topic_known
 from tailrace.errors import TailraceError
 from tailrace.runtime.polling import PollingNetwork
+
+
+class ThreadWaiting:
+    """Waits by the producer's driver."""
+
+    def __init__(self, driver: "ThreadDriver") -> None:
+        self._driver = driver
+        self.engine: Engine
+
+    def wait(self, outcome: DeliveryOutcome, timeout_s: float | None) -> bool:
+        """Do I/O until the outcome is there; return False after `timeout_s`."""
+        engine, driver = self.engine, self._driver
+        deadline = inf if timeout_s is None else driver.clock() + timeout_s
+        driver.check_not_interrupted()
+        with engine.lock:
+            if outcome.is_done:
+                return True
+            engine.flush_batch(outcome)
+            if engine.accumulator.ready:
+                driver.move()
+            in_time = driver.until(lambda: outcome.is_done, deadline)
+            if driver.is_over:
+                engine.fail_outcome(outcome)
+            return in_time or outcome.is_done
+
+    def call_back(self, outcome: DeliveryOutcome, index: int, callback: DeliveryCallback) -> None:
+        """Have the own thread call the callback; if the outcome is there, call it here at once."""
+        with self.engine.lock:
+            if not outcome.is_done:
+                outcome.add_callback(index, callback)
+                return
+        outcome.tell(index, callback)
+
+    def call_back_soon(
+        self, outcome: DeliveryOutcome, index: int, callback: DeliveryCallback
+    ) -> None:
+        """Have the own thread call the callback of a record that was refused."""
+        with self.engine.lock:
+            if not self._driver.has_made_calls:
+                self._driver.call_soon(partial(outcome.tell, index, callback))
+                return
+        outcome.tell(index, callback)
+
+    def awaiting(self, outcome: DeliveryOutcome) -> Generator[object, None, None]:
+        """Raise TypeError unless the outcome is there: a `Producer` belongs to no event loop."""
+        if not outcome.is_done:
+            raise TypeError(
+                "a receipt of Producer cannot be awaited: call result(), or use AsyncProducer"
+            )
+        yield from ()
+
 
 log = logging.getLogger(__name__)
 
 
-class Producer(BlockingFace, ProducerCalls):
+class Producer(BlockingFace, TransactionCalls):
     """Sends records to a Kafka cluster, from any number of threads.
 
     With the default settings, each record is written exactly once and in order. `send` returns at
@@ -197,7 +248,7 @@ class Producer(BlockingFace, ProducerCalls):
             count = engine.metadata.partition_count(record.topic)
             if count is None or (record.partition or 0) >= count:
                 count = self._run(topic_known(engine, prepared.record, deadline))
-            partition = engine.placement.choose(prepared, count)
+            partition = engine.partitioning.choose(prepared, count)
             with engine.lock:
                 engine.check_open()
                 return self._place(

@@ -15,16 +15,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tailrace.client.producer.errors import ClosedBatchError, RejectedRecordError
-from tailrace.client.producer.intake.arguments import plain_partition, plain_record
 from tailrace.client.producer.intake.encoding import (
     BATCH_OVERHEAD,
     TIMESTAMP_OVERHEAD,
 )
-from tailrace.client.producer.intake.record import Header, ProducerRecord
+from tailrace.client.producer.intake.records import plain_partition, plain_record
 from tailrace.client.producer.outcome import BatchOutcome
 from tailrace.client.producer.partitioners import NO_PARTITION
-from tailrace.client.producer.queue.open_batch import OpenBatch
-from tailrace.client.producer.queue.sealed_batch import EncodedRecords, FilledRecords
+from tailrace.client.producer.plugins import Header, ProducerRecord
+from tailrace.client.producer.queue.batches import EncodedRecords, FilledRecords
+from tailrace.client.producer.queue.open_batches import OpenBatch
 from tailrace.errors import TailraceError, kind_of
 from tailrace.kernels.record_block import NO_ROOM
 from tailrace.model import TopicPartition

@@ -20,7 +20,7 @@ from tailrace.client.drive.operation import operation
 from tailrace.client.drive.steps import Steps, Until
 from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.client.prepared_transaction import PreparedTransaction
-from tailrace.client.producer.base_producer import BaseProducer
+from tailrace.client.producer.calls import ProducerCalls
 from tailrace.client.producer.errors import (
     TransactionAbortedError,
     TransactionOutcomeUnknownError,
@@ -29,8 +29,8 @@ from tailrace.client.producer.errors import (
 )
 from tailrace.client.producer.identity import COMMIT, State, TransactionManager
 from tailrace.client.producer.identity.requests import PendingOperation
-from tailrace.client.producer.intake.arguments import plain_group, plain_offsets
-from tailrace.client.producer.waiting.explanations import why_no_end
+from tailrace.client.producer.intake.records import plain_group, plain_offsets
+from tailrace.client.producer.waits import last_failure
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 
@@ -41,7 +41,7 @@ OFFSETS = "send_offsets_to_transaction"
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
-class TransactionCalls(BaseProducer):
+class TransactionCalls(ProducerCalls):
     """The calls of a producer that have to do with transactions."""
 
     @operation
@@ -196,10 +196,6 @@ class TransactionCalls(BaseProducer):
         if self._can_abort():
             yield from self._take(ABORT, self._manager.abort)
 
-    def _end_lines(self, error: Exception) -> None:
-        if self._lines is not None:
-            self._lines.end(error)
-
     def _settle_earlier(self) -> Steps[None]:
         """Wait for an earlier step that timed out, and abort its transaction."""
         unsettled = self._unsettled()
@@ -292,7 +288,9 @@ class TransactionCalls(BaseProducer):
 
     def _no_end(self, step: str) -> Exception:
         """The error of a step that timed out."""
-        why = why_no_end(self._engine, step)
+        reason = last_failure(self._engine) or "the coordinator has not answered"
+        limit_ms = self._engine.config.max_block_ms
+        why = f"{step} took longer than max.block.ms ({limit_ms} ms): {reason}"
         if step == COMMIT:
             return TransactionOutcomeUnknownError(
                 f"{why}; the transaction may be committed: call finish_transaction() to get the "

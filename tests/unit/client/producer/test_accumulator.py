@@ -4,13 +4,13 @@ from random import Random
 
 from tailrace.client.nodes import Backoff
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.producer.intake.encoding import CompressionRatios, record_size_bound
-from tailrace.client.producer.intake.record import Prepared, ProducerRecord
+from tailrace.client.producer.intake.encoding import record_size_bound
+from tailrace.client.producer.intake.records import Prepared
+from tailrace.client.producer.plugins import ProducerRecord
 from tailrace.client.producer.queue.accumulator import Accumulator
-from tailrace.client.producer.queue.buffer_pool import BufferPool
-from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
-from tailrace.client.producer.queue.open_batch import OpenBatch
-from tailrace.client.producer.queue.supply import BatchSupply
+from tailrace.client.producer.queue.batches import InFlightBatch
+from tailrace.client.producer.queue.memory import BatchSupply, BufferPool, CompressionRatios
+from tailrace.client.producer.queue.open_batches import OpenBatch
 from tailrace.kernels.record_block import pack_headers
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import Record, records_of
@@ -100,8 +100,8 @@ def test_what_is_put_back_pauses_and_others_do_not() -> None:
     batch_of(accumulator)
     batch_of(accumulator, partition=T1)
     again = accumulator.take(T0, 0.0)
-    accumulator.put_back(again, now=1.0, place=0, is_moved=False)
-    accumulator.hurry_all()
+    accumulator.requeue(again, now=1.0, place=0, is_moved=False)
+    accumulator.begin_flush()
     assert list(accumulator.ready) == [T1]
     due = accumulator.next_timer()
     assert due is not None
@@ -116,7 +116,7 @@ def test_a_new_leader_ends_the_pause() -> None:
     batch_of(accumulator)
     again = accumulator.take(T0, 0.0)
     again.leader = "old"
-    accumulator.put_back(again, now=1.0, place=0, is_moved=False)
+    accumulator.requeue(again, now=1.0, place=0, is_moved=False)
     accumulator.wake_moved(lambda _: "old", 1.0)
     assert not accumulator.ready
     accumulator.wake_moved(lambda _: "new", 1.0)
@@ -128,7 +128,7 @@ def test_a_muted_partition_is_not_ready() -> None:
     accumulator = queues(linger_ms=0)
     accumulator.mute(T0)
     batch_of(accumulator)
-    accumulator.hurry_all()
+    accumulator.begin_flush()
     assert not accumulator.ready
     accumulator.unmute(T0, 0.0)
     assert list(accumulator.ready) == [T0]
@@ -151,7 +151,7 @@ def test_parts_take_the_place_of_the_whole_and_keep_the_order_of_age() -> None:
     whole = accumulator.take(T0, 1.0)
     parts = [InFlightBatch(each) for each in whole.sealed.split()]
     accumulator.end(whole)
-    accumulator.put_parts(parts, now=2.0, place=0)
+    accumulator.requeue_parts(parts, now=2.0, place=0)
     assert list(accumulator.incomplete.values()) == [older, *parts]
     assert [each.created_at for each in parts] == [1.0, 1.0]
     records = [[(each.value, each.headers) for each in records_in(part)] for part in parts]

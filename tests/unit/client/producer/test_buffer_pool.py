@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from tailrace.client.producer.errors import ClosedProducerError
-from tailrace.client.producer.queue.buffer_pool import BufferPool, Waiter
+from tailrace.client.producer.queue.memory import BufferPool, Waiter
 from tailrace.errors import RecordTooLargeError
 
 

@@ -9,13 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.client.producer.intake.encoding import (
-    BATCH_OVERHEAD,
-    BatchFields,
-    CompressionRatios,
-    record_size_bound,
-)
-from tailrace.client.producer.queue.sealed_batch import EncodedRecords
+from tailrace.client.producer.intake.encoding import BATCH_OVERHEAD, BatchFields, record_size_bound
+from tailrace.client.producer.queue.batches import EncodedRecords
+from tailrace.client.producer.queue.memory import CompressionRatios
 from tailrace.kernels.arrays import int64s
 from tailrace.kernels.record_block import NO_ROOM, RecordBlock, pack_headers
 from tailrace.model import Codec

@@ -5,9 +5,12 @@ from typing import cast
 
 import pytest
 
-from tailrace.client.producer.intake.interceptors import ProducerInterceptor, ProducerInterceptors
-from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.client.producer.outcome import RecordMetadata
+from tailrace.client.producer.plugins import (
+    ProducerInterceptor,
+    ProducerInterceptors,
+    ProducerRecord,
+)
 
 RECORD = ProducerRecord("test", "value", key=1, partition=0)
 METADATA = RecordMetadata("test", 0, 5, 0)

@@ -15,18 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.client.producer.base_producer import BaseProducer
+from tailrace.client.producer.calls import ProducerCalls
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.intake.encoding import BatchFields
-from tailrace.client.producer.intake.plugins import Plugins
-from tailrace.client.producer.intake.record import ProducerRecord
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import KEY_RULES, NO_PARTITION
-from tailrace.client.producer.queue import open_batch, open_batches
+from tailrace.client.producer.plugins import Plugins, ProducerRecord
+from tailrace.client.producer.queue import open_batches
 from tailrace.client.producer.queue.accumulator import QueuedBatch
-from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
-from tailrace.client.producer.queue.sealed_batch import EncodedRecords, SealedBatch
+from tailrace.client.producer.queue.batches import EncodedRecords, InFlightBatch, SealedBatch
 from tailrace.client.producer.receipts import Receipt
 from tailrace.kernels.record_block import NOW
 from tailrace.model import TopicPartition
@@ -41,8 +39,8 @@ THREADS, COUNT = 4, 3000
 PARTITIONS = 3
 NOW_NS = 1_700_000_000_250_999_999
 KINDS = {
-    "compiled": (open_batches.OpenBatches, open_batch.OpenBatch),
-    "plain": (PLAIN[open_batches.__name__].OpenBatches, PLAIN[open_batch.__name__].OpenBatch),
+    "compiled": (open_batches.OpenBatches, open_batches.OpenBatch),
+    "plain": (PLAIN[open_batches.__name__].OpenBatches, PLAIN[open_batches.__name__].OpenBatch),
 }
 
 
@@ -115,7 +113,7 @@ class Bench:
         self._all, self._batch = KINDS[kind]
         settings = parse_producer_config({"bootstrap_servers": "b:1"} | config)
         self.open = self._all(settings, plugins, lambda: NOW_NS)
-        self.made: list[open_batch.OpenBatch] = []
+        self.made: list[open_batches.OpenBatch] = []
         self.answers: list[tuple[Given, object]] = []
         self.hidden: list[bool] = []
         self._numbers: dict[int, int] = {}
@@ -282,16 +280,18 @@ def test_a_callback_has_no_reference_too_many() -> None:
 
 def test_send_says_its_types() -> None:
     """Tools that look at a running program find them, though the function is compiled."""
-    hints = get_type_hints(BaseProducer.send)
+    hints = get_type_hints(ProducerCalls.send)
     assert hints["receipt"] is bool
     assert hints["return"] == Receipt | None
-    assert str(signature(BaseProducer.send)).endswith("receipt: 'bool' = True) -> 'Receipt | None'")
+    assert str(signature(ProducerCalls.send)).endswith(
+        "receipt: 'bool' = True) -> 'Receipt | None'"
+    )
 
 
 # -- many threads ------------------------------------------------------------------------------
 
 
-class Batches(BaseProducer):
+class Batches(ProducerCalls):
     """A producer that knows topic `t`, and sends nothing."""
 
     def __init__(self) -> None:

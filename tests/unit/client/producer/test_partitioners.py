@@ -13,9 +13,9 @@ from tailrace.client.producer.partitioners import (
     NO_PARTITION,
     Partitioner,
     RoundRobinPartitioner,
-    StickyPartitioner,
     fnv1a,
 )
+from tailrace.client.producer.partitioning import StickyPartitioner
 from tailrace.kernels.encoding import choose_partition, murmur2
 from tests.kernels.test_encoding_kernels import MURMUR2
 

@@ -28,7 +28,7 @@ from tailrace.client.producer.identity.sequences import (
     SEQUENCE_LIMIT,
     ProducerIdAndEpoch,
 )
-from tailrace.client.producer.queue.in_flight_batch import BatchIdentity, InFlightBatch
+from tailrace.client.producer.queue.batches import BatchIdentity, InFlightBatch
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from tailrace.client.producer.errors import SerializationError
-from tailrace.client.producer.intake.serializers import (
+from tailrace.client.producer.plugins import (
     Serializer,
     serialize,
     serialize_double,

@@ -129,7 +129,7 @@ def test_a_request_that_cannot_be_sent_is_handed_out_again() -> None:
     upto_init(life)
     request = life.ask(INIT)
     assert life.manager.flow.next_request(life.now, has_incomplete=False) is None
-    life.manager.flow.queue.put_back(request)
+    life.manager.flow.queue.requeue(request)
     assert life.ask(INIT) is request
 
 

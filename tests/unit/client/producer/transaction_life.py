@@ -9,10 +9,11 @@ from tailrace.client.producer.errors import RejectedRecordError, TransactionAbor
 from tailrace.client.producer.identity import TransactionManager
 from tailrace.client.producer.identity.flow import State
 from tailrace.client.producer.identity.requests import PendingOperation, TransactionRequest
-from tailrace.client.producer.intake.record import Prepared, ProducerRecord
+from tailrace.client.producer.intake.records import Prepared
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
-from tailrace.client.producer.queue.in_flight_batch import InFlightBatch
-from tailrace.client.producer.queue.open_batch import OpenBatch
+from tailrace.client.producer.plugins import ProducerRecord
+from tailrace.client.producer.queue.batches import InFlightBatch
+from tailrace.client.producer.queue.open_batches import OpenBatch
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode

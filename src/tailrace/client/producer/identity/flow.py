@@ -120,7 +120,7 @@ class TransactionVersion:
         self.gives_epochs = False
         """Whether the coordinator gives a new epoch when it is asked for one."""
 
-    def settle(self) -> bool:
+    def refresh(self) -> bool:
         """Take what the cluster has now, between transactions; returns whether that is newer."""
         level = self._feature_level(_FEATURE) if self._is_transactional else 0
         was_v2, self.is_v2 = self.is_v2, level >= _KIP_890_SINCE
@@ -194,7 +194,7 @@ class TransactionFlow:
         """Whether partitions or offsets were added at the coordinator, so that EndTxn is needed."""
 
     def next_request(self, now: float, *, has_incomplete: bool) -> TransactionRequest | None:
-        """The request to send now, or None; `answered` or `put_back` must follow.
+        """The request to send now, or None; `answered` or `requeue` must follow.
 
         It goes to `request.node`, or to any node if `request.coordinator` is None, in at least
         version `request.first_version`. `has_incomplete` says that batches have no outcome yet;
@@ -347,7 +347,7 @@ class TransactionFlow:
             self.sequences.clear()
         self.sequences.become(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
         self.init_failures = 0
-        self.version.settle()
+        self.version.refresh()
         self.move(State.READY)
         pending.finish()
 
@@ -474,7 +474,7 @@ class TransactionFlow:
             self.sequences.clear()
             self.sequences.become(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
         needs_bump, self.needs_bump = self.needs_bump, False
-        if self.version.settle() and self.version.gives_epochs:
+        if self.version.refresh() and self.version.gives_epochs:
             # Late records of this transaction would else be taken for those of the next.
             needs_bump = True
         self.is_started = False

@@ -36,7 +36,7 @@ from tailrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from tailrace.client.producer.queue.accumulator import QueuedBatch
-    from tailrace.client.producer.queue.in_flight_batch import ClosedBatch
+    from tailrace.client.producer.queue.batches import ClosedBatch
 
 COMMIT: Final = "commit_transaction"
 """Name of the operation whose unknown outcome the caller must get before the next transaction."""

@@ -431,7 +431,7 @@ class RequestQueue:
         self.in_flight = request
         return request
 
-    def put_back(self, request: TransactionRequest) -> None:
+    def requeue(self, request: TransactionRequest) -> None:
         """Queue a taken request again, because it could not be sent."""
         self.in_flight = None
         self._waiting.append(request)

@@ -30,14 +30,14 @@ Invariant: a batch that may be in the log is sent again with the number it had.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tailrace.client.producer.queue.in_flight_batch import BatchIdentity, InFlightBatch
+from tailrace.client.producer.queue.batches import BatchIdentity, InFlightBatch
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.client.producer.queue.accumulator import QueuedBatch
-    from tailrace.client.producer.queue.in_flight_batch import ClosedBatch
+    from tailrace.client.producer.queue.batches import ClosedBatch
 
 IN_FLIGHT_MAX: Final = 5
 """Batches in flight per partition; a leader remembers as many of each producer."""

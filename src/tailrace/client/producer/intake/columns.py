@@ -21,15 +21,14 @@ This module needs numpy, and pyarrow for Arrow data.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from itertools import islice
+from itertools import accumulate, islice
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from tailrace.client.producer.errors import ProducerError
-from tailrace.client.producer.intake.arguments import plain_headers
-from tailrace.client.producer.intake.encoding import column_of
+from tailrace.client.producer.intake.records import plain_headers
 from tailrace.config.settings import INT64_MAX
 from tailrace.kernels import encoding
 from tailrace.kernels.arrays import AnyArray, Int64s, UInt8s
@@ -437,3 +436,22 @@ def _arrow_headers(array: Untyped) -> Binaries:
 
 def _kind(item: object) -> str:
     return type(item).__name__
+
+
+def column_of(items: Sequence[bytes | None]) -> tuple[bytes, Int64s]:
+    """The data and the ends of a column of binaries; see `tailrace.kernels.encoding`.
+
+    Raises:
+        TypeError: an item is neither bytes nor None.
+    """
+    try:
+        data = b"".join(items)  # type: ignore[arg-type]
+        sizes: Iterator[int] = map(len, items)  # type: ignore[arg-type]
+    except TypeError:
+        data = b"".join([item for item in items if item is not None])
+        sizes = (0 if item is None else len(item) for item in items)
+    ends = np.fromiter(accumulate(sizes, initial=0), np.int64, len(items) + 1)
+    if None in items:
+        nulls = [index for index, item in enumerate(items, 1) if item is None]
+        ends[nulls] = ~ends[nulls]
+    return data, ends

@@ -6,17 +6,12 @@ the moment at which a batch is sent is its header (`seal`), and the compression.
 Not here: records that come as Arrow or other columns (`columns`), and numpy.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, Codec
 from tailrace.records import layout, packages
 from tailrace.records.builder import RECORD_OVERHEAD_MAX
 from tailrace.records.codecs import compress
-
-if TYPE_CHECKING:
-    from tailrace.kernels.arrays import Int64s
 
 BATCH_OVERHEAD: Final = layout.HEADER_SIZE
 """Bytes of a batch in addition to its records."""
@@ -122,55 +117,3 @@ def seal(
     crc = packages.crc32c.crc32c(view[layout.ATTRIBUTES_POSITION : end])
     layout.CRC.pack_into(view, layout.CRC_POSITION, crc)
     return view[:end]
-
-
-def column_of(items: Sequence[bytes | None]) -> "tuple[bytes, Int64s]":
-    """The data and the ends of a column of binaries; see `tailrace.kernels.encoding`.
-
-    Raises:
-        TypeError: an item is neither bytes nor None.
-    """
-    import numpy as np
-
-    try:
-        data = b"".join(items)  # type: ignore[arg-type]
-        sizes: Iterator[int] = map(len, items)  # type: ignore[arg-type]
-    except TypeError:
-        data = b"".join([item for item in items if item is not None])
-        sizes = (0 if item is None else len(item) for item in items)
-    ends = np.fromiter(accumulate(sizes, initial=0), np.int64, len(items) + 1)
-    if None in items:
-        nulls = [index for index, item in enumerate(items, 1) if item is None]
-        ends[nulls] = ~ends[nulls]
-    return data, ends
-
-
-class CompressionRatios:
-    """Estimated compression ratio of each topic, computed as in Kafka's clients."""
-
-    _BETTER_STEP: Final = 0.005
-    _WORSE_STEP: Final = 0.05
-
-    def __init__(self) -> None:
-        self._ratios: dict[tuple[str, Codec], float] = {}
-
-    def estimate(self, topic: str, codec: Codec) -> float:
-        """The expected compressed size of a batch divided by its size before compression."""
-        return self._ratios.get((topic, codec), 1.0)
-
-    def observe(self, topic: str, codec: Codec, ratio: float) -> None:
-        """Note the ratio of a batch.
-
-        A worse one raises the estimate at once, by at least 0.05; a better one lowers it by at most
-        0.005.
-        """
-        known = self.estimate(topic, codec)
-        if ratio > known:
-            known = max(known + self._WORSE_STEP, ratio)
-        elif ratio < known:
-            known = max(known - self._BETTER_STEP, ratio)
-        self._ratios[topic, codec] = known
-
-    def reset(self, topic: str, codec: Codec, ratio: float) -> None:
-        """Restart at 1.0, or at `ratio` if that is more, after a batch was too large."""
-        self._ratios[topic, codec] = max(1.0, ratio)

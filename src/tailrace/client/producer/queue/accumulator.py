@@ -22,12 +22,11 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from tailrace.client.producer.config import ProducerConfig
-from tailrace.client.producer.intake.record import Prepared
+from tailrace.client.producer.intake.records import Prepared
 from tailrace.client.producer.outcome import BatchOutcome
-from tailrace.client.producer.queue.in_flight_batch import ClosedBatch, InFlightBatch
-from tailrace.client.producer.queue.open_batch import OpenBatch
-from tailrace.client.producer.queue.sealed_batch import SealedBatch
-from tailrace.client.producer.queue.supply import BatchSupply
+from tailrace.client.producer.queue.batches import ClosedBatch, InFlightBatch, SealedBatch
+from tailrace.client.producer.queue.memory import BatchSupply
+from tailrace.client.producer.queue.open_batches import OpenBatch
 from tailrace.client.retries import Backoff
 from tailrace.kernels.record_block import NO_ROOM
 from tailrace.model import TopicPartition
@@ -97,16 +96,16 @@ class Accumulator:
             queue[-1] = self._sealed(queue[-1])
             self._make_ready(batch.partition)
             queue.append(batch)
-        self._settle(batch.partition, now)
+        self._schedule(batch.partition, now)
 
-    def hurry(self, outcome: BatchOutcome) -> None:
+    def flush_batch(self, outcome: BatchOutcome) -> None:
         """Send the batch of this outcome, and those before it in its queue, without lingering."""
         outcome.is_awaited = True
         queue = self.queues.get(outcome.partition)
         if queue and (queue[0].outcome is outcome or len(queue) > 1):
             self._make_ready(outcome.partition)
 
-    def hurry_all(self) -> None:
+    def begin_flush(self) -> None:
         """Send all present batches without lingering, for a flush, a close or lack of memory."""
         for partition in self.queues:
             self._make_ready(partition)
@@ -117,7 +116,7 @@ class Accumulator:
         while timers and timers[0][0] <= now:
             partition = heapq.heappop(timers)[2]
             if partition in self.queues:
-                self._settle(partition, now)
+                self._schedule(partition, now)
 
     def wake_moved(self, leader_of: Callable[[TopicPartition], object], now: float) -> None:
         """End the retry pause of batches whose partition has a new leader since the attempt."""
@@ -127,7 +126,7 @@ class Accumulator:
                 continue
             if leader_of(partition) not in {None, batch.leader}:
                 batch.pause_s = 0.0
-                self._settle(partition, now)
+                self._schedule(partition, now)
 
     def next_timer(self) -> float | None:
         """The earliest time at which `wake_timers` has something to do, or None."""
@@ -141,13 +140,13 @@ class Accumulator:
             self.incomplete[batch.outcome] = batch = InFlightBatch(batch)
         if queue:
             self.ready.move_to_end(partition)
-            self._settle(partition, now)
+            self._schedule(partition, now)
         else:
             del self.queues[partition]
             self.ready.pop(partition, None)
         return batch
 
-    def put_back(self, batch: InFlightBatch, *, now: float, place: int, is_moved: bool) -> None:
+    def requeue(self, batch: InFlightBatch, *, now: float, place: int, is_moved: bool) -> None:
         """Queue a batch for a retry, behind the first `place` batches of its queue.
 
         It pauses first, unless the partition has a new leader since the attempt (KIP-951).
@@ -157,16 +156,16 @@ class Accumulator:
         batch.last_attempt_at = now
         self.queues.setdefault(batch.partition, deque()).insert(place, batch)
         self.ready.pop(batch.partition, None)
-        self._settle(batch.partition, now)
+        self._schedule(batch.partition, now)
 
-    def put_parts(self, parts: Sequence[InFlightBatch], *, now: float, place: int) -> None:
+    def requeue_parts(self, parts: Sequence[InFlightBatch], *, now: float, place: int) -> None:
         """Queue the parts of a batch that was too large, behind the first `place` batches."""
         for part in reversed(parts):
             self.queues.setdefault(part.partition, deque()).insert(place, part)
         incomplete = [*parts, *self.incomplete.values()]
         incomplete.sort(key=lambda each: each.created_at)
         self.incomplete = {each.outcome: each for each in incomplete}
-        self._settle(parts[0].partition, now)
+        self._schedule(parts[0].partition, now)
 
     def withdraw(self, outcome: BatchOutcome) -> ClosedBatch:
         """Remove an incomplete batch from its queue, if it is there, and return it."""
@@ -189,7 +188,7 @@ class Accumulator:
         if partition in self.muted:
             self.muted.discard(partition)
             if partition in self.queues:
-                self._settle(partition, now)
+                self._schedule(partition, now)
 
     def end(self, batch: ClosedBatch) -> None:
         """Forget a batch that has its outcome; release its memory unless a request uses it.
@@ -217,7 +216,7 @@ class Accumulator:
         if partition not in self.muted and not is_paused:
             self.ready[partition] = None
 
-    def _settle(self, partition: TopicPartition, now: float) -> None:
+    def _schedule(self, partition: TopicPartition, now: float) -> None:
         """Make a partition ready, or set a timer for the time when it will be."""
         queue = self.queues[partition]
         if partition in self.muted:
@@ -227,7 +226,7 @@ class Accumulator:
         due = batch.created_at
         if isinstance(batch, InFlightBatch):
             due = batch.last_attempt_at + batch.pause_s
-        elif isinstance(batch, OpenBatch) and not (self._is_hurried or batch.outcome.is_awaited):
+        elif isinstance(batch, OpenBatch) and not (self._is_flushing or batch.outcome.is_awaited):
             due += self._linger_s
         if due <= now:
             self.ready[partition] = None
@@ -236,5 +235,5 @@ class Accumulator:
             heapq.heappush(self._timers, (due, next(self._ticket), partition))
 
     @property
-    def _is_hurried(self) -> bool:
+    def _is_flushing(self) -> bool:
         return bool(self.flushes or self.is_closed or self.supply.pool.waiting)

@@ -1,26 +1,37 @@
-"""`OpenBatches`: the open batches of each topic, and the fast path of `send` into them.
+# cython: auto_pickle=False
+"""`OpenBatches`: the batches that take records, and the fast path of `send` into them.
 
-Records go straight into the open batch of their partition, where there is one with room. Whatever
-is not decided here takes the way through `engine`: the first record of a batch, fields of unusual
-or wrong types, serializers, interceptors and partitioners of the user.
+Records go straight into the open batch of their partition, where there is one with room. They are
+encoded as they come (`RecordBlock`), so a batch keeps none of the caller's objects but callbacks.
+Whatever is not decided here takes the way through `engine`: the first record of a batch, fields of
+unusual or wrong types, serializers, interceptors and partitioners of the user.
 
-Not here: when batches are opened and closed (`engine`, `accumulator`).
+Not here: when batches are opened and closed (`engine`, `accumulator`), and memory (`memory`).
 
-Invariant: threads may send at any time, and no lock is needed. A batch that was closed since it was
-found here refuses the record. All methods but `take` are called under the producer's lock.
+Invariant: threads may send at any time, and no lock is needed. A record is in a batch as a whole
+and with its callback before the batch is closed, or not at all; a batch that was closed since it
+was found here refuses the record. All methods of `OpenBatches` but `take` are called under the
+producer's lock.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from time import time_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 import cython
 
 from tailrace.client.producer.config import ProducerConfig
+from tailrace.client.producer.intake.encoding import BATCH_OVERHEAD
+from tailrace.client.producer.intake.records import Prepared
+from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback
 from tailrace.client.producer.partitioners import DEFAULT_RULE, KEY_RULES, NO_PARTITION
-from tailrace.client.producer.queue.open_batch import OpenBatch
+from tailrace.client.producer.plugins import Header
+from tailrace.client.producer.queue.batches import EncodedRecords, SealedBatch
+from tailrace.client.producer.receipts import Receipt
 from tailrace.config.settings import INT64_MAX
-from tailrace.kernels.record_block import NOW
+from tailrace.kernels.arrays import int64s
+from tailrace.kernels.record_block import NOW, RecordBlock
+from tailrace.model import TopicPartition
 
 if not cython.compiled:
     from tailrace.client.producer.receipts import receipt_of
@@ -28,14 +39,146 @@ if not cython.compiled:
     from tailrace.kernels.record_block import pack_headers
 
 if TYPE_CHECKING:
-    from tailrace.client.producer.intake.plugins import Plugins
+    from array import array
+
     from tailrace.client.producer.partitioners import KeyRule
-    from tailrace.client.producer.receipts import Receipt
+    from tailrace.client.producer.plugins import Plugins
 
     system_ms: Any
 
+HeadersLike = Mapping[str, bytes | None] | Sequence[Header]
+"""Names and contents of headers."""
+
 _NS_PER_MS: Final = 1_000_000
 _NO_PARTITION: Final = NO_PARTITION
+
+
+class OpenBatch(RecordBlock):
+    """Records of one partition, and room for more."""
+
+    if not cython.compiled:
+        __slots__ = (
+            "_callbacks", "_is_forgotten", "created_at", "outcome", "reserved", "size_max",
+        )  # fmt: skip
+
+    if TYPE_CHECKING:
+        outcome: BatchOutcome
+        created_at: float
+        size_max: int
+        reserved: int
+        _callbacks: list[Any]
+        _is_forgotten: bool
+
+    def __init__(
+        self,
+        outcome: BatchOutcome,
+        *,
+        created_at: float,
+        size_limit: int,
+        size_max: int,
+        count_limit: int,
+        reserved: int,
+        block: bytearray | None = None,
+    ) -> None:
+        """Memory is reserved for `size_limit` bytes before compression, and `count_limit` records.
+
+        `block` is memory to use again, of at least `size_limit` bytes.
+        """
+        if block is None:
+            block = bytearray(size_limit)
+        super().__init__(block, int64s(count_limit), BATCH_OVERHEAD, size_limit)
+        self.outcome = outcome
+        self._callbacks = []
+        self._is_forgotten = False
+        self.created_at = created_at
+        """Monotonic seconds; `delivery.timeout.ms` counts from here."""
+        self.size_max = size_max
+        """Bytes that it may grow to."""
+        self.reserved = reserved
+        """Bytes taken from the buffer pool."""
+
+    @property
+    def partition(self) -> TopicPartition:
+        """The partition of all its records."""
+        return self.outcome.partition
+
+    @property
+    def count_limit(self) -> int:
+        """Records for which memory is reserved."""
+        return len(self.times)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batch until now, before compression."""
+        return self.position
+
+    def add(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: bytes,
+        timestamp: int,
+        on_delivery: "DeliveryCallback | None",
+        is_forgotten: bool,
+    ) -> int:
+        """`append` a record that has a callback, or no receipt, in the same step."""
+        with cython.critical_section(self):
+            index = self.put(value, key, headers, timestamp)
+            if index >= 0:
+                if on_delivery is not None:
+                    self._callbacks.append(index)
+                    self._callbacks.append(on_delivery)
+                if is_forgotten:
+                    self._is_forgotten = True
+            return index
+
+    def append_prepared(self, prepared: Prepared, now_ns: int) -> int:
+        """Add a record and return its index, or `NO_ROOM`."""
+        timestamp = prepared.record.timestamp
+        if timestamp is None:
+            timestamp = now_ns // _NS_PER_MS
+        return self.append(prepared.value, prepared.key, prepared.headers, timestamp)
+
+    def grow(self, *, size_limit: int, count_limit: int) -> None:
+        """Have room for so many bytes and records; memory is reserved already."""
+        block, times = self.block, self.times
+        if size_limit > len(block):
+            block = bytearray(size_limit)
+        if count_limit > len(times):
+            times = int64s(count_limit)
+        self.set_room(block, times, size_limit)
+
+    def close(self) -> None:
+        """Take no more records, and give callbacks to the outcome; under the producer's lock."""
+        none: list[Any] = []
+        with cython.critical_section(self):
+            self.limit = 0
+            added, self._callbacks = self._callbacks, none
+        outcome = self.outcome
+        if added:
+            later = outcome.callbacks
+            # The first record comes on the slow path, and its callback is there already.
+            is_sorted = len(later) > 0 and later[len(later) - 2] < added[0]
+            outcome.callbacks = later + added if is_sorted else added + later
+        if self._is_forgotten:
+            outcome.is_forgotten = True
+
+    def seal(self) -> SealedBatch:
+        """The batch as it is sent; from now on no record gets into it."""
+        self.close()
+        self.outcome.timestamps = self.timestamps()
+        return SealedBatch(
+            outcome=self.outcome,
+            records=EncodedRecords.of(self),
+            record_count=self.record_count,
+            size=self.position,
+            created_at=self.created_at,
+            reserved=self.reserved,
+        )
+
+    def timestamps(self) -> "array[int]":
+        """The timestamps (ms) of the records."""
+        return self.times[: self.record_count]
 
 
 class OpenBatches:
@@ -190,3 +333,98 @@ def octets_of(data: object) -> bytes | None:
     if type(data) is str:
         return data.encode()
     raise TypeError("an unusual type")
+
+
+class SendCall:
+    """Sends a record into an open batch, and leaves the others to its subclass."""
+
+    if TYPE_CHECKING:
+        _batches: OpenBatches
+
+    def _send_into(self, batches: OpenBatches) -> None:
+        """Set where records go."""
+        self._batches = batches
+
+    @overload
+    def send(
+        self,
+        topic: str,
+        value: object = None,
+        key: object = None,
+        *,
+        headers: HeadersLike | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+        receipt: Literal[True] = True,
+    ) -> Receipt: ...
+    @overload
+    def send(
+        self,
+        topic: str,
+        value: object = None,
+        key: object = None,
+        *,
+        headers: HeadersLike | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+        receipt: Literal[False],
+    ) -> None: ...
+    # A producer whose `__init__` has failed has no `_batches`; elsewhere the check is for nothing.
+    @cython.nonecheck(True)  # type: ignore[untyped-decorator]
+    def send(
+        self,
+        topic: str,
+        value: object = None,
+        key: object = None,
+        *,
+        headers: HeadersLike | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+        receipt: bool = True,
+    ) -> Receipt | None:
+        """Queue one record to be sent in the background, and return a receipt for it.
+
+        `value` and `key` are bytes, text (UTF-8), None, or any type that the serializers take. A
+        None value deletes its key in a compacted topic. `timestamp` is in ms since 1970-01-01 UTC,
+        by default the time of this call; before 1970 it is negative, and -1 stands for no time.
+        Without `partition`, the key decides; records without a key go to one partition after the
+        other, a batch at a time.
+
+        `on_delivery(metadata, error)` is called with the outcome, by the producer's own thread or
+        the event loop; nothing is sent while it blocks. `receipt=False` returns None instead of a
+        receipt, which is cheaper; errors are then only logged and counted.
+
+        An invalid record fails with its receipt; an argument of a wrong type raises here.
+
+        Raises:
+            TypeError: an argument is of a type that cannot be sent; the message names it.
+            ClosedProducerError: the producer is closed, or was created before a fork.
+            ReentrantCallError: called by a signal handler that has interrupted another call.
+        """
+        taken = self._batches.take(
+            topic, value, key, headers, timestamp, partition, on_delivery, receipt
+        )
+        if taken is False:
+            return self._send_slowly(
+                topic, value, key, headers=headers, timestamp=timestamp, partition=partition,
+                on_delivery=on_delivery, receipt=receipt,
+            )  # fmt: skip
+        return None if taken is True else taken
+
+    def _send_slowly(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        *,
+        headers: HeadersLike | None,
+        timestamp: int | None,
+        partition: int | None,
+        on_delivery: DeliveryCallback | None,
+        receipt: bool,
+    ) -> Receipt | None:
+        """Send a record that needs the engine."""
+        raise NotImplementedError

@@ -1,29 +1,91 @@
-"""`Placement`: chooses the partition of each record.
+"""`Partitioning`: chooses the partition of each record, by the first of these that applies.
 
-In this order: the record's own partition; the user's partitioner; the key; the topic's sticky
-partition, which changes as batches get full, with a preference for short queues (KIP-794).
+    its own       that of the record
+    custom        a `Partitioner`: `RoundRobinPartitioner`, or the user's
+    with a key    murmur2 of its bytes, as in all Kafka clients (`choose_partition`), or another of
+                  `KEY_RULES` by the setting `partitioner`
+    without key   one partition until a batch is full, then another (`StickyPartitioner`)
 
-Not here: the rules themselves (`partitioners`).
+Not here: which partitions a topic has, and which of them have a leader; see `metadata`.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from operator import index
 
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.errors import RejectedRecordError, UnknownTopicError
-from tailrace.client.producer.intake.record import Prepared
+from tailrace.client.producer.intake.records import Prepared
 from tailrace.client.producer.metadata import ProducerMetadata
-from tailrace.client.producer.partitioners import (
-    KEY_RULES,
-    Partitioner,
-    StickyPartitioner,
-)
+from tailrace.client.producer.partitioners import KEY_RULES, Partitioner
 from tailrace.client.producer.queue.accumulator import Accumulator
 from tailrace.model import TopicPartition
 
 
-class Placement:
+class StickyPartitioner:
+    """Chooses the partition of records without a key: one at a time, to fill batches (KIP-480).
+
+    A topic's partition changes after `batch_size` bytes, so that all partitions get the same number
+    of bytes in the long run, however fast their brokers are (KIP-794). If the queue sizes are
+    known, partitions with short queues are chosen more often.
+    """
+
+    def __init__(self, batch_size: int, chance: random.Random) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch.size is {batch_size}; a partition must take at least 1 byte")
+        self._batch_size = batch_size
+        self._chance = chance
+        self._current: dict[str, int] = {}
+        self._bytes: dict[str, int] = {}
+        self._queue_sizes: dict[str, Mapping[int, int]] = {}
+
+    def partition(self, topic: str, partition_count: int, available: Sequence[int]) -> int:
+        """The current partition of a topic.
+
+        If it is time for another one, that is chosen from `available`, or from all partitions if
+        `available` is empty.
+        """
+        current = self._current.get(topic, -1)
+        if 0 <= current < partition_count:
+            return current
+        chosen = self._choose(topic, partition_count, available)
+        self._current[topic] = chosen
+        self._bytes[topic] = 0
+        return chosen
+
+    def appended(self, topic: str, size: int, *, has_open_batch: bool) -> None:
+        """Count `size` bytes that went to the topic's current partition.
+
+        With an open batch, the partition stays for up to twice as many bytes, because changing it
+        before the batch is full would send a small batch.
+        """
+        total = self._bytes.get(topic, 0) + size
+        self._bytes[topic] = total
+        if total >= self._batch_size * (2 if has_open_batch else 1):
+            self._current.pop(topic, None)
+
+    def update_load(self, topic: str, queue_sizes: Mapping[int, int]) -> None:
+        """Set the number of waiting batches for each partition that may be chosen from now on.
+
+        A missing partition is not chosen; so one with a slow leader is avoided
+        (`partitioner.availability.timeout.ms`). An empty mapping means that nothing is known.
+        """
+        self._queue_sizes[topic] = queue_sizes
+
+    def _choose(self, topic: str, partition_count: int, available: Sequence[int]) -> int:
+        sizes = {
+            each: size
+            for each, size in self._queue_sizes.get(topic, {}).items()
+            if 0 <= each < partition_count
+        }
+        if sizes:
+            longest = max(sizes.values())
+            weights = [longest + 1 - size for size in sizes.values()]
+            return self._chance.choices(list(sizes), weights)[0]
+        return self._chance.choice(available or range(partition_count))
+
+
+class Partitioning:
     """Chooses partitions; all but `choose` and `own_choice` is called under the producer's lock."""
 
     def __init__(

@@ -18,7 +18,8 @@ from tailrace.values import dataclass
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from tailrace.client.producer.queue.in_flight_batch import ClosedBatch, InFlightBatch
+    from tailrace.client.producer.queue.batches import ClosedBatch, InFlightBatch
+
 
 METRICS: Final = {
     "record-send-total": ("records", "Acknowledged; with `acks=0`, sent."),

@@ -15,8 +15,9 @@ was cancelled; in each case its bytes are no longer counted.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from tailrace.client.drive.steps import CallUser, Steps
 from tailrace.client.producer.errors import (
@@ -24,21 +25,136 @@ from tailrace.client.producer.errors import (
     RejectedRecordError,
     SendCancelledError,
 )
-from tailrace.client.producer.intake.record import Prepared, ProducerRecord
-from tailrace.client.producer.outcome import BatchOutcome, DeliveryOutcome
+from tailrace.client.producer.intake.records import Prepared
+from tailrace.client.producer.outcome import (
+    BatchOutcome,
+    DeliveryCallback,
+    DeliveryOutcome,
+    RecordMetadata,
+    Waiting,
+)
 from tailrace.client.producer.partitioners import NO_PARTITION
-from tailrace.client.producer.waiting.explanations import why_no_memory, why_no_topic
-from tailrace.client.producer.waiting.queued_record import QUEUED_MEMORY, QueuedRecord
-from tailrace.client.producer.waiting.sending_waits import memory_granted, topic_known
+from tailrace.client.producer.plugins import ProducerRecord
+from tailrace.client.producer.waits import memory_granted, topic_known, why_no_memory, why_no_topic
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 
 if TYPE_CHECKING:
     from tailrace.client.drive.loop import LoopDriver
     from tailrace.client.producer.engine import Engine
-    from tailrace.client.producer.waiting.loop_waiting import LoopWaiting
+
+
+QUEUED_MEMORY: Final = 700
+"""Bytes that a record in line takes besides its key, value and headers: its receipt, its callbacks,
+and its entry in the line (630 were measured for one without callbacks)."""
+
+
+class QueuedRecord(DeliveryOutcome):
+    """The outcome of a record that is in line first, and in a batch later."""
+
+    __slots__ = (
+        "deadline",
+        "index",
+        "is_aside",
+        "is_counted",
+        "joined",
+        "leave",
+        "now_ns",
+        "prepared",
+        "request",
+        "size",
+    )
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        waiting: Waiting,
+        *,
+        now_ns: int,
+        deadline: float,
+        leave: "Callable[[QueuedRecord], None]",
+    ) -> None:
+        super().__init__(TopicPartition(prepared.record.topic, NO_PARTITION), waiting)
+        self.prepared: Prepared | None = prepared
+        """The record, while it is in line."""
+        self.size = prepared.size
+        """Bytes it takes in a batch, at most."""
+        self.is_counted = False
+        """Its bytes are counted as bytes in line that nobody awaits."""
+        self.is_aside = False
+        """It is in the line of a partition that is not there."""
+        self.request: int | None = None
+        """The request for metadata that tells whether that partition has been added; one tells all
+        records that were in line before it."""
+        self.leave = leave
+        """Called when a task begins to await it, and when the last one stops before it is sent."""
+        self.deadline = deadline
+        """The loop's time at which it fails if it is still in line."""
+        self.now_ns = now_ns
+        self.joined: BatchOutcome | None = None
+        """The outcome of its batch, once it is in one."""
+        self.index = 0
+
+    def add_watcher(self, wake: Callable[[], None]) -> None:
+        """Note that a task awaits it."""
+        super().add_watcher(wake)
+        self.leave(self)
+
+    def remove_watcher(self, wake: Callable[[], None]) -> None:
+        """Note that a task awaits it no more; without any, it leaves the line."""
+        super().remove_watcher(wake)
+        if self.prepared is not None and not self.watchers:
+            self.leave(self)
+
+    def place_of(self, index: int) -> RecordMetadata:
+        """The record's partition, offset and timestamp, as far as known."""
+        return super().place_of(index) if self.joined is None else self.joined.place_of(self.index)
+
+    def error_of(self, index: int) -> Exception | None:
+        """Return the record's error, or None."""
+        return super().error_of(index) if self.joined is None else self.joined.error_of(self.index)
+
 
 log = logging.getLogger(__name__)
+
+
+class LoopWaiting:
+    """Waits on the event loop of the producer's driver."""
+
+    def __init__(self, driver: "LoopDriver") -> None:
+        self._driver = driver
+        self.engine: Engine
+
+    def wait(self, outcome: DeliveryOutcome, timeout_s: float | None) -> bool:  # noqa: ARG002
+        """Always raise TypeError: blocking here would keep the loop from getting the outcome."""
+        raise TypeError("a receipt of AsyncProducer has no outcome yet: await it")
+
+    def call_back(self, outcome: DeliveryOutcome, index: int, callback: DeliveryCallback) -> None:
+        """Have the callback called by the loop."""
+        if outcome.is_done:
+            self._driver.loop.call_soon(outcome.tell, index, callback)
+        else:
+            outcome.add_callback(index, callback)
+
+    def awaiting(self, outcome: DeliveryOutcome) -> Generator[object, None, None]:
+        """Suspend the task until the outcome is there."""
+        future = self._driver.loop.create_future()
+        wake = partial(_wake, future)
+        with self.engine.lock:
+            outcome.add_watcher(wake)
+            self.engine.flush_batch(outcome)
+        self._driver.wake()
+        try:
+            yield from future
+        finally:
+            if not outcome.is_done:
+                with self.engine.lock:
+                    outcome.remove_watcher(wake)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class Lines:
@@ -74,7 +190,7 @@ class Lines:
         count = self._partition_count(prepared.record)
         if count is None:
             return None
-        partition = engine.placement.choose(prepared, count)
+        partition = engine.partitioning.choose(prepared, count)
         with engine.lock:
             return engine.append(prepared, partition, now=self._driver.clock(), now_ns=now_ns)
 
@@ -195,7 +311,7 @@ class Lines:
     def _awaited(self, queued: QueuedRecord) -> None:
         """Handle the `leave` calls of a record: it is awaited now, or not any more."""
         if queued.joined is not None:
-            self._engine.hurry(queued.joined)
+            self._engine.flush_batch(queued.joined)
             return
         self._discount(queued)
         if not queued.watchers:
@@ -273,7 +389,9 @@ class Lines:
                 record = prepared.record
                 is_aside = place.partition != NO_PARTITION
                 known = record if is_aside else ProducerRecord(record.topic)
-                yield from topic_known(engine, known, queued.deadline, queued=queued)
+                yield from topic_known(
+                    engine, known, queued.deadline, queued=queued, request=queued.request
+                )
                 if queued.prepared is None:
                     break
                 aside = None if is_aside else self._aside(record)
@@ -283,7 +401,7 @@ class Lines:
                 count = self._partition_count(record)
                 if count is None:
                     continue
-                partition = yield CallUser(engine.placement.choose, (prepared, count))
+                partition = yield CallUser(engine.partitioning.choose, (prepared, count))
                 now = self._driver.clock()
                 placed = engine.append(
                     prepared, partition, now=now, now_ns=queued.now_ns, granted=granted
@@ -315,7 +433,7 @@ class Lines:
 
         outcome.add_watcher(finish)
         if queued.watchers:
-            self._engine.hurry(outcome)
+            self._engine.flush_batch(outcome)
         # Needed even if there is nothing to send: `served` may wait for this record.
         self._driver.wake()
 

@@ -30,19 +30,19 @@ from tailrace.client.nodes import (
 )
 from tailrace.client.nodes.versions import BEFORE_KIP_890
 from tailrace.client.producer.config import ProducerConfig
-from tailrace.client.producer.delivery.metrics import Metrics
 from tailrace.client.producer.errors import (
     DeliveryTimeoutError,
     RejectedRecordError,
     error_for,
     producer_error,
 )
-from tailrace.client.producer.hooks import BatchHooks, BatchInfo
 from tailrace.client.producer.identity import TransactionManager
 from tailrace.client.producer.identity.flow import State
 from tailrace.client.producer.metadata import ProducerMetadata
+from tailrace.client.producer.metrics import Metrics
+from tailrace.client.producer.plugins import BatchHooks, BatchInfo
 from tailrace.client.producer.queue.accumulator import Accumulator, QueuedBatch
-from tailrace.client.producer.queue.in_flight_batch import ClosedBatch, InFlightBatch
+from tailrace.client.producer.queue.batches import ClosedBatch, InFlightBatch
 from tailrace.client.user_code import call_user_code
 from tailrace.model import Acks, TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -209,7 +209,7 @@ class Sender:
                     else None
                 )
             if failure is None:
-                transactions.flow.queue.put_back(request)
+                transactions.flow.queue.requeue(request)
             else:
                 transactions.flow.answered(request, failure, now)
             return
@@ -343,7 +343,7 @@ class Sender:
         now = self._monotonic()
         if answer is None:
             for batch in batches.values():
-                self._landed(batch, now)
+                self._request_ended(batch, now)
                 self._complete(batch, None)
             return
         if not isinstance(answer, ProduceResponse):
@@ -379,7 +379,7 @@ class Sender:
         for batch in batches.values():
             batch.last_error = error
             batch.may_be_written = True
-            self._landed(batch, now)
+            self._request_ended(batch, now)
             if batch.outcome.is_done:
                 continue
             if isinstance(error, DisconnectedError) and self._can_retry(
@@ -394,7 +394,7 @@ class Sender:
     def _apply(self, batch: InFlightBatch, part: PartitionProduceResponse, now: float) -> None:
         """Complete, retry, split or fail a batch, by its partition's part of an answer."""
         code = part.error_code
-        self._landed(batch, now)
+        self._request_ended(batch, now)
         if code in _STALE_METADATA:
             self._metadata.request_update()
         if batch.outcome.is_done:
@@ -416,7 +416,7 @@ class Sender:
             was_refused = is_known and not ErrorCode(code).is_retriable and not batch.may_be_written
             self._fail(batch, batch.last_error, part, was_refused=was_refused)
 
-    def _landed(self, batch: InFlightBatch, now: float) -> None:
+    def _request_ended(self, batch: InFlightBatch, now: float) -> None:
         """Note that a batch's request has ended, with an answer or without."""
         batch.is_unanswered = False
         self.in_flight.pop(batch, None)
@@ -442,7 +442,7 @@ class Sender:
         self._metrics.retried(batch)
         leader = self._metadata.leader(batch.partition)
         is_moved = leader is not None and leader != batch.leader
-        self._accumulator.put_back(batch, now=now, place=self._place_of(batch), is_moved=is_moved)
+        self._accumulator.requeue(batch, now=now, place=self._place_of(batch), is_moved=is_moved)
 
     def _split(self, batch: InFlightBatch, now: float) -> None:
         """Replace a batch that is too large for the topic by two smaller ones."""
@@ -457,7 +457,7 @@ class Sender:
         if info is not None:
             self.calls.append(partial(self._hooks.on_done, info, batch.last_error))
         self._accumulator.end(batch)
-        self._accumulator.put_parts(parts, now=now, place=self._place_of(parts[0]))
+        self._accumulator.requeue_parts(parts, now=now, place=self._place_of(parts[0]))
 
     def _place_of(self, batch: InFlightBatch) -> int:
         """The number of batches in the queue that have lower sequence numbers than this one."""

@@ -1,34 +1,37 @@
-"""`RowCode`: calls the interceptors and serializers of a producer for the rows of `send_many`.
+"""`rows_of` and `plan_rows`: the rows of `send_many` through the user's code, to batches.
 
-Each is called as for a record of `send`, and in the same order. A row that one of them fails on is
-refused, and does not affect the others. Only `topic` cannot be changed by an interceptor here.
+Interceptors, serializers and a partitioner are called as for a record of `send`, and in the same
+order. A row that one of them fails on is refused, and does not affect the others. Only `topic`
+cannot be changed by an interceptor here.
 
-Not here: custom partitioners, which see serialized rows (`row_plans`).
+Not here: how columns are read (`columns`), and how rows are cut into batches (`slices`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from tailrace.client.producer.errors import (
-    ProducerError,
-    RejectedRecordError,
-    SerializationError,
-)
-from tailrace.client.producer.intake.arguments import plain_record
+import numpy as np
+
+from tailrace.client.producer.engine import Engine
+from tailrace.client.producer.errors import ProducerError, RejectedRecordError, SerializationError
 from tailrace.client.producer.intake.columns import (
     COLUMNS,
+    Chunk,
     RefusedRow,
     absent,
+    chunks_of,
     integers_of,
     items_of,
 )
-from tailrace.client.producer.intake.interceptors import ProducerInterceptors
-from tailrace.client.producer.intake.record import ProducerRecord
-from tailrace.client.producer.intake.serializers import serialize
+from tailrace.client.producer.intake.records import plain_record
+from tailrace.client.producer.intake.slices import ANY_PARTITION, Plan, plan_chunk
+from tailrace.client.producer.partitioners import DEFAULT_RULE, KEY_RULES
+from tailrace.client.producer.plugins import ProducerInterceptors, ProducerRecord, serialize
 from tailrace.config.settings import INT64_MAX
 
 if TYPE_CHECKING:
-    from tailrace.client.producer.intake.plugins import Plugins
+    from tailrace.client.producer.plugins import Plugins
+
 
 _INTEGERS: Final = ("timestamp", "partition")
 
@@ -126,3 +129,63 @@ def _pairs(headers: object) -> object:
     if not isinstance(headers, list):
         return headers
     return [tuple(each.values()) if isinstance(each, dict) else each for each in headers]
+
+
+def rows_of(engine: Engine, topic: str, rows: object) -> Iterator[Chunk]:
+    """The rows in chunks, after the producer's interceptors and serializers."""
+    if not engine.plugins.changes_rows:
+        return chunks_of(rows)
+    return chunks_of(rows, RowCode(topic, engine.plugins, engine.interceptors).change)
+
+
+def plan_rows(engine: Engine, topic: str, chunk: Chunk) -> Plan:
+    """Plan the batches of a chunk of rows; the topic's metadata must be known."""
+    count = engine.metadata.partition_count(topic)
+    assert count is not None, "asked to plan for an unknown topic"
+    ignores_keys = engine.config.partitioner_ignore_keys
+    by_key, own_choice = KEY_RULES[engine.config.partitioner], engine.partitioning.own_choice
+
+    def choose() -> int:
+        with engine.lock:
+            return engine.partitioning.choose_for_many(topic)
+
+    def choose_own(row: int) -> int:
+        key, value = chunk.keys.item(row), chunk.values.item(row)
+        return own_choice(topic, key, value, partition_count=count)
+
+    def choose_by_key(row: int) -> int:
+        return by_key(None if ignores_keys else chunk.keys.item(row), count)
+
+    placed = chunk
+    if engine.plugins.partitioner is not None:
+        placed = _placed(chunk, choose_own)
+    elif engine.config.partitioner != DEFAULT_RULE:
+        placed = _placed(chunk, choose_by_key)
+    return plan_chunk(
+        placed,
+        partition_count=count,
+        batch_size=engine.accumulator.supply.batch_size(topic),
+        request_size_max=engine.config.max_request_size,
+        now_ms=engine.now_ns() // 1_000_000,
+        ignores_keys=ignores_keys or placed is not chunk,
+        choose=choose,
+    )
+
+
+def _placed(chunk: Chunk, choose: Callable[[int], int]) -> Chunk:
+    """The chunk with partitions that no kernel chooses, for its rows without their own.
+
+    `choose` gets the place of a row in the chunk, and may raise RejectedRecordError.
+    """
+    partitions = np.full(chunk.row_count, ANY_PARTITION, np.int64)
+    if len(chunk.partitions):
+        partitions[:] = chunk.partitions
+    refused = {each.row: each for each in chunk.refused}
+    for place in np.flatnonzero(partitions == ANY_PARTITION).tolist():
+        row = chunk.first_row + place
+        if row not in refused:
+            try:
+                partitions[place] = choose(place)
+            except RejectedRecordError as error:
+                refused[row] = RefusedRow(row, error)
+    return chunk._replace(partitions=partitions, refused=list(refused.values()))

@@ -1,24 +1,50 @@
-"""Checks arguments of the producer's methods and converts them to built-in types.
+"""`Preparation`: a record from the caller's arguments until it can go into a batch, without a lock.
 
-A subclass of `str` or `int` may run its own code whenever it is hashed, compared or encoded, and a
-mutable sequence may change later. So arguments are converted to exactly the built-in types before
-the producer takes a lock or changes anything. Exceptions of the caller's code reach the caller.
+    arguments to built-in types -> interceptors -> topic name and timestamp checked -> serializers
+    -> size checked
 
-Not here: values of the right type that a broker would refuse; they fail the record (`engine`).
+Values of a wrong type raise a TypeError; values of the right type that a broker would refuse fail
+the record.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from operator import index
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
-from tailrace.client.producer.intake.record import Header, ProducerRecord
+from tailrace.client.producer.config import ProducerConfig
+from tailrace.client.producer.errors import InvalidTopicError, RejectedRecordError
+from tailrace.client.producer.intake.encoding import BATCH_OVERHEAD, record_size_bound
+from tailrace.client.producer.metadata import ProducerMetadata
+from tailrace.client.producer.plugins import (
+    Header,
+    ProducerInterceptors,
+    ProducerRecord,
+    serialize,
+)
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import kind_of
+from tailrace.kernels.record_block import NOW, pack_headers
 from tailrace.model import TopicPartition
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
-    from tailrace.client.producer.intake.plugins import Plugins
+    from tailrace.client.producer.plugins import Plugins
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A serialized record that is not in a batch yet."""
+
+    record: ProducerRecord
+    key: bytes | None
+    value: bytes | None
+    headers: bytes
+    """Encoded with their count; empty if there are none."""
+    size: int
+    """Bytes it takes in a batch, at most."""
+
 
 INT16_MAX: Final = 32_767
 
@@ -203,3 +229,71 @@ def _refuse(name: str, given: object, wanted: str) -> NoReturn:
     elif isinstance(given, bytes) and wanted == "a str":
         advice = "; decode() makes a str of bytes"
     raise TypeError(f"{name} is {kind_of(given)}; it has to be {wanted}{advice}")
+
+
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""Names that brokers accept; an invalid one would fail the requests about all other topics."""
+
+
+class Preparation:
+    """Calls the user's interceptors and serializers, and refuses what cannot be sent."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        plugins: "Plugins",
+        interceptors: ProducerInterceptors,
+        *,
+        metadata: ProducerMetadata,
+    ) -> None:
+        self._config = config
+        self._plugins = plugins
+        self._interceptors = interceptors
+        self._metadata = metadata
+
+    def prepare(self, record: ProducerRecord) -> Prepared:
+        """Run interceptors and serializers on a record and check its size.
+
+        Raises:
+            ProducerError: the record cannot be sent.
+        """
+        if self._interceptors:
+            try:
+                record = plain_record(self._interceptors.on_send(record), self._plugins)
+            except TypeError as error:
+                raise RejectedRecordError(
+                    f"{record.topic}: after the interceptors, {error}"
+                ) from error
+        self.check_name(record.topic)
+        if record.timestamp is not None and not NOW < record.timestamp <= INT64_MAX:
+            raise RejectedRecordError(
+                f"{record.topic}: timestamp {record.timestamp} is not in the range "
+                f"{NOW + 1} to {INT64_MAX} (ms since 1970-01-01 UTC)"
+            )
+        key = serialize(record.key, self._plugins.key_serializer, setting="key_serializer")
+        value = serialize(record.value, self._plugins.value_serializer, setting="value_serializer")
+        try:
+            headers = pack_headers(record.headers)
+        except UnicodeEncodeError as error:
+            raise RejectedRecordError(
+                f"{record.topic}: the name of a header cannot be encoded as UTF-8: {error}"
+            ) from error
+        size = record_size_bound(key, value, headers, has_timestamp=record.timestamp is not None)
+        for limit, setting in (
+            (self._config.max_request_size, "max.request.size"),
+            (self._config.buffer_memory, "buffer.memory"),
+        ):
+            if BATCH_OVERHEAD + size > limit:
+                raise RejectedRecordError(
+                    f"{record.topic}: the record takes up to {BATCH_OVERHEAD + size} bytes, more "
+                    f"than {setting} ({limit}) allows"
+                )
+        return Prepared(record, key, value, headers, size)
+
+    def check_name(self, topic: str) -> None:
+        """Raise InvalidTopicError for an invalid name, which would fail requests for all topics."""
+        if self._metadata.partition_count(topic) is None and not _TOPIC_NAME.fullmatch(topic):
+            raise InvalidTopicError(
+                f"topic {topic!r}: a topic name must have 1 to 249 of the characters a-z, A-Z, "
+                "0-9, '.', '_' and '-'"
+            )

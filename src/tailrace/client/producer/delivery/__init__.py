@@ -1,1 +1,0 @@
-"""Delivery: requests with batches, and what becomes of each batch."""

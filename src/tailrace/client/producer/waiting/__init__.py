@@ -1,1 +1,0 @@
-"""Waiting: threads and tasks that run a producer, or wait for it."""
