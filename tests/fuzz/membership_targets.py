@@ -3,14 +3,14 @@
 Any bytes end in a value or in an error of the group, also if the member leads and assigns by them.
 """
 
-from tailrace.client.consumer.membership.assignors import make_assignors
 from tailrace.client.consumer.membership.errors import GroupError, MalformedGroupDataError
-from tailrace.client.consumer.membership.sticky_user_data import encode_sticky
+from tailrace.client.consumer.membership.leading import make_assignors
 from tailrace.client.consumer.membership.subscriptions import (
     MemberSubscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
+    encode_sticky,
     encode_subscription,
 )
 from tailrace.model import TopicPartition

@@ -13,20 +13,17 @@ from tailrace.client.consumer.membership.assignors import (
     Assignor,
     RebalanceProtocol,
     assign_ranges,
-    common_protocol,
-    make_assignors,
     member_order,
-    parse_assignors,
 )
-from tailrace.client.consumer.membership.sticky_user_data import (
+from tailrace.client.consumer.membership.leading import common_protocol, make_assignors
+from tailrace.client.consumer.membership.subscriptions import (
+    MemberSubscription,
     OwnedPartitions,
     decode_generation,
     decode_sticky,
     encode_generation,
     encode_sticky,
 )
-from tailrace.client.consumer.membership.subscriptions import MemberSubscription
-from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.protocol.java_strings import hash_map_order, java_hash
 from tests.unit.client.consumer.member_stage import partitions
@@ -570,26 +567,6 @@ def test_the_protocol_is_the_best_that_all_assignors_know(
 ) -> None:
     """Cooperative only if all of partition.assignment.strategy are."""
     assert common_protocol(make_assignors(names)) is protocol
-
-
-def test_the_classes_of_kafka_are_names_of_assignors() -> None:
-    """With or without their package."""
-    names = ["apache.clients.RangeAssignor", "CooperativeStickyAssignor", "sticky"]
-    assert parse_assignors(names) == ("range", "cooperative-sticky", "sticky")
-
-
-@pytest.mark.parametrize(
-    ("names", "fault"),
-    [
-        (["rangee"], "'rangee' is none of range, roundrobin"),
-        (["range", "range"], "'range' is given more than once"),
-        ([], "give at least one"),
-    ],
-)
-def test_unknown_assignors_are_refused(names: list[str], fault: str) -> None:
-    """With the setting and the names that there are."""
-    with pytest.raises(ConfigError, match=fault):
-        parse_assignors(names)
 
 
 def test_members_are_taken_in_the_order_of_a_java_map() -> None:

@@ -8,7 +8,7 @@
 Each assigns what Kafka's assignor of that name assigns to the same members, so that it does not
 matter which client leads the group.
 
-Not here: bytes (`subscriptions`), and when a group is assigned anew (`classic`).
+Not here: bytes (`subscriptions`), and when a leader assigns (`leading`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,6 @@ from typing import Protocol
 
 from tailrace.client.consumer.membership.interface import TopicShape
 from tailrace.client.consumer.membership.subscriptions import MemberSubscription
-from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.protocol.java_strings import java_order
 
@@ -216,62 +215,3 @@ def _fill_together(group: Sequence[_TopicRange], count: int, assignments: Assign
             del open_consumers[consumer]
             if not open_consumers:
                 return
-
-
-_JAVA_NAMES = {
-    "RangeAssignor": "range",
-    "RoundRobinAssignor": "roundrobin",
-    "StickyAssignor": "sticky",
-    "CooperativeStickyAssignor": "cooperative-sticky",
-}
-ASSIGNOR_NAMES = tuple(_JAVA_NAMES.values())
-"""The names that `partition.assignment.strategy` may have."""
-
-
-def parse_assignors(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of assignors from `partition.assignment.strategy`, each once.
-
-    The names of Kafka's Java classes are taken too.
-
-    Raises:
-        ConfigError: a name is unknown or repeated, or there is none, or they have no protocol in
-            common; all faults at once.
-    """
-    found = [_JAVA_NAMES.get(each.rpartition(".")[2], each) for each in names]
-    setting = "partition.assignment.strategy"
-    faults = [
-        f"{setting}: {each!r} is none of {', '.join(ASSIGNOR_NAMES)}"
-        for each in found
-        if each not in ASSIGNOR_NAMES
-    ]
-    faults += [
-        f"{setting}: {each!r} is given more than once"
-        for each in dict.fromkeys(found)
-        if found.count(each) > 1
-    ]
-    if not found:
-        faults.append(f"{setting}: give at least one of {', '.join(ASSIGNOR_NAMES)}")
-    if faults:
-        raise ConfigError(faults)
-    return tuple(found)
-
-
-def make_assignors(names: Sequence[str]) -> tuple[Assignor, ...]:
-    """New assignors with these names, in their order."""
-    from tailrace.client.consumer.membership.sticky import CooperativeStickyAssignor, StickyAssignor
-
-    makers: dict[str, Callable[[], Assignor]] = {
-        "range": lambda: StatelessAssignor("range", assign_ranges),
-        "roundrobin": lambda: StatelessAssignor("roundrobin", assign_round_robin),
-        "sticky": StickyAssignor,
-        "cooperative-sticky": CooperativeStickyAssignor,
-    }
-    return tuple(makers[name]() for name in names)
-
-
-def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
-    """The protocol that all assignors support; cooperative if they all do."""
-    common = frozenset(RebalanceProtocol).intersection(*(each.protocols for each in assignors))
-    if RebalanceProtocol.COOPERATIVE in common:
-        return RebalanceProtocol.COOPERATIVE
-    return RebalanceProtocol.EAGER

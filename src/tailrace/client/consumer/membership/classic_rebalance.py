@@ -15,8 +15,6 @@ from typing import Final
 from tailrace.client.consumer.membership.assignors import (
     Assignor,
     RebalanceProtocol,
-    common_protocol,
-    make_assignors,
 )
 from tailrace.client.consumer.membership.classic_requests import PROTOCOL_TYPE, ClassicRequests
 from tailrace.client.consumer.membership.classic_state import (
@@ -39,7 +37,11 @@ from tailrace.client.consumer.membership.interface import (
     StepKind,
     TopicShape,
 )
-from tailrace.client.consumer.membership.leading import Leading
+from tailrace.client.consumer.membership.leading import (
+    Leading,
+    common_protocol,
+    make_assignors,
+)
 from tailrace.client.consumer.membership.steps import Steps
 from tailrace.client.consumer.membership.subscriptions import decode_assignment
 from tailrace.client.errors import error_words

@@ -4,10 +4,18 @@ The leader gets the subscriptions of all members, needs the metadata of all thei
 the partitions, and watches these topics until the next rebalance.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from tailrace.client.consumer.membership.assignors import Assignor, racks_of
+from tailrace.client.consumer.membership.assignors import (
+    Assignor,
+    RebalanceProtocol,
+    StatelessAssignor,
+    assign_ranges,
+    assign_round_robin,
+    racks_of,
+)
 from tailrace.client.consumer.membership.interface import TopicShape
+from tailrace.client.consumer.membership.sticky import CooperativeStickyAssignor, StickyAssignor
 from tailrace.client.consumer.membership.subscriptions import (
     decode_subscription,
     encode_assignment,
@@ -75,3 +83,22 @@ class Leading:
             for name in self.topics
             if name in topics
         }
+
+
+def make_assignors(names: Sequence[str]) -> tuple[Assignor, ...]:
+    """New assignors with these names, in their order."""
+    makers: dict[str, Callable[[], Assignor]] = {
+        "range": lambda: StatelessAssignor("range", assign_ranges),
+        "roundrobin": lambda: StatelessAssignor("roundrobin", assign_round_robin),
+        "sticky": StickyAssignor,
+        "cooperative-sticky": CooperativeStickyAssignor,
+    }
+    return tuple(makers[name]() for name in names)
+
+
+def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
+    """The protocol that all assignors support; cooperative if they all do."""
+    common = frozenset(RebalanceProtocol).intersection(*(each.protocols for each in assignors))
+    if RebalanceProtocol.COOPERATIVE in common:
+        return RebalanceProtocol.COOPERATIVE
+    return RebalanceProtocol.EAGER
