@@ -17,8 +17,7 @@ from tailrace.client.admin import Admin, FeatureUpdate, NewTopic
 from tailrace.cluster.metadata.features import metadata_level
 from tailrace.errors import FatalError
 from tailrace.offline.formatting import Wanted, format_directories, levels_of
-from tailrace.offline.handover import Effect, plan_handover
-from tailrace.offline.server_properties import server_properties
+from tailrace.offline.handover import Effect, plan_handover, server_properties
 from tailrace.runtime.system import system_runtime
 from tailrace.storage import names
 

@@ -18,8 +18,7 @@ from compat.kafka import NODE_ID, Kafka
 from compat.report import Report
 from compat.topics import LATER, PLACED, configure, create_topics
 from tailrace.client.admin import Admin
-from tailrace.offline.handover import Effect, plan_handover
-from tailrace.offline.server_properties import server_properties
+from tailrace.offline.handover import Effect, plan_handover, server_properties
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage import names
 

@@ -9,9 +9,8 @@ import pytest
 from tailrace.cluster.image import Topic
 from tailrace.model import AppendOrigin, LeaderEpoch
 from tailrace.offline.findings import Severity
-from tailrace.offline.journal import FILE
 from tailrace.offline.repair import apply_repair
-from tailrace.offline.repair_plan import plan_repair
+from tailrace.offline.repair_plan import JOURNAL_FILE, plan_repair
 from tailrace.offline.verify import verify
 from tailrace.reading.damage import OnDamage
 from tailrace.reading.directory import find_partitions
@@ -154,7 +153,7 @@ def test_a_repair_that_dies_anywhere_is_completed_by_the_next(
             repair(files, on_damage)
         for _, disk in crash_all_ways(files, seed=stop_at):
             repair(disk, on_damage)
-            assert not disk.exists(f"data/{FILE}")
+            assert not disk.exists(f"data/{JOURNAL_FILE}")
             found = verify(disk, find_partitions(disk, "data"))
             assert [each for each in found if each.severity is not Severity.INFO] == [], stop_at
             assert state(disk) == expected, stop_at

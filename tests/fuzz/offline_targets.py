@@ -11,16 +11,16 @@ from tailrace.errors import CorruptionError, DirectoryError, FatalError, Unsuppo
 from tailrace.kernels.showing import Form
 from tailrace.model import OFFSETS_TOPIC, IsolationLevel, TopicPartition
 from tailrace.offline import cat
+from tailrace.offline.commits import decode_group_record
 from tailrace.offline.explain import explain_partition
 from tailrace.offline.findings import Severity
-from tailrace.offline.groups import decode_group_record
-from tailrace.offline.journal import FILE, read_journal, write_journal
+from tailrace.offline.repair_plan import JOURNAL_FILE, read_journal, write_journal
 from tailrace.offline.salvage import salvage_records
 from tailrace.offline.scan import scan_partition
 from tailrace.offline.show import ShownRecord, to_hex, to_json, to_text
 from tailrace.offline.verify import verify
 from tailrace.reading.directory import find_partitions, list_segments
-from tailrace.reading.located import Skipped, TellDamage
+from tailrace.reading.located import OnSkip, Skipped
 from tailrace.storage.walk import walk_batches, walk_headers
 from tailrace.testing import MemoryFiles
 from tests.fuzz.engine import FuzzTarget
@@ -47,8 +47,8 @@ def read_note(data: bytes) -> object:
     """Read the journal of a repair; what is taken can be written and read back."""
     files = MemoryFiles()
     files.make_directory("data")
-    files.open(f"data/{FILE}", create=True)
-    files.overwrite(f"data/{FILE}", data)
+    files.open(f"data/{JOURNAL_FILE}", create=True)
+    files.overwrite(f"data/{JOURNAL_FILE}", data)
     found = read_journal(files, "data")
     assert found is not None
     write_journal(files, "data", found)
@@ -197,10 +197,10 @@ def skip(name: str) -> Callable[[bytes], object]:
     return run
 
 
-def _shown(files: MemoryFiles, tell: TellDamage | None = None) -> list[tuple[int, str]]:
+def _shown(files: MemoryFiles, on_skip: OnSkip | None = None) -> list[tuple[int, str]]:
     """Offsets, which no checksum covers, and all else of the records, which one does."""
     wanted = {PARTITION: FOLDER}
-    pages = cat.show_records(files, wanted, cat.Choice(), form=Form.JSON, tell=tell)
+    pages = cat.show_records(files, wanted, cat.Choice(), form=Form.JSON, on_skip=on_skip)
     lines = [json.loads(line) for line in b"".join(pages).splitlines()]
     return [(line.pop("offset"), json.dumps(line)) for line in lines]
 

@@ -22,8 +22,8 @@ from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import Codec, TopicPartition
-from tailrace.offline.journal import FILE as JOURNAL
-from tailrace.offline.journal import read_journal
+from tailrace.offline.repair_plan import JOURNAL_FILE as JOURNAL
+from tailrace.offline.repair_plan import read_journal
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import TooManyPartsError
 from tailrace.protocol.frames import RESPONSE_PARTS_MAX, decode_response

@@ -342,7 +342,7 @@ def shown(
     told: list[Skipped] = []
     export_records(
         files, {partition: folder}, Choice(), to="out.jsonl", form=ExportFormat.JSON,
-        tell=told.append,
+        on_skip=told.append,
     )  # fmt: skip
     lines = [json.loads(line) for line in files.content("out.jsonl").splitlines()]
     return [(each["offset"], as_bytes(each["value"])) for each in lines], told
@@ -374,7 +374,7 @@ def test_every_tool_finds_what_a_search_of_every_byte_finds(
     check_counts(case, told, whole)
 
     pages = show_records(
-        files, {case.partition: folder}, Choice(), form=Form.JSON, tell=lambda _: None
+        files, {case.partition: folder}, Choice(), form=Form.JSON, on_skip=lambda _: None
     )
     offsets = [json.loads(line)["offset"] for line in b"".join(pages).splitlines()]
     assert {each for each, _ in case.values} <= set(offsets)

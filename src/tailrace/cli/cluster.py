@@ -11,16 +11,19 @@ from tailrace.cli.on_cluster import AS_JSON, emit, say
 from tailrace.cli.tables import aligned
 from tailrace.offline.metadata_state import (
     END,
+    Change,
     MetadataState,
     Moment,
     NoMetadataError,
+    Tree,
     damage_text,
+    image_tree,
+    metadata_changes,
     metadata_folder,
     metadata_state,
     metadata_states,
     parse_moment,
 )
-from tailrace.offline.metadata_tree import Change, Tree, image_tree, metadata_changes
 from tailrace.offline.show import printable
 from tailrace.reading.located import Skipped
 from tailrace.runtime.clock import iso_time
@@ -59,7 +62,7 @@ def describe(directory: str, *, at: Moment, name: str | None, as_json: bool) -> 
     """
     files = DiskFiles()
     folder = metadata_folder(files, directory)
-    state = metadata_state(files, folder, at, tell=_tell)
+    state = metadata_state(files, folder, at, on_skip=_report)
     tree = image_tree(state.image)
     if name is not None:
         if name not in tree["topics"]:
@@ -90,7 +93,7 @@ def diff(directory: str, *, first: Moment, last: Moment, as_json: bool) -> None:
     """
     files = DiskFiles()
     folder = metadata_folder(files, directory)
-    states = metadata_states(files, folder, first=first, last=last, tell=_tell)
+    states = metadata_states(files, folder, first=first, last=last, on_skip=_report)
     for each in metadata_changes(states):
         if as_json:
             emit(FORMAT, "change", _change_fields(each))
@@ -98,7 +101,7 @@ def diff(directory: str, *, first: Moment, last: Moment, as_json: bool) -> None:
             click.echo(printable(_change_line(each)))
 
 
-def _tell(damage: Skipped) -> None:
+def _report(damage: Skipped) -> None:
     say(damage_text(damage))
 
 

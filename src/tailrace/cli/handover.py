@@ -6,9 +6,15 @@ import click
 
 from tailrace.cli.arguments import data_directories
 from tailrace.cli.on_cluster import AS_JSON, emit, say
-from tailrace.offline.handover import Effect, Handover, Side, plan_handover
-from tailrace.offline.output import whole_file
-from tailrace.offline.server_properties import properties_text, server_properties
+from tailrace.offline.export import whole_file
+from tailrace.offline.handover import (
+    Effect,
+    Handover,
+    Side,
+    plan_handover,
+    properties_text,
+    server_properties,
+)
 from tailrace.offline.show import printable
 from tailrace.runtime.files import DiskFiles
 

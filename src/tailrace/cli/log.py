@@ -153,7 +153,7 @@ def cat(
         partitions,
         choice,
         form=Form[form.upper()],
-        tell=left_out.tell if on_damage == "skip" else None,
+        on_skip=left_out.report if on_damage == "skip" else None,
         decoder=decoder,
     )
     for page in _one_ahead(pages):

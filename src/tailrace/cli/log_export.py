@@ -82,7 +82,7 @@ def export(
                 to=path,
                 form=chosen,
                 decoding=decoding and _planned(decoding, partitions, form=chosen),
-                tell=left_out.tell if on_damage == "skip" else None,
+                on_skip=left_out.report if on_damage == "skip" else None,
                 progress=step,
             )
     for path, (count, _) in counts.items():

@@ -35,7 +35,7 @@ def groups(directory: str, *, as_json: bool, on_damage: str) -> None:
     found = find_groups(
         files,
         find_partitions(files, directory),
-        tell=left_out.tell if on_damage == "skip" else None,
+        on_skip=left_out.report if on_damage == "skip" else None,
     )
     for line in _objects(found) if as_json else _lines(found):
         click.echo(line)

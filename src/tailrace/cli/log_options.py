@@ -21,7 +21,7 @@ EXIT_DAMAGE = 1
 
 ON_DAMAGE = click.option(
     "--on-damage", type=click.Choice(["stop", "skip"]), default="stop", show_default=True,
-    help="stop: damage is an error. skip: tell of it on stderr and go on behind it; exit code 1.",
+    help="stop: damage is an error. skip: report it on stderr and continue after it; exit code 1.",
 )  # fmt: skip
 
 
@@ -74,7 +74,7 @@ class LeftOut:
         self._unknown = 0
         """Ranges of which nobody knows how many records they had."""
 
-    def tell(self, skipped: Skipped) -> None:
+    def report(self, skipped: Skipped) -> None:
         """One line: file, position, offsets, how much, and why."""
         first, limit = skipped.first_offset, skipped.next_offset
         self._ranges += 1

@@ -11,9 +11,15 @@ from tailrace.cli.on_cluster import AS_JSON, emit, say
 from tailrace.cli.tables import aligned
 from tailrace.cluster.metadata.features import FeatureUpdateError, metadata_release
 from tailrace.config.settings import INT32_MAX
-from tailrace.offline.formatting import Wanted, format_directories, levels_of
+from tailrace.offline.formatting import (
+    DirectoryInfo,
+    MetadataInfo,
+    Wanted,
+    format_directories,
+    levels_of,
+    storage_info,
+)
 from tailrace.offline.show import printable
-from tailrace.offline.storage_info import DirectoryInfo, MetadataInfo, storage_info
 from tailrace.runtime.system import system_runtime
 
 FORMAT = "tailrace.storage/1"
@@ -93,7 +99,7 @@ def info(directories: list[str], *, as_json: bool) -> None:
 
     Nothing is changed, and a broker may be at work.
     """
-    found = storage_info(system_runtime().files, directories, tell=say)
+    found = storage_info(system_runtime().files, directories, report=say)
     if as_json:
         for each in found.directories:
             emit(FORMAT, "directory", _directory_fields(each))

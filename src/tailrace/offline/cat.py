@@ -15,7 +15,7 @@ from tailrace.kernels.showing import ANY_KEY, NO_RECORD, THIS_KEY, BoundIndex, F
 from tailrace.model import OFFSET_MAX, IsolationLevel, Offset, TopicPartition
 from tailrace.offline.show import Page
 from tailrace.reading.directory import DataDirectory, unreadable
-from tailrace.reading.located import TellDamage
+from tailrace.reading.located import OnSkip
 from tailrace.reading.reader import StoredBatch
 from tailrace.reading.view import UNREADABLE, LogView, open_view
 from tailrace.runtime.files import Files
@@ -42,7 +42,7 @@ class Choice:
     """The end: output stops before the first record as young as this."""
     key: bytes | None = None
     limit: int | None = None
-    """At most so many records."""
+    """Most records to show."""
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     """READ_COMMITTED leaves out aborted records, markers, and all from the first open transaction
     on."""
@@ -90,16 +90,16 @@ def show_records(
     choice: Choice,
     *,
     form: Form,
-    tell: TellDamage | None = None,
+    on_skip: OnSkip | None = None,
     decoder: "ShownDecoder | None" = None,
 ) -> Iterator[bytes]:
     """The records in the order of partitions and offsets, as pages of whole lines in UTF-8.
 
-    With `tell` damage is told and stepped over. With `decoder` keys and values are decoded.
+    With `on_skip` damage is reported to it and skipped. With `decoder` keys and values are decoded.
 
     Raises:
-        CorruptionError: a batch that holds wanted offsets is damaged, and nobody is told of damage;
-            what came before is good.
+        CorruptionError: a batch that holds wanted offsets is damaged and may not be skipped; what
+            came before is good.
         OffsetsDeletedError: retention has deleted wanted offsets meanwhile; likewise.
         DirectoryError: a file cannot be read.
     """
@@ -110,7 +110,9 @@ def show_records(
             if page.has_enough:
                 break
             with readable(folder):
-                log = open_view(files, folder, partition, isolation=choice.isolation, tell=tell)
+                log = open_view(
+                    files, folder, partition, isolation=choice.isolation, on_skip=on_skip
+                )
                 yield from show_partition(log, partition, choice, page=page)
     except TailraceError:
         yield page.take()
@@ -160,7 +162,7 @@ def chosen_batches(log: LogView, choice: Choice) -> Iterator[ChosenBatch]:
 
     Raises:
         CorruptionError: a batch, the end of the log, or a transaction index that is needed is
-            damaged, and nobody is told of damage; of an index it is raised in any case.
+            damaged and may not be skipped; an index never may.
         OffsetsDeletedError: retention has deleted wanted offsets meanwhile.
         OSError: a file cannot be read.
     """

@@ -9,6 +9,8 @@ A commit inside of a transaction counts from its marker on, and then only if no 
 committed the same partition meanwhile; an abort marker drops it. What has no marker at the end of
 the log is pending. These are the rules by which Kafka's coordinator loads the same records.
 
+`decode_group_record` gives one record as named fields, for people and for JSON.
+
 Not here: the bytes of keys and values (`protocol.coordinator_records`), and the groups of newer
 protocols: their records are counted, and their offset commits are those of all groups.
 """
@@ -27,6 +29,7 @@ from tailrace.protocol.coordinator_records import (
     record_type,
 )
 from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
+from tailrace.protocol.fields import fields_in
 from tailrace.protocol.records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -35,7 +38,7 @@ from tailrace.protocol.records import (
 )
 from tailrace.reading.directory import DataDirectory, unreadable
 from tailrace.reading.listing import settled
-from tailrace.reading.located import TellDamage
+from tailrace.reading.located import OnSkip
 from tailrace.reading.lookup import find_end
 from tailrace.reading.reader import partition_folders
 from tailrace.reading.view import UNREADABLE, open_view
@@ -87,14 +90,14 @@ class GroupOffset:
 
     @property
     def lag(self) -> int | None:
-        """Offsets between the committed one and the log end, negative behind that end."""
+        """Offsets between the committed one and the log end, negative after that end."""
         if self.committed_offset is None or self.log_end_offset is None:
             return None
         return self.log_end_offset - self.committed_offset
 
     @property
     def committed_offset(self) -> int | None:
-        """The committed offset; None for a commit of -1, which stands for none."""
+        """The committed offset; None for a commit of -1, which means none."""
         if self.committed is None or self.committed.value.offset < 0:
             return None
         return self.committed.value.offset
@@ -193,14 +196,14 @@ class CommitWalk:
 
 
 def find_groups(
-    files: Files, directory: DataDirectory, *, tell: TellDamage | None = None
+    files: Files, directory: DataDirectory, *, on_skip: OnSkip | None = None
 ) -> GroupsFound:
     """Read the committed offsets of all groups from the files of a directory.
 
-    With `tell` damage is told and stepped over; what groups have committed last may be in it then.
+    With `on_skip` damage is reported to it and skipped; the last commits of groups may be in it.
 
     Raises:
-        CorruptionError: a batch is damaged, and nobody is told of damage.
+        CorruptionError: a batch is damaged and may not be skipped.
         DirectoryError: there is no `__consumer_offsets` partition, or a file cannot be read.
     """
     found = GroupsFound()
@@ -217,7 +220,7 @@ def find_groups(
     try:
         known = partition_folders(files, directory.path)
         for partition, folder in folders.items():
-            walk = _walk_partition(files, folder, partition, tell=tell)
+            walk = _walk_partition(files, folder, partition, on_skip=on_skip)
             found.groups |= walk.groups
             found.unknown += walk.unknown
             found.offsets += _offsets_of(files, walk, known=known)
@@ -230,10 +233,10 @@ def find_groups(
 
 
 def _walk_partition(
-    files: Files, folder: str, partition: TopicPartition, *, tell: TellDamage | None
+    files: Files, folder: str, partition: TopicPartition, *, on_skip: OnSkip | None
 ) -> CommitWalk:
     walk = CommitWalk()
-    log = open_view(files, folder, partition, tell=tell)
+    log = open_view(files, folder, partition, on_skip=on_skip)
     for stored in log.batches(log.reader.start_offset, log.reader.end_offset):
         try:
             walk.see(stored.batch)
@@ -270,3 +273,36 @@ def _end_of(files: Files, folder: str) -> int | None:
         if files.is_directory(folder):
             raise
         return None
+
+
+Fields = dict[str, object]
+
+
+def decode_group_record(key: bytes | None, value: bytes | None) -> Fields | None:
+    """The fields by name, or None where this is no record of a known type and version."""
+    try:
+        return _decode(key, value)
+    except (MalformedRecordError, UnknownRecordError):
+        return None
+
+
+def _decode(key: bytes | None, value: bytes | None) -> Fields:
+    found = decode_group_key(key)
+    fields: Fields
+    if isinstance(found, GroupMetadataKey):
+        fields = {"type": "group", "group": found.group}
+    else:
+        fields = {
+            "type": "offset-commit",
+            "group": found.group,
+            "topic": found.topic,
+            "partition": found.partition,
+        }
+    if value is None:
+        return {**fields, "tombstone": True}
+    if isinstance(found, GroupMetadataKey):
+        group = decode_value(GroupMetadataValue, value).value
+        return {**fields, "protocol_type": group.protocol_type, "generation": group.generation}
+    version, commit = decode_value(OffsetCommitValue, value)
+    names = [field.name for field in fields_in(OffsetCommitValue, version)]
+    return {**fields, **{name: getattr(commit, name) for name in names}}

@@ -1,6 +1,6 @@
 """Explains why each segment of a partition is still there, and why compaction waits.
 
-The facts come from the files as they stand; the decisions are those of the broker, made by the
+The facts come from the files as they are; the decisions are those of the broker, made by the
 same functions (`storage.retention`, `storage.cleaner.plan`). What no file says is the high
 watermark of a single broker, which keeps none: there it is the end of the log.
 
@@ -40,7 +40,7 @@ class SegmentReason:
 
 
 _OF_METADATA = (
-    "stays: Kafka alone deletes from its metadata log, behind a snapshot (metadata.max.retention.*)"
+    "stays: Kafka alone deletes from its metadata log, up to a snapshot (metadata.max.retention.*)"
 )
 
 
@@ -106,7 +106,7 @@ def explain_partition(
         compaction = _compaction(
             known.cleaning, checkpoint=checkpoint, config=config, now_ms=now_ms
         )
-    told = explain_retention(
+    reasons = explain_retention(
         known.segments,
         config=config,
         log_start=known.start,
@@ -127,7 +127,7 @@ def explain_partition(
                 is_deletable=each.is_deletable and not is_kafkas,
                 sentence=_OF_METADATA if is_kafkas else each.sentence,
             )
-            for fact, each in zip(known.segments, told, strict=True)
+            for fact, each in zip(known.segments, reasons, strict=True)
         ),
         compaction=compaction,
     )
@@ -267,7 +267,7 @@ def _limit(log: cleaning.LogFacts, dirty: cleaning.DirtyRange, config: LogConfig
     """Explain which rule limits the offsets that may be cleaned."""
     limit = dirty.first_uncleanable
     if limit > min(log.active_base, log.last_stable):
-        return f"nothing behind offset {limit} may be cleaned yet"
+        return f"nothing from offset {limit} on may be cleaned yet"
     if limit == log.active_base:
         return f"the active segment begins at {limit} and is never cleaned"
     if limit == log.last_stable:

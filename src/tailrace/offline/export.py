@@ -1,6 +1,6 @@
 """Records of partitions as a file of JSON lines, or of Parquet.
 
-    topic, partition, offset     where the record stands
+    topic, partition, offset     identify the record
     timestamp, timestampType     milliseconds since 1970; 0 set by the producer, 1 by the broker
     key, value, headers          as they are stored, in every topic
 
@@ -12,27 +12,85 @@ With a decoding, key and value are what their schema makes of them: in JSON obje
 typed columns. `keyError` and `valueError` say why one could not be decoded: in JSON beside the
 stored bytes, in Parquet beside a null.
 
-Memory is bounded by the largest batch, and the file is whole or not there (`output`).
+Invariant: memory is bounded by the largest batch; the file is whole or not there (`whole_file`).
 """
 
-from collections.abc import Callable
+import contextlib
+import io
+import os
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.config.settings import INT64_MAX
-from tailrace.errors import FatalError
+from tailrace.errors import DirectoryError, FatalError, StorageError
 from tailrace.kernels.showing import Form
 from tailrace.model import TopicPartition
 from tailrace.offline.cat import Choice, chosen_batches, readable, show_partition
-from tailrace.offline.output import Output, whole_file
 from tailrace.offline.show import Page
-from tailrace.reading.located import TellDamage
+from tailrace.reading.located import OnSkip
 from tailrace.reading.view import UNREADABLE, open_view
-from tailrace.runtime.files import Files
+from tailrace.runtime.files import Buffer, File, Files
+from tailrace.storage.names import TEMPORARY_SUFFIX
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.schemas.formats import Decoding
+
+
+class Output(io.RawIOBase):
+    """Takes bytes one after the other, as Python's own files do."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._end = 0
+
+    def writable(self) -> bool:
+        """True: that is what it is for."""
+        return True
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self._end
+
+    def write(self, data: Buffer, /) -> int:  # type: ignore[override]
+        """Append all of `data`; returns its size in bytes."""
+        view = memoryview(data).cast("B")
+        self._file.write(self._end, view)
+        self._end += len(view)
+        return len(view)
+
+
+@contextlib.contextmanager
+def whole_file(files: Files, path: str) -> Iterator[Output]:
+    """Takes what becomes the file at `path`, in place of an older one, when the block ends.
+
+    It is on the device then. If the block raises, nothing is left and nothing has changed.
+
+    Raises:
+        DirectoryError: as the block.
+        StorageError: the device refused.
+    """
+    temporary = path + TEMPORARY_SUFFIX
+    try:
+        file = files.open(temporary, create=True)
+        try:
+            file.resize(0)
+            yield Output(file)
+            file.sync()
+            files.rename(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                files.remove(temporary)
+            raise
+        finally:
+            file.close()
+        files.sync_directory(os.path.dirname(path) or ".")
+    except (DirectoryError, StorageError):
+        raise
+    except OSError as error:
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise StorageError(f"cannot write {path}: {reason}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,19 +129,20 @@ def export_records(
     to: str,
     form: ExportFormat,
     decoding: ExportDecoding | None = None,
-    tell: TellDamage | None = None,
+    on_skip: OnSkip | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> ExportCounts:
     """Write the chosen records to the file `to`, in the order of partitions and offsets.
 
-    With `tell` damage is told and stepped over. `progress` takes bytes of log that have been read.
+    With `on_skip` damage is reported to it and skipped. `progress` takes bytes of log that have
+    been read.
     `choice.key` and `choice.limit` choose in JSON only. For Parquet a decoding has a schema, which
     gives the types of the columns.
 
     Raises:
         SchemaError, RegistryRefusedError, RegistryUnavailableError: a schema cannot be had or used;
             no file is written then.
-        CorruptionError: a batch is damaged, and nobody is told of damage; no file is written then.
+        CorruptionError: a batch is damaged and may not be skipped; no file is written then.
         FatalError: Parquet is asked for and PyArrow is not installed.
         DirectoryError: a log file cannot be read.
         StorageError: the file cannot be written.
@@ -92,7 +151,13 @@ def export_records(
     wanted = decoding or ExportDecoding()
     with whole_file(files, to) as output:
         return write(
-            files, partitions, choice, output=output, decoding=wanted, tell=tell, progress=progress
+            files,
+            partitions,
+            choice,
+            output=output,
+            decoding=wanted,
+            on_skip=on_skip,
+            progress=progress,
         )
 
 
@@ -103,7 +168,7 @@ def _write_json(
     *,
     output: Output,
     decoding: ExportDecoding,
-    tell: TellDamage | None,
+    on_skip: OnSkip | None,
     progress: Callable[[int], None],
 ) -> ExportCounts:
     records_max = INT64_MAX if choice.limit is None else choice.limit
@@ -119,7 +184,7 @@ def _write_json(
     count = 0
     for partition, folder in partitions.items():
         with readable(folder):
-            log = open_view(files, folder, partition, isolation=choice.isolation, tell=tell)
+            log = open_view(files, folder, partition, isolation=choice.isolation, on_skip=on_skip)
             for lines in show_partition(log, partition, choice, page=page, progress=progress):
                 count += lines.count(b"\n")
                 output.write(lines)
@@ -136,7 +201,7 @@ def _write_parquet(
     *,
     output: Output,
     decoding: ExportDecoding,
-    tell: TellDamage | None,
+    on_skip: OnSkip | None,
     progress: Callable[[int], None],
 ) -> ExportCounts:
     try:
@@ -157,7 +222,9 @@ def _write_parquet(
         for partition, folder in partitions.items():
             rows.begin(partition)
             with readable(folder):
-                log = open_view(files, folder, partition, isolation=choice.isolation, tell=tell)
+                log = open_view(
+                    files, folder, partition, isolation=choice.isolation, on_skip=on_skip
+                )
                 for stored, start, limit, is_hidden in chosen_batches(log, choice):
                     if rows.is_late:
                         break

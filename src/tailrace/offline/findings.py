@@ -120,7 +120,7 @@ class FindingLimit:
 
 
 def batch_finding(path: str, position: int, batch: Batch, *, rule: Rule, sentence: str) -> Finding:
-    """An error in a batch that stands at a position of the file at `path`."""
+    """An error in the batch at a position of the file at `path`."""
     return Finding(
         severity=Severity.ERROR,
         rule=rule,

@@ -1,15 +1,17 @@
-"""Whether the two indexes of a segment agree with its log, checked during a walk over that log.
+"""Whether the three indexes of a segment agree with its log.
 
-The walk shows each batch to `OffsetIndexCheck` and `TimeIndexCheck`, which read their entries along
-with it; neither holds more than a few entries. An index is read, not mapped: a broker may cut it.
+The walk over a segment shows each batch to `OffsetIndexCheck` and `TimeIndexCheck`, which read
+their entries along with it; neither holds more than a few entries. The transaction index is
+compared with the markers after the walk (`check_aborts`): each entry has its marker, each abort its
+entry. An index is read, not mapped: a broker may cut it.
 
-Invariant: an entry is judged by sound batches only; what stands in or behind damage is left alone,
+Invariant: an entry is judged by sound batches only. One that points into damage is left alone,
 because the damage has been reported already.
 """
 
 import struct
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tailrace.kernels.index_entries import (
@@ -20,10 +22,12 @@ from tailrace.kernels.index_entries import (
 )
 from tailrace.model import NO_TIMESTAMP, TimestampType
 from tailrace.offline.findings import Finding, Rule, Severity
+from tailrace.reading.producers import EndedTransaction
 from tailrace.records.batch import Batch
 from tailrace.records.layout import LOG_APPEND_TIME_FLAG
 from tailrace.records.runs import BatchRun, Field, last_offset
-from tailrace.runtime.files import File
+from tailrace.runtime.files import File, Files
+from tailrace.storage.index.transaction import ENTRY, VERSION, AbortedTxn
 
 _CHUNK_ENTRIES = 4096
 
@@ -31,7 +35,7 @@ _ZEROS = bytes(65536)
 """One read at the end of an index is compared with it, to find where the unused part begins."""
 
 Rises = Callable[[tuple[int, ...], tuple[int, ...]], bool]
-"""Whether two entries, by their fields, stand in order."""
+"""Whether two entries, by their fields, are in order."""
 
 
 class Entry(NamedTuple):
@@ -41,7 +45,7 @@ class Entry(NamedTuple):
     """Position of the entry in the index file, in bytes."""
     fields: tuple[int, ...]
     is_rising: bool
-    """Whether it stands in order between its neighbours."""
+    """Whether it is in order between its neighbours."""
 
 
 class BatchTimes(NamedTuple):
@@ -75,7 +79,7 @@ class IndexEntries:
         """Number of the first entry in `chunk`."""
         self._number = 0
         self.chunk = b""
-        """Whole entries of the file, one behind the other."""
+        """Whole entries of the file, one after the other."""
         self.before: tuple[int, ...] = (-1, -1)
         """The fields of the last entry that stood in order."""
         self.next = self._read_next()
@@ -88,7 +92,7 @@ class IndexEntries:
 
     @property
     def is_last(self) -> bool:
-        """Whether no entry follows behind `chunk`."""
+        """Whether no entry follows `chunk`."""
         return self._first + len(self.chunk) // self._layout.size >= self._count
 
     def advance(self) -> None:
@@ -107,7 +111,7 @@ class IndexEntries:
             self.next = self._read_next()
 
     def at(self, place: int) -> Entry:
-        """The entry at a place in `chunk`, which stands in order."""
+        """The entry at a place in `chunk`, which is in order."""
         fields = self._layout.unpack_from(self.chunk, place)
         return Entry(self._first * self._layout.size + place, fields, is_rising=True)
 
@@ -122,7 +126,7 @@ class IndexEntries:
         return Entry(self._number * self._layout.size, fields, is_rising)
 
     def _fields(self, number: int) -> tuple[int, ...] | None:
-        """The fields of the entry with this number, which is `_number` or the one behind it."""
+        """The fields of the entry with this number, which is `_number` or the one after it."""
         size = self._layout.size
         if number >= self._count:
             return None
@@ -156,7 +160,7 @@ class OffsetIndexCheck:
             yield from self.see(position + at, last_offset(header))
 
     def _has_passed(self, position: int, run: BatchRun) -> bool:
-        """Whether all those entries are in order; the check is then behind the run."""
+        """Whether all those entries are in order; the check is then past the run."""
         entries, opened = self._entries, self._open
         state = array("q", (
             position, self._base_offset, entries.place, entries.is_last, *entries.before,
@@ -176,7 +180,7 @@ class OffsetIndexCheck:
         """Check the entries up to a sound batch that ends at `last_offset`."""
         while (entry := self._entries.next) is not None:
             if not entry.is_rising:
-                yield self._finding(entry, "does not stand in rising order between its neighbours")
+                yield self._finding(entry, "is not in rising order between its neighbours")
             elif entry.fields[1] < position:
                 yield self._finding(entry, f"points at {entry.fields[1]}, where no batch starts")
             elif entry.fields[1] == position:
@@ -194,13 +198,13 @@ class OffsetIndexCheck:
         self._open = None
         while (entry := self._entries.next) is not None and entry.fields[1] < end:
             if not entry.is_rising:
-                yield self._finding(entry, "does not stand in rising order between its neighbours")
+                yield self._finding(entry, "is not in rising order between its neighbours")
             elif entry.fields[1] < position:
                 yield self._finding(entry, f"points at {entry.fields[1]}, where no batch starts")
             self._entries.advance()
 
     def finish(self, end: int, *, is_active: bool) -> Iterator[Finding]:
-        """Check the index entries behind the last batch, which ends at `end`.
+        """Check the index entries after the last batch, which ends at `end`.
 
         In the active segment the last entry may announce an append that has not arrived: it is
         written just before.
@@ -209,7 +213,7 @@ class OffsetIndexCheck:
         while (entry := self._entries.next) is not None:
             self._entries.advance()
             if not entry.is_rising:
-                yield self._finding(entry, "does not stand in rising order between its neighbours")
+                yield self._finding(entry, "is not in rising order between its neighbours")
             elif entry.fields[1] < end:
                 yield self._finding(entry, f"points at {entry.fields[1]}, where no batch starts")
             elif is_active and self._entries.next is None and entry.fields[1] == end:
@@ -273,7 +277,7 @@ class TimeIndexCheck:
             yield from self.see(times)
 
     def _has_passed(self, run: BatchRun) -> bool:
-        """Whether all those entries are in order; the check is then behind the run."""
+        """Whether all those entries are in order; the check is then past the run."""
         entries = self._entries
         state = array("q", (
             self._base_offset, entries.place, entries.is_last, *entries.before,
@@ -296,7 +300,7 @@ class TimeIndexCheck:
             timestamp, relative = entry.fields
             offset = self._base_offset + relative
             if not entry.is_rising:
-                yield self._finding(entry, "does not stand in rising order between its neighbours")
+                yield self._finding(entry, "is not in rising order between its neighbours")
             elif offset < batch.base_offset:
                 if self._was_sound:
                     yield self._finding(entry, "has an offset that no batch holds")
@@ -328,18 +332,18 @@ class TimeIndexCheck:
         return self._newest_base < batch.base_offset and self._is_newest_create_time
 
     def finish(self, *, is_active: bool) -> Iterator[Finding]:
-        """Check the index entries behind the last batch; see `OffsetIndexCheck.finish`."""
+        """Check the index entries after the last batch; see `OffsetIndexCheck.finish`."""
         while (entry := self._entries.next) is not None:
             self._entries.advance()
             if not entry.is_rising:
-                yield self._finding(entry, "does not stand in rising order between its neighbours")
+                yield self._finding(entry, "is not in rising order between its neighbours")
             elif not self._was_sound:
                 continue
             elif is_active and self._entries.next is None:
                 sentence = "announces an append that has not arrived"
                 yield self._finding(entry, sentence, severity=Severity.INFO)
             else:
-                yield self._finding(entry, "has an offset behind the last batch")
+                yield self._finding(entry, "has an offset after the last batch")
 
     def _finding(self, entry: Entry, sentence: str, severity: Severity = Severity.ERROR) -> Finding:
         return Finding(
@@ -353,12 +357,12 @@ class TimeIndexCheck:
 
 
 def offset_entries_rise(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """Whether two entries of an offset index stand in order."""
+    """Whether two entries of an offset index are in order."""
     return after[0] > before[0] and after[1] > before[1]
 
 
 def time_entries_rise(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """Whether two entries of a time index stand in order."""
+    """Whether two entries of a time index are in order."""
     return after[0] > before[0] and after[1] >= before[1]
 
 
@@ -373,3 +377,113 @@ def used_bytes(file: File) -> int:
             return start + len(data.rstrip(b"\0"))
         end = start
     return 0
+
+
+def check_aborts(
+    files: Files,
+    path: str,
+    *,
+    base_offset: int,
+    limit_offset: int,
+    markers: Sequence[EndedTransaction],
+    is_sound: bool,
+) -> Iterator[Finding]:
+    """Check the transaction index at `path`; a missing file has no entries.
+
+    `markers` are those of the segment, whose offsets lie below `limit_offset`; with `is_sound` they
+    are all there are.
+
+    Raises:
+        OSError: the index cannot be read.
+    """
+    data = _content(files, path)
+    whole = len(data) // ENTRY.size * ENTRY.size
+    if whole < len(data):
+        sentence = f"{len(data) - whole} bytes are left over after entries of {ENTRY.size}"
+        yield _finding(path, sentence, position=whole, offset=None)
+    aborts = {each.last_offset: each for each in markers if each.is_aborted}
+    seen = set()
+    before = base_offset - 1
+    for number, (version, *fields) in enumerate(ENTRY.iter_unpack(memoryview(data)[:whole])):
+        entry, position = AbortedTxn(*fields), number * ENTRY.size
+        if version == VERSION and entry.last_offset >= limit_offset and not is_sound:
+            continue
+        fault = _fault(version, entry, before=before, limit_offset=limit_offset)
+        if fault is None:
+            before = entry.last_offset
+            seen.add(before)
+            fault = _disagreement(entry, aborts.get(before), is_sound=is_sound)
+        if fault is not None:
+            yield _finding(path, f"the entry {fault}", position=position, offset=entry.last_offset)
+    for offset, marker in aborts.items():
+        # A transaction that began before a hole may have lost its entry with its records.
+        if offset not in seen and marker.first_offset is not None and marker.is_unbroken:
+            yield _finding(
+                path,
+                f"no entry for the transaction of producer {marker.producer_id} from offset "
+                f"{marker.first_offset}, which the marker at {offset} aborts",
+                position=None,
+                offset=offset,
+            )
+
+
+def _fault(version: int, entry: AbortedTxn, *, before: int, limit_offset: int) -> str | None:
+    if version != VERSION:
+        return f"has version {version}, not {VERSION}"
+    if not before < entry.last_offset < limit_offset:
+        return (
+            f"ends at offset {entry.last_offset}, where one above {before} and below "
+            f"{limit_offset} is due"
+        )
+    if not 0 <= entry.first_offset <= entry.last_offset:
+        return f"begins at offset {entry.first_offset} and ends at {entry.last_offset}"
+    if not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
+        return (
+            f"has the last stable offset {entry.last_stable_offset}, after its marker at "
+            f"{entry.last_offset}"
+        )
+    return None
+
+
+def _disagreement(
+    entry: AbortedTxn, marker: EndedTransaction | None, *, is_sound: bool
+) -> str | None:
+    if marker is None:
+        return f"has no abort marker at offset {entry.last_offset}" if is_sound else None
+    if entry.producer_id != marker.producer_id:
+        return f"names producer {entry.producer_id}; the marker is of {marker.producer_id}"
+    first = marker.first_offset
+    if first is not None and (
+        entry.first_offset != first
+        if marker.is_exact
+        else marker.is_unbroken and entry.first_offset > first
+    ):
+        return f"begins at offset {entry.first_offset}; the transaction begins at {first}"
+    if marker.is_exact and entry.last_stable_offset != marker.last_stable_offset:
+        return (
+            f"has the last stable offset {entry.last_stable_offset}, where it is "
+            f"{marker.last_stable_offset}"
+        )
+    return None
+
+
+def _content(files: Files, path: str) -> bytes:
+    try:
+        file = files.open(path, read_only=True)
+    except FileNotFoundError:
+        return b""
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()
+
+
+def _finding(path: str, sentence: str, *, position: int | None, offset: int | None) -> Finding:
+    return Finding(
+        severity=Severity.ERROR,
+        rule=Rule.TRANSACTION_INDEX,
+        path=path,
+        position=position,
+        offset=offset,
+        sentence=sentence,
+    )

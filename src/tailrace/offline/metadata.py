@@ -3,7 +3,7 @@
 The bytes are read by `tailrace.protocol.metadata_log`.
 
 Invariant: no field has a secret. A SCRAM credential has its iterations and a fingerprint, which
-tells that a password has changed and nothing about it; a setting that is a password has `SECRET`.
+shows that a password has changed and nothing about it; a setting that is a password has `SECRET`.
 """
 
 import hashlib
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 Fields = dict[str, object]
 
-SECRET: Final = "(secret)"  # noqa: S105 - it stands for one
-"""Stands for the value of a setting that is a password."""
+SECRET: Final = "(secret)"  # noqa: S105 - a placeholder
+"""Shown in place of the value of a setting that is a password."""
 
 _SECRET_SETTINGS: Final = (
     "password",

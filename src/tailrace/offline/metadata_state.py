@@ -2,29 +2,35 @@
 
     newest snapshot before the moment -> batch by batch up to the moment
 
-Where the log is missing or damaged the next snapshot goes on, and the state jumps. All is read from
-files alone, so those of a dead node, or a copy of them, are enough. On a node that is one of
+Where the log is missing or damaged the next snapshot continues, and the state jumps. All is read
+from files alone, so those of a dead node, or a copy of them, are enough. On a node that is one of
 several voters the last records may not be committed yet, and are shown all the same.
+
+`image_tree` gives a state as nested names and values of JSON, `metadata_changes` the values that
+differ between two. Secrets are as in `tailrace.offline.metadata`: a new password of a user is a
+change, one in a setting is not seen.
 """
 
 import posixpath
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from tailrace.cluster.metadata.delta import MetadataFaultError
-from tailrace.cluster.metadata.image import MetadataImage
+from tailrace.cluster.metadata.image import ConfigResource, MetadataImage, QuotaEntity, TopicState
 from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.cluster.metadata.snapshot import Snapshot
 from tailrace.cluster.metadata.snapshot_files import SnapshotFile, find_snapshots, load_snapshot
 from tailrace.errors import CorruptionError, TailraceError, UnsupportedCodecError
 from tailrace.model import METADATA_TOPIC, Offset, Position, TopicPartition
 from tailrace.offline.cat import parse_time, readable
+from tailrace.offline.metadata import credential_fields, record_fields, shown_setting
 from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
-from tailrace.protocol.metadata_records import VotersRecord
-from tailrace.reading.located import Skipped, TellDamage
+from tailrace.protocol.metadata_records import UserScramCredentialRecord, VotersRecord
+from tailrace.reading.located import OnSkip, Skipped
 from tailrace.reading.view import open_view
 from tailrace.records.batch import UnsupportedMagicError
 from tailrace.runtime.files import Files
+from tailrace.storage.checkpoints import format_topic_id
 from tailrace.values import dataclass
 
 PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
@@ -61,7 +67,7 @@ class MetadataState:
 
 
 class Moment(NamedTuple):
-    """End of what counts: the offset behind it, its last millisecond since 1970, or neither."""
+    """End of what counts: the offset after it, its last millisecond since 1970, or neither."""
 
     offset: int | None = None
     time_ms: int | None = None
@@ -128,11 +134,11 @@ def metadata_states(
     *,
     first: Moment,
     last: Moment,
-    tell: TellDamage,
+    on_skip: OnSkip,
 ) -> Iterator[MetadataState]:
     """Yield the state at `first`, and after it each one that follows up to `last`.
 
-    `tell` is told of what is damaged and left out: whole snapshots, and the log from an offset on.
+    `on_skip` gets what is damaged and left out: whole snapshots, and the log from an offset on.
 
     Raises:
         NoMetadataError: no file goes back to `first`.
@@ -140,20 +146,20 @@ def metadata_states(
         DirectoryError: a file cannot be read.
     """
     with readable(folder):
-        yield from _History(files, folder, tell).states(first, last)
+        yield from _History(files, folder, on_skip).states(first, last)
 
 
-def metadata_state(files: Files, folder: str, at: Moment, *, tell: TellDamage) -> MetadataState:
+def metadata_state(files: Files, folder: str, at: Moment, *, on_skip: OnSkip) -> MetadataState:
     """The state at a moment; raises as `metadata_states`."""
-    return next(metadata_states(files, folder, first=at, last=at, tell=tell))
+    return next(metadata_states(files, folder, first=at, last=at, on_skip=on_skip))
 
 
 class _History:
     """The snapshots and the log of one folder."""
 
-    def __init__(self, files: Files, folder: str, tell: TellDamage) -> None:
+    def __init__(self, files: Files, folder: str, on_skip: OnSkip) -> None:
         self._files = files
-        self._tell = tell
+        self._on_skip = on_skip
         names = files.list(folder)
         self._snapshots = find_snapshots(files, folder)
         has_log = any(each.endswith(".log") for each in names)
@@ -191,7 +197,7 @@ class _History:
             yield now
         elif self._log is not None and self._log.reader.start_offset > 0:
             return
-        replay = MetadataReplay() if now is None else _behind(now)
+        replay = MetadataReplay() if now is None else _replay_after(now)
         following = self._snapshots[position + 1 :]
         while True:
             yield from self._batches(replay)
@@ -201,7 +207,7 @@ class _History:
             read = self._read(following[0])
             if read is not None:
                 now = _of_snapshot(following[0], read)
-                replay = _behind(now)
+                replay = _replay_after(now)
                 yield now
             del following[0]
 
@@ -256,10 +262,12 @@ class _History:
         if isinstance(error, CorruptionError):
             file, position, reason = error.path or file, error.position or 0, error.rule
         next_offset = None if limit is None else Offset(limit)
-        self._tell(Skipped(PARTITION, file, Position(position), Offset(first), next_offset, reason))
+        self._on_skip(
+            Skipped(PARTITION, file, Position(position), Offset(first), next_offset, reason)
+        )
 
 
-def _behind(now: MetadataState) -> MetadataReplay:
+def _replay_after(now: MetadataState) -> MetadataReplay:
     replay = MetadataReplay(now.image, next_offset=now.next_offset, epoch=now.epoch)
     if now.voters is not None:
         replay.quorum = {"VotersRecord": now.voters}
@@ -275,3 +283,144 @@ def _of_snapshot(found: SnapshotFile, read: Snapshot) -> MetadataState:
         voters=read.voters,
         is_jump=True,
     )
+
+
+Tree = dict[str, Any]
+Path = tuple[str, ...]
+
+RESOURCES: Final = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"}
+"""Kinds of resources that have settings, by Kafka's number."""
+MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+"""Mechanisms of credentials, by Kafka's number."""
+
+
+class Change(NamedTuple):
+    """A value that differs between two states."""
+
+    path: Path
+    """Names from the part of the image down to the value."""
+    before: object
+    """None: it was not there."""
+    after: object
+    """None: it is not there."""
+    next_offset: int
+    """The state of records below this offset was the first one after its last change; of an entry
+    that is new or gone, the first one with it or without it."""
+    timestamp: int
+    """Time of that change, in milliseconds since 1970."""
+    is_jump: bool
+    """Whether it is the end of a gap in the log, somewhere in which the change was made."""
+
+
+class _Part(NamedTuple):
+    entries: Callable[[MetadataImage], Mapping[Any, Any]]
+    title: Callable[[Any, Any], str]
+    """The name of an entry from its key and its value."""
+    plain: Callable[[Any], object]
+
+
+def image_tree(image: MetadataImage) -> Tree:
+    """All of an image: part, name of the entry, its fields."""
+    return {
+        name: {part.title(key, each): part.plain(each) for key, each in part.entries(image).items()}
+        for name, part in _PARTS.items()
+    }
+
+
+def metadata_changes(states: Iterable[MetadataState]) -> list[Change]:
+    """The values that differ between the first and the last state, each with its last change."""
+    moments: dict[Path, MetadataState] = {}
+    first: MetadataState | None = None
+    last: MetadataState | None = None
+    for each in states:
+        if last is not None:
+            moments |= dict.fromkeys((path for path, _, _ in _between(last, each)), each)
+        first, last = first or each, each
+    assert first is not None, "there is a first state"
+    assert last is not None, "and a last one"
+    return [
+        Change(path, before, after, at.next_offset, at.timestamp, at.is_jump)
+        for path, before, after in _between(first, last)
+        for at in [_moment(moments, path)]
+    ]
+
+
+def _moment(moments: Mapping[Path, MetadataState], path: Path) -> MetadataState:
+    """The last change of a value, or else of what is in it or around it."""
+    if path in moments:
+        return moments[path]
+    near = (at for each, at in moments.items() if each[: len(path)] == path[: len(each)])
+    return max(near, key=lambda at: at.next_offset)
+
+
+def _between(before: MetadataState, after: MetadataState) -> Iterator[tuple[Path, object, object]]:
+    for name, part in _PARTS.items():
+        old, new = part.entries(before.image), part.entries(after.image)
+        if old is not new:
+            gone = {key: each for key, each in old.items() if new.get(key) is not each}
+            come = {key: each for key, each in new.items() if old.get(key) is not each}
+            yield from _differences(_named(part, gone), _named(part, come), (name,))
+
+
+def _named(part: _Part, entries: Mapping[Any, Any]) -> Tree:
+    return {part.title(key, each): part.plain(each) for key, each in entries.items()}
+
+
+def _differences(before: Tree, after: Tree, path: Path) -> Iterator[tuple[Path, object, object]]:
+    for name in [*before, *(each for each in after if each not in before)]:
+        old, new = before.get(name), after.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new, (*path, name))
+        elif old != new:
+            yield (*path, name), old, new
+
+
+def _key(key: object, _: object) -> str:
+    return str(key)
+
+
+def _topic(topic: TopicState) -> Tree:
+    left_out = {"topic_id", "partition_id"}
+    parts = {
+        str(number): {
+            name: value for name, value in record_fields(each).items() if name not in left_out
+        }
+        for number, each in sorted(topic.partitions.items())
+    }
+    return {"topic_id": format_topic_id(topic.topic_id), "partitions": parts}
+
+
+def _resource(key: ConfigResource, _: object) -> str:
+    kind = RESOURCES.get(key.type, f"resource type {key.type}")
+    return f"{kind} {key.name or '<default>'}"
+
+
+def _settings(settings: Mapping[str, str]) -> Tree:
+    return {name: shown_setting(name, value) for name, value in settings.items()}
+
+
+def _entity(key: QuotaEntity, _: object) -> str:
+    return ", ".join(f"{kind} {'<default>' if name is None else name}" for kind, name in key.parts)
+
+
+def _user(_: object, record: UserScramCredentialRecord) -> str:
+    mechanism = MECHANISMS.get(record.mechanism, f"mechanism {record.mechanism}")
+    return f"{record.name} {mechanism}"
+
+
+_PARTS: Final[dict[str, _Part]] = {
+    "features": _Part(lambda image: image.features, _key, int),
+    "brokers": _Part(lambda image: image.brokers, _key, record_fields),
+    "controllers": _Part(lambda image: image.controllers, _key, record_fields),
+    "topics": _Part(lambda image: image.topics, lambda _, each: each.name, _topic),
+    "settings": _Part(lambda image: image.configs, _resource, _settings),
+    "quotas": _Part(lambda image: image.quotas, _entity, dict),
+    "producer_ids": _Part(
+        lambda image: {} if image.next_producer_id is None else {"next": image.next_producer_id},
+        _key,
+        int,
+    ),
+    "acls": _Part(lambda image: image.acls, lambda key, _: format_topic_id(key), record_fields),
+    "users": _Part(lambda image: image.scram, _user, credential_fields),
+    "tokens": _Part(lambda image: image.tokens, _key, record_fields),
+}

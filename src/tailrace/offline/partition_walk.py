@@ -17,8 +17,8 @@ from itertools import islice
 
 from tailrace.errors import CorruptionError
 from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, Offset, ProducerId
-from tailrace.offline.aborts import check_aborts
 from tailrace.offline.findings import Finding, Rule, Severity, batch_finding, file_finding
+from tailrace.offline.indexes import check_aborts
 from tailrace.offline.segment_check import Hole, SegmentWalk
 from tailrace.reading.listing import SegmentFiles
 from tailrace.reading.producers import EndedTransaction, ProducerWalk
@@ -177,7 +177,7 @@ class PartitionWalk:
         return passed
 
     def _pass_one_by_one(self, run: BatchRun, epoch: int) -> tuple[int, int]:
-        """Count the first batches of a run that go on without a fault; also the offset behind."""
+        """Number of first batches of a run without a fault, and the offset after them."""
         passed, next_offset = 0, self.next_offset
         goes_on = self.producers.goes_on
         for header in run.headers:
@@ -219,7 +219,7 @@ class PartitionWalk:
             )
             yield replace(finding, severity=Severity.WARNING)
         elif epoch < self.latest_epoch:
-            sentence = f"leader epoch {epoch} stands behind epoch {self.latest_epoch}"
+            sentence = f"leader epoch {epoch} follows the higher epoch {self.latest_epoch}"
             yield batch_finding(
                 segment.path, position, batch, rule=Rule.LEADER_EPOCH, sentence=sentence
             )
@@ -283,7 +283,7 @@ class PartitionWalk:
         """Compare the snapshots up to `limit`, below which no batch is left, with the walk."""
         while self.snapshots and self.snapshots[0][0] <= limit:
             offset, path = self.snapshots.pop(0)
-            # One inside of a batch is of a log that was other than this; behind holes in the middle
+            # One inside of a batch is of another log than this; after holes in the middle
             # of the log what it knew may be gone.
             if offset < self.next_offset or not self.is_sound or self.producers.holes:
                 continue

@@ -6,17 +6,17 @@
 
 The order of one repair, each step on the device before the next:
 
-    1  the note that it is under way (`journal`), and the mark of an orderly stop taken away
+    1  the note that it is under way (`Journal`), and the mark of an orderly stop taken away
     2  dropped bytes copied to their quarantine file
     3  logs synced, then checkpoints set to what will be there
     4  snapshots and indexes that would be wrong removed
     5  segments that go as a whole renamed to their quarantine file, the last one first
-    6  segments with damage written anew under a second name, and renamed
+    6  segments with damage rewritten under a second name, and renamed
     7  what recovery has set aside put back under the names of segments
     8  the log opened as a broker opens it, which writes indexes, snapshots and epochs
     9  the mark put back if it was there, and the note removed
 
-Invariant: no byte leaves a log before a quarantine file has it; zeros behind the last batch, which
+Invariant: no byte leaves a log before a quarantine file has it; zeros after the last batch, which
 say nothing, apart. After a crash at any point another repair comes to the same end.
 """
 
@@ -25,10 +25,17 @@ from collections.abc import Iterator
 
 from tailrace.errors import DirectoryError
 from tailrace.model import INTERNAL_TOPICS, TopicPartition
-from tailrace.offline import journal
-from tailrace.offline.journal import Journal
-from tailrace.offline.known_topics import known_topic
-from tailrace.offline.repair_plan import CHECKPOINTS, PartitionPlan, RepairPlan, epoch_due
+from tailrace.offline.repair_plan import (
+    CHECKPOINTS,
+    JOURNAL_FILE,
+    Journal,
+    PartitionPlan,
+    RepairPlan,
+    epoch_due,
+    known_topic,
+    read_journal,
+    write_journal,
+)
 from tailrace.reading.damage import Drop
 from tailrace.reading.directory import list_segments
 from tailrace.records.batch import stamp
@@ -88,7 +95,7 @@ def apply_repair(files: Files, plan: RepairPlan, *, clock: Clock) -> list[LogCut
     under the repair.
 
     Raises:
-        DirectoryError: the device refused; a second repair goes on where this one stopped.
+        DirectoryError: the device refused; a second repair continues where this one stopped.
         CorruptionError: a log cannot be opened after the repair.
     """
     if plan.is_empty:
@@ -149,7 +156,7 @@ def _apply(files: Files, plan: RepairPlan, clock: Clock) -> list[LogCut]:
     if was_clean:
         text = '{"version":0,"brokerEpoch":-1}'
         write_atomically(files, root, names.CLEAN_SHUTDOWN, text=text)
-    files.remove(f"{root}/{journal.FILE}")
+    files.remove(f"{root}/{JOURNAL_FILE}")
     files.sync_directory(root)
     return cuts
 
@@ -176,7 +183,7 @@ def topic_config(
 
 def _begin(files: Files, plan: RepairPlan) -> bool:
     """Leave the note; returns whether the directory had been stopped in order."""
-    before = journal.read_journal(files, plan.root)
+    before = read_journal(files, plan.root)
     mark = f"{plan.root}/{names.CLEAN_SHUTDOWN}"
     was_clean = files.exists(mark) if before is None else before.was_clean
     begun = {} if before is None else dict(before.partitions)
@@ -184,7 +191,7 @@ def _begin(files: Files, plan: RepairPlan) -> bool:
         if each.changed_from is not None:
             known = begun.get(each.partition, each.changed_from)
             begun[each.partition] = min(known, each.changed_from)
-    journal.write_journal(files, plan.root, Journal(was_clean=was_clean, partitions=begun))
+    write_journal(files, plan.root, Journal(was_clean=was_clean, partitions=begun))
     if files.exists(mark):
         files.remove(mark)
         files.sync_directory(plan.root)
@@ -214,7 +221,7 @@ def _sync_file(files: Files, path: str) -> None:
 
 
 def _write_checkpoints(files: Files, plan: RepairPlan) -> None:
-    """Lower the entries of checkpoints that lie behind the end that a log will have.
+    """Lower the entries of checkpoints that are above the end that a log will have.
 
     And every recovery point of a log that is cut at its end: a broker that starts before the repair
     is complete must not take what was stepped over for a tail that was lost.

@@ -3,30 +3,30 @@
     log file             damaged ranges go, as `damage` says
     index, .txnindex     rebuilt from the first segment that is changed, or that has a wrong one
     set-aside-….bytes    what recovery took out of service comes back, where it fits
-    .snapshot            those behind the change, and wrong ones, are removed and written anew
+    .snapshot            those after the change, and wrong ones, are removed and rewritten
     leader-epoch-…       rebuilt from the batches; batches whose epoch falls get the one that is due
-    offset checkpoints   a malformed one goes; entries behind the end of their log go
+    offset checkpoints   a malformed one goes; entries above the end of their log go
     partition.metadata   rebuilt from what else knows the topic's id
-    __cluster_metadata   told, with advice; nothing in it is ever changed
-    the rest             told, with advice
+    __cluster_metadata   reported, with advice; nothing in it is ever changed
+    the rest             reported, with advice
 
 `verify` says what is wrong outside of the log files, `damage` what goes of them. Nothing is changed
 here, and no lock is taken.
 """
 
+import json
 import uuid
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.cluster.image import TOPIC_RESOURCE, Topic
+from tailrace.cluster.metadata.proof import METADATA_FOLDER, prove_metadata
+from tailrace.errors import UNEXPECTED_JSON, CorruptionError, DirectoryError
 from tailrace.model import METADATA_TOPIC, NO_LEADER_EPOCH, Offset, TopicPartition
-from tailrace.offline.exchanges import Exchange, plan_exchange
 from tailrace.offline.findings import Finding, Rule, Severity
-from tailrace.offline.journal import read_journal
-from tailrace.offline.known_topics import known_topic
-from tailrace.offline.restores import Restore, plan_restores
+from tailrace.offline.leftovers import Exchange, Restore, plan_exchange, plan_restores
 from tailrace.offline.segment_check import Progress
 from tailrace.offline.verify import verify
 from tailrace.reading.damage import Drop, EpochRun, LogDamage, OnDamage, find_damage, whole_drops
@@ -39,7 +39,12 @@ from tailrace.storage.checkpoints import (
     read_epoch_checkpoint,
     read_offset_checkpoint,
     read_partition_metadata,
+    read_text,
+    write_atomically,
 )
+from tailrace.storage.config import usable_configs
+from tailrace.storage.directories import unusable
+from tailrace.storage.names import parse_partition_directory_name
 from tailrace.storage.snapshots import list_snapshots, snapshot_path
 from tailrace.values import dataclass, field, replace
 
@@ -79,7 +84,7 @@ class PartitionPlan:
     folder: str
     drops: list[Drop] = field(default_factory=list)
     rescued: int = 0
-    """Records behind damage that stay in the log."""
+    """Records after damage that stay in the log."""
     mends: list[PlannedFix] = field(default_factory=list)
     changed_from: int | None = None
     """Base offset of the first segment whose indexes are rebuilt; None if none are."""
@@ -107,7 +112,7 @@ class RecordCounts(NamedTuple):
     """Numbers of rescued, set-aside and lost records, from the headers of their batches."""
 
     rescued: int
-    """Stay in the log behind damage, or come back from what a recovery has set aside."""
+    """Stay in the log after damage, or come back from what a recovery has set aside."""
     set_aside: int
     """Sound ones that leave the log and are whole in quarantine files."""
     lost: int
@@ -127,7 +132,7 @@ class RepairPlan:
     void_entries: dict[str, set[TopicPartition]] = field(default_factory=dict)
     """The partitions whose entries go, by name of the checkpoint."""
     log_starts: dict[TopicPartition, int] = field(default_factory=dict)
-    """Entries of the log start checkpoint that are made anew."""
+    """Entries of the log start checkpoint that are written again."""
     mends: list[PlannedFix] = field(default_factory=list)
     advice: list[Finding] = field(default_factory=list)
     """Faults that no repair can put right, with instructions for the operator."""
@@ -239,7 +244,7 @@ def _plan_void_entries(
     starts: Mapping[TopicPartition, int],
     plan: RepairPlan,
 ) -> None:
-    """Entries of checkpoints that know an offset behind the end of their log, damage apart."""
+    """Entries of checkpoints that know an offset above the end of their log, damage apart."""
     changing = {each.partition for each in plan.partitions if each.drops or each.restores}
     for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS):
         path = f"{directory.path}/{name}"
@@ -334,7 +339,7 @@ def _plan_partition(
     made.changed_from = min(bases, default=None)
     if begun is not None and made.is_empty:
         made.mends.append(
-            PlannedFix(path=made.folder, sentence="indexes and snapshots are written anew")
+            PlannedFix(path=made.folder, sentence="indexes and snapshots are rewritten")
         )
     _plan_snapshots(files, made, wrong)
     for each in wrong:
@@ -517,7 +522,7 @@ def _plan_metadata(
         return
     made.topic_id = known.topic_id if known is not None else _id_of_sibling(files, plan.root, topic)
     if made.topic_id is None:
-        advice = "remove the file: a broker that knows the topic writes it anew when it starts"
+        advice = "remove the file: a broker that knows the topic writes it again when it starts"
         plan.advice.append(_advising(finding, advice))
         return
     sentence = f"rebuilt with the topic id that is known elsewhere: {finding.sentence}"
@@ -547,3 +552,84 @@ def _base_of(path: str) -> int:
     parsed = names.parse_segment_file_name(path.rpartition("/")[2])
     assert parsed is not None
     return parsed[0]
+
+
+JOURNAL_FILE = "tailrace-repair.json"
+_JOURNAL_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """The changes that a repair has begun."""
+
+    was_clean: bool
+    """Whether the directory had the mark of an orderly stop."""
+    partitions: Mapping[TopicPartition, int]
+    """Base offset of the first segment that is changed."""
+
+
+def read_journal(files: Files, root: str) -> Journal | None:
+    """Read the journal of an interrupted repair; None if there was none.
+
+    Raises:
+        DirectoryError: the file is not one of this release.
+        OSError: it cannot be read.
+    """
+    path = f"{root}/{JOURNAL_FILE}"
+    if not files.exists(path):
+        return None
+    try:
+        content = json.loads(read_text(files, path))
+        if content["version"] != _JOURNAL_VERSION:
+            raise ValueError(f"version {content['version']}, not {_JOURNAL_VERSION}")
+        partitions = {}
+        for name, base_offset in content["partitions"].items():
+            partition = parse_partition_directory_name(name)
+            if partition is None or type(base_offset) is not int:
+                raise ValueError(f"{str(name)[:40]!r} is no partition with an offset")
+            partitions[partition] = base_offset
+        return Journal(was_clean=content["was_clean"] is True, partitions=partitions)
+    except (CorruptionError, *UNEXPECTED_JSON) as error:
+        raise DirectoryError(
+            f"{path} cannot be understood ({error}); remove it and repair again"
+        ) from error
+
+
+def write_journal(files: Files, root: str, journal: Journal) -> None:
+    """Put the note on the device.
+
+    Raises:
+        OSError: the device refused; the old note, if any, is still there.
+    """
+    content = {
+        "version": _JOURNAL_VERSION,
+        "was_clean": journal.was_clean,
+        "partitions": {str(each): base for each, base in sorted(journal.partitions.items())},
+    }
+    write_atomically(files, root, JOURNAL_FILE, text=json.dumps(content) + "\n")
+
+
+def known_topic(files: Files, root: str, name: str) -> Topic | None:
+    """The topic as the metadata log of the directory has it; None if that has none.
+
+    Nothing is changed.
+
+    Raises:
+        DirectoryError: the state cannot be read, or not be proven.
+    """
+    try:
+        proof = prove_metadata(files, f"{root}/{METADATA_FOLDER}", tell=lambda _: None)
+        image = proof.replay.image
+    except DirectoryError:
+        raise
+    except OSError as error:
+        raise unusable(root, error) from error
+    state = image.topic(name)
+    if state is None:
+        return None
+    return Topic(
+        name=name,
+        topic_id=state.topic_id,
+        partitions=tuple(sorted(state.partitions)),
+        configs=usable_configs(image.configs_of(TOPIC_RESOURCE, name)),
+    )

@@ -1,7 +1,7 @@
-"""Two replicas of one partition, held against each other from end to end.
+"""Two replicas of one partition, compared from end to end.
 
 A follower appends its leader's bytes, so replicas have the same batches, however they are cut into
-segments. Batches are paired by their base offsets, and what differs is told in ranges of offsets:
+segments. Batches are paired by their base offsets; differences are ranges of offsets:
 
     what         offset 0        10        20        30        40        50
     first log    |---------------|---------|---------|---------|---------|
@@ -11,8 +11,8 @@ segments. Batches are paired by their base offsets, and what differs is told in 
 A log that begins later or ends earlier is a difference too, though it may be in order: retention
 comes to each replica in its own time, and a follower may lag.
 
-Not here: which of the two is right. A checksum that does not hold is told with the difference. On
-a compacted topic replicas are cleaned at different times, and a difference may be nothing but that.
+Not here: which of the two is right. A wrong checksum is reported with the difference. On a
+compacted topic replicas are cleaned at different times, and a difference may be nothing but that.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ _SHOWN_BYTES = 40
 """Number of bytes of a differing value that a finding shows."""
 
 
-class What(Enum):
+class DifferenceKind(Enum):
     """Kinds of differences between two logs."""
 
     LOG_START = "log-start"
@@ -56,18 +56,18 @@ class What(Enum):
     LOG_END = "log-end"
     """One ends earlier."""
     UNREADABLE = "unreadable"
-    """One cannot be read on from here; what is behind it was not compared."""
+    """One cannot be read on from here; what follows was not compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """One range of offsets in which two logs are not the same."""
 
-    what: What
+    kind: DifferenceKind
     offset: int
     """The first offset of the range."""
     next_offset: int | None = None
-    """The one behind it; None if that is unknown."""
+    """The offset after it; None if that is unknown."""
     path: str
     position: int | None = None
     """Bytes from the start of the file; None where the log cannot be read or has nothing there."""
@@ -83,7 +83,7 @@ class Difference:
         second = _place(self.other_path, self.other_position)
         rest = f"; {self.batches} batches up to offset {self.next_offset}" if self.batches else ""
         return (
-            f"offset {self.offset}: {first} and {second}: {self.sentence}{rest} [{self.what.value}]"
+            f"offset {self.offset}: {first} and {second}: {self.sentence}{rest} [{self.kind.value}]"
         )
 
 
@@ -100,7 +100,7 @@ class Comparison:
     bytes: int = 0
     differences: tuple[Difference, ...] = ()
     """In the order of their offsets; at most `FINDINGS_MAX` of a kind."""
-    counts: Counter[What]
+    counts: Counter[DifferenceKind]
     """Number of differences of each kind."""
 
 
@@ -110,7 +110,7 @@ class _Log:
     def __init__(self, folder: str, start: int, walk: Iterator[StoredBatch]) -> None:
         self.folder = folder
         self.start = self.end = start
-        """Behind the last batch so far."""
+        """The offset after the last batch so far."""
         self.next: _Side | None = None
         """The next item of the walk; None at the end."""
         self._walk = walk
@@ -157,7 +157,7 @@ class _Found:
     """The differences so far."""
 
     def __init__(self) -> None:
-        self.counts: Counter[What] = Counter()
+        self.counts: Counter[DifferenceKind] = Counter()
         self.differences: list[Difference] = []
         self._open: Difference | None = None
         """A range of batches that differ, which may go on."""
@@ -186,8 +186,8 @@ class _Found:
             self._open = None
 
     def _keep(self, difference: Difference) -> None:
-        self.counts[difference.what] += 1
-        if self.counts[difference.what] <= FINDINGS_MAX:
+        self.counts[difference.kind] += 1
+        if self.counts[difference.kind] <= FINDINGS_MAX:
             self.differences.append(difference)
 
 
@@ -208,7 +208,7 @@ def compare_logs(files: Files, folder: str, other_folder: str) -> Comparison:
         if difference is None:
             found.close()
             batches, size = batches + 1, size + mine.batch.size
-            limit = limit if found.counts[What.CONTENT] else mine.batch.next_offset
+            limit = limit if found.counts[DifferenceKind.CONTENT] else mine.batch.next_offset
         else:
             found.extend(difference)
         if mine.batch.base_offset <= theirs.batch.base_offset:
@@ -239,7 +239,7 @@ def _compare_starts(first: _Log, second: _Log, found: _Found) -> None:
     names = ("first", "second") if early is first else ("second", "first")
     found.add(
         Difference(
-            what=What.LOG_START,
+            kind=DifferenceKind.LOG_START,
             offset=early.start,
             next_offset=late.start,
             path=first.folder,
@@ -264,7 +264,7 @@ def _compare_ends(first: _Log, second: _Log, found: _Found) -> None:
     names = ("first", "second") if short is first else ("second", "first")
     found.add(
         Difference(
-            what=What.LOG_END,
+            kind=DifferenceKind.LOG_END,
             offset=short.end,
             next_offset=long.end,
             path=first.folder,
@@ -280,7 +280,7 @@ def _is_error(side: _Side | None) -> bool:
 
 
 def _walk(files: Files, folder: str, start: Offset) -> Iterator[StoredBatch]:
-    """The batches that reach to offset `start` or beyond; goes on where files are exchanged.
+    """The batches that reach to offset `start` or beyond; continues where files are exchanged.
 
     Raises:
         CorruptionError: bytes that are no batch, or offsets that do not rise.
@@ -335,15 +335,15 @@ def _difference(mine: StoredBatch, theirs: StoredBatch) -> Difference | None:
         )
     else:
         count, next_offset = 2, max(first.next_offset, second.next_offset)
-        told = [*_fields(first, second), *_stored(first, second), *_records(first, second)]
-        sentence = "; ".join(told)
+        parts = [*_fields(first, second), *_stored(first, second), *_records(first, second)]
+        sentence = "; ".join(parts)
     damaged = [
         f"the {name} is damaged: {rule}"
         for name, rule in (("first", _damage(first)), ("second", _damage(second)))
         if rule is not None
     ]
     return Difference(
-        what=What.CONTENT,
+        kind=DifferenceKind.CONTENT,
         offset=offset,
         next_offset=next_offset,
         path=mine.path,
@@ -364,7 +364,7 @@ def _fields(first: Batch, second: Batch) -> list[str]:
 
 
 def _stored(first: Batch, second: Batch) -> list[str]:
-    """Tell how two entries of older formats differ, which were converted for the comparison."""
+    """The difference of two entries of older formats, which were converted for the comparison."""
     if first.legacy == second.legacy:
         return []
     one, two = (
@@ -420,7 +420,7 @@ def _unreadable(offset: int, *sides: tuple[str, _Side | None]) -> Difference:
                 places.append((folder, None))
     (path, position), (other_path, other_position) = places
     return Difference(
-        what=What.UNREADABLE,
+        kind=DifferenceKind.UNREADABLE,
         offset=offset,
         path=path,
         position=position,

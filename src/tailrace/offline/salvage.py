@@ -8,7 +8,7 @@ record that can be walked has sizes that fit, and its key and value may be anyth
 is sound, and none ever goes back into a log. What is written here is for people who would rather
 have a doubtful record than none; every line says that it is unproven.
 
-The walk begins behind the header and ends at the first record that breaks a rule of the format or
+The walk begins after the header and ends at the first record that breaks a rule of the format or
 whose offset does not rise. Offsets and timestamps are counted from those of the header, which may
 be damaged too. Nothing is taken from compressed batches and from formats v0 and v1: a damaged
 stream gives no bytes that anybody has written, and an older entry is one record under one checksum.
@@ -21,7 +21,7 @@ from typing import Final
 from tailrace.kernels.records import RecordFault, record_at
 from tailrace.model import TimestampType, TopicPartition
 from tailrace.offline.cat import readable
-from tailrace.offline.output import whole_file
+from tailrace.offline.export import whole_file
 from tailrace.offline.show import ShownRecord, json_fields
 from tailrace.reading.directory import list_segments
 from tailrace.records import layout

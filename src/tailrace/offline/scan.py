@@ -1,7 +1,7 @@
 """Summarise a directory from the 61-byte headers of its batches.
 
 Checksums are not computed and records not looked into; `tailrace.offline.verify` does that. Only a
-segment whose headers do not lead from its start to its end is read as a whole: what is sound behind
+segment whose headers do not lead from its start to its end is read as a whole: what is sound after
 its damage is counted too.
 """
 
@@ -31,7 +31,7 @@ class PartitionScan:
     start_offset: int = 0
     """The first offset that a reader may ask for."""
     end_offset: int = 0
-    """The offset behind the last whole batch that could be read."""
+    """The offset after the last whole batch that could be read."""
     oldest_timestamp: int | None = None
     """Smallest timestamp (ms) that a batch begins with; None without any."""
     newest_timestamp: int | None = None
@@ -47,7 +47,7 @@ class PartitionScan:
     damage: list[str] = field(default_factory=list)
     """A sentence for each damaged range among the segments whose headers do not lead to the end."""
     tail_bytes: int = 0
-    """Behind the last whole batch: an append in progress, or a torn one."""
+    """After the last whole batch: an append in progress, or a torn one."""
 
     def add(self, batch: Batch) -> None:
         """Count one batch."""
@@ -87,17 +87,18 @@ def scan_partition(
         FolderGoneError: a broker has deleted the partition meanwhile.
         DirectoryError: a file cannot be read, or files were exchanged at each try.
     """
-    told = 0
+    reported = 0
 
-    def tell(count: int) -> None:
-        nonlocal told
-        if count > told:
-            progress(count - told)
-            told = count
+    def report(count: int) -> None:
+        # A scan that is repeated must not count bytes twice.
+        nonlocal reported
+        if count > reported:
+            progress(count - reported)
+            reported = count
 
     def scan(segments: Sequence[SegmentFiles], _: Sequence[str]) -> PartitionScan:
         found = PartitionScan(partition=partition)
-        _scan_segments(files, root, found, folder=folder, segments=segments, tell=tell)
+        _scan_segments(files, root, found, folder=folder, segments=segments, report=report)
         return found
 
     try:
@@ -117,9 +118,9 @@ def _scan_segments(
     *,
     folder: str,
     segments: Sequence[SegmentFiles],
-    tell: Callable[[int], None],
+    report: Callable[[int], None],
 ) -> None:
-    """Count what the segments hold; `tell` takes how many bytes have been counted.
+    """Count what the segments hold; `report` takes how many bytes have been counted.
 
     Raises:
         OSError: a file cannot be read.
@@ -142,7 +143,7 @@ def _scan_segments(
                 batches = _sound_batches(log, segment, following, found=found)
             for position, batch in batches:
                 found.add(batch)
-                tell(count + position + batch.size)
+                report(count + position + batch.size)
         finally:
             log.close()
         count += segment.size

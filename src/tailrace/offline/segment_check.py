@@ -7,7 +7,7 @@ them.
 Not here: gaps, leader epochs, producers and transactions, which `partition_walk` follows through
 all segments of a partition.
 
-Invariant: a sound batch stands between its segment's base offset and that of the next one. So
+Invariant: a sound batch lies between its segment's base offset and that of the next one. So
 the sound batches of an earlier segment end before this one begins.
 """
 
@@ -173,7 +173,7 @@ class SegmentCheck:
             file.close()
 
     def _open_index(self, suffix: str) -> tuple[str, File | None]:
-        """Path and file; a missing index is in order, since a broker writes it anew."""
+        """Path and file; a missing index is in order, since a broker writes it again."""
         path = self._segment.sibling(suffix)
         try:
             file = self._files.open(path, read_only=True)
@@ -284,7 +284,7 @@ def _odd_sizes(
                 rule=rule,
                 path=path,
                 position=size - size % entry.size,
-                sentence=f"{size % entry.size} bytes are left over behind entries of {entry.size}",
+                sentence=f"{size % entry.size} bytes are left over after entries of {entry.size}",
             )
             continue
         used = 0 if file is None else -(-used_bytes(file) // entry.size) * entry.size

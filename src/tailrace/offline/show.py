@@ -32,7 +32,7 @@ from tailrace.kernels.showing import (
     show_records,
 )
 from tailrace.model import METADATA_TOPIC, OFFSETS_TOPIC, TimestampType, TopicPartition
-from tailrace.offline.groups import decode_group_record
+from tailrace.offline.commits import decode_group_record
 from tailrace.offline.metadata import decode_metadata_record
 from tailrace.records.batch import Batch
 from tailrace.records.builder import Record, records_of
@@ -295,7 +295,7 @@ def _characters(form: Form) -> tuple[bytes, bytes]:
             shown = json.dumps(character, ensure_ascii=False)[1:-1]
         entry = b"" if shown == character else bytes([len(shown)]) + shown.encode()
         escapes += entry.ljust(ESCAPE_WIDTH, b"\0")
-    # The bytes of longer characters never stand for themselves alone.
+    # The bytes of longer characters never mean themselves alone.
     escapes += b"\xff" * (128 * ESCAPE_WIDTH)
     return bytes(escapes), bytes(map(str.isprintable, map(chr, range(PRINTABLE_CODES))))
 

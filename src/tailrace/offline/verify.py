@@ -5,13 +5,13 @@
     producers   sequences without a gap, markers that end a transaction } `partition_walk`
     epochs      do not fall; aborted transactions are in their index    }
     partition   partition.metadata, the epoch checkpoint, index files without a log, leftovers
-    directory   meta.properties, checkpoints readable and none behind the end of its log
+    directory   meta.properties, checkpoints readable and none above the end of its log
 
 Nothing is repaired; `tailrace.offline.repair` does that. The audit on Spark
 (`tailrace.spark.jobs.audit`) calls the same rules, on many machines.
 
 Memory does not grow with the log: segments are read once, window by window, with the indexes beside
-them. Findings come as they are made; of one rule in one file no more than 20 are told apart.
+them. Findings come as they are made; of one rule in one file no more than 20 are listed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,21 +24,24 @@ from tailrace.offline.leftovers import (
     check_directory_leftovers,
     check_identity,
     check_partition_leftovers,
+    check_set_aside,
 )
 from tailrace.offline.partition_walk import PartitionWalk
-from tailrace.offline.restores import check_set_aside
-from tailrace.offline.segment_check import Progress, SegmentCheck, SegmentWalk
+from tailrace.offline.segment_check import Checked, Hole, Progress, SegmentCheck, SegmentWalk
 from tailrace.reading.directory import DataDirectory, list_segments
 from tailrace.reading.listing import SegmentFiles, exchanged
 from tailrace.reading.reader import FolderGoneError
-from tailrace.runtime.files import Files
+from tailrace.records.batch import Batch
+from tailrace.runtime.files import File, Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import (
     read_epoch_checkpoint,
     read_offset_checkpoint,
     read_partition_metadata,
 )
-from tailrace.values import dataclass, replace
+from tailrace.storage.segment_walk import Sound
+from tailrace.storage.walk import walk_batches, walk_headers
+from tailrace.values import dataclass, field, replace
 
 _HELD_AGAINST_LOGS = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS)
 _OTHER_CHECKPOINTS = (names.HIGH_WATERMARKS, names.CLEANER_OFFSETS)
@@ -145,7 +148,7 @@ def verify_settled(
         if not exchanged(
             found.segments, again.segments, start_offset=first, limit_offset=OFFSET_MAX
         ):
-            return tuple(each for each in passed if _still_stands(files, each)), limit.excess()
+            return tuple(each for each in passed if _is_still_true(files, each)), limit.excess()
         found = again
     sentence = f"its files were exchanged in each of {WALKS_MAX} walks over it; verify it again"
     finding = Finding(
@@ -154,7 +157,7 @@ def verify_settled(
     return (finding,), {}
 
 
-def _still_stands(files: Files, finding: Finding) -> bool:
+def _is_still_true(files: Files, finding: Finding) -> bool:
     """Whether a finding about files that wait for a broker is still true."""
     return finding.rule not in {Rule.LEFTOVER, Rule.ORPHAN} or files.exists(finding.path)
 
@@ -162,7 +165,7 @@ def _still_stands(files: Files, finding: Finding) -> bool:
 def verify_directory(files: Files, directory: DataDirectory) -> tuple[Checkpoints, list[Finding]]:
     """The checkpoints that logs are held against, and what is wrong beside the partitions.
 
-    To be called before the logs are listed: a broker at work writes the checkpoints behind its
+    To be called before the logs are listed: a broker at work writes the checkpoints after its
     logs, so they may only lag.
     """
     checkpoints: dict[str, dict[TopicPartition, int]] = {}
@@ -308,7 +311,7 @@ def _walk(files: Files, found: PartitionFiles, open_segment: OpenSegment) -> Ite
         )
         return
     yield from walk.finish()
-    yield from _behind_the_end(found, walk.next_offset)
+    yield from _beyond_the_end(found, walk.next_offset)
     yield from check_set_aside(
         files,
         found.folder,
@@ -323,12 +326,12 @@ def _topic_of(folder: str) -> str | None:
     return None if partition is None else partition.topic
 
 
-def _behind_the_end(found: PartitionFiles, end: int) -> Iterator[Finding]:
+def _beyond_the_end(found: PartitionFiles, end: int) -> Iterator[Finding]:
     """The checkpoints that know of offsets which the log does not have."""
-    behind = {path: offset for path, offset in found.checkpoints.items() if offset > end}
+    beyond = {path: offset for path, offset in found.checkpoints.items() if offset > end}
     if found.epochs and found.epochs[-1][1] > end:
-        behind[f"{found.folder}/{names.LEADER_EPOCHS}"] = found.epochs[-1][1]
-    for path, offset in behind.items():
+        beyond[f"{found.folder}/{names.LEADER_EPOCHS}"] = found.epochs[-1][1]
+    for path, offset in beyond.items():
         yield Finding(
             severity=Severity.ERROR,
             rule=Rule.CHECKPOINT,
@@ -361,3 +364,116 @@ def _open_check(
     files: Files, segment: SegmentFiles, following: int | None, *, progress: Progress
 ) -> SegmentCheck:
     return SegmentCheck.open(files, segment, following=following, progress=progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentReport:
+    """Facts about one segment that the walk over its partition needs."""
+
+    base_offset: int
+    findings: tuple[Finding, ...] = ()
+    """The findings that `FindingLimit` lets pass."""
+    excess: Mapping[tuple[str, Rule], int] = field(default_factory=dict)
+    """Number of findings it has held back; the reader that joins the reports counts them too."""
+    end: int = 0
+    """Position after the last batch that was looked at."""
+    holes: tuple[Hole, ...] = ()
+    """Ranges without a sound batch."""
+    is_complete: bool = True
+    has_grown: bool = False
+    is_open: bool = True
+    """Whether the file could be opened; `error` says why not."""
+    error: OSError | None = None
+    """The error that has ended the check."""
+
+
+def check_segment(
+    files: Files,
+    segment: SegmentFiles,
+    *,
+    following: int | None,
+    progress: Progress = lambda _: None,
+) -> SegmentReport:
+    """Look at every byte of a segment; `following` is the base offset of the next one, if any."""
+    try:
+        check = SegmentCheck.open(files, segment, following=following, progress=progress)
+    except OSError as error:
+        return SegmentReport(base_offset=segment.base_offset, is_open=False, error=error)
+    limit = FindingLimit()
+    findings: list[Finding] = []
+    holes = []
+    end, failure = 0, None
+    try:
+        for each in check.walk():
+            if isinstance(each, Finding):
+                findings += limit.take([each])
+            elif isinstance(each, Hole):
+                holes.append(each)
+                end = each.end
+            else:
+                end = each.position + each.piece.size
+    except OSError as error:
+        failure = error
+    finally:
+        check.close()
+    return SegmentReport(
+        base_offset=segment.base_offset,
+        findings=tuple(findings),
+        excess=limit.excess(),
+        end=end,
+        holes=tuple(holes),
+        is_complete=check.is_complete,
+        has_grown=check.has_grown,
+        error=failure,
+    )
+
+
+def join_segments(
+    files: Files, found: PartitionFiles, reports: Mapping[int, SegmentReport]
+) -> Iterator[Finding]:
+    """Every finding of a partition, from the reports of its segments by base offset."""
+
+    def open_segment(segment: SegmentFiles, following: int | None) -> "_Headers":
+        del following
+        report = reports[segment.base_offset]
+        if report.error is not None and not report.is_open:
+            raise report.error
+        return _Headers(files.open(segment.path, read_only=True), segment, report)
+
+    return verify_partition(files, found, open_segment=open_segment)
+
+
+class _Headers:
+    """A walk over headers, which repeats what a report says."""
+
+    def __init__(self, log: File, segment: SegmentFiles, report: SegmentReport) -> None:
+        self.is_complete, self.has_grown = report.is_complete, report.has_grown
+        self._path = segment.path
+        self._report = report
+        self._log = log
+
+    def walk(self) -> Iterator[Checked]:
+        """The batches that the check has come to, with its findings before them."""
+        report = self._report
+        yield from report.findings
+        start = 0
+        for hole in report.holes:
+            yield from self._batches(start, hole.position)
+            yield hole
+            start = hole.end
+        yield from self._batches(start, report.end)
+        if report.error is not None:
+            raise report.error
+
+    def _batches(self, start: int, limit: int) -> Iterator[Sound]:
+        for position, header in walk_headers(self._log, self._path, start=start, limit=limit):
+            yield Sound(position, self._whole(position, header) if header.is_control else header)
+
+    def close(self) -> None:
+        """Release the file."""
+        self._log.close()
+
+    def _whole(self, position: int, header: Batch) -> Batch:
+        """The batch with its records."""
+        end = position + header.size
+        return next(walk_batches(self._log, self._path, start=position, limit=end))[1]

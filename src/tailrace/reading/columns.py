@@ -20,7 +20,7 @@ from tailrace.reading.located import (
     LocatedBatch,
     LocatedBatches,
     OffsetSpan,
-    TellDamage,
+    OnSkip,
     decoding,
     split_batches,
 )
@@ -70,11 +70,11 @@ def decode(
     wanted: OffsetSpan,
     *,
     columns: Sequence[str],
-    tell: TellDamage | None,
+    on_skip: OnSkip | None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range in the pieces that hold it; a piece may reach beyond it.
 
-    A batch that breaks a rule of the format is an error, or with `tell` told and left out.
+    A batch that breaks a rule of the format is an error, or with `on_skip` told and left out.
 
     Raises:
         CorruptionError: a batch is damaged; with its place.
@@ -89,7 +89,7 @@ def decode(
         if not is_taken:
             for each in split_batches(located, wanted):
                 if not each[0].is_control:
-                    with decoding(each, wanted, tell):
+                    with decoding(each, wanted, on_skip):
                         chunks.append(each, wanted)
         if not chunks.builder.has_room:
             yield chunks.finish()

@@ -55,7 +55,7 @@ class Skipped(NamedTuple):
     """Bytes of the file that are left out."""
 
 
-TellDamage: TypeAlias = Callable[[Skipped], None]
+OnSkip: TypeAlias = Callable[[Skipped], None]
 
 
 def split_batches(located: LocatedBatches, wanted: OffsetSpan) -> Iterator[LocatedBatch]:
@@ -74,11 +74,11 @@ def records_between(batch: Batch, first: Offset, limit: Offset) -> int | None:
 
 
 @contextmanager
-def decoding(located: LocatedBatch, wanted: OffsetSpan, tell: TellDamage | None) -> Iterator[None]:
-    """A block that decodes a batch with the right checksum; `tell` takes a fault in it.
+def decoding(located: LocatedBatch, wanted: OffsetSpan, on_skip: OnSkip | None) -> Iterator[None]:
+    """A block that decodes a batch with the right checksum; `on_skip` takes a fault in it.
 
     Raises:
-        CorruptionError: a record breaks a rule and `tell` is None; with the place of the batch.
+        CorruptionError: a record breaks a rule and `on_skip` is None; with the place of the batch.
         FatalError: the batch is compressed with a codec that Kafka does not have.
     """
     batch, path, position = located
@@ -86,10 +86,10 @@ def decoding(located: LocatedBatch, wanted: OffsetSpan, tell: TellDamage | None)
         yield
     except CorruptionError as error:
         found = error.located(path=path or str(wanted.partition), position=position)
-        if tell is None:
+        if on_skip is None:
             raise found from error
         first, limit = max(batch.base_offset, wanted.start), min(batch.next_offset, wanted.limit)
-        tell(
+        on_skip(
             Skipped(
                 wanted.partition,
                 found.path or "",

@@ -29,7 +29,7 @@ from tailrace.errors import (
 )
 from tailrace.model import IsolationLevel, Offset, TopicPartition
 from tailrace.reading.directory import unreadable
-from tailrace.reading.located import Skipped, TellDamage, decoding
+from tailrace.reading.located import OnSkip, Skipped, decoding
 from tailrace.reading.reader import StoredBatch, StoredRun
 from tailrace.reading.view import LogView, Span, open_view
 from tailrace.records.builder import Record, records_of
@@ -124,7 +124,7 @@ class Log:
         self._isolation = _ISOLATIONS[_one_of("isolation", isolation, _ISOLATIONS)]
         is_skipping = _one_of("on_damage", on_damage, _ON_DAMAGE) == "skip"
         self._skipped: list[Skipped] = []
-        self._tell: TellDamage | None = self._skipped.append if is_skipping else None
+        self._on_skip: OnSkip | None = self._skipped.append if is_skipping else None
         self._closed = threading.Event()
         self._pause = self._closed.wait if pause is None else pause
         self._view: LogView | None = None
@@ -163,7 +163,7 @@ class Log:
                 self.folder,
                 self.partition,
                 isolation=self._isolation,
-                tell=self._tell,
+                on_skip=self._on_skip,
                 known=known,
             )
         self._look_seconds = time.monotonic() - began
@@ -303,7 +303,7 @@ class Log:
         names = check_columns(columns)
 
         def decoded(pieces: Iterator[StoredRun], span: Span) -> "Iterator[pa.RecordBatch]":
-            return decode(pieces, span, columns=names, tell=self._tell)
+            return decode(pieces, span, columns=names, on_skip=self._on_skip)
 
         return pa.RecordBatchReader.from_batches(arrow_schema(names), self._read(wanted, decoded))
 
@@ -313,7 +313,7 @@ class Log:
                 if stored.batch.is_control:
                     continue
                 found: Iterator[Record] = iter(())
-                with decoding(stored, span, self._tell):
+                with decoding(stored, span, self._on_skip):
                     found = records_of(stored.batch)
                 for record in found:
                     if span.start <= record.offset < span.limit:

@@ -33,7 +33,7 @@ from tailrace.reading.damage import (
     sound_ranges,
 )
 from tailrace.reading.listing import SegmentFiles
-from tailrace.reading.located import Skipped, TellDamage, decoding
+from tailrace.reading.located import OnSkip, Skipped, decoding
 from tailrace.reading.lookup import offset_before_time
 from tailrace.reading.reader import LogReader, StoredBatch, StoredRun, open_log_reader
 from tailrace.reading.undecided import (
@@ -114,7 +114,7 @@ class LogView:
         *,
         partition: TopicPartition,
         isolation: IsolationLevel,
-        tell: TellDamage | None,
+        on_skip: OnSkip | None,
         tail: _Tail,
         known: OpenTransactions | None,
     ) -> None:
@@ -124,7 +124,7 @@ class LogView:
         """Transactions that are open at the end, once `latest_offset` has looked for them."""
         self._files = reader.files
         self._isolation = isolation
-        self._tell = tell
+        self._on_skip = on_skip
         self._tail = tail
         self._latest_offset: Offset | None = None
 
@@ -167,7 +167,7 @@ class LogView:
             reader.segments,
             end=reader.end_offset,
             known=self.transactions,
-            steps_over_damage=self._tell is not None,
+            steps_over_damage=self._on_skip is not None,
         )
 
     def offset_at(self, timestamp: int, *, start: Offset = _FIRST) -> Offset | None:
@@ -189,7 +189,7 @@ class LogView:
         span = Span(self.partition, start, self.latest_offset())
         for stored in self.batches_since(timestamp, span.start, span.limit):
             if stored.batch.max_timestamp >= timestamp:
-                with decoding(stored, span, self._tell):
+                with decoding(stored, span, self._on_skip):
                     found = find_timestamp(stored.batch, timestamp, start_offset=start)
                     if found is not None:
                         return found.offset
@@ -254,11 +254,11 @@ class LogView:
                     yield stored
                     at = stored.piece.next_offset
             except CorruptionError as error:
-                if self._tell is None and error.position is not None:
+                if self._on_skip is None and error.position is not None:
                     raise
                 # Files that were exchanged are no damage for the reader: this one was there.
                 damaged = self._open_damaged(error, at, limit)
-                if self._tell is None and damaged is not None:
+                if self._on_skip is None and damaged is not None:
                     damaged.file.close()
                     raise _first_error(damaged.damage.drops, at) from error
             else:
@@ -284,13 +284,13 @@ class LogView:
             TailraceError: the error itself, with its place, if nobody is told of damage.
         """
         batch, path, position = stored
-        if self._tell is None:
+        if self._on_skip is None:
             if isinstance(error, CorruptionError):
                 raise error.located(path=path, position=position) from error
             raise error
         reason = error.rule if isinstance(error, CorruptionError) else str(error)
         first, limit = batch.base_offset, batch.next_offset
-        self._tell(
+        self._on_skip(
             Skipped(
                 self.partition, path, position, first, limit, reason,
                 batch.record_count, batch.size,
@@ -306,9 +306,9 @@ class LogView:
         tail = self._tail
         if tail.error is not None:
             raise tail.error
-        if self._tell is not None:
+        if self._on_skip is not None:
             for each in (*tail.skipped, *filter(None, [tail.torn])):
-                self._tell(each)
+                self._on_skip(each)
 
     def _open_damaged(
         self, error: CorruptionError, start: Offset, limit: Offset
@@ -353,7 +353,7 @@ class LogView:
     ) -> Iterator[StoredRun]:
         """The batches between the damage, which is told in its place."""
         segment, _, file, damage = damaged
-        assert self._tell is not None
+        assert self._on_skip is not None
         try:
             for (first, end), drop in zip(sound_ranges(damage), [*damage.drops, None], strict=True):
                 for position, piece in walk_runs(file, segment.path, start=first, limit=end):
@@ -362,7 +362,7 @@ class LogView:
                     if piece.last_offset >= start:
                         yield StoredRun(piece, segment.path, position).since(start)
                 if drop is not None and _meets(drop, start, limit):
-                    self._tell(_told(self.partition, drop, start, limit=limit))
+                    self._on_skip(_told(self.partition, drop, start, limit=limit))
         finally:
             file.close()
 
@@ -373,11 +373,11 @@ def open_view(
     partition: TopicPartition,
     *,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    tell: TellDamage | None = None,
+    on_skip: OnSkip | None = None,
     known: OpenTransactions | None = None,
     log_start_offset: Offset | None = None,
 ) -> LogView:
-    """Open a partition's folder; `tell` is told of damage, or it is an error.
+    """Open a partition's folder; `on_skip` is told of damage, or it is an error.
 
     `log_start_offset` as of `open_log_reader`.
     `known` are the open transactions of an earlier view: they save reading what that has read.
@@ -386,12 +386,12 @@ def open_view(
         CorruptionError: the log cannot be read up to its end.
         OSError: the folder is not there or may not be read.
     """
-    tail = _Tail(files, partition, is_skipped=tell is not None)
+    tail = _Tail(files, partition, is_skipped=on_skip is not None)
     return LogView(
         open_log_reader(files, folder, log_start_offset=log_start_offset, judge_tail=tail.judge),
         partition=partition,
         isolation=isolation,
-        tell=tell,
+        on_skip=on_skip,
         tail=tail,
         known=known,
     )

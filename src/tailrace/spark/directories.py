@@ -285,7 +285,7 @@ class DirectoryStore:
                     folder,
                     partition,
                     isolation=self._isolation,
-                    tell=None if self.skipped is None else self._damage.append,
+                    on_skip=None if self.skipped is None else self._damage.append,
                 )
             if log.tail_error is not None:
                 raise log.tail_error

@@ -41,7 +41,7 @@ def read_task(
     try:
         for wanted in task.ranges:
             pieces = store.pieces(wanted, fails_on_data_loss=fails_on_data_loss)
-            yield from decode(pieces, wanted, columns=columns, tell=tell)
+            yield from decode(pieces, wanted, columns=columns, on_skip=tell)
     finally:
         store.close()
         if corruption_report is not None and store.skipped:

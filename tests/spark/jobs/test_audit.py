@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.errors import DirectoryError, FatalError
 from tailrace.model import TopicPartition
-from tailrace.offline.replicas import What
+from tailrace.offline.replicas import DifferenceKind
 from tailrace.offline.verify import verify
 from tailrace.reading.directory import find_partitions
 from tailrace.runtime.files import DiskFiles
@@ -125,12 +125,12 @@ def test_replicas_are_compared_from_end_to_end(spark: SparkSession, tmp_path: Pa
     }
     assert set(found) == {"t-0", "t-1", "t-2"}
     [short] = found["t-0"].differences
-    assert (short.what, short.offset, short.next_offset) == (What.LOG_END, 170, 200)
+    assert (short.kind, short.offset, short.next_offset) == (DifferenceKind.LOG_END, 170, 200)
     assert "the second ends at offset 170 and is 30 records short" in short.sentence
     # The damage stands behind the end of the shorter replica.
-    assert [each.what for each in found["t-1"].differences] == [What.LOG_END]
+    assert [each.kind for each in found["t-1"].differences] == [DifferenceKind.LOG_END]
     first = found["t-2"].differences[0]
-    assert (found["t-2"].limit, first.what) == (90, What.CONTENT)
+    assert (found["t-2"].limit, first.kind) == (90, DifferenceKind.CONTENT)
     assert (first.offset, first.next_offset) == (90, 100)
     assert first.path.startswith(str(mine))
     assert first.other_path != str(other)

@@ -7,8 +7,7 @@ from tailrace.broker.config import broker_config
 from tailrace.cluster.bootstrap import FILE as BOOTSTRAP
 from tailrace.cluster.metadata.proof import METADATA_FOLDER
 from tailrace.errors import DirectoryError
-from tailrace.offline.handover import plan_handover
-from tailrace.offline.server_properties import server_properties
+from tailrace.offline.handover import plan_handover, server_properties
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.describe_log_dirs import (

@@ -49,7 +49,7 @@ def shown(files: MemoryFiles, **choice: object) -> tuple[list[int], list[Skipped
     """Offsets of the records that are shown, and what is told; each record is the one written."""
     told: list[Skipped] = []
     wanted = Choice(**choice)  # type: ignore[arg-type]
-    pages = show_records(files, {PARTITION: FOLDER}, wanted, form=Form.JSON, tell=told.append)
+    pages = show_records(files, {PARTITION: FOLDER}, wanted, form=Form.JSON, on_skip=told.append)
     found = [json.loads(line) for line in b"".join(pages).splitlines()]
     return [each["offset"] for each in found], told
 

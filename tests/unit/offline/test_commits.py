@@ -251,7 +251,7 @@ def test_damage_is_an_error_unless_it_is_told(files: MemoryFiles, log: OffsetsLo
     with pytest.raises(CorruptionError):
         found(files)
     told: list[Skipped] = []
-    offsets = find_groups(files, find_partitions(files, "data"), tell=told.append).offsets
+    offsets = find_groups(files, find_partitions(files, "data"), on_skip=told.append).offsets
     assert [each.committed.value.offset for each in offsets if each.committed] == [1, 3]
     assert [each.first_offset for each in told] == [1]
 

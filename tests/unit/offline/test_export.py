@@ -57,7 +57,7 @@ def exported(
         Choice(**choice),  # type: ignore[arg-type]
         to=target,
         form=form,
-        tell=None if told is None else told.append,
+        on_skip=None if told is None else told.append,
     )
     assert files.list("out") == [f"records{form.suffix}"]
     content = files.content(target)

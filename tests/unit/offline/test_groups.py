@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from tailrace.offline.groups import decode_group_record
+from tailrace.offline.commits import decode_group_record
 
 
 def string(text: str) -> bytes:

@@ -13,8 +13,14 @@ from tailrace.cluster.bootstrap import bootstrap_file, new_image
 from tailrace.cluster.metadata.snapshot_files import find_snapshots
 from tailrace.config.sources import read_properties
 from tailrace.errors import DirectoryError
-from tailrace.offline.handover import Effect, Handover, Side, plan_handover
-from tailrace.offline.server_properties import properties_text, server_properties
+from tailrace.offline.handover import (
+    Effect,
+    Handover,
+    Side,
+    plan_handover,
+    properties_text,
+    server_properties,
+)
 from tailrace.protocol.fields import Record
 from tailrace.protocol.metadata_records import (
     AccessControlEntryRecord,

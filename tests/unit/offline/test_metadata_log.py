@@ -8,10 +8,9 @@ import pytest
 
 from tailrace.errors import ConfigError
 from tailrace.model import METADATA_TOPIC
-from tailrace.offline import journal
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.repair import apply_repair
-from tailrace.offline.repair_plan import RepairPlan, plan_repair
+from tailrace.offline.repair_plan import JOURNAL_FILE, RepairPlan, plan_repair
 from tailrace.offline.verify import verify
 from tailrace.reading.damage import OnDamage
 from tailrace.reading.directory import find_partitions
@@ -127,13 +126,13 @@ def test_files_missing_from_it_are_not_made_anew() -> None:
 def test_an_interrupted_repair_of_it_is_not_completed() -> None:
     """The note of a release that repaired it goes, and the log stays."""
     files = kraft_directory()
-    files.open(f"{ROOT}/{journal.FILE}", create=True).close()
+    files.open(f"{ROOT}/{JOURNAL_FILE}", create=True).close()
     note = {"version": 1, "was_clean": True, "partitions": {f"{METADATA_TOPIC}-0": 0}}
-    files.overwrite(f"{ROOT}/{journal.FILE}", json.dumps(note).encode())
+    files.overwrite(f"{ROOT}/{JOURNAL_FILE}", json.dumps(note).encode())
     before = not_ours(files)
     apply_repair(files, plan(files), clock=SetClock())
     assert not_ours(files) == before
-    assert not files.exists(f"{ROOT}/{journal.FILE}")
+    assert not files.exists(f"{ROOT}/{JOURNAL_FILE}")
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)

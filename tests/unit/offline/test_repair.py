@@ -8,9 +8,8 @@ import pytest
 from tailrace.cluster.image import Topic
 from tailrace.errors import DirectoryError
 from tailrace.offline.findings import Finding, Severity
-from tailrace.offline.journal import FILE
 from tailrace.offline.repair import apply_repair, lock_directory
-from tailrace.offline.repair_plan import RepairPlan, plan_repair
+from tailrace.offline.repair_plan import JOURNAL_FILE, RepairPlan, plan_repair
 from tailrace.offline.verify import verify
 from tailrace.reading.damage import OnDamage
 from tailrace.reading.directory import find_partitions
@@ -344,7 +343,7 @@ def test_the_mark_of_an_orderly_stop_survives_and_the_note_goes() -> None:
     flip(files, path(5, ".log"), 70)
     repair(files, SKIP)
     assert files.exists("data/.kafka_cleanshutdown")
-    assert not files.exists(f"data/{FILE}")
+    assert not files.exists(f"data/{JOURNAL_FILE}")
 
 
 def test_checkpoints_do_not_know_what_was_cut() -> None:

@@ -42,7 +42,9 @@ def a_log() -> MemoryFiles:
 
 def shown(files: MemoryFiles) -> int:
     """Return the number of records that `cat` shows when it steps over damage."""
-    pages = show_records(files, {PARTITION: FOLDER}, Choice(), form=Form.JSON, tell=lambda _: None)
+    pages = show_records(
+        files, {PARTITION: FOLDER}, Choice(), form=Form.JSON, on_skip=lambda _: None
+    )
     found = [json.loads(line)["offset"] for line in b"".join(pages).splitlines()]
     assert found == sorted(set(found))
     return len(found)

@@ -4,7 +4,7 @@ import crc32c
 import pytest
 
 from tailrace.offline.findings import FINDINGS_MAX
-from tailrace.offline.replicas import Comparison, Difference, What, compare_logs
+from tailrace.offline.replicas import Comparison, Difference, DifferenceKind, compare_logs
 from tailrace.records.batch import stamp
 from tailrace.records.legacy import read_all_batches
 from tailrace.storage.checkpoints import write_offset_checkpoint
@@ -78,7 +78,7 @@ def test_a_log_that_is_shorter_is_a_difference() -> None:
     name = f"{OTHER}/{0:020d}.log"
     files.overwrite(name, b"".join(parts(files)[:12]))
     found = only(files)
-    assert (found.what, found.offset, found.next_offset) == (What.LOG_END, 12, 20)
+    assert (found.kind, found.offset, found.next_offset) == (DifferenceKind.LOG_END, 12, 20)
     assert found.sentence == (
         "the second ends at offset 12 and is 8 records short: the first ends at 20"
     )
@@ -94,14 +94,14 @@ def test_a_log_that_begins_later_is_a_difference() -> None:
     files.remove(f"{OTHER}/{0:020d}.log")
     put(files, 7, data)
     found = only(files)
-    assert (found.what, found.offset, found.next_offset) == (What.LOG_START, 0, 7)
+    assert (found.kind, found.offset, found.next_offset) == (DifferenceKind.LOG_START, 0, 7)
     assert found.sentence == (
         "the second begins at offset 7, without 7 records that the first has from offset 0 on"
     )
     assert (compared(files).start, compared(files).batches) == (7, 13)
     files = replicas()
     write_offset_checkpoint(files, "other", LOG_START_OFFSETS, offsets={PARTITION: 3})
-    assert only(files).what is What.LOG_START
+    assert only(files).kind is DifferenceKind.LOG_START
 
 
 def test_an_empty_replica_is_not_the_same() -> None:
@@ -119,14 +119,14 @@ def test_every_range_that_differs_is_told() -> None:
     stamp(memoryview(whole[10]), base_offset=10, leader_epoch=9)
     files.overwrite(name, b"".join(whole[:3] + whole[5:18]))
     found = compared(files)
-    told = [(each.what, each.offset, each.next_offset, each.batches) for each in found.differences]
+    told = [(each.kind, each.offset, each.next_offset, each.batches) for each in found.differences]
     assert told == [
-        (What.CONTENT, 3, 5, 2),
-        (What.CONTENT, 10, 11, 2),
-        (What.LOG_END, 18, 20, 0),
+        (DifferenceKind.CONTENT, 3, 5, 2),
+        (DifferenceKind.CONTENT, 10, 11, 2),
+        (DifferenceKind.LOG_END, 18, 20, 0),
     ]
     assert (found.limit, found.batches) == (3, 15)
-    assert found.counts == {What.CONTENT: 2, What.LOG_END: 1}
+    assert found.counts == {DifferenceKind.CONTENT: 2, DifferenceKind.LOG_END: 1}
 
 
 def test_of_many_differences_some_are_told_and_all_are_counted() -> None:
@@ -135,7 +135,7 @@ def test_of_many_differences_some_are_told_and_all_are_counted() -> None:
     name = f"{OTHER}/{0:020d}.log"
     files.overwrite(name, b"".join(parts(files)[::2]))
     found = compared(files)
-    assert found.counts[What.CONTENT] == 29
+    assert found.counts[DifferenceKind.CONTENT] == 29
     assert len(found.differences) == FINDINGS_MAX + 1
 
 
@@ -213,7 +213,7 @@ def test_a_log_start_without_a_checkpoint_is_that_of_the_leader_epochs() -> None
     log.epochs.save()
     files.open(f"data/{LOG_START_OFFSETS}", create=True)
     files.overwrite(f"data/{LOG_START_OFFSETS}", b"0\n7\n")
-    assert (only(files).what, compared(files).start) == (What.LOG_START, 3)
+    assert (only(files).kind, compared(files).start) == (DifferenceKind.LOG_START, 3)
 
 
 def test_a_batch_that_is_written_twice_makes_a_replica_unreadable() -> None:
@@ -223,7 +223,7 @@ def test_a_batch_that_is_written_twice_makes_a_replica_unreadable() -> None:
     whole = parts(files)
     files.overwrite(name, b"".join(whole[:3] + whole[1:]))
     difference = only(files)
-    assert (difference.what, difference.offset) == (What.UNREADABLE, 3)
+    assert (difference.kind, difference.offset) == (DifferenceKind.UNREADABLE, 3)
     assert difference.other_position == sum(map(len, whole[:3]))
     assert "the batch begins at offset 1, where 3 or more is due" in difference.sentence
     assert str(difference).endswith("[unreadable]")
@@ -246,7 +246,7 @@ def test_a_batch_across_the_log_start_is_compared(*, is_later: bool) -> None:
     assert all("without 1 records" in each.sentence for each in found.differences)
     flip(files, name, len(batch(b"a", b"b", b"c")) - 3)
     damaged = compared(files).differences[-1]
-    assert (damaged.what, damaged.offset) == (What.CONTENT, 0)
+    assert (damaged.kind, damaged.offset) == (DifferenceKind.CONTENT, 0)
     assert "the second is damaged" in damaged.sentence
 
 

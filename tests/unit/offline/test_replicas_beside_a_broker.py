@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tailrace.offline.replicas import What, compare_logs
+from tailrace.offline.replicas import DifferenceKind, compare_logs
 from tailrace.testing import ChangingFiles
 from tests.unit.storage.beside import Change, cleaning, deletion, every_moment
 from tests.unit.storage.builders import FOLDER
@@ -19,9 +19,9 @@ def test_no_replica_is_called_damaged_beside_a_broker(change: Callable[[], Chang
     def once(files: ChangingFiles) -> None:
         found = compare_logs(files, FOLDER, FOLDER)
         for each in found.differences:
-            assert each.what is not What.UNREADABLE, str(each)
+            assert each.kind is not DifferenceKind.UNREADABLE, str(each)
             assert "damaged" not in each.sentence
-            if each.what is What.CONTENT and each.batches == 1:
+            if each.kind is DifferenceKind.CONTENT and each.batches == 1:
                 assert each.offset not in left, str(each)
 
     for _ in every_moment(known, once):

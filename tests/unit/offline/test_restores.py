@@ -6,9 +6,9 @@ import tracemalloc
 import pytest
 
 from tailrace.offline.findings import Finding, Rule, Severity
+from tailrace.offline.leftovers import plan_restores
 from tailrace.offline.repair import apply_repair
 from tailrace.offline.repair_plan import RepairPlan, plan_repair
-from tailrace.offline.restores import plan_restores
 from tailrace.offline.verify import verify
 from tailrace.reading.damage import OnDamage
 from tailrace.reading.directory import find_partitions

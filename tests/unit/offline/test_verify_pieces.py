@@ -8,8 +8,16 @@ import pytest
 
 from tailrace.errors import DirectoryError
 from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity
-from tailrace.offline.verify import list_partition, of, verify, verify_directory, verify_partition
-from tailrace.offline.verify_pieces import SegmentReport, check_segment, join_segments
+from tailrace.offline.verify import (
+    SegmentReport,
+    check_segment,
+    join_segments,
+    list_partition,
+    of,
+    verify,
+    verify_directory,
+    verify_partition,
+)
 from tailrace.reading.directory import find_partitions
 from tailrace.testing import MemoryFiles
 from tests.fuzz.directories import ROOT, damage, directories

@@ -123,7 +123,7 @@ def _replay_log(
         proof.is_whole = False
         # Kafka keeps no other log start of it than its first segment.
         log = open_view(
-            files, folder, PARTITION, tell=damage.append, log_start_offset=Offset(bases[0])
+            files, folder, PARTITION, on_skip=damage.append, log_start_offset=Offset(bases[0])
         )
     replay = proof.replay
     start = 0 if log is None else log.reader.start_offset

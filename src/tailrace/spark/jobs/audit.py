@@ -5,7 +5,7 @@
 
 The rules are those of `tailrace log verify` (`tailrace.offline.verify`), and so are the findings.
 A partition of up to `PIECE_BYTES` is one piece of work. A larger one is cut into its segments, each
-checked by itself, and then walked by headers in a second Spark job (`offline.verify_pieces`).
+checked by itself, and then walked by headers in a second Spark job (`offline.verify`).
 
 Nothing is changed, and a broker may be at work: what it appends after the directories were listed
 is not looked at.
@@ -24,16 +24,18 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
 from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity
-from tailrace.offline.replicas import Comparison, What, compare_logs
+from tailrace.offline.replicas import Comparison, DifferenceKind, compare_logs
 from tailrace.offline.verify import (
     PartitionFiles,
+    SegmentReport,
+    check_segment,
+    join_segments,
     list_partition,
     of,
     verify_directory,
     verify_partition,
     verify_settled,
 )
-from tailrace.offline.verify_pieces import SegmentReport, check_segment, join_segments
 from tailrace.reading.directory import DataDirectory, find_partitions
 from tailrace.reading.listing import SegmentFiles
 from tailrace.reading.reader import FolderGoneError
@@ -345,10 +347,10 @@ class ComparedPartition:
 def replicas_told(compared: Sequence[ComparedPartition]) -> str:
     """Tell in one line how many replicas were compared, how many differ, and in what."""
     different = [each for each in compared if each.comparison.differences]
-    kinds: Counter[What] = Counter()
+    kinds: Counter[DifferenceKind] = Counter()
     for each in different:
         kinds.update(each.comparison.counts)
-    told = ", ".join(f"{kinds[kind]} {kind.value}" for kind in What if kinds[kind])
+    told = ", ".join(f"{kinds[kind]} {kind.value}" for kind in DifferenceKind if kinds[kind])
     rest = f" ({told})" if told else ""
     return f"{len(compared)} replicas compared, {len(different)} different{rest}"
 

@@ -48,7 +48,7 @@ def audit_page(report: AuditReport, compared: Sequence[ComparedPartition] = ()) 
         undrawn=len(report.partitions) - len(logs),
         findings=_findings(report),
         differences=[
-            (str(each.partition), found.what.value, found.offset, found.next_offset, str(found))
+            (str(each.partition), found.kind.value, found.offset, found.next_offset, str(found))
             for each in compared
             for found in each.comparison.differences
         ],

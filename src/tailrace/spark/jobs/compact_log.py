@@ -27,8 +27,8 @@ from typing import Final
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError, DirectoryError, TailraceError
 from tailrace.model import METADATA_TOPIC, Offset, TopicPartition
-from tailrace.offline.journal import read_journal
 from tailrace.offline.repair import lock_directory, topic_config
+from tailrace.offline.repair_plan import read_journal
 from tailrace.reading.directory import find_partitions
 from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import Files

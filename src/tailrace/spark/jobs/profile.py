@@ -346,7 +346,7 @@ def _chunks(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range; its batches are counted on the way."""
     builder = ColumnsBuilder(_COLUMNS)
-    tell = None if store.skipped is None else store.skipped.append
+    on_skip = None if store.skipped is None else store.skipped.append
     for located in single_batches(store, wanted, fails_on_data_loss=options.fails_on_data_loss):
         batch = located[0]
         begins_here = batch.base_offset >= wanted.start
@@ -354,7 +354,7 @@ def _chunks(
             found.counters.control_batches += begins_here
             continue
         before = builder.byte_count
-        with decoding(located, wanted, tell):
+        with decoding(located, wanted, on_skip):
             records = builder.append(batch, start_offset=wanted.start, limit_offset=wanted.limit)
             size = builder.byte_count - before
             found.add_batch(batch, begins_here=begins_here, records=records, content_bytes=size)

@@ -31,7 +31,7 @@ from tailrace.offline.metadata_state import (
     metadata_folder,
     metadata_state,
 )
-from tailrace.reading.located import Skipped, TellDamage
+from tailrace.reading.located import OnSkip, Skipped
 from tailrace.reading.opening import open_directory
 from tailrace.reading.view import UNREADABLE, LogView, open_view
 from tailrace.records.batch import Batch, read_batches
@@ -54,14 +54,14 @@ _MS_MAX: Final = INT64_MAX // 1000
 class _Source(NamedTuple):
     files: Files
     folder: str
-    tell: TellDamage | None
+    on_skip: OnSkip | None
     """Takes what is damaged; None: it is an error."""
 
     def log(self) -> LogView | None:
         """The log, where there is one."""
         if not any(each.endswith(".log") for each in self.files.list(self.folder)):
             return None
-        return open_view(self.files, self.folder, PARTITION, tell=self.tell)
+        return open_view(self.files, self.folder, PARTITION, on_skip=self.on_skip)
 
 
 def plan_limit(options: MetadataOptions) -> int:
@@ -102,9 +102,9 @@ def read_view(
         write_report(options.corruption_report, REPORT, skipped)
 
 
-def _open(options: MetadataOptions, tell: TellDamage | None) -> _Source:
+def _open(options: MetadataOptions, on_skip: OnSkip | None) -> _Source:
     directory = open_directory(options.path)
-    return _Source(directory.files, metadata_folder(directory.files, directory.path), tell)
+    return _Source(directory.files, metadata_folder(directory.files, directory.path), on_skip)
 
 
 @contextmanager
@@ -127,8 +127,8 @@ def _rows(options: MetadataOptions, source: _Source, limit: int) -> Iterable[Row
             return _snapshot_rows(source, limit)
         case _:
             at = Moment(offset=limit) if options.at == END else options.at
-            tell = source.tell or _refuse
-            state = metadata_state(source.files, source.folder, at, tell=tell)
+            on_skip = source.on_skip or _refuse
+            state = metadata_state(source.files, source.folder, at, on_skip=on_skip)
             return state_rows(options.view, state.image)
 
 
@@ -161,10 +161,10 @@ def _snapshot_rows(source: _Source, limit: int) -> Iterator[Row]:
         try:
             rows = _whole_snapshot(source.files, found)
         except CorruptionError as error:
-            if source.tell is None:
+            if source.on_skip is None:
                 raise
             position, end = Position(error.position or 0), Offset(found.next_offset)
-            source.tell(Skipped(PARTITION, found.path, position, Offset(0), end, error.rule))
+            source.on_skip(Skipped(PARTITION, found.path, position, Offset(0), end, error.rule))
             continue
         yield from rows
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tailrace.model import Offset, TopicPartition
 from tailrace.offline.findings import Finding, Rule, Severity
-from tailrace.offline.replicas import Comparison, Difference, What
-from tailrace.offline.verify import PartitionFiles, list_partition, verify
-from tailrace.offline.verify_pieces import SegmentReport
+from tailrace.offline.replicas import Comparison, Difference, DifferenceKind
+from tailrace.offline.verify import PartitionFiles, SegmentReport, list_partition, verify
 from tailrace.reading.directory import find_partitions
 from tailrace.reading.listing import SegmentFiles
 from tailrace.runtime.files import DiskFiles
@@ -218,23 +217,25 @@ def test_the_map_of_a_log_has_an_axis_in_bytes() -> None:
 def test_the_page_tells_where_replicas_differ() -> None:
     """The page has the place in both, the equal part and the number, and is never clean."""
     content = Difference(
-        what=What.CONTENT, offset=41, next_offset=50, batches=2,
+        kind=DifferenceKind.CONTENT, offset=41, next_offset=50, batches=2,
         path="a/t-0/0.log", position=300, other_path="b/t-0/0.log", other_position=301,
         sentence=f"record 41: value {HOSTILE}",
     )  # fmt: skip
     short = Difference(
-        what=What.LOG_END, offset=9, next_offset=49, path="a/u-3", other_path="b/u-3",
+        kind=DifferenceKind.LOG_END, offset=9, next_offset=49, path="a/u-3", other_path="b/u-3",
         sentence="the second ends at offset 9 and is 40 records short: the first ends at 49",
     )  # fmt: skip
     same = Comparison(limit=7, batches=1, counts=Counter())
     compared = [
         ComparedPartition(
             TopicPartition("t", 0),
-            Comparison(limit=41, differences=(content,), counts=Counter({What.CONTENT: 1})),
+            Comparison(
+                limit=41, differences=(content,), counts=Counter({DifferenceKind.CONTENT: 1})
+            ),
         ),
         ComparedPartition(
             TopicPartition("u", 3),
-            Comparison(limit=9, differences=(short,), counts=Counter({What.LOG_END: 1})),
+            Comparison(limit=9, differences=(short,), counts=Counter({DifferenceKind.LOG_END: 1})),
         ),
         ComparedPartition(TopicPartition("v", 0), same),
     ]

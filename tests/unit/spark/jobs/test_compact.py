@@ -12,7 +12,7 @@ from hypothesis import settings as example_settings
 
 from tailrace.errors import ConfigError, CorruptionError, DirectoryError, FatalError
 from tailrace.model import Codec, TopicPartition
-from tailrace.offline.journal import Journal, write_journal
+from tailrace.offline.repair_plan import Journal, write_journal
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.records.control import build_end_marker
 from tailrace.runtime.files import Files
