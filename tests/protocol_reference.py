@@ -4,14 +4,14 @@ A test compares docs/protocol.md with `describe()`. What an API does not do is t
 `Not done:` at the end of its handler's docstring, if there is one.
 """
 
-import ast
+import inspect
+import sys
 from collections.abc import Iterator
-from pathlib import Path
 
+from tailrace.broker.wiring import load_handler
 from tailrace.protocol.apis import APIS, Api
 from tailrace.protocol.fields import NO_VERSION, WireField, wire_fields
 
-HANDLERS = Path(__file__).parent.parent / "src" / "tailrace" / "handlers"
 NOT_DONE = "Not done: "
 
 
@@ -46,8 +46,10 @@ def describe() -> str:
 
 def not_done(api: Api) -> str | None:
     """The words of a handler's contract on what it leaves out; None if it leaves out nothing."""
-    path = HANDLERS / f"{api.key.module}.py"
-    contract = ast.get_docstring(ast.parse(path.read_text())) or ""
+    handle = load_handler(api.key)
+    contract = inspect.getdoc(handle) or ""
+    if not contract.startswith(f"{api.key.title} ("):
+        contract = inspect.getdoc(sys.modules[handle.__module__]) or ""
     _, found, said = contract.partition(f"\n{NOT_DONE}")
     sentence = " ".join(said.split("\n\n")[0].split())
     return sentence if found and sentence != "nothing." else None

@@ -31,6 +31,7 @@ from tailrace.config import (
 )
 from tailrace.config.settings import settings_by_key, settings_together
 from tailrace.errors import ConfigError
+from tailrace.handlers import SHARED
 from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.reading.columns import arrow_schema, check_columns
 from tailrace.records.codecs import Levels
@@ -163,7 +164,7 @@ def test_each_setting_is_declared_by_one_field(config: type) -> None:
 
 
 def test_a_row_and_two_modules_are_an_api(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages and handler of an API are found in the modules of its name."""
+    """Messages are in the module of the API's name, its handler there or where `SHARED` says."""
 
     class ListGroupsRequest:
         flexible_since = 3
@@ -178,7 +179,7 @@ def test_a_row_and_two_modules_are_an_api(monkeypatch: pytest.MonkeyPatch) -> No
     vars(messages).update(vars_of(ListGroupsRequest, ListGroupsResponse))
     vars(handlers).update(vars_of(handle_list_groups))
     monkeypatch.setitem(sys.modules, "tailrace.protocol.messages.list_groups", messages)
-    monkeypatch.setitem(sys.modules, "tailrace.handlers.list_groups", handlers)
+    monkeypatch.setitem(sys.modules, f"tailrace.handlers.{SHARED['list_groups']}", handlers)
     api = Api(key=ApiKey.LIST_GROUPS, first_version=0, last_version=3)
     found: tuple[object, object] = (api.request, api.response)
     assert found == (ListGroupsRequest, ListGroupsResponse)
@@ -196,7 +197,8 @@ def vars_of(*defined: type | Callable[..., object]) -> dict[str, object]:
 def test_modules_of_an_api_are_where_the_document_says(api: Api) -> None:
     """Each API has its messages in `protocol/messages`, and its handler if it is served."""
     assert (SOURCE / "protocol" / "messages" / f"{api.key.module}.py").exists()
-    assert (SOURCE / "handlers" / f"{api.key.module}.py").exists() == (api.key in APIS)
+    name = SHARED.get(api.key.module, api.key.module)
+    assert (SOURCE / "handlers" / f"{name}.py").exists() == (api.key in APIS)
 
 
 def test_a_row_and_a_module_are_a_command(monkeypatch: pytest.MonkeyPatch) -> None:

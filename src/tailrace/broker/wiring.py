@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from importlib import import_module
 
+from tailrace.handlers import SHARED
 from tailrace.handlers.services import Services
 from tailrace.protocol.answers import Handled, Handler, Repeats
 from tailrace.protocol.apis import ApiKey
@@ -12,9 +13,8 @@ from tailrace.protocol.apis import ApiKey
 def load_handler(key: int) -> Callable[..., Handled]:
     """The function that handles a served API; imports its module, and that of its messages."""
     name = ApiKey(key).module
-    handle: Callable[..., Handled] = getattr(
-        import_module(f"tailrace.handlers.{name}"), f"handle_{name}"
-    )
+    module = import_module(f"tailrace.handlers.{SHARED.get(name, name)}")
+    handle: Callable[..., Handled] = getattr(module, f"handle_{name}")
     return handle
 
 

@@ -7,9 +7,9 @@ Behaviour: lists every served API with its range. A request with a version that 
     and lz4 batches uncompressed, without a warning (KAFKA-18659).
     From v3 on a request names the client's software and its version, of letters, digits, dots and
     dashes; others are INVALID_REQUEST, without the list.
-    From v3 on the finalized features of the cluster are told, among them `transaction.version`:
+    From v3 on the finalized features of the cluster are there, among them `transaction.version`:
     from level 2 on, producers that know it have an epoch for each transaction (KIP-890). The level
-    of `kraft.version` is that of the quorum's control records, and told above 0, as in Kafka.
+    of `kraft.version` is that of the quorum's control records, and listed above 0, as in Kafka.
 Version notes: up to v3 a feature that may be at level 0 is not listed as supported (KIP-584).
 Not done: features of share groups and streams groups, which no API here serves.
 """

@@ -1,4 +1,4 @@
-"""Settings of a resource as clients are told of them: values and their sources."""
+"""Settings of a resource as clients see them: values and their sources."""
 
 from typing import NamedTuple
 

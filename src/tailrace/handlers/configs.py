@@ -1,6 +1,7 @@
-"""Read and alter settings for clients: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
+"""Alter settings for clients: AlterConfigs and IncrementalAlterConfigs.
 
-CreateTopics uses it too. `cluster.config_changes` computes the new settings of a topic.
+DescribeConfigs and CreateTopics use what this module knows of topics and limits.
+`cluster.config_changes` computes the new settings of a topic.
 """
 
 from collections import Counter
@@ -27,6 +28,19 @@ from tailrace.protocol.config_resources import (
     ResourceType,
 )
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
+from tailrace.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from tailrace.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
 from tailrace.replication.partition import UnknownPartitionError
 from tailrace.runtime.slices import Slices
 from tailrace.storage.config import TOPIC_SETTINGS
@@ -37,6 +51,14 @@ R = TypeVar("R")
 CONFIGS_MAX = 256
 """Most settings of one resource in a request. There are a few dozen, and each unknown name costs a
 search for a similar one."""
+
+
+_ALTER = {
+    ResourceType.GROUP: alter_group,
+    ResourceType.BROKER: alter_broker,
+    ResourceType.CLIENT_METRICS: alter_subscription,
+}
+"""The function for each type of resources whose settings are records of the metadata log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +140,102 @@ def check_types(types: frozenset[int]) -> None:
         raise InvalidRequestError(f"there are no resources of type {unknown[0]}")
 
 
-async def alter(
+async def handle_alter_configs(
+    services: Services, _: RequestHeader, request: AlterConfigsRequest
+) -> AlterConfigsResponse:
+    """AlterConfigs (33): replace all settings of topics, groups and brokers.
+
+    Versions: 0 to 2.
+    Behaviour: each resource is changed or refused on its own. A setting that the request does not
+        name goes back to the broker's default. Allowed settings, when they apply, and what is
+        refused: as IncrementalAlterConfigs, which clients should use instead.
+    After a crash: as IncrementalAlterConfigs.
+    Not done: policies. Loggers cannot be changed this way in Kafka either (INVALID_REQUEST).
+    """
+    wanted = (
+        _alteration(
+            resource,
+            (
+                WantedChange(name=each.name, operation=ConfigOperation.SET, value=each.value)
+                for each in resource.configs
+            ),
+        )
+        for resource in request.resources
+    )
+    results = await _alter_all(
+        services,
+        wanted,
+        result=AlterConfigsResourceResponse,
+        is_replaced=True,
+        is_dry_run=request.validate_only,
+    )
+    return AlterConfigsResponse(responses=results)
+
+
+async def handle_incremental_alter_configs(
+    services: Services, _: RequestHeader, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """IncrementalAlterConfigs (44): change single settings of topics, groups and brokers.
+
+    Versions: 0 to 1.
+    Behaviour: each resource is changed or refused on its own; a refused one is unchanged. SET sets
+        a value, DELETE goes back to the broker's default (no error for a setting that is not set),
+        APPEND and SUBTRACT change a list; if the topic has no list, they change the default's.
+        INVALID_CONFIG: unknown names, with a suggestion, values out of range, APPEND and SUBTRACT
+        on a setting that is no list, all of them in the message; and settings that contradict each
+        other. INVALID_REQUEST: a resource or a setting twice, no value, unknown operations and
+        resources. When the response is sent, every open log uses the new settings from its next
+        call on. Index sizes, preallocation and the jitter of segment.ms apply from the next segment
+        on. If `compact` is removed from `cleanup.policy`, a running compaction is aborted; segments
+        that it has exchanged stay. A group of the consumer protocol has
+        consumer.session.timeout.ms, consumer.heartbeat.interval.ms and
+        consumer.assignment.interval.ms, between the limits of group.consumer.min.* and
+        group.consumer.max.* (else INVALID_CONFIG). They count from the next heartbeat on. The group
+        need not exist, and keeps them when it is deleted; at most 1,000 groups have settings
+        (POLICY_VIOLATION).
+    After a crash: the resource has its new settings if the request was answered; else all of its
+        old ones, or all of the new ones. A broker's settings are changed for one or, with an empty
+        name, for all; those of one go over those of all, and both over what the broker was started
+        with. Defaults of topics, limits of connections, the cleaner's threads and limits, and some
+        more (`broker.config.CHANGEABLE`) count when the response is sent; others are
+        INVALID_REQUEST, as are values out of range, both with Kafka's words. Unknown names are
+        INVALID_CONFIG. Loggers have Kafka's names of levels, until the broker stops. Subscriptions
+        to metrics of clients are kept, and nothing asks clients for metrics.
+    Not done: settings of share and streams groups (INVALID_CONFIG); policies.
+    """
+    wanted = (
+        _alteration(
+            resource,
+            (
+                WantedChange(name=each.name, operation=each.config_operation, value=each.value)
+                for each in resource.configs
+            ),
+        )
+        for resource in request.resources
+    )
+    results = await _alter_all(
+        services,
+        wanted,
+        result=IncrementalAlterConfigsResourceResponse,
+        is_replaced=False,
+        is_dry_run=request.validate_only,
+    )
+    return IncrementalAlterConfigsResponse(responses=results)
+
+
+def _alteration(
+    resource: AlterConfigsResource | IncrementalAlterConfigsResource,
+    changes: Iterable[WantedChange],
+) -> Alteration:
+    return Alteration(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        change_count=len(resource.configs),
+        changes=changes,
+    )
+
+
+async def _alter_all(
     services: Services,
     wanted: Iterable[Alteration],
     *,
@@ -172,24 +289,8 @@ async def _alter(
                 await configure_topic(
                     services.changes, services.controller, services.replicas, topic=planned
                 )
-        case ResourceType.GROUP:
-            await alter_group(
-                services,
-                one.resource_name,
-                changes,
-                is_replaced=is_replaced,
-                is_dry_run=is_dry_run,
-            )
-        case ResourceType.BROKER:
-            await alter_broker(
-                services,
-                one.resource_name,
-                changes,
-                is_replaced=is_replaced,
-                is_dry_run=is_dry_run,
-            )
-        case ResourceType.CLIENT_METRICS:
-            await alter_subscription(
+        case ResourceType.GROUP | ResourceType.BROKER | ResourceType.CLIENT_METRICS:
+            await _ALTER[ResourceType(one.resource_type)](
                 services,
                 one.resource_name,
                 changes,

@@ -17,9 +17,8 @@ from functools import partial
 
 from tailrace.cluster.image import Topic
 from tailrace.errors import TailraceError
-from tailrace.handlers.assignments import assignment_fault
 from tailrace.handlers.services import Services, error_code, error_message
-from tailrace.handlers.topics import add_partitions
+from tailrace.handlers.topics import add_partitions, assignment_fault
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.create_partitions import (

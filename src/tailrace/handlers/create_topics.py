@@ -22,10 +22,9 @@ from typing import Final
 from tailrace.cluster.image import Topic
 from tailrace.cluster.topic_rules import PARTITIONS_MAX, folded_name
 from tailrace.errors import ConfigError, TailraceError
-from tailrace.handlers.assignments import assignment_fault
 from tailrace.handlers.configs import check_count, topic_entries
 from tailrace.handlers.services import Services, error_code, error_message
-from tailrace.handlers.topics import create_topics
+from tailrace.handlers.topics import assignment_fault, create_topics
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.create_topics import (

@@ -1,21 +1,4 @@
-"""DescribeConfigs (32): the settings of topics, groups, brokers and loggers.
-
-Versions: 1 to 4.
-Behaviour: every setting, or the named ones; unknown names are ignored, and an empty list means all,
-    as in Kafka. A topic's values are its own, those that the cluster's state has for this broker or
-    for all brokers, those that this broker was started with, or Kafka's defaults. A broker's values
-    are one of the last four; all names of Kafka's settings are there, and those that do not change
-    while a broker runs, or have no effect here, are read-only. Values in other units are synonyms,
-    listeners have the form of Kafka, passwords no value. The broker with an empty name has what is
-    set for all brokers. Loggers are those of this process; subscriptions to metrics of clients and
-    groups need not exist, and groups have their own values or the broker's.
-    Refused: unknown topics (UNKNOWN_TOPIC_OR_PARTITION), invalid topic names
-    (INVALID_TOPIC_EXCEPTION), other brokers, names that are empty and other resources
-    (INVALID_REQUEST). A type of resources that Kafka does not have is INVALID_REQUEST for every
-    resource of the request.
-Version notes: from v3 on the types of settings, and documentation if the request asks for it.
-Not done: settings of share and streams groups.
-"""
+"""Settings as clients see them: of one resource, and the names of all that have some."""
 
 from collections.abc import Awaitable, Iterable, Iterator
 from functools import partial
@@ -26,7 +9,7 @@ from tailrace.config.settings import INT32_MAX, Setting
 from tailrace.errors import TailraceError
 from tailrace.handlers.broker_configs import TYPES, BrokerEntry, broker_entries
 from tailrace.handlers.broker_loggers import logger_levels
-from tailrace.handlers.client_metrics import subscription_entries
+from tailrace.handlers.client_metrics import subscription_entries, subscriptions
 from tailrace.handlers.config_entries import ConfigEntry, ConfigValue
 from tailrace.handlers.configs import check_types, find_topic, topic_entries
 from tailrace.handlers.group_configs import group_entries
@@ -37,7 +20,8 @@ from tailrace.handlers.services import (
     error_message,
 )
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
-from tailrace.protocol.config_resources import ConfigSource, ResourceType
+from tailrace.protocol.config_resources import RESOURCE_TYPES, ConfigSource, ResourceType
+from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -46,6 +30,11 @@ from tailrace.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
+)
+from tailrace.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 from tailrace.runtime.slices import Slices, each_in_slices
 
@@ -59,7 +48,24 @@ _UNSET_BY_DEFAULT = frozenset({"log.retention.ms", "log.roll.ms", "log.roll.jitt
 def handle_describe_configs(
     services: Services, _: RequestHeader, request: DescribeConfigsRequest
 ) -> Awaitable[DescribeConfigsResponse] | LongAnswer:
-    """Describe every resource that there is."""
+    """DescribeConfigs (32): the settings of topics, groups, brokers and loggers.
+
+    Versions: 1 to 4.
+    Behaviour: every setting, or the named ones; unknown names are ignored, and an empty list means
+        all, as in Kafka. A topic's values are its own, those that the cluster's state has for this
+        broker or for all brokers, those that this broker was started with, or Kafka's defaults. A
+        broker's values are one of the last four; all names of Kafka's settings are there, and those
+        that do not change while a broker runs, or have no effect here, are read-only. Values in
+        other units are synonyms, listeners have the form of Kafka, passwords no value. The broker
+        with an empty name has what is set for all brokers. Loggers are those of this process;
+        subscriptions to metrics of clients and groups need not exist, and groups have their own
+        values or the broker's. Refused: unknown topics (UNKNOWN_TOPIC_OR_PARTITION), invalid topic
+        names (INVALID_TOPIC_EXCEPTION), other brokers, names that are empty and other resources
+        (INVALID_REQUEST). A type of resources that Kafka does not have is INVALID_REQUEST for every
+        resource of the request.
+    Version notes: from v3 on the types of settings, and documentation if the request asks for it.
+    Not done: settings of share and streams groups.
+    """
     make = partial(_describe_all, services, request)
     is_long = len(request.resources) * CONFIGS_PER_RESOURCE > PARTS_INLINE_MAX
     return LongAnswer(make) if is_long else make()
@@ -191,3 +197,47 @@ def _has_no_synonym(entry: ConfigEntry, value: ConfigValue) -> bool:
 def _type(setting: Setting) -> int:
     is_long = setting.kind == "int" and (setting.high is None or setting.high > INT32_MAX)
     return TYPES["long" if is_long else setting.kind]
+
+
+def handle_list_config_resources(
+    services: Services, header: RequestHeader, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse | Awaitable[ListConfigResourcesResponse] | LongAnswer:
+    """ListConfigResources (74): the names of resources that have settings (KIP-1142).
+
+    Versions: 0 to 1.
+    Behaviour: the topics, this broker and its loggers, the subscriptions to metrics of clients, and
+        the groups that have settings of their own. A type that Kafka does not have is
+        UNSUPPORTED_VERSION.
+    Version notes: v0 asks for client metrics only; v1 names types of resources, and none means all.
+    """
+    wanted = frozenset(request.resource_types) or RESOURCE_TYPES
+    if header.api_version == 0:
+        wanted = frozenset({int(ResourceType.CLIENT_METRICS)})
+    if not wanted <= RESOURCE_TYPES:
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    make = partial(_list_resources, services, wanted)
+    image = services.controller.image
+    is_long = len(image.topics) + len(image.group_configs) > PARTS_INLINE_MAX
+    return LongAnswer(make) if is_long else make()
+
+
+async def _list_resources(
+    services: Services, wanted: frozenset[int]
+) -> ListConfigResourcesResponse:
+    names: dict[ResourceType, list[str]] = {
+        ResourceType.TOPIC: list(services.controller.image.topics),
+        ResourceType.BROKER: [str(services.node_id)],
+        ResourceType.BROKER_LOGGER: [str(services.node_id)],
+        ResourceType.CLIENT_METRICS: subscriptions(services),
+        ResourceType.GROUP: list(services.controller.image.group_configs),
+    }
+    slices = Slices()
+    resources: list[ConfigResource] = []
+    for kind, named in names.items():
+        if kind in wanted:
+            resources += await each_in_slices(named, partial(_named_resource, kind), slices)
+    return ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=tuple(resources))
+
+
+def _named_resource(kind: ResourceType, name: str) -> ConfigResource:
+    return ConfigResource(resource_name=name, resource_type=kind)

@@ -21,7 +21,7 @@ Behaviour:
   - A read_committed consumer gets records below the last stable offset, and the list of aborted
     transactions among them; it drops their batches itself.
 Version notes: v7 has sessions; v9 checks the leader epoch (KIP-320); from v12 on a client may send
-    the epoch of its last record, and is told where its log has left this one, without records
+    the epoch of its last record, and learns where its log has left this one, without records
     (KIP-595); v13 names topics by id.
 Not done: followers, a nearer replica (KIP-392).
 """

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): the partitions that a client fetches, and what it was told last.
+"""Fetch sessions (KIP-227): the partitions that a client fetches, and what it has got last.
 
     client                                         broker
     id 0, epoch 0, all partitions        ->        answers all, session 7 is made
@@ -8,7 +8,7 @@
 
 A request is full, incremental, or of no session; `FetchSessions.begin` tells which. It is answered
 in three steps: the partitions to read, one call of `take` for each answer, which tells whether it
-is news, and `end`. A partition that had records moves behind the others, so that each gets its
+is news, and `end`. A partition that had records moves after the others, so that each gets its
 turn (KIP-74).
 
 The session of another client is replaced by Kafka's rules; see `FetchSessions`. A client without a
@@ -118,7 +118,7 @@ class FetchSessionsStatistics:
 
 
 class _CachedPartition:
-    """A partition of a session: what is wanted of it, and what the client was told last."""
+    """A partition of a session: what is wanted of it, and what the client has got last."""
 
     __slots__ = ("high_watermark", "log_start_offset", "wanted")
 
@@ -128,7 +128,7 @@ class _CachedPartition:
         self.log_start_offset = -1
 
     def tell(self, answer: "PartitionData") -> bool:
-        """Note what the client is told; returns whether it is news."""
+        """Note what the client gets; returns whether it is news."""
         is_news = (
             len(answer.records or b"") > 0
             or answer.error_code != ErrorCode.NONE
@@ -166,7 +166,7 @@ class FetchSession:
         """Partitions when it was last counted."""
 
     def put(self, read: WantedPartition) -> None:
-        """Add a partition behind the others, or change what is wanted of it."""
+        """Add a partition after the others, or change what is wanted of it."""
         key = _key(read)
         known = self.partitions.get(key)
         if known is None:
@@ -277,7 +277,7 @@ class IncrementalFetch:
         return ErrorCode.NONE if is_ours else ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
     def take(self, read: WantedPartition, answer: "PartitionData") -> bool:
-        """See `FetchContext`; a partition with records moves behind the others."""
+        """See `FetchContext`; a partition with records moves after the others."""
         key, partitions = _key(read), self._session.partitions
         cached = partitions.get(key)
         if cached is None:

@@ -62,8 +62,8 @@ async def _commit(
                 codes[-1].append(ErrorCode.NONE)
                 found.append(offset_to_commit(known, each))
             await slices.turn()
-    told = await commit_offsets(services, commit_of(header, request, found))
-    for (number, place), code in zip(places, told, strict=True):
+    committed = await commit_offsets(services, commit_of(header, request, found))
+    for (number, place), code in zip(places, committed, strict=True):
         codes[number][place] = code
     return response_with(request, codes)
 

@@ -10,7 +10,7 @@ machine decides on them, and the shard appends them.
     take    each other byte of the next one is equal, its topics have not changed, and the group's
             shard can answer at once
 
-Invariant: whether the group takes the commit is decided anew for each request.
+Invariant: whether the group takes the commit is decided for each request again.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ offset up to v5, an offset and its leader epoch."""
 LEADER_EPOCHS_SINCE: Final = 6
 
 _ID_END: Final = 8
-"""Position behind the correlation id in an answer."""
+"""Position after the correlation id in an answer."""
 
 
 class _Known(NamedTuple):
@@ -59,7 +59,7 @@ class _Known(NamedTuple):
     """The topics of the request, as they were; none is None."""
     layout: Struct
     """Fields of the frame: constant bytes, correlation id, constant bytes; then of each partition
-    its offset, its leader epoch from v6 on, and the constant bytes behind them."""
+    its offset, its leader epoch from v6 on, and the constant bytes after them."""
     step: int
     """Fields of a partition: offset, leader epoch if there is one, and the constant bytes."""
     constants: tuple[bytes, ...]
@@ -102,7 +102,7 @@ class RepeatedCommit:
     ) -> tuple[int, bytes] | None:
         """Answer the request at `start`, if it repeats the known one; else None.
 
-        Returns the position behind it, and its answer. The log and the group are then as if
+        Returns the position after it, and its answer. The log and the group are then as if
         `handle_offset_commit` had answered.
         """
         known = self._known
@@ -239,8 +239,8 @@ def _constants(fields: Sequence[Any], step: int) -> tuple[bytes, ...]:
 
 def _encoded(request: OffsetCommitRequest, version: int, codes: Sequence[ErrorCode]) -> bytes:
     """The frame of the answer, with a code for each partition."""
-    told = iter(codes)
-    by_topic = [[next(told) for _ in topic.partitions] for topic in request.topics]
+    each_code = iter(codes)
+    by_topic = [[next(each_code) for _ in topic.partitions] for topic in request.topics]
     return encode_response(
         _API, response_with(request, by_topic), version=version, correlation_id=0
     )

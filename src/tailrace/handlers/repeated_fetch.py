@@ -79,7 +79,7 @@ class _Known(NamedTuple):
     offsets_at: int
     """Position of `_OFFSETS` in it."""
     tail: bytes
-    """The frame behind the records."""
+    """The frame after the records."""
     is_flexible: bool
 
 
@@ -115,7 +115,7 @@ class RepeatedFetch:
     ) -> tuple[int, list[Records]] | None:
         """Answer the request at `start`, if it repeats the known one; else None.
 
-        Returns the position behind it, and its answer. The session is then as if `handle_fetch`
+        Returns the position after it, and its answer. The session is then as if `handle_fetch`
         had answered.
         """
         known = self._known
@@ -146,7 +146,7 @@ class RepeatedFetch:
         return start + known.layout.size, [head, found.records, known.tail]
 
     def _found_or_none(self, known: _Known, offset: int) -> ReadSlice | None:
-        """Records from an offset on, if they can be sent at once and nothing else must be told."""
+        """Records from an offset on, if they can be sent at once and there is no other news."""
         services, request, wanted = self._services, known.request, known.wanted
         topic = services.find_topic(known.key.topic, known.key.topic_id)
         if topic is None or services.replicas.held:
@@ -282,7 +282,7 @@ def _layout(zeros: bytes, ones: bytes) -> Struct:
 def _answered(answer: FetchResponse, number: int, version: int) -> list[bytes]:
     """The frame of an answer with one byte of records, and this number as each offset of the log.
 
-    Three parts: up to the records, the records, and what is behind them.
+    Three parts: up to the records, the records, and what follows them.
     """
     (topic,) = answer.responses
     partition = replace(

@@ -11,7 +11,7 @@ answered there, byte by byte, and the log is then the same; every other request 
 
     learn   a request for one partition was answered there without an error, at once
     take    each byte of the next one that stands for anything else is equal; the topic, its
-            settings, the partition and the producer are looked up anew at each call
+            settings, the partition and the producer are looked up at each call
 
 Invariant: nothing of a topic is remembered but its name, so that no change of it is missed.
 """
@@ -66,7 +66,7 @@ _TAKEN_FROM: Final = int(Taking.BYTES_BEFORE_ENTRY)
 """From this place of its state on, the kernel says what it took."""
 
 _CONSTANT_FROM: Final = 8
-"""From this position of a request on, behind the correlation id, its head is constant."""
+"""From this position of a request on, after the correlation id, its head is constant."""
 
 
 class _Known(NamedTuple):
@@ -89,9 +89,9 @@ class _Repeat(NamedTuple):
     head: bytes
     """From the key to before the length of the records."""
     tail: bytes
-    """Behind the records."""
+    """After the records."""
     constant: bytes
-    """The head from behind the correlation id."""
+    """The head from after the correlation id."""
     is_flexible: bool
     answer: bytes
     """The whole frame; empty with acks 0."""
@@ -169,7 +169,7 @@ class RepeatedProduce:
     ) -> tuple[int, bytes] | None:
         """Answer the requests at `start` that repeat a known one; None if the first does not.
 
-        Returns the position behind the last of them, and their answers. The log is as if each had
+        Returns the position after the last of them, and their answers. The log is as if each had
         been answered by `handle_produce`.
         """
         at = start + SIZE_BYTES + _CONSTANT_FROM

@@ -146,7 +146,7 @@ class Services:
     node_id: int
     cluster_id: str
     endpoint: Callable[[], tuple[str, int]]
-    """Host and port that clients are told to connect to."""
+    """Host and port that clients connect to."""
     controller: Controller
     changes: TopicChanges
     """Serializes the changes of each topic; all changes of the cluster go through it."""

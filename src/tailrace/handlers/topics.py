@@ -11,16 +11,21 @@ settings use it.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic
+from tailrace.handlers.services import Services
 from tailrace.model import TopicPartition
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.slices import Slices, each_in_slices
 from tailrace.storage.config import log_config
 
 logger = logging.getLogger(__name__)
+
+SHOWN_MAX: Final = 8
+"""Most brokers of an invalid assignment that the message names."""
 
 
 async def create_topics(
@@ -42,6 +47,19 @@ async def create_topics(
     controller.publish(*names)
     partition_count = sum(topic.partition_count for topic in topics)
     logger.info("topics_created names=%s partitions=%d", ",".join(names), partition_count)
+
+
+def assignment_fault(services: Services, number: int, broker_ids: tuple[int, ...]) -> str | None:
+    """A sentence about what is wrong with the replicas of partition `number`; None if nothing is.
+
+    This broker is the only one, so it must be named once, and no other.
+    """
+    if broker_ids == (services.node_id,):
+        return None
+    shown = ", ".join(map(str, broker_ids[:SHOWN_MAX])) or "none"
+    return (
+        f"partition {number} is assigned to brokers {shown}; the only broker is {services.node_id}"
+    )
 
 
 async def add_partitions(

@@ -76,8 +76,8 @@ async def handle_txn_offset_commit(
                 )
             await slices.turn()
     answer = await _commit(services, request, found, version=header.api_version) if found else []
-    told = [answer] * len(found) if isinstance(answer, ErrorCode) else answer
-    for (number, place), code in zip(places, told, strict=True):
+    committed = [answer] * len(found) if isinstance(answer, ErrorCode) else answer
+    for (number, place), code in zip(places, committed, strict=True):
         codes[number][place] = code
     return TxnOffsetCommitResponse(
         topics=tuple(

@@ -22,9 +22,9 @@ from tailrace.coordinator.placement import partition_of
 from tailrace.coordinator.shard import PartitionLog, Shard
 from tailrace.coordinator.shards import Shards
 from tailrace.errors import RecordTooLargeError, StorageError
+from tailrace.handlers.group_admin import handle_list_groups
 from tailrace.handlers.groups import commit_offsets, decide, forget_topic
-from tailrace.handlers.heartbeat import handle_heartbeat
-from tailrace.handlers.list_groups import handle_list_groups
+from tailrace.handlers.membership import handle_heartbeat
 from tailrace.handlers.offset_fetch import handle_offset_fetch
 from tailrace.handlers.txn_offset_commit import handle_txn_offset_commit
 from tailrace.model import OFFSETS_TOPIC, LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition

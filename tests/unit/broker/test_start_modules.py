@@ -112,7 +112,7 @@ def test_all_apis_are_loaded_beside_serving(served: tuple[set[str], set[str]]) -
     """No request waits on the event loop for an import: all are done on another thread."""
     _, stopped = served
     for api in APIS.values():
-        assert {f"{MESSAGES}{api.key.module}", f"{HANDLERS}{api.key.module}"} <= stopped
+        assert {f"{MESSAGES}{api.key.module}", load_handler(api.key).__module__} <= stopped
 
 
 def test_the_first_request_of_an_api_imports_its_messages() -> None:

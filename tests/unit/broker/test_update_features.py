@@ -7,7 +7,7 @@ from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.proof import METADATA_FOLDER
 from tailrace.cluster.metadata.snapshot import Snapshot
 from tailrace.cluster.metadata.snapshot_files import save_snapshot
-from tailrace.handlers.update_features import UPDATES_MAX
+from tailrace.handlers.cluster import UPDATES_MAX
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse

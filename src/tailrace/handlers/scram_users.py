@@ -1,24 +1,10 @@
-"""AlterUserScramCredentials (51): set and remove SCRAM credentials of users (KIP-554).
-
-Versions: 0.
-Behaviour: credentials are records of the metadata log, as Kafka writes them: the keys that follow
-    from the salted password, which itself is not kept. Each user is changed or refused by itself,
-    and all changes are one batch. Refused with Kafka's messages: a user that is named twice
-    (DUPLICATE_RESOURCE), also once with each mechanism; a credential to remove that there is not
-    (RESOURCE_NOT_FOUND); an empty name, or fewer than 4,096 or more than 16,384 iterations
-    (UNACCEPTABLE_CREDENTIAL); an unknown mechanism (UNSUPPORTED_SASL_MECHANISM); a level of
-    `metadata.version` without such records (UNSUPPORTED_VERSION). More than `CREDENTIALS_MAX`
-    credentials are a POLICY_VIOLATION.
-After a crash: all of the changes are there if the request was answered; else all or none.
-Not done: logins; see SaslHandshake. A broker of Kafka that gets the directory logs users in by
-    these credentials.
-"""
+"""SCRAM credentials of users, which are records of the metadata log."""
 
 import hashlib
 import hmac
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -35,10 +21,57 @@ from tailrace.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from tailrace.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
 from tailrace.protocol.metadata_records import (
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
+
+
+def handle_describe_user_scram_credentials(
+    services: Services, _: RequestHeader, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """DescribeUserScramCredentials (50): the users that have SCRAM credentials (KIP-554).
+
+    Versions: 0.
+    Behaviour: mechanism and iterations of each credential in the metadata log, never a key or a
+        salt. No user, or none named, means all. A user without credentials is RESOURCE_NOT_FOUND,
+        and one that is named twice DUPLICATE_RESOURCE, with Kafka's messages.
+    Not done: logins; see SaslHandshake.
+    """
+    known: dict[str, list[CredentialInfo]] = {}
+    for owner, record in services.controller.log.image.scram.items():
+        info = CredentialInfo(mechanism=owner.mechanism, iterations=record.iterations)
+        known.setdefault(owner.name, []).append(info)
+    counts = Counter(each.name for each in request.users or ()) or dict.fromkeys(known, 1)
+    return DescribeUserScramCredentialsResponse(
+        error_code=ErrorCode.NONE,
+        results=tuple(_described_user(name, count, known) for name, count in counts.items()),
+    )
+
+
+def _described_user(
+    user: str, count: int, known: Mapping[str, Sequence[CredentialInfo]]
+) -> DescribeUserScramCredentialsResult:
+    code, message = ErrorCode.NONE, ""
+    if count > 1:
+        code = ErrorCode.DUPLICATE_RESOURCE
+        message = (
+            "Cannot describe SCRAM credentials for the same user twice in a single request: " + user
+        )
+    elif user not in known:
+        code = ErrorCode.RESOURCE_NOT_FOUND
+        message = f"Attempt to describe a user credential that does not exist: {user}"
+    found = () if code else sorted(known[user], key=lambda each: each.mechanism)
+    return DescribeUserScramCredentialsResult(
+        user=user, error_code=code, error_message=message, credential_infos=tuple(found)
+    )
+
 
 CREDENTIALS_MAX: Final = 10_000
 """Most credentials of a cluster, since every broker keeps all of them in memory."""
@@ -59,7 +92,21 @@ logger = logging.getLogger(__name__)
 async def handle_alter_user_scram_credentials(
     services: Services, _: RequestHeader, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    """Change the credentials of every user that can be changed."""
+    """AlterUserScramCredentials (51): set and remove SCRAM credentials of users (KIP-554).
+
+    Versions: 0.
+    Behaviour: credentials are records of the metadata log, as Kafka writes them: the keys that
+        follow from the salted password, which itself is not kept. Each user is changed or refused
+        by itself, and all changes are one batch. Refused with Kafka's messages: a user that is
+        named twice (DUPLICATE_RESOURCE), also once with each mechanism; a credential to remove that
+        there is not (RESOURCE_NOT_FOUND); an empty name, or fewer than 4,096 or more than 16,384
+        iterations (UNACCEPTABLE_CREDENTIAL); an unknown mechanism (UNSUPPORTED_SASL_MECHANISM); a
+        level of `metadata.version` without such records (UNSUPPORTED_VERSION). More than
+        `CREDENTIALS_MAX` credentials are a POLICY_VIOLATION.
+    After a crash: all of the changes are there if the request was answered; else all or none.
+    Not done: logins; see SaslHandshake. A broker of Kafka that gets the directory logs users in by
+        these credentials.
+    """
     changes: tuple[_Change, ...] = (*request.deletions, *request.upsertions)
     refused: dict[str, _Refusal] = {}
 
@@ -79,7 +126,7 @@ async def handle_alter_user_scram_credentials(
     if changed:
         logger.info("scram_credentials_changed users=%s", ",".join(changed))
     return AlterUserScramCredentialsResponse(
-        results=tuple(_result(user, refused.get(user)) for user in users)
+        results=tuple(_altered_user(user, refused.get(user)) for user in users)
     )
 
 
@@ -145,6 +192,6 @@ def _record(change: _Change) -> RecordToWrite:
     return RecordToWrite(kept, 0)
 
 
-def _result(user: str, refusal: _Refusal | None) -> AlterUserScramCredentialsResult:
+def _altered_user(user: str, refusal: _Refusal | None) -> AlterUserScramCredentialsResult:
     code, message = refusal or (ErrorCode.NONE, None)
     return AlterUserScramCredentialsResult(user=user, error_code=code, error_message=message)

@@ -1,22 +1,7 @@
-"""ListOffsets (2): the offset for a timestamp, or for one of the ends of a log.
-
-Versions: 1 to 11.
-Behaviour: a timestamp of 0 or more returns the first record with at least this timestamp; (-1, -1)
-    if there is none. Special timestamps: -1 latest, -2 earliest, -3 the record with the largest
-    timestamp (KIP-734) at or above the log start (Kafka may return a deleted one), -4 earliest
-    local (same as -2), -5 latest tiered and -6 earliest to be tiered (none). A special timestamp
-    that the version does not have is UNSUPPORTED_VERSION; a partition that the request names twice
-    is INVALID_REQUEST, and answered once.
-    A timestamp is looked up on a worker thread, because reading indexes and decompressing a batch
-    may take long.
-    For a read_committed consumer the latest offset is the last stable offset, and no record above
-    it is returned.
-Version notes: v2 has the isolation level; v4 checks the leader epoch (KIP-320) and returns that of
-    the record.
-Not done: OFFSET_NOT_AVAILABLE, because the high watermark is never behind on a single node.
-"""
+"""Offsets of partitions: by timestamp, and at the end of a leader epoch."""
 
 from collections import Counter
+from functools import partial
 from typing import Final
 
 from tailrace.errors import TailraceError
@@ -31,8 +16,15 @@ from tailrace.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from tailrace.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
 from tailrace.replication.partition import Partition
-from tailrace.runtime.slices import Slices
+from tailrace.runtime.slices import Slices, each_in_slices
 from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.positions import ReadLimit
@@ -63,7 +55,22 @@ _NEVER: Final = 1 << 15
 async def handle_list_offsets(
     services: Services, header: RequestHeader, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
-    """Return an offset for every requested partition."""
+    """ListOffsets (2): the offset for a timestamp, or for one of the ends of a log.
+
+    Versions: 1 to 11.
+    Behaviour: a timestamp of 0 or more returns the first record with at least this timestamp; (-1,
+        -1) if there is none. Special timestamps: -1 latest, -2 earliest, -3 the record with the
+        largest timestamp (KIP-734) at or above the log start (Kafka may return a deleted one), -4
+        earliest local (same as -2), -5 latest tiered and -6 earliest to be tiered (none). A special
+        timestamp that the version does not have is UNSUPPORTED_VERSION; a partition that the
+        request names twice is INVALID_REQUEST, and answered once. A timestamp is looked up on a
+        worker thread, because reading indexes and decompressing a batch may take long. For a
+        read_committed consumer the latest offset is the last stable offset, and no record above it
+        is returned.
+    Version notes: v2 has the isolation level; v4 checks the leader epoch (KIP-320) and returns that
+        of the record.
+    Not done: OFFSET_NOT_AVAILABLE, because the high watermark never lags on a single node.
+    """
     limit = read_limit(request.isolation_level)
     slices = Slices()
     counts: Counter[tuple[str, int]] = Counter()
@@ -128,4 +135,46 @@ async def _find_in_log(
 ) -> tuple[TimestampOffset, LeaderEpoch] | None:
     return await partition.look(
         services.device_reads, lambda log: find_offset(log, timestamp, limit=limit)
+    )
+
+
+async def handle_offset_for_leader_epoch(
+    services: Services, _: RequestHeader, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """OffsetForLeaderEpoch (23): where a leader epoch ends in the log (KIP-101, KIP-279, KIP-320).
+
+    Versions: 2 to 4.
+    Behaviour: a consumer that has learned of a new leader asks with the epoch of its last record.
+        If the end offset is below its position, records that it has read were truncated. The answer
+        is the largest epoch at or below the requested one, and the offset after its last record;
+        for the current epoch that is the log end. -1 and -1: the epoch is not known here.
+    Version notes: v3 has the id of a follower, which changes nothing.
+    Not done: nothing.
+    """
+    slices = Slices()
+    topics = []
+    for topic in request.topics:
+        numbers = (each.partition for each in topic.partitions)
+        await services.replicas.new_logs.wait_for_each(topic.topic, numbers)
+        find = partial(_end_of_epoch, services, topic.topic)
+        found = await each_in_slices(topic.partitions, find, slices)
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(found)))
+        await slices.turn()
+    return OffsetForLeaderEpochResponse(topics=tuple(topics))
+
+
+def _end_of_epoch(
+    services: Services, topic: str, wanted: OffsetForLeaderPartition
+) -> EpochEndOffset:
+    try:
+        partition = services.replicas.find(TopicPartition(topic, wanted.partition))
+        partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
+    except TailraceError as error:
+        return EpochEndOffset(error_code=error_code(error), partition=wanted.partition)
+    end = partition.end_of_epoch(LeaderEpoch(wanted.leader_epoch))
+    return EpochEndOffset(
+        error_code=ErrorCode.NONE,
+        partition=wanted.partition,
+        leader_epoch=end.epoch,
+        end_offset=end.end_offset,
     )

@@ -1,21 +1,21 @@
-"""DescribeLogDirs (35): the log directories of this broker, and the partitions in each.
-
-Versions: 1 to 5.
-Behaviour: each directory with the bytes of its logs, and of the copies that move into it, with the
-    offsets that they are behind. A directory out of service has KAFKA_STORAGE_ERROR.
-Version notes: v4 has the size and the usable bytes of the volume (-1 where the device does not tell
-    them), v5 whether the directory is cordoned.
-Not done: no directory can be cordoned.
-"""
+"""The log directories of this broker: what is in each, and moves between them."""
 
 from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from tailrace.handlers.services import Services
+from tailrace.errors import TailraceError
+from tailrace.handlers.services import Services, error_code
+from tailrace.model import TopicPartition
 from tailrace.protocol.answers import LongAnswer
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
+from tailrace.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
 from tailrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -23,6 +23,7 @@ from tailrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from tailrace.replication.moves import ReplicaNotAvailableError
 from tailrace.runtime.files import VolumeSpace
 from tailrace.runtime.slices import Slices, each_in_slices, gather_in_parts
 from tailrace.storage.directory_logs import DirectoryLogs
@@ -47,7 +48,15 @@ class _DirectoryContent(NamedTuple):
 def handle_describe_log_dirs(
     services: Services, header: RequestHeader, request: DescribeLogDirsRequest
 ) -> Awaitable[DescribeLogDirsResponse] | LongAnswer:
-    """Every directory, with the partitions that were asked about."""
+    """DescribeLogDirs (35): the log directories of this broker, and the partitions in each.
+
+    Versions: 1 to 5.
+    Behaviour: each directory with the bytes of its logs, and of the copies that move into it, with
+        the offsets by which they lag. A directory out of service has KAFKA_STORAGE_ERROR.
+    Version notes: v4 has the size and the usable bytes of the volume (-1 where the device does not
+        tell them), v5 whether the directory is cordoned.
+    Not done: no directory can be cordoned.
+    """
     has_space = header.api_version >= SPACE_SINCE
     make = partial(_describe_all, services, request, has_space=has_space)
     # A device that hangs holds up other answers only if these have no places of their own.
@@ -117,12 +126,12 @@ async def _describe(
     def describe(log: Log, *, move: PartitionMove | None = None) -> None:
         name, number = log.partition
         if wanted is None or number in wanted.get(name, ()):
-            behind = log.positions.high_watermark - log.end_offset
+            lag = log.positions.high_watermark - log.end_offset
             topics.setdefault(name, []).append(
                 DescribeLogDirsPartition(
                     partition_index=number,
                     partition_size=log.size,
-                    offset_lag=max(behind, 0) if move is None else move.lag,
+                    offset_lag=max(lag, 0) if move is None else move.lag,
                     is_future_key=move is not None,
                 )
             )
@@ -138,3 +147,56 @@ async def _describe(
 def _topic(named: tuple[str, list[DescribeLogDirsPartition]]) -> DescribeLogDirsTopic:
     name, partitions = named
     return DescribeLogDirsTopic(name=name, partitions=tuple(partitions))
+
+
+async def handle_alter_replica_log_dirs(
+    services: Services, _: RequestHeader, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """AlterReplicaLogDirs (34): move partitions between log directories (KIP-113).
+
+    Versions: 1 to 2.
+    Behaviour: the response says that a move has begun; DescribeLogDirs shows its progress. The
+        partition is served meanwhile. If it is in the directory already, or moves there, nothing
+        changes; a move to another directory is aborted. After a stop or a crash the copy begins
+        again. Refused: a path that is not in log.dirs (LOG_DIR_NOT_FOUND), a directory out of
+        service (KAFKA_STORAGE_ERROR), an unknown partition (UNKNOWN_TOPIC_OR_PARTITION), one that
+        is on another broker (NOT_LEADER_OR_FOLLOWER), a topic whose name is too long for the folder
+        of a copy (INVALID_TOPIC_EXCEPTION).
+    Not done: a directory for partitions that do not exist yet, which Kafka keeps in memory.
+    """
+    slices = Slices()
+    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            await services.replicas.new_logs.wait_for_each(topic.name, topic.partitions)
+            alter = partial(_begin_move, services, topic.name, path=directory.path)
+            altered = await each_in_slices(topic.partitions, alter, slices)
+            results.setdefault(topic.name, []).extend(altered)
+            await slices.turn()
+        await slices.turn()
+    topics = await each_in_slices(results.items(), _moved_topic, slices)
+    return AlterReplicaLogDirsResponse(results=tuple(topics))
+
+
+def _moved_topic(
+    named: tuple[str, list[AlterReplicaLogDirPartitionResult]],
+) -> AlterReplicaLogDirTopicResult:
+    name, partitions = named
+    return AlterReplicaLogDirTopicResult(topic_name=name, partitions=tuple(partitions))
+
+
+def _begin_move(
+    services: Services, name: str, number: int, *, path: str
+) -> AlterReplicaLogDirPartitionResult:
+    topic = services.controller.image.topics.get(name)
+    topic_id = None if topic is None else topic.topic_id
+    partition, code = TopicPartition(name, number), ErrorCode.NONE
+    try:
+        services.moves.alter(partition, path, topic_id=topic_id)
+    except ReplicaNotAvailableError:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if services.has_partition(partition):
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    except TailraceError as error:
+        code = error_code(error)
+    return AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code)

@@ -1,0 +1,124 @@
+"""The quorum of the metadata log: its voters, of which this node is the only one."""
+
+from tailrace.handlers.services import Services
+from tailrace.model import METADATA_TOPIC
+from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
+from tailrace.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from tailrace.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    DescribeQuorumResponseTopicData,
+    Listener,
+    Node,
+    ReplicaState,
+)
+from tailrace.protocol.messages.remove_raft_voter import (
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
+
+
+def handle_describe_quorum(
+    services: Services, _: RequestHeader, request: DescribeQuorumRequest
+) -> DescribeQuorumResponse | LongAnswer:
+    """DescribeQuorum (55): the leader and the voters of the metadata log (KIP-595).
+
+    Versions: 0 to 2.
+    Behaviour: this broker is the only voter, and leads. Its log is on the device up to the high
+        watermark. Every other topic or partition is UNKNOWN_TOPIC_OR_PARTITION.
+    Version notes: v1 has times, which are now for the leader; v2 has the nodes with the listeners
+        of their controllers, here that of the broker, which is its own controller.
+    Not done: ids of the voters' directories, which a quorum with static voters does not have.
+    """
+
+    def make() -> DescribeQuorumResponse:
+        return _described_quorum(services, request)
+
+    count = sum(1 + len(topic.partitions) for topic in request.topics)
+    return LongAnswer(make) if count > PARTS_INLINE_MAX else make()
+
+
+def _described_quorum(services: Services, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    def described(topic: str, partition: int) -> DescribeQuorumResponsePartitionData:
+        if (topic, partition) != (METADATA_TOPIC, 0):
+            return DescribeQuorumResponsePartitionData(
+                partition_index=partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+        log, now_ms = services.controller.log, services.clock.now_ms()
+        voter = ReplicaState(
+            replica_id=services.node_id,
+            log_end_offset=log.end_offset,
+            last_fetch_timestamp=now_ms,
+            last_caught_up_timestamp=now_ms,
+        )
+        return DescribeQuorumResponsePartitionData(
+            partition_index=0,
+            leader_id=services.node_id,
+            leader_epoch=log.epoch,
+            high_watermark=log.end_offset,
+            current_voters=(voter,),
+        )
+
+    host, port = services.endpoint()
+    listener = Listener(name="PLAINTEXT", host=host, port=port)
+    return DescribeQuorumResponse(
+        topics=tuple(
+            DescribeQuorumResponseTopicData(
+                topic_name=topic.topic_name,
+                partitions=tuple(
+                    described(topic.topic_name, each.partition_index) for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        ),
+        nodes=(Node(node_id=services.node_id, listeners=(listener,)),),
+    )
+
+
+def handle_add_raft_voter(
+    services: Services, _: RequestHeader, request: AddRaftVoterRequest
+) -> AddRaftVoterResponse:
+    """AddRaftVoter (80): add a controller to the voters of the quorum (KIP-853).
+
+    Versions: 0 to 1.
+    Behaviour: as Kafka at level 0 of `kraft.version`, whose voters are those of the settings:
+        another cluster's id is INCONSISTENT_CLUSTER_ID, and all else UNSUPPORTED_VERSION; at level
+        1 likewise.
+    Not done: voters that come and go: this node is the only one.
+    """
+    code, message = _refuse_voters(services, request.cluster_id, "adding")
+    return AddRaftVoterResponse(error_code=code, error_message=message)
+
+
+def _refuse_voters(
+    services: Services, cluster_id: str | None, change: str
+) -> tuple[ErrorCode, str]:
+    """The code and Kafka's message for a change of the voters."""
+    if cluster_id is not None and cluster_id != services.cluster_id:
+        return (
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f'The given id "{cluster_id}" doesn\'t match the cluster id "{services.cluster_id}"',
+        )
+    reason = "it has one node"
+    if services.controller.log.kraft_version == 0:
+        reason = "the kraft.version feature is 0"
+    return (
+        ErrorCode.UNSUPPORTED_VERSION,
+        f"Cluster doesn't support {change} voter because {reason}",
+    )
+
+
+def handle_remove_raft_voter(
+    services: Services, _: RequestHeader, request: RemoveRaftVoterRequest
+) -> RemoveRaftVoterResponse:
+    """RemoveRaftVoter (81): remove a controller from the voters of the quorum (KIP-853).
+
+    Versions: 0.
+    Behaviour: as AddRaftVoter.
+    Not done: voters that come and go: this node is the only one.
+    """
+    code, message = _refuse_voters(services, request.cluster_id, "removing")
+    return RemoveRaftVoterResponse(error_code=code, error_message=message)

@@ -1,0 +1,120 @@
+"""Logins, access control lists and delegation tokens: this broker has none of them.
+
+    SaslHandshake (17), 0 to 1            no mechanisms: a client that is set up to log in learns at
+                                          once that its `security.protocol` or port is wrong
+    SaslAuthenticate (36), 0 to 2         without SASL a connection counts as logged in
+    DescribeAcls (29), 1 to 3             MirrorMaker and Kafka's tools take the code for "everybody
+                                          may do everything"
+    CreateAcls (30), 1 to 3               an entry without an authorizer would protect nothing
+    DeleteAcls (31), 1 to 3
+    CreateDelegationToken (38), 1 to 3    v3 names who has asked for the token (KIP-373)
+    RenewDelegationToken (39), 1 to 2
+    ExpireDelegationToken (40), 1 to 2
+    DescribeDelegationToken (41), 1 to 3
+
+Codes and messages are Kafka's on a listener without SASL or certificates of clients, and without an
+authorizer.
+
+Not done: SASL, authorizers and delegation tokens. Entries and tokens that the metadata log has from
+Kafka stay there, without effect.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from tailrace.handlers.services import Services
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message
+from tailrace.protocol.frames import RequestHeader
+from tailrace.protocol.messages.create_acls import (
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from tailrace.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from tailrace.protocol.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from tailrace.protocol.messages.describe_acls import DescribeAclsResponse
+from tailrace.protocol.messages.describe_delegation_token import DescribeDelegationTokenResponse
+from tailrace.protocol.messages.expire_delegation_token import ExpireDelegationTokenResponse
+from tailrace.protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
+from tailrace.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from tailrace.protocol.messages.sasl_handshake import SaslHandshakeResponse
+
+M = TypeVar("M", bound=Message)
+
+_NO_TOKENS: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+_REQUESTER_SINCE: Final = 3
+
+
+def _always(answer: M) -> Callable[[Services, RequestHeader, Message], M]:
+    def handle(_services: Services, _header: RequestHeader, _request: Message) -> M:
+        return answer
+
+    return handle
+
+
+handle_sasl_handshake = _always(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
+handle_sasl_authenticate = _always(
+    SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE,
+        error_message="SaslAuthenticate request received after successful authentication",
+    )
+)
+handle_describe_acls = _always(
+    DescribeAclsResponse(
+        error_code=ErrorCode.SECURITY_DISABLED,
+        error_message="No Authorizer is configured on the broker",
+    )
+)
+handle_renew_delegation_token = _always(
+    RenewDelegationTokenResponse(error_code=_NO_TOKENS, expiry_timestamp_ms=-1)
+)
+handle_expire_delegation_token = _always(
+    ExpireDelegationTokenResponse(error_code=_NO_TOKENS, expiry_timestamp_ms=-1)
+)
+handle_describe_delegation_token = _always(DescribeDelegationTokenResponse(error_code=_NO_TOKENS))
+
+
+def handle_create_acls(
+    _services: Services, _header: RequestHeader, request: CreateAclsRequest
+) -> CreateAclsResponse:
+    """SECURITY_DISABLED for each entry."""
+    refused = AclCreationResult(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
+    )
+    return CreateAclsResponse(results=(refused,) * len(request.creations))
+
+
+def handle_delete_acls(
+    _services: Services, _header: RequestHeader, request: DeleteAclsRequest
+) -> DeleteAclsResponse:
+    """SECURITY_DISABLED for each filter."""
+    refused = DeleteAclsFilterResult(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
+    )
+    return DeleteAclsResponse(filter_results=(refused,) * len(request.filters))
+
+
+def handle_create_delegation_token(
+    _services: Services, header: RequestHeader, _request: CreateDelegationTokenRequest
+) -> CreateDelegationTokenResponse:
+    """The refusal; the owner is Kafka's name for a client that has not logged in."""
+    kind, name = "User", "ANONYMOUS"
+    has_requester = header.api_version >= _REQUESTER_SINCE
+    return CreateDelegationTokenResponse(
+        error_code=_NO_TOKENS,
+        principal_type=kind,
+        principal_name=name,
+        token_requester_principal_type=kind if has_requester else "",
+        token_requester_principal_name=name if has_requester else "",
+        issue_timestamp_ms=-1,
+        expiry_timestamp_ms=-1,
+        max_timestamp_ms=-1,
+    )
