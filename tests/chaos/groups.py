@@ -36,7 +36,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from compat.artifacts import KAFKA
 from tailrace.client.admin import create_topic
-from tailrace.client.metadata import ClusterReader
+from tailrace.client.reader import ClusterReader
 from tailrace.errors import FatalError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

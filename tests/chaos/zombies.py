@@ -14,8 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Final
 
-from tailrace.client.brokers import RemoteBroker
-from tailrace.client.metadata import ClusterReader
+from tailrace.client.reader import ClusterReader, RemoteBroker
 from tailrace.client.routes import group_coordinator
 from tailrace.errors import TailraceError
 from tailrace.protocol.errors import ErrorCode

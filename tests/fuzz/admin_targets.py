@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tailrace.client.admin import Outcomes
-from tailrace.client.steps import Ask
+from tailrace.client.calls import Ask
 from tailrace.errors import TailraceError
 from tailrace.protocol import codec
 from tailrace.protocol.apis import Api, api_of

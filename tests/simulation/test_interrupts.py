@@ -11,9 +11,11 @@ from types import FrameType
 
 import pytest
 
+from tailrace.client.drive.thread import ThreadDriver
 from tailrace.client.producer.errors import ClosedProducerError, ReentrantCallError
 from tailrace.client.producer.producer import Producer
 from tailrace.client.producer.queue.batches import InFlightBatch
+from tailrace.runtime.polling import PollingNetwork
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
 from tests.simulation.stage import T0
@@ -59,7 +61,13 @@ def stuck(cluster: ScriptedCluster) -> Producer:
 def has_ended(producer: Producer) -> bool:
     """Whether the thread has ended and the descriptors were given back."""
     driver = producer._driver
-    return not driver._thread.is_alive() and driver._network._is_closed
+    return not driver._thread.is_alive() and is_closed(driver)
+
+
+def is_closed(driver: ThreadDriver) -> bool:
+    """Whether the descriptors of a driver were given back."""
+    assert isinstance(driver._network, PollingNetwork)
+    return driver._network._is_closed
 
 
 def test_a_close_that_is_interrupted_gives_up_the_rest(cluster: ScriptedCluster) -> None:
@@ -124,7 +132,7 @@ def test_a_producer_that_was_given_up_gives_its_descriptors_back(cluster: Script
     del producer
     gc.collect()
     driver._thread.join(TIMEOUT_S)
-    assert driver._network._is_closed
+    assert is_closed(driver)
 
 
 CALLS: dict[str, Callable[[Producer], object]] = {

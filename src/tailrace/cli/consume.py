@@ -22,7 +22,7 @@ from tailrace.client.admin.group_offsets import alter_group_offsets, list_group_
 from tailrace.client.admin.groups import NoSuchGroupError, describe_groups
 from tailrace.client.admin.offsets import CommittedOffset
 from tailrace.client.follower import Follower
-from tailrace.client.metadata import ClusterReader
+from tailrace.client.reader import ClusterReader
 from tailrace.client.topics import find_partitions
 from tailrace.errors import FatalError, RetriableError
 from tailrace.model import IsolationLevel, TopicPartition

@@ -17,7 +17,7 @@ from tailrace.client.admin.offsets import CommittedOffset
 from tailrace.client.consumer import Consumer, ConsumerRecord
 from tailrace.client.consumer.config import parse_consumer_config
 from tailrace.client.consumer.membership.errors import CommitFailedError
-from tailrace.client.metadata import ClusterReader
+from tailrace.client.reader import ClusterReader
 from tailrace.client.topics import find_partitions
 from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition

@@ -43,7 +43,7 @@ from tailrace.client.admin.offsets import (
     log_ranges,
 )
 from tailrace.client.errors import RemoteFatalError
-from tailrace.client.metadata import ClusterReader
+from tailrace.client.reader import ClusterReader
 from tailrace.client.topics import find_partitions, led_partitions
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition

@@ -20,8 +20,9 @@ from tailrace.errors import ConfigError
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
-    from tailrace.client.metadata import ClusterReader
-    from tailrace.client.steps import Call, Steps
+    from tailrace.client.calls import Call
+    from tailrace.client.drive.steps import Steps
+    from tailrace.client.reader import ClusterReader
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,7 +54,7 @@ class Connection:
             UnreachableBrokerError: no broker can be reached.
             AuthenticationError: the broker refuses the login.
         """
-        from tailrace.client.metadata import ClusterReader
+        from tailrace.client.reader import ClusterReader
 
         with faults_in_flags():
             cluster = ClusterReader(

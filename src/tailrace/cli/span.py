@@ -12,7 +12,7 @@ from tailrace.client.admin.offsets import (
     Place,
     find_offsets,
 )
-from tailrace.client.metadata import ClusterReader
+from tailrace.client.reader import ClusterReader
 from tailrace.errors import FatalError
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.values import dataclass

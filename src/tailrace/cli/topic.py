@@ -19,7 +19,7 @@ from tailrace.client.admin.topics import (
     delete_topics,
     list_topics,
 )
-from tailrace.client.metadata import PartitionDescription, TopicDescription
+from tailrace.client.reader import PartitionDescription, TopicDescription
 from tailrace.client.topics import find_topic, led_partitions
 from tailrace.config import parse_assignments
 from tailrace.errors import ConfigError

@@ -16,7 +16,7 @@ from tailrace.client.admin.transactions import (
     describe_transactions,
     find_hanging_transactions,
 )
-from tailrace.client.metadata import ClusterReader
+from tailrace.client.reader import ClusterReader
 from tailrace.client.topics import find_partitions, find_topic
 from tailrace.model import TopicPartition
 from tailrace.offline.show import printable

@@ -1,15 +1,15 @@
 """Kafka clients: one that reads, one that administers, and the producer.
 
     nodes                        connections that never wait, with TLS, SASL and throttling
-    config                       how all clients get to their brokers
-    steps, routes                requests without I/O, and which broker gets them
-    brokers, metadata            one thread waits for the connections; nothing runs in the
-                                 background
+    config, security, logins     how all clients get to their brokers
+    drive                        who waits for the connections: threads, or an event loop
+    calls, routes                the requests of an operation, and which broker gets them
+    cluster_engine, reader       a client that asks a cluster; nothing runs in the background
     fetcher, follower            records of one range, and of many partitions as they come
     admin                        administration, on threads and on an event loop
-    producer                     sends records; imported only where records are produced
+    producer, consumer           send and read records
 
-Not here: members of consumer groups. The broker process uses neither client.
+The broker process uses none of them.
 
 A name below loads its module when it is first used: a command that lists topics needs no codec.
 
@@ -22,7 +22,6 @@ TYPE_CHECKING = False
 """A copy of `typing.TYPE_CHECKING`, as in `tailrace`."""
 
 if TYPE_CHECKING:
-    from tailrace.client.brokers import RemoteBroker
     from tailrace.client.config import BrokerAddress, parse_bootstrap
     from tailrace.client.errors import (
         RemoteFatalError,
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
         UnsupportedBrokerError,
     )
     from tailrace.client.fetcher import fetch_batches, fetch_pieces
-    from tailrace.client.metadata import ClusterReader
     from tailrace.client.nodes import AuthenticationError
+    from tailrace.client.reader import ClusterReader, RemoteBroker
 
 __all__ = [
     "AuthenticationError",
@@ -51,8 +50,8 @@ __all__ = [
 _MODULES = {
     "AuthenticationError": "nodes",
     "BrokerAddress": "config",
-    "ClusterReader": "metadata",
-    "RemoteBroker": "brokers",
+    "ClusterReader": "reader",
+    "RemoteBroker": "reader",
     "fetch_batches": "fetcher",
     "fetch_pieces": "fetcher",
     "parse_bootstrap": "config",

@@ -15,10 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from tailrace.client.brokers import PendingRequest, RemoteBroker
 from tailrace.client.config import BrokerAddress
 from tailrace.client.errors import RemoteRetriableError, raise_for
-from tailrace.client.metadata import ClusterReader
+from tailrace.client.reader import ClusterReader, PendingRequest, RemoteBroker
 from tailrace.errors import CorruptionError, FatalError, OffsetOutOfRangeError
 from tailrace.model import IsolationLevel, Offset, TopicPartition
 from tailrace.protocol.errors import ErrorCode

@@ -18,7 +18,6 @@ Invariant: the pieces of a partition are handed out in the order of their offset
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tailrace.client.brokers import PendingRequest, RemoteBroker
 from tailrace.client.errors import RemoteRetriableError, raise_for
 from tailrace.client.fetcher import (
     BY_NAME,
@@ -27,7 +26,7 @@ from tailrace.client.fetcher import (
     committed_pieces,
     fetch_request_for,
 )
-from tailrace.client.metadata import ClusterReader
+from tailrace.client.reader import ClusterReader, PendingRequest, RemoteBroker
 from tailrace.errors import CorruptionError, FatalError, OffsetOutOfRangeError
 from tailrace.model import IsolationLevel, Offset, TimestampType, TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -134,7 +133,8 @@ class Follower:
     def _step(self, seconds: float) -> list[Fetched]:
         try:
             self._send()
-            self._cluster.wait_for_any([each for _, each in self._under_way.values()], seconds)
+            waited = [each for _, each in self._under_way.values()]
+            self._cluster.wait_until(lambda: any(each.is_done for each in waited), seconds)
             found = []
             for leader, (asked, pending) in list(self._under_way.items()):
                 if pending.is_done:
@@ -160,7 +160,7 @@ class Follower:
             request = fetch_request_for(offsets, size_max=self._size, isolation=self._isolation)
             pending = leader.send_nowait(request, version_max=BY_NAME)
             while pending is None and not only_ready:
-                leader.brokers.connect(leader.node)
+                self._cluster.connect(leader.node)
                 pending = leader.send_nowait(request, version_max=BY_NAME)
             if pending is not None:
                 self._under_way[leader] = offsets, pending

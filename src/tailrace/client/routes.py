@@ -16,9 +16,10 @@ from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from tailrace.client.calls import Ask, Call, Reply
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import UnsupportedBrokerError, error_for
 from tailrace.client.nodes import Node
-from tailrace.client.steps import Ask, Call, Reply, Send, Steps
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.coordinator_keys import CoordinatorKeyType
@@ -187,7 +188,7 @@ class Routes:
             topics=tuple(MetadataRequestTopic(name=each) for each in sorted(topics)),
             allow_auto_topic_creation=False,
         )
-        (reply,) = yield Send((Ask(None, request, call.deadline),))
+        (reply,) = yield from call.send((Ask(None, request, call.deadline),))
         if isinstance(reply.outcome, TailraceError):
             return reply.outcome
         answer = reply.answer(MetadataResponse)
@@ -228,7 +229,7 @@ class Routes:
         self, call: Call, targets: Sequence[Target]
     ) -> Steps[dict[Target, TailraceError]]:
         """Learn the coordinators of targets of one kind; returns the errors."""
-        (reply,) = yield Send((_asking(call, targets),))
+        (reply,) = yield from call.send((_asking(call, targets),))
         if isinstance(reply.outcome, UnsupportedBrokerError) and len(targets) > 1:
             # One of the names may be longer than a request can carry.
             found: dict[Target, TailraceError] = {}
@@ -240,7 +241,7 @@ class Routes:
             if not answer.coordinators:
                 # Until version 3 a request has one key: the answer is about the first.
                 errors = self._learn_coordinators(reply, targets[:1])
-                replies = yield Send(tuple(_asking(call, [each]) for each in targets[1:]))
+                replies = yield from call.send(tuple(_asking(call, [each]) for each in targets[1:]))
                 for each, one in zip(targets[1:], replies, strict=True):
                     errors |= self._learn_coordinators(one, [each])
                 return errors

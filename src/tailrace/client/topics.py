@@ -6,7 +6,7 @@ Not here: changes of topics; see `admin.topics`.
 from collections.abc import Collection
 
 from tailrace.client.errors import NoSuchPartitionError, NoSuchTopicError, RemoteRetriableError
-from tailrace.client.metadata import ClusterReader, TopicDescription
+from tailrace.client.reader import ClusterReader, TopicDescription
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 

@@ -13,7 +13,7 @@ from tailrace.client.fetcher import (
     fetch_request_for,
     partition_data,
 )
-from tailrace.client.metadata import ClusterReader
+from tailrace.client.reader import ClusterReader
 from tailrace.errors import FatalError
 from tailrace.model import IsolationLevel, Offset, TopicPartition
 from tailrace.protocol.errors import ErrorCode

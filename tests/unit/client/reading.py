@@ -112,6 +112,10 @@ class LoopNetwork:
     def run(self, events: Events) -> None:
         """All has been called already."""
 
+    def wake(self) -> None:
+        """End the present wait, or the next one."""
+        self._news.set()
+
     def close(self) -> None:
         """Do nothing: nothing is held."""
 

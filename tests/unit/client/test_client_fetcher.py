@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tailrace.client.config import BrokerAddress
 from tailrace.client.errors import RemoteFatalError, RemoteRetriableError
 from tailrace.client.fetcher import checked_pieces, fetch_request_for, partition_data
-from tailrace.client.metadata import list_offsets_request
+from tailrace.client.reader import list_offsets_request
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, TailraceError
 from tailrace.model import IsolationLevel, Offset, TopicPartition

@@ -64,7 +64,7 @@ def test_the_next_fetch_is_under_way_when_records_are_given_out() -> None:
         follower = Follower(client, {FLIGHTS: 0}, fetch_bytes=1)
         for number in range(1, 3):
             assert len(values(follower)) == 10
-            client.retrying(lambda: client.leader(FLIGHTS).brokers.pause(1))
+            client.retrying(lambda: client.leader(FLIGHTS).reader.pause(1))
             assert cluster.count(ApiKey.FETCH) == number + 1
 
 

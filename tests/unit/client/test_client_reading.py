@@ -70,7 +70,7 @@ def test_the_next_fetch_is_under_way_while_the_caller_is_busy() -> None:
         found = fetched(client, 0, 60)
         for number in range(1, 7):
             assert next(found).base_offset == 10 * (number - 1)
-            client.retrying(lambda: client.leader(FLIGHTS).brokers.pause(1))
+            client.retrying(lambda: client.leader(FLIGHTS).reader.pause(1))
             assert cluster.count(ApiKey.FETCH) == min(number + 1, 6)
         assert next(found, None) is None
         assert cluster.count(ApiKey.FETCH) == 6
@@ -111,7 +111,7 @@ def test_a_range_is_whole_and_in_order_whatever_happens(
         found = fetched(client, 0, 60)
         first = [next(found).base_offset for _ in range(after)]
         if is_ahead:
-            client.leader(FLIGHTS).brokers.pause(1)
+            client.leader(FLIGHTS).reader.pause(1)
         disturb(cluster)
         assert first + [each.base_offset for each in found] == [0, 10, 20, 30, 40, 50]
 
@@ -209,7 +209,7 @@ def test_offsets_beyond_the_log_are_told_with_what_there_is() -> None:
     with stage() as (cluster, client):
         found = fetched(client, 0, 60)
         next(found)
-        client.leader(FLIGHTS).brokers.pause(1)
+        client.leader(FLIGHTS).reader.pause(1)
         del cluster.flights.batches[1:]
         next(found)  # was on its way already
         with pytest.raises(OffsetOutOfRangeError) as caught:

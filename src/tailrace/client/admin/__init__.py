@@ -1,6 +1,6 @@
 """`Admin` and `AsyncAdmin`: administer any Kafka cluster; each operation is written once.
 
-    topics, configs, groups, ...   operations: generators of steps (`client.steps`), without I/O
+    topics, configs, groups, ...   operations: generators (`client.calls`), without I/O
     items                          retries item by item, and the limits of a call
     outcomes                       one outcome for each item
     operations                     the list of operations, which both clients have as methods
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         Permission,
     )
     from tailrace.client.admin.aio import AsyncAdmin
-    from tailrace.client.admin.blocking import Admin
+    from tailrace.client.admin.blocking import Admin, create_topic
     from tailrace.client.admin.cluster import FeatureUpdate, UpgradeType
     from tailrace.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource
     from tailrace.client.admin.groups import GroupDescription, GroupListing, NoSuchGroupError
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from tailrace.client.admin.outcomes import Outcomes
     from tailrace.client.admin.quotas import AnyName, QuotaEntity
     from tailrace.client.admin.replicas import ElectionType
-    from tailrace.client.admin.shortcut import create_topic
     from tailrace.client.admin.topics import CreatedTopic, NewPartitions, NewTopic
     from tailrace.client.admin.transactions import NoSuchTransactionError
     from tailrace.client.admin.users import ScramDeletion, ScramMechanism, ScramUpsertion
@@ -82,7 +81,7 @@ _MODULES = {
     "ScramMechanism": "users",
     "ScramUpsertion": "users",
     "UpgradeType": "cluster",
-    "create_topic": "shortcut",
+    "create_topic": "blocking",
 }
 
 __all__ = [

@@ -14,9 +14,10 @@ from typing import TypeVar
 
 from tailrace.client.admin.items import Question, all_of, ask_one, for_each
 from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.calls import Call
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import error_for
 from tailrace.client.routes import ANY
-from tailrace.client.steps import Call, Steps
 from tailrace.errors import TailraceError
 from tailrace.protocol.messages.create_acls import (
     AclCreation,

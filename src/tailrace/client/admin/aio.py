@@ -5,50 +5,60 @@ async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from copy import copy
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Self, TypeVar
 
 from tailrace.client.admin.config import AdminConfig, parse_admin_config
-from tailrace.client.admin.engine import AdminEngine
-from tailrace.client.admin.operations import Operations
-from tailrace.client.asking import carry_out
+from tailrace.client.admin.operations import BaseAdmin
+from tailrace.client.calls import Call
+from tailrace.client.cluster_engine import ClusterEngine
 from tailrace.client.drive.loop import LoopDriver
+from tailrace.client.drive.operation import AwaitingFace
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import ClosedAdminError
 from tailrace.client.nodes import NodesStatistics
-from tailrace.client.steps import Call, Steps
 from tailrace.runtime.system import Runtime, system_runtime
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class _Shared:
-    """The connections of a client, and of those that differ from it in the time limit."""
+    """The connections; see `SharedConnections`."""
 
     def __init__(self, config: AdminConfig, outside: Runtime) -> None:
         self._driver: LoopDriver | None = None
-        self.engine = AdminEngine(
+        self._engine = ClusterEngine(
             config,
+            kind="admin",
             network=outside.network,
             chance=outside.chance,
             clock=lambda: asyncio.get_running_loop().time(),
             wake=self._wake,
         )
 
-    def driver(self) -> LoopDriver:
-        """The driver, on the event loop of the first call."""
+    def call(self, *, limit_ms: int, retries: int) -> Call:
+        """The limits of an operation that begins now."""
+        if self._engine.is_closed:
+            raise ClosedAdminError("the admin client is closed; make another one")
+        return self._engine.call(limit_ms=limit_ms, retries=retries)
+
+    async def run(self, steps: Steps[T]) -> T:
+        """The result of an operation, on the event loop of the first call."""
         if self._driver is None:
             self._driver = LoopDriver()
-            self._driver.start(self.engine)
-        return self._driver
+            self._driver.start(self._engine)
+        return await self._driver.run(steps)
+
+    def statistics(self) -> NodesStatistics:
+        """The connections by node."""
+        return self._engine.nodes.statistics()
 
     def close(self) -> None:
         """Close all connections; idempotent."""
-        with self.engine.lock:
+        with self._engine.lock:
             if self._driver is None:
-                self.engine.end_close()
+                self._engine.end_close()
             else:
                 self._driver.stop()
 
@@ -57,7 +67,7 @@ class _Shared:
             self._driver.wake()
 
 
-class AsyncAdmin(Operations):
+class AsyncAdmin(BaseAdmin, AwaitingFace):
     """Administers a Kafka cluster from one event loop; its calls may run at the same time.
 
     The same as `Admin`, except that each operation and `close()` are awaited. A call that is
@@ -78,38 +88,10 @@ class AsyncAdmin(Operations):
         """`runtime` has the seams of the outside world, for tests."""
         config = parse_admin_config(settings, more_settings)
         self._shared = _Shared(config, runtime or system_runtime())
-        self._retries = config.retries
-        self._limit_ms = config.default_api_timeout_ms
+        super().__init__(config, self._shared)
 
-    def within(self, timeout_ms: int) -> "AsyncAdmin":
-        """The same client with another time limit for each call; see `Admin.within`."""
-        other = copy(self)
-        other._limit_ms = timeout_ms
-        return other
-
-    async def run(
-        self,
-        operation: Callable[Concatenate[Call, P], Steps[T]],
-        /,
-        *arguments: P.args,
-        **options: P.kwargs,
-    ) -> T:
-        """The result of an operation; the methods of this class call it.
-
-        Raises:
-            ClosedAdminError: the client was closed.
-            TailraceError: what the operation raises.
-        """
-        engine = self._shared.engine
-        if engine.is_closed:
-            raise ClosedAdminError("the admin client is closed; make another one")
-        call = engine.call(limit_ms=self._limit_ms, retries=self._retries)
-        steps = carry_out(operation(call, *arguments, **options), engine)
-        return await self._shared.driver().run(steps)
-
-    def statistics(self) -> NodesStatistics:
-        """The connections by node; none before the first call."""
-        return self._shared.engine.nodes.statistics()
+    async def _run(self, steps: Steps[T]) -> T:
+        return await self._shared.run(steps)
 
     async def close(self) -> None:
         """Close all connections; calls that wait end with an error. Idempotent."""

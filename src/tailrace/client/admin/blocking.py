@@ -1,4 +1,4 @@
-"""`Admin`: administers a Kafka cluster from threads.
+"""`Admin`: administers a Kafka cluster from threads; `create_topic`: a new topic, without one.
 
     with Admin(bootstrap_servers="localhost:9092") as admin:
         admin.create_topics([NewTopic("flights", 6)]).results()
@@ -7,34 +7,67 @@ Nothing runs in the background: connections are served while a call waits.
 """
 
 import threading
-from collections.abc import Callable, Mapping
-from copy import copy
+from collections.abc import Mapping
+from contextlib import closing
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Self, TypeVar
 
 from tailrace.client.admin.config import AdminConfig, parse_admin_config
-from tailrace.client.admin.operations import Operations
+from tailrace.client.admin.operations import BaseAdmin
+from tailrace.client.admin.topics import NewTopic, create_topics
+from tailrace.client.calls import Call
+from tailrace.client.drive.operation import BlockingFace
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import ClosedAdminError
-from tailrace.client.metadata import ClusterReader
 from tailrace.client.nodes import NodesStatistics
-from tailrace.client.steps import Call, Steps
+from tailrace.client.reader import REQUEST_TIMEOUT_MS, ClusterReader
+from tailrace.errors import kind_of
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class _Shared:
-    """The connections of a client, and of those that differ from it in the time limit."""
+    """The connections; see `SharedConnections`."""
 
     def __init__(self, config: AdminConfig) -> None:
-        self.reader = ClusterReader(config)
-        self.retries = config.retries
-        self.lock = threading.Lock()
-        self.is_closed = False
+        self._reader = ClusterReader(config)
+        self._idle = threading.Condition()
+        self._running = 0
+        """Calls that have not ended."""
+        self._is_closed = False
+
+    def call(self, *, limit_ms: int, retries: int) -> Call:
+        """The limits of an operation that begins now."""
+        if self._is_closed:
+            raise ClosedAdminError("the admin client is closed; make another one")
+        return self._reader.call(limit_ms=limit_ms, retries=retries)
+
+    def run(self, steps: Steps[T]) -> T:
+        """The result of an operation."""
+        with self._idle:
+            self._running += 1
+        try:
+            return self._reader.run(steps)
+        finally:
+            with self._idle:
+                self._running -= 1
+                self._idle.notify_all()
+
+    def statistics(self) -> NodesStatistics:
+        """The connections by node."""
+        return self._reader.statistics()
+
+    def close(self) -> None:
+        """Refuse further calls, wait for those under way, and close the connections."""
+        with self._idle:
+            self._is_closed = True
+            while self._running:
+                self._idle.wait()
+        self._reader.close()
 
 
-class Admin(Operations):
-    """Administers a Kafka cluster; threads may share it, and their calls go one after the other.
+class Admin(BaseAdmin, BlockingFace):
+    """Administers a Kafka cluster; threads may share it, and their calls run at the same time.
 
     Settings are Kafka's: `Admin({"bootstrap.servers": "localhost:9092"})`, or as keywords with
     underscores. It connects with the first call, not here.
@@ -54,49 +87,14 @@ class Admin(Operations):
     ) -> None:
         config = parse_admin_config(settings, more_settings)
         self._shared = _Shared(config)
-        self._limit_ms = config.default_api_timeout_ms
+        super().__init__(config, self._shared)
 
-    def within(self, timeout_ms: int) -> "Admin":
-        """The same client with another time limit for each call.
-
-            admin.within(5_000).describe_cluster()
-
-        It shares connections with this one, and ends with it.
-        """
-        other = copy(self)
-        other._limit_ms = timeout_ms
-        return other
-
-    def run(
-        self,
-        operation: Callable[Concatenate[Call, P], Steps[T]],
-        /,
-        *arguments: P.args,
-        **options: P.kwargs,
-    ) -> T:
-        """The result of an operation; the methods of this class call it.
-
-        Raises:
-            ClosedAdminError: the client was closed.
-            TailraceError: what the operation raises.
-        """
-        shared = self._shared
-        with shared.lock:
-            if shared.is_closed:
-                raise ClosedAdminError("the admin client is closed; make another one")
-            call = shared.reader.call(limit_ms=self._limit_ms, retries=shared.retries)
-            return shared.reader.run(operation(call, *arguments, **options))
-
-    def statistics(self) -> NodesStatistics:
-        """The connections by node; none before the first call."""
-        return self._shared.reader.statistics()
+    def _run(self, steps: Steps[T]) -> T:
+        return self._shared.run(steps)
 
     def close(self) -> None:
-        """Close all connections, after the call that is under way; idempotent."""
-        shared = self._shared
-        with shared.lock:
-            shared.reader.close()
-            shared.is_closed = True
+        """Close all connections, after the calls that are under way; idempotent."""
+        self._shared.close()
 
     def __enter__(self) -> Self:
         return self
@@ -108,3 +106,32 @@ class Admin(Operations):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def create_topic(
+    bootstrap: str,
+    name: str,
+    *,
+    partition_count: int,
+    replication_factor: int = -1,
+    settings: Mapping[str, object] | None = None,
+    timeout_ms: int = REQUEST_TIMEOUT_MS,
+) -> None:
+    """Create a topic, with the broker's own replication factor unless one is given.
+
+    `settings` are the topic's. A broker may take `timeout_ms` for it. See
+    `Admin.create_topics` for what is sent once.
+
+    Raises:
+        ConfigError: `bootstrap` is not a list like `host1:9092,host2:9092`.
+        TypeError: `name` is no str, or `settings` no mapping of names to values.
+        UnreachableBrokerError: no broker of the list answers.
+        RemoteFatalError: the broker refuses: the topic exists, or a setting is wrong.
+        RemoteRetriableError: the broker refuses for now; try again later.
+        UnknownOutcomeError: the broker got the request and did not answer.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"name is {kind_of(name)}; it has to be a str")
+    topic = NewTopic(name, partition_count, replication_factor, settings)
+    with closing(ClusterReader(bootstrap, timeout_ms=timeout_ms)) as cluster:
+        cluster.do(create_topics, [topic]).results()

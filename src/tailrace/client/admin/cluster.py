@@ -11,9 +11,10 @@ from uuid import UUID
 from tailrace.client.admin.acls import AclOperation, operations_in
 from tailrace.client.admin.items import Question, ask_one, check_kinds, for_each, values_in
 from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.calls import Call
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import IncompleteAnswerError, UnsupportedBrokerError, error_for
 from tailrace.client.routes import ANY, CONTROLLER
-from tailrace.client.steps import Call, Pause, Steps
 from tailrace.errors import RetriableError, TailraceError
 from tailrace.model import METADATA_TOPIC
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -164,7 +165,7 @@ def brokers_of(call: Call) -> Steps[list[int]]:
         is_over = attempt >= call.retries or call.left_s <= seconds
         if is_over or not isinstance(error, RetriableError):
             raise error
-        yield Pause(seconds)
+        yield from call.pause(seconds)
         attempt += 1
 
 

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from tailrace.client.admin.items import Question, ask_one, for_each, many
 from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.calls import Call
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import error_for
 from tailrace.client.routes import ANY, Target, broker
-from tailrace.client.steps import Call, Steps
 from tailrace.config import settings_texts
 from tailrace.errors import TailraceError, kind_of
 from tailrace.protocol.config_resources import (

@@ -23,9 +23,10 @@ from tailrace.client.admin.items import (
 )
 from tailrace.client.admin.offsets import CommittedOffset, FoundOffset, OffsetAt, find_offsets
 from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.calls import Call
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import RemoteRetriableError, error_for
 from tailrace.client.routes import group_coordinator
-from tailrace.client.steps import Call, Steps
 from tailrace.errors import TailraceError, kind_of
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode

@@ -14,11 +14,12 @@ from tailrace.client.admin.acls import AclOperation, operations_in
 from tailrace.client.admin.cluster import brokers_of
 from tailrace.client.admin.items import Question, for_each, names
 from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.calls import Call, address_of
 from tailrace.client.config import BrokerAddress
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import RemoteFatalError, UnsupportedBrokerError, error_for
 from tailrace.client.nodes import Node
 from tailrace.client.routes import broker, group_coordinator
-from tailrace.client.steps import Call, Steps, address_of
 from tailrace.errors import FatalError, TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.codec import decode

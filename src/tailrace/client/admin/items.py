@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.calls import Ask, Call, Reply
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import (
     IncompleteAnswerError,
     OperationTimeoutError,
@@ -25,7 +27,6 @@ from tailrace.client.errors import (
     UnsupportedBrokerError,
 )
 from tailrace.client.routes import Target
-from tailrace.client.steps import Ask, Call, Pause, Reply, Send, Steps
 from tailrace.errors import RetriableError, TailraceError, kind_of
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -114,7 +115,7 @@ def for_each(call: Call, items: Iterable[K], question: Question[K, V, M]) -> Ste
                 )
                 for (node, _), batch in batches.items()
             )
-            replies = yield Send(asks)
+            replies = yield from call.send(asks)
             for batch, reply in zip(batches.values(), replies, strict=True):
                 _take(state, question, batch, reply=reply, attempt=attempt)
         call.routes.forget(targets[item] for item in state.later)
@@ -131,7 +132,7 @@ def for_each(call: Call, items: Iterable[K], question: Question[K, V, M]) -> Ste
                 for item, error in state.later.items()
             }
             break
-        yield Pause(seconds)
+        yield from call.pause(seconds)
         state.later = {}
         attempt += 1
     return Outcomes({item: state.done[item] for item in order})

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from tailrace.client.admin.cluster import brokers_of
 from tailrace.client.admin.items import Question, all_of, by_topic, for_each, values_in
 from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.calls import Call
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import error_for
 from tailrace.client.routes import broker
-from tailrace.client.steps import Call, Steps
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode

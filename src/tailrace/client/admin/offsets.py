@@ -12,9 +12,10 @@ from typing import NamedTuple, assert_never
 
 from tailrace.client.admin.items import Question, by_topic, for_each, partition_values_in
 from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.calls import Call
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import IncompleteAnswerError, error_for
 from tailrace.client.routes import leader
-from tailrace.client.steps import Call, Steps
 from tailrace.errors import TailraceError
 from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
 from tailrace.protocol.messages.list_offsets import (

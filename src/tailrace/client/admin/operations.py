@@ -1,7 +1,6 @@
-"""`Operations`: what `Admin` and `AsyncAdmin` can do, each written once, as steps without I/O.
+"""`BaseAdmin`: what `Admin` and `AsyncAdmin` can do, each written once, as steps without I/O.
 
-    class Operations:
-        create_topics = Operation(topics.create_topics)
+    create_topics = _operation(topics.create_topics)
 
     admin.create_topics([...])                # Admin: returns the result
     await admin.create_topics([...])          # AsyncAdmin: the same, awaited
@@ -9,10 +8,10 @@
 Parameters, results and documentation are those of the function, without its first parameter.
 """
 
-import inspect
-from collections.abc import Callable, Coroutine
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from collections.abc import Callable
+from copy import copy
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from tailrace.client.admin import (
     acls,
@@ -28,104 +27,117 @@ from tailrace.client.admin import (
     transactions,
     users,
 )
-from tailrace.client.steps import Call, Steps
-
-if TYPE_CHECKING:
-    from tailrace.client.admin.aio import AsyncAdmin
-    from tailrace.client.admin.blocking import Admin
+from tailrace.client.admin.config import AdminConfig
+from tailrace.client.calls import Call
+from tailrace.client.drive.operation import Operation
+from tailrace.client.drive.steps import Steps
+from tailrace.client.nodes import NodesStatistics
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Operation(Generic[P, T]):
-    """One operation as a method of both clients; of their class it is the function itself."""
+def _operation(
+    function: Callable[Concatenate[Call, P], Steps[T]],
+) -> "Operation[BaseAdmin, P, T]":
+    """A method of an admin client, from the function of an operation."""
 
-    def __init__(self, steps: Callable[Concatenate[Call, P], Steps[T]]) -> None:
-        self._steps = steps
+    @wraps(function)
+    def steps(admin: "BaseAdmin", /, *arguments: P.args, **options: P.kwargs) -> Steps[T]:
+        return function(admin._call(), *arguments, **options)
 
-    @overload
-    def __get__(self, face: None, owner: type) -> Callable[Concatenate[Call, P], Steps[T]]: ...
-
-    @overload
-    def __get__(self, face: "Admin", owner: type) -> Callable[P, T]: ...
-
-    @overload
-    def __get__(self, face: "AsyncAdmin", owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
-
-    def __get__(self, face: "Admin | AsyncAdmin | None", owner: type) -> object:
-        if face is None:
-            return self._steps
-        steps, run = self._steps, face.run
-
-        def method(*arguments: P.args, **options: P.kwargs) -> object:
-            return run(steps, *arguments, **options)
-
-        method.__name__ = steps.__name__
-        method.__qualname__ = f"{owner.__name__}.{steps.__name__}"
-        method.__doc__ = steps.__doc__
-        method.__signature__ = self._signature  # type: ignore[attr-defined]
-        return method
-
-    @cached_property
-    def _signature(self) -> inspect.Signature:
-        whole = inspect.signature(self._steps)
-        return whole.replace(parameters=[*whole.parameters.values()][1:])
+    steps.__qualname__ = f"Admin.{function.__name__}"  # as `help` and tracebacks show it
+    return Operation(steps)
 
 
-class Operations:
+class SharedConnections(Protocol):
+    """The connections of a client, and of those that differ from it in the time limit alone."""
+
+    def call(self, *, limit_ms: int, retries: int) -> Call:
+        """The limits of an operation that begins now; raises ClosedAdminError after `close`."""
+        ...
+
+    def statistics(self) -> NodesStatistics:
+        """The connections by node."""
+        ...
+
+
+class BaseAdmin:
     """Questions to a cluster, and changes in it."""
 
-    create_topics = Operation(topics.create_topics)
-    delete_topics = Operation(topics.delete_topics)
-    list_topics = Operation(topics.list_topics)
-    describe_topics = Operation(topics.describe_topics)
-    create_partitions = Operation(topics.create_partitions)
-    delete_records = Operation(topics.delete_records)
+    def __init__(self, config: AdminConfig, shared: SharedConnections) -> None:
+        self._shared_connections = shared
+        self._retries = config.retries
+        self._limit_ms = config.default_api_timeout_ms
 
-    describe_configs = Operation(configs.describe_configs)
-    incremental_alter_configs = Operation(configs.incremental_alter_configs)
-    list_config_resources = Operation(configs.list_config_resources)
+    def within(self, timeout_ms: int) -> Self:
+        """The same client with another time limit for each call.
 
-    list_offsets = Operation(offsets.list_offsets)
-    log_ranges = Operation(offsets.log_ranges)
-    find_offsets = Operation(offsets.find_offsets)
+            admin.within(5_000).describe_cluster()
 
-    list_groups = Operation(groups.list_groups)
-    describe_groups = Operation(groups.describe_groups)
-    delete_groups = Operation(groups.delete_groups)
-    remove_members_from_group = Operation(groups.remove_members_from_group)
-    list_group_offsets = Operation(group_offsets.list_group_offsets)
-    alter_group_offsets = Operation(group_offsets.alter_group_offsets)
-    delete_group_offsets = Operation(group_offsets.delete_group_offsets)
-    reset_group_offsets = Operation(group_offsets.reset_group_offsets)
+        It shares connections with this one, and ends with it.
+        """
+        other = copy(self)
+        other._limit_ms = timeout_ms
+        return other
 
-    list_transactions = Operation(transactions.list_transactions)
-    describe_transactions = Operation(transactions.describe_transactions)
-    describe_producers = Operation(transactions.describe_producers)
-    find_hanging_transactions = Operation(transactions.find_hanging_transactions)
-    abort_transaction = Operation(transactions.abort_transaction)
-    fence_producers = Operation(transactions.fence_producers)
-    end_transactions = Operation(transactions.end_transactions)
-    force_terminate_transaction = Operation(transactions.force_terminate_transaction)
+    def statistics(self) -> NodesStatistics:
+        """The connections by node; none before the first call."""
+        return self._shared_connections.statistics()
 
-    describe_user_scram_credentials = Operation(users.describe_user_scram_credentials)
-    alter_user_scram_credentials = Operation(users.alter_user_scram_credentials)
-    create_acls = Operation(acls.create_acls)
-    describe_acls = Operation(acls.describe_acls)
-    delete_acls = Operation(acls.delete_acls)
-    describe_client_quotas = Operation(quotas.describe_client_quotas)
-    alter_client_quotas = Operation(quotas.alter_client_quotas)
+    def _call(self) -> Call:
+        return self._shared_connections.call(limit_ms=self._limit_ms, retries=self._retries)
 
-    describe_log_dirs = Operation(log_dirs.describe_log_dirs)
-    describe_replica_log_dirs = Operation(log_dirs.describe_replica_log_dirs)
-    alter_replica_log_dirs = Operation(log_dirs.alter_replica_log_dirs)
-    elect_leaders = Operation(replicas.elect_leaders)
-    alter_partition_reassignments = Operation(replicas.alter_partition_reassignments)
-    list_partition_reassignments = Operation(replicas.list_partition_reassignments)
+    create_topics = _operation(topics.create_topics)
+    delete_topics = _operation(topics.delete_topics)
+    list_topics = _operation(topics.list_topics)
+    describe_topics = _operation(topics.describe_topics)
+    create_partitions = _operation(topics.create_partitions)
+    delete_records = _operation(topics.delete_records)
 
-    describe_cluster = Operation(cluster.describe_cluster)
-    describe_features = Operation(cluster.describe_features)
-    update_features = Operation(cluster.update_features)
-    describe_metadata_quorum = Operation(cluster.describe_metadata_quorum)
-    unregister_broker = Operation(cluster.unregister_broker)
+    describe_configs = _operation(configs.describe_configs)
+    incremental_alter_configs = _operation(configs.incremental_alter_configs)
+    list_config_resources = _operation(configs.list_config_resources)
+
+    list_offsets = _operation(offsets.list_offsets)
+    log_ranges = _operation(offsets.log_ranges)
+    find_offsets = _operation(offsets.find_offsets)
+
+    list_groups = _operation(groups.list_groups)
+    describe_groups = _operation(groups.describe_groups)
+    delete_groups = _operation(groups.delete_groups)
+    remove_members_from_group = _operation(groups.remove_members_from_group)
+    list_group_offsets = _operation(group_offsets.list_group_offsets)
+    alter_group_offsets = _operation(group_offsets.alter_group_offsets)
+    delete_group_offsets = _operation(group_offsets.delete_group_offsets)
+    reset_group_offsets = _operation(group_offsets.reset_group_offsets)
+
+    list_transactions = _operation(transactions.list_transactions)
+    describe_transactions = _operation(transactions.describe_transactions)
+    describe_producers = _operation(transactions.describe_producers)
+    find_hanging_transactions = _operation(transactions.find_hanging_transactions)
+    abort_transaction = _operation(transactions.abort_transaction)
+    fence_producers = _operation(transactions.fence_producers)
+    end_transactions = _operation(transactions.end_transactions)
+    force_terminate_transaction = _operation(transactions.force_terminate_transaction)
+
+    describe_user_scram_credentials = _operation(users.describe_user_scram_credentials)
+    alter_user_scram_credentials = _operation(users.alter_user_scram_credentials)
+    create_acls = _operation(acls.create_acls)
+    describe_acls = _operation(acls.describe_acls)
+    delete_acls = _operation(acls.delete_acls)
+    describe_client_quotas = _operation(quotas.describe_client_quotas)
+    alter_client_quotas = _operation(quotas.alter_client_quotas)
+
+    describe_log_dirs = _operation(log_dirs.describe_log_dirs)
+    describe_replica_log_dirs = _operation(log_dirs.describe_replica_log_dirs)
+    alter_replica_log_dirs = _operation(log_dirs.alter_replica_log_dirs)
+    elect_leaders = _operation(replicas.elect_leaders)
+    alter_partition_reassignments = _operation(replicas.alter_partition_reassignments)
+    list_partition_reassignments = _operation(replicas.list_partition_reassignments)
+
+    describe_cluster = _operation(cluster.describe_cluster)
+    describe_features = _operation(cluster.describe_features)
+    update_features = _operation(cluster.update_features)
+    describe_metadata_quorum = _operation(cluster.describe_metadata_quorum)
+    unregister_broker = _operation(cluster.unregister_broker)

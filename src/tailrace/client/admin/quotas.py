@@ -13,9 +13,10 @@ from enum import Enum
 
 from tailrace.client.admin.items import Question, all_of, ask_one, check_kinds, for_each, values_in
 from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.calls import Call
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import error_for
 from tailrace.client.routes import ANY
-from tailrace.client.steps import Call, Steps
 from tailrace.errors import TailraceError
 from tailrace.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

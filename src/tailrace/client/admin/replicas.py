@@ -16,9 +16,10 @@ from tailrace.client.admin.items import (
     partitions_in,
 )
 from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.calls import Call
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import error_for
 from tailrace.client.routes import CONTROLLER
-from tailrace.client.steps import Call, Steps
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.messages.alter_partition_reassignments import (

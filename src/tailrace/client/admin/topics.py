@@ -23,10 +23,11 @@ from tailrace.client.admin.items import (
     values_in,
 )
 from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.calls import Call
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import IncompleteAnswerError, UnsupportedBrokerError, error_for
-from tailrace.client.metadata import PartitionDescription, TopicDescription, describe_topic
+from tailrace.client.reader import PartitionDescription, TopicDescription, describe_topic
 from tailrace.client.routes import ANY, CONTROLLER, leader
-from tailrace.client.steps import Call, Steps
 from tailrace.config import settings_texts
 from tailrace.errors import TailraceError, kind_of
 from tailrace.model import TopicPartition

@@ -22,12 +22,13 @@ from tailrace.client.admin.items import (
     partitions_in,
 )
 from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.calls import Call, address_of
 from tailrace.client.config import BrokerAddress
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import error_for
 from tailrace.client.nodes.versions import BEFORE_KIP_890
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.routes import broker, leader, transaction_coordinator
-from tailrace.client.steps import Call, Steps, address_of
 from tailrace.errors import FatalError, TailraceError
 from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.apis import ApiKey

@@ -13,9 +13,10 @@ from enum import IntEnum
 
 from tailrace.client.admin.items import Question, ask_one, for_each, many, names
 from tailrace.client.admin.outcomes import Outcomes
+from tailrace.client.calls import Call
+from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import error_for
 from tailrace.client.routes import ANY
-from tailrace.client.steps import Call, Steps
 from tailrace.errors import TailraceError, kind_of
 from tailrace.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

@@ -47,17 +47,11 @@ class Operation(Generic[C, P, T]):
         self, steps: Callable[Concatenate[C, P], Steps[T]], *, runner: str = "_run"
     ) -> None:
         """`runner` names the face's method that runs the steps."""
-
-        @wraps(steps)
-        def blocking(face: C, /, *arguments: P.args, **options: P.kwargs) -> object:
-            return getattr(face, runner)(steps(face, *arguments, **options))
-
-        @wraps(steps)
-        async def awaiting(face: C, /, *arguments: P.args, **options: P.kwargs) -> object:
-            return await getattr(face, runner)(steps(face, *arguments, **options))
-
-        self._blocking = _documented(blocking)
-        self._awaiting = _documented(awaiting)
+        self._steps = steps
+        self._runner = runner
+        self._methods: dict[bool, Callable[..., Any]] = {}
+        """By whether they are awaited. Made when they are needed: reading all the signatures of a
+        client takes as long as importing it."""
 
     @overload
     def __get__(self, face: None, owner: type) -> Callable[Concatenate[C, P], Any]: ...
@@ -69,18 +63,30 @@ class Operation(Generic[C, P, T]):
     def __get__(self, face: AwaitingFace, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
 
     def __get__(self, face: object, owner: type) -> object:
-        made = self._awaiting if issubclass(owner, AwaitingFace) else self._blocking
+        is_awaited = issubclass(owner, AwaitingFace)
+        made = self._methods.get(is_awaited)
+        if made is None:
+            made = self._methods[is_awaited] = self._method(is_awaited=is_awaited)
         return made if face is None else MethodType(made, face)
+
+    def _method(self, *, is_awaited: bool) -> Callable[..., Any]:
+        steps, runner = self._steps, self._runner
+
+        @wraps(steps)
+        def blocking(face: C, /, *arguments: P.args, **options: P.kwargs) -> object:
+            return getattr(face, runner)(steps(face, *arguments, **options))
+
+        @wraps(steps)
+        async def awaiting(face: C, /, *arguments: P.args, **options: P.kwargs) -> object:
+            return await getattr(face, runner)(steps(face, *arguments, **options))
+
+        made: Callable[..., Any] = awaiting if is_awaited else blocking
+        # The result of the steps is the type that the method returns.
+        signature = inspect.signature(steps)
+        *_, result = get_args(signature.return_annotation) or (inspect.Signature.empty,)
+        result = None if result is type(None) else result
+        made.__signature__ = signature.replace(return_annotation=result)  # type: ignore[attr-defined]
+        return made
 
 
 operation = Operation
-
-
-def _documented(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with the result of its steps as the type that it returns."""
-    signature = inspect.signature(function)
-    *_, result = get_args(signature.return_annotation) or (inspect.Signature.empty,)
-    is_none = result is type(None)
-    signature = signature.replace(return_annotation=None if is_none else result)
-    function.__signature__ = signature  # type: ignore[attr-defined]
-    return function

@@ -8,6 +8,9 @@ keeps the member alive in its group. It also makes the calls of user code.
 One thread at a time, the leader, waits in the kernel for all connections. Other threads wait for
 the leader, and one of them takes over when it leaves.
 
+A client that only asks has no own thread (`ClusterReader`, `Admin`): its connections are served
+while a call waits.
+
 Invariant: some thread leads, or the own thread checks after `TICK_S` at the latest.
 """
 
@@ -17,7 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 from tailrace.client.drive.engine import Engine
 from tailrace.client.drive.forks import disable_in_forks
@@ -25,7 +28,8 @@ from tailrace.client.drive.locks import is_owned, take_again
 from tailrace.client.drive.steps import CallUser, Steps, T, Until
 from tailrace.client.user_code import call_user_code
 from tailrace.runtime.interrupts import uninterrupted
-from tailrace.runtime.polling import Events, PollingNetwork
+from tailrace.runtime.network import Connector
+from tailrace.runtime.polling import Events
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +40,35 @@ _FAR_S = 3600.0
 """Longest wait in the kernel, which accepts no infinite timeout."""
 
 
+class WaitingNetwork(Connector, Protocol):
+    """A network that one thread at a time waits in; see `PollingNetwork`."""
+
+    def wait(self, timeout_s: float | None) -> Events:
+        """Wait for news of a socket, for `wake`, or `timeout_s`; None waits without limit."""
+        ...
+
+    def run(self, events: Events) -> None:
+        """Call back what `wait` has found."""
+        ...
+
+    def wake(self) -> None:
+        """Make `wait` return at once; from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Release its file descriptors."""
+        ...
+
+
 class ThreadDriver:
     """Drives one `Engine`, whose lock it shares."""
 
-    clock = staticmethod(time.monotonic)
-    """Seconds of all deadlines."""
-
-    def __init__(self, network: PollingNetwork) -> None:
+    def __init__(
+        self, network: WaitingNetwork, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._network = network
+        self.clock = clock
+        """Seconds of all deadlines."""
         self._is_led = False
         self._leader = 0
         """The ident of the leading thread; valid while `_is_led`."""
@@ -62,15 +87,21 @@ class ThreadDriver:
         """The ident of the thread that is in a call of user code."""
         self._engine: Engine
 
-    def start(self, engine: Engine) -> None:
-        """Start the own thread; a daemon, so it does not keep the process alive."""
+    def start(self, engine: Engine, *, has_thread: bool = True) -> None:
+        """Start the own thread; a daemon, so it does not keep the process alive.
+
+        Without it, nothing happens between calls, and no calls of user code are made: for clients
+        that only ask, thousands of which may come and go in a process.
+        """
         self._engine = engine
+        self._has_thread = has_thread
         self._followers = threading.Condition(engine.lock)
         self._tick = threading.Condition(engine.lock)
         self._thread = threading.Thread(
             target=self._run, name=f"tailrace-{engine.client_id}", daemon=True
         )
-        self._thread.start()
+        if has_thread:
+            self._thread.start()
         disable_in_forks(self)
 
     # -- for callers, before they take the lock -----------------------------------------------
@@ -153,7 +184,7 @@ class ThreadDriver:
 
     def noticed(self) -> None:
         """Wake the own thread if a new deadline is earlier than the one it waits for."""
-        if self._is_parked and self._engine.next_deadline(time.monotonic()) < self._planned:
+        if self._is_parked and self._engine.next_deadline(self.clock()) < self._planned:
             self._network.wake()
 
     def until(self, is_done: Callable[[], bool], deadline: float) -> bool:
@@ -163,7 +194,7 @@ class ThreadDriver:
         """
         try:
             while not is_done():
-                now = time.monotonic()
+                now = self.clock()
                 if self.is_over or now >= deadline:
                     return False
                 if not self._is_led:
@@ -209,6 +240,12 @@ class ThreadDriver:
         self._tick.notify()
         self._followers.notify_all()
         self._network.wake()
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        """Close the network of a client without an own thread, when nobody waits in it."""
+        if not self._has_thread and not self._is_led:
+            self._network.close()
 
     # -- from anywhere ------------------------------------------------------------------------
 
@@ -229,7 +266,8 @@ class ThreadDriver:
 
         Does nothing in a callback, because the own thread runs it.
         """
-        if self._thread is not threading.current_thread() and not self._is_forked:
+        is_own = self._thread is threading.current_thread()
+        if self._has_thread and not is_own and not self._is_forked:
             self._thread.join()
 
     def forked(self) -> None:
@@ -283,7 +321,7 @@ class ThreadDriver:
         def turn() -> None:
             try:
                 self._network.run(events)
-                self._engine.poll(time.monotonic())
+                self._engine.poll(self.clock())
             except BaseException as error:
                 self.give_up(error)
                 raise
@@ -292,7 +330,7 @@ class ThreadDriver:
 
     def _lead(self, deadline: float) -> None:
         """Wait in the kernel, without the lock, for an event or a deadline; then do the I/O."""
-        now = time.monotonic()
+        now = self.clock()
         self._planned = self._engine.next_deadline(now)
         timeout = max(0.0, min(deadline, self._planned, _FAR_S + now) - now)
         self._leader = threading.get_ident()
@@ -308,6 +346,8 @@ class ThreadDriver:
             raise
         finally:
             self._is_led = False
+            if self.is_over:
+                self._close_unused()
         if not self.is_over:
             self._turn(events)
         self._followers.notify_all()
@@ -352,5 +392,5 @@ class ThreadDriver:
                 self._lead(inf)
                 self._is_parked = False
             self._make_calls()
-            if self._is_abandoned and self._engine.abandoned(time.monotonic()):
+            if self._is_abandoned and self._engine.abandoned(self.clock()):
                 self.stop()

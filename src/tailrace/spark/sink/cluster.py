@@ -20,11 +20,11 @@ from tailrace.client.admin.transactions import (
     list_transactions,
     raise_epoch,
 )
+from tailrace.client.calls import Call
 from tailrace.client.errors import RemoteFatalError, UnsupportedBrokerError
-from tailrace.client.metadata import ClusterReader
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.steps import Call
+from tailrace.client.reader import ClusterReader
 from tailrace.client.transaction_outcome import ForgottenTransactionError, find_outcome
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import FatalError, TailraceError

@@ -1,7 +1,8 @@
 """A call of every operation, its items, and its result under scripted answers, in virtual time."""
 
+import inspect
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,11 +21,13 @@ from tailrace.client.admin import (
     ScramMechanism,
     ScramUpsertion,
 )
-from tailrace.client.admin.operations import Operation, Operations
+from tailrace.client.admin.operations import BaseAdmin
+from tailrace.client.calls import Ask, Call, Reply
+from tailrace.client.drive.operation import Operation
+from tailrace.client.drive.steps import Steps, Until
 from tailrace.client.nodes import Backoff, Node
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.routes import Routes
-from tailrace.client.steps import Ask, Call, Pause, Reply, Steps
 from tailrace.errors import TailraceError
 from tailrace.model import SpecialTimestamp, TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -132,7 +135,7 @@ def _item(given: object) -> object:
 
 def operations() -> Iterator[str]:
     """The names of all operations."""
-    return (name for name, each in vars(Operations).items() if isinstance(each, Operation))
+    return (name for name, each in vars(BaseAdmin).items() if isinstance(each, Operation))
 
 
 def outcome_of(
@@ -143,8 +146,15 @@ def outcome_of(
     Each answer takes `seconds`; the call may last ten.
     """
     now = [0.0]
+
+    def send(asks: Sequence[Ask]) -> Steps[tuple[Reply, ...]]:
+        now[0] += seconds
+        yield from ()
+        return tuple(Reply(NODE, answer(each), is_sent=True) for each in asks)
+
     call = Call(
         routes=Routes([NODE]),
+        send=send,
         clock=lambda: now[0],
         deadline=10.0,
         limit_ms=10_000,
@@ -152,18 +162,14 @@ def outcome_of(
         pauses=Backoff(100, 1000, random.Random(7)),
     )
     arguments, options = ARGUMENTS[name]
-    operation: Callable[..., Steps[object]] = getattr(Operations, name)
+    operation: Callable[..., Steps[object]] = inspect.unwrap(getattr(BaseAdmin, name))
     steps = operation(call, *arguments, **options)
-    replies: tuple[Reply, ...] = ()
     try:
         while True:
-            step = steps.send(replies) if replies else next(steps)
-            now[0] += step.seconds if isinstance(step, Pause) else seconds
-            replies = (
-                ()
-                if isinstance(step, Pause)
-                else tuple(Reply(NODE, answer(each), is_sent=True) for each in step.asks)
-            )
+            # All that an operation yields by itself are pauses.
+            pause = steps.send(None)
+            assert isinstance(pause, Until)
+            now[0] = pause.deadline
     except StopIteration as end:
         return end.value, now[0]
     except TailraceError as error:

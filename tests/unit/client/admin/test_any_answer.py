@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.client.admin import Outcomes
+from tailrace.client.calls import Ask
 from tailrace.client.errors import UnreachableBrokerError
-from tailrace.client.steps import Ask
 from tailrace.errors import TailraceError
 from tailrace.protocol.apis import api_of
 from tests.examples import examples

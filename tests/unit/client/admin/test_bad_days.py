@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tailrace.client.admin import Outcomes, UnknownOutcomeError
+from tailrace.client.calls import Ask
 from tailrace.client.errors import UnreachableBrokerError
 from tailrace.client.routes import CONTROLLER, Routes
-from tailrace.client.steps import Ask
 from tailrace.errors import TailraceError
 from tailrace.protocol.apis import ApiKey, api_of
 from tailrace.protocol.errors import ErrorCode

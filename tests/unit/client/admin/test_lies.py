@@ -16,8 +16,8 @@ from tailrace.client.admin import (
     Place,
 )
 from tailrace.client.admin.topics import PARTITIONS_MAX
+from tailrace.client.calls import Ask
 from tailrace.client.errors import MESSAGE_CHARACTERS_MAX, UnreachableBrokerError
-from tailrace.client.steps import Ask
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode

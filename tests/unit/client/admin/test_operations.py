@@ -412,7 +412,7 @@ def test_offsets_are_reset_in_a_dry_run_without_a_commit() -> None:
 
 
 def test_an_operation_is_a_method_of_both_clients_with_its_own_documentation() -> None:
-    """`help` shows the sentence and the parameters, and the class has the function itself."""
+    """`help` shows the sentence of the operation, and its parameters."""
     import inspect
 
     with Admin(bootstrap_servers="b:1") as admin:

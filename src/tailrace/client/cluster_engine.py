@@ -1,46 +1,62 @@
-"""`AdminEngine`: the connections of an admin client, without a thread or an event loop."""
+"""`ClusterEngine`: the connections of a reader or an admin client, without I/O.
+
+Not here: who waits for them (`drive`), and what is asked (`admin`, `reader`).
+"""
 
 import random
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import inf
 
+from tailrace.client.calls import Call, send
 from tailrace.client.config import ClientConfig
 from tailrace.client.drive.locks import renew
 from tailrace.client.errors import ClosedAdminError
-from tailrace.client.metadata import bootstrap_nodes
 from tailrace.client.nodes import Backoff, ConnectionPool, Node
+from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.client.routes import Routes
-from tailrace.client.steps import Call
+from tailrace.client.security import Security
 from tailrace.runtime.network import Connector
 
 
-class AdminEngine:
-    """The state of one admin client; see `drive.engine.Engine` and `asking.Connections`."""
-
-    kind = "admin"
+class ClusterEngine:
+    """The state of one client; see `drive.engine.Engine` and `calls.Connections`."""
 
     def __init__(
         self,
         config: ClientConfig,
         *,
+        kind: str,
         network: Connector,
         chance: random.Random,
         clock: Callable[[], float],
         wake: Callable[[], None],
+        version_limits: Mapping[int, int] = VERSION_LIMITS,
+        security: Security | None = None,
+        routes: Routes | None = None,
     ) -> None:
-        """Make no connection yet.
+        """Make no connection yet; `routes` are those of an engine before this one.
 
         Raises:
             ConfigError: a TLS file cannot be read, or a name or password is not Unicode text.
         """
+        self.kind = kind
         self.client_id = config.client_id
         self.lock = threading.RLock()
         self.calls: deque[Callable[[], None]] = deque()
         self.clock = clock
         self.request_timeout_ms = config.request_timeout_ms
-        self.routes = Routes(bootstrap_nodes(config))
-        self.nodes = ConnectionPool(config, network=network, chance=chance, wake=wake)
+        self.routes = routes or Routes(bootstrap_nodes(config))
+        self.nodes = ConnectionPool(
+            config,
+            network=network,
+            chance=chance,
+            wake=wake,
+            version_limits=version_limits,
+            security=security,
+        )
         self.is_closed = False
         self._pauses = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
 
@@ -48,6 +64,7 @@ class AdminEngine:
         """The limits of an operation that begins now."""
         return Call(
             routes=self.routes,
+            send=partial(send, self),
             clock=self.clock,
             deadline=self.clock() + limit_ms / 1000,
             limit_ms=limit_ms,
@@ -62,7 +79,7 @@ class AdminEngine:
     def check_open(self) -> None:
         """Raise ClosedAdminError if the client was closed during a call."""
         if self.is_closed:
-            raise ClosedAdminError("the admin client was closed during the call")
+            raise ClosedAdminError(f"the {self.kind} client was closed during the call")
 
     def poll(self, now: float) -> None:
         """Take in what has arrived."""
@@ -71,7 +88,7 @@ class AdminEngine:
     def next_deadline(self, now: float) -> float:  # noqa: ARG002
         """The time of the next `poll`, if no socket has news before."""
         due = self.nodes.next_deadline()
-        return float("inf") if due is None else due
+        return inf if due is None else due
 
     def should_move(self) -> bool:
         """Return False: a call has sent all when it ends."""
@@ -98,3 +115,8 @@ class AdminEngine:
     def reentrant_error(self) -> ClosedAdminError:
         """The error of a call by a signal handler that has interrupted another call."""
         return ClosedAdminError("this thread is in the middle of another call of this client")
+
+
+def bootstrap_nodes(config: ClientConfig) -> list[Node]:
+    """The brokers of `bootstrap.servers`, with ids from -1 downwards."""
+    return [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)]

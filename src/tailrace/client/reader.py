@@ -1,35 +1,45 @@
 """`ClusterReader`: which topics a cluster has, who leads them, and where their logs begin and end.
 
-Leaders and coordinators are cached (`routes`); the cache is dropped before each retry. It also runs
-operations of `admin`, which are steps without I/O.
+    broker = cluster.leader(partition)
+    broker.request(body, Response)          # sent when the broker is ready; returns the answer
+    pending = broker.send_nowait(body)      # sent now, or None: the answer comes meanwhile
+    pending.result(Response)                # waits for it
 
-Not here: records; see `fetcher`. Connections; see `brokers`.
+The connections live from one wait to the next: nothing runs in the background, and an answer that
+nobody waits for stays with the kernel, which bounds what a broker can send ahead. Leaders and
+coordinators are cached (`routes`); the cache is dropped before each retry. It also runs operations
+of `admin`.
+
+Not here: records; see `tailer`.
+
+Invariant: a wait ends with an answer or an error. Connecting and each request have time limits, and
+a throttle time that a broker asks for is kept for five minutes at most.
 """
 
 import random
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Concatenate, ParamSpec, TypeVar
+from math import inf
+from types import MappingProxyType
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 from uuid import UUID
 
-from tailrace.client.asking import carry_out
-from tailrace.client.brokers import Brokers, PendingRequest, RemoteBroker, WaitingNetwork
-from tailrace.client.config import ClientConfig, parse_client_config
-from tailrace.client.errors import (
-    RemoteRetriableError,
-    UnreachableBrokerError,
-    raise_for,
-)
-from tailrace.client.nodes import Backoff, ConnectionPool, Node, NodesStatistics
+from tailrace.client.calls import Ask, Call, Connecting, address_of, explained
+from tailrace.client.cluster_engine import ClusterEngine, bootstrap_nodes
+from tailrace.client.config import BrokerAddress, ClientConfig, parse_client_config
+from tailrace.client.drive.steps import Steps, Until
+from tailrace.client.drive.thread import ThreadDriver, WaitingNetwork
+from tailrace.client.errors import NodeError, RemoteRetriableError, raise_for
+from tailrace.client.nodes import Backoff, Node, NodesStatistics, RequestOutcome
 from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.client.retries import ATTEMPTS_MAX, retry
 from tailrace.client.routes import ANY, Routes, Target, leader
-from tailrace.client.steps import Call, Steps
 from tailrace.errors import TailraceError
 from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.fields import NO_UUID
+from tailrace.protocol.fields import NO_UUID, Message
 from tailrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -47,6 +57,7 @@ from tailrace.values import dataclass
 
 P = ParamSpec("P")
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 REQUEST_TIMEOUT_MS = 30_000
 """Longest time that a broker may take to answer (Kafka: request.timeout.ms)."""
@@ -93,7 +104,10 @@ class TopicDescription:
 
 
 class ClusterReader:
-    """Reads metadata and offsets of a cluster; not for more than one thread at a time."""
+    """Reads metadata and offsets of a cluster.
+
+    Several threads may `run` and `do` operations; the rest is for one at a time.
+    """
 
     def __init__(
         self,
@@ -126,19 +140,18 @@ class ClusterReader:
                 defaults={"client.id": client_id, "request.timeout.ms": timeout_ms},
             )
         )
-        chance = chance or random.SystemRandom()
         self.cluster_id: str | None = None
         """The id in the last answer about topics; None before one, or from an old broker."""
         self.routes = Routes(bootstrap_nodes(config))
+        self._config = config
+        self._version_limits = WITH_TOPIC_IDS if has_topic_ids else VERSION_LIMITS
+        self._security = config.security.opened()
+        self._open_network = open_network
         self._monotonic = monotonic
-        self._brokers = Brokers(
-            config,
-            version_limits=WITH_TOPIC_IDS if has_topic_ids else VERSION_LIMITS,
-            open_network=open_network,
-            monotonic=monotonic,
-            chance=chance,
-        )
-        self._pauses = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
+        self._chance = chance or random.SystemRandom()
+        self._opening = threading.Lock()
+        self._opened: tuple[ClusterEngine, ThreadDriver] | None = None
+        self._pauses = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self._chance)
 
     def topics(
         self, names: Collection[str] | None = None, *, may_create: bool = False
@@ -198,7 +211,7 @@ class ClusterReader:
         )
         return first, last
 
-    def leader(self, partition: TopicPartition) -> RemoteBroker:
+    def leader(self, partition: TopicPartition) -> "RemoteBroker":
         """The broker that leads a partition.
 
         Raises:
@@ -216,9 +229,9 @@ class ClusterReader:
             node = self.routes.known(leader(partition))
         if node is None:
             raise RemoteRetriableError(ErrorCode.LEADER_NOT_AVAILABLE, about=str(partition))
-        return RemoteBroker(self._brokers, node)
+        return RemoteBroker(self, node)
 
-    def any_broker(self, *, until: float = float("inf")) -> RemoteBroker:
+    def any_broker(self, *, until: float = float("inf")) -> "RemoteBroker":
         """A broker that is connected, or else the first that can be connected to.
 
         Candidates are those of the bootstrap list and those that brokers have named since. `until`
@@ -229,23 +242,9 @@ class ClusterReader:
             AuthenticationError: the first that can be reached refuses the login, or its identity
                 could not be checked.
         """
-        nodes = sorted(self.routes.candidates, key=self._brokers.is_ready, reverse=True)
-        failures = []
-        for node in nodes:
-            try:
-                self._brokers.connect(node, until=until)
-            except UnreachableBrokerError as error:
-                failures.append(error)
-            else:
-                return RemoteBroker(self._brokers, node)
-        if len(failures) == 1:
-            raise failures[0]
-        raise UnreachableBrokerError(
-            "no broker of the list can be reached: " + "; ".join(map(str, failures)),
-            address=",".join(each.address for each in failures),
-        )
+        return RemoteBroker(self, self.run(self._connected(None, until)))
 
-    def broker_of(self, target: Target) -> RemoteBroker:
+    def broker_of(self, target: Target) -> "RemoteBroker":
         """The broker of a target: the controller, a coordinator, a broker by its id, a leader.
 
         Raises:
@@ -259,18 +258,12 @@ class ClusterReader:
         if isinstance(found, TailraceError):
             raise found
         assert found is not None, "only ANY has no broker"
-        return RemoteBroker(self._brokers, found)
+        return RemoteBroker(self, found)
 
     def call(self, *, limit_ms: int, retries: int) -> Call:
         """The limits of an operation that begins now."""
-        return Call(
-            routes=self.routes,
-            clock=self._monotonic,
-            deadline=self._monotonic() + limit_ms / 1000,
-            limit_ms=limit_ms,
-            retries=retries,
-            pauses=self._pauses,
-        )
+        engine, _ = self._open()
+        return engine.call(limit_ms=limit_ms, retries=retries)
 
     def do(
         self,
@@ -289,32 +282,12 @@ class ClusterReader:
         return self.run(operation(call, *arguments, **options))
 
     def run(self, steps: Steps[T]) -> T:
-        """The result of an operation, whose requests are sent and whose pauses are kept.
+        """The result of an operation, or of another call that waits.
 
         Raises: what the operation raises.
         """
-        return self._brokers.run(carry_out(steps, self))
-
-    @property
-    def nodes(self) -> ConnectionPool:
-        """The connections; opened by this if there are none."""
-        return self._brokers.nodes
-
-    @property
-    def request_timeout_ms(self) -> int:
-        """Longest time that a broker may take to answer."""
-        return self._brokers.request_timeout_ms
-
-    def candidates(self) -> list[Node]:
-        """The brokers of the bootstrap list, and those that brokers have named since."""
-        return self.routes.candidates
-
-    def clock(self) -> float:
-        """Monotonic seconds."""
-        return self._monotonic()
-
-    def check_open(self) -> None:
-        """Do nothing: a reader that was closed opens new connections."""
+        _, driver = self._open()
+        return driver.run(steps)
 
     def retrying(self, attempt: Callable[[], T]) -> T:
         """The result of `attempt`, which is called again after a retriable error.
@@ -325,22 +298,114 @@ class ClusterReader:
         return retry(
             attempt,
             recover=self._forget,
-            pause=self._brokers.pause,
+            pause=self.pause,
             pauses=self._pauses,
         )
 
-    def wait_for_any(self, pending: Collection[PendingRequest], seconds: float) -> None:
-        """Wait until one of these requests has its outcome, for `seconds` at most."""
-        self._brokers.wait_for_any(pending, seconds)
+    def pause(self, seconds: float) -> None:
+        """Wait for `seconds`; answers that arrive meanwhile are read."""
+        self.wait_until(lambda: False, seconds)
+
+    def wait_until(self, is_done: Callable[[], bool], seconds: float = inf) -> None:
+        """Read answers until the predicate is true, for `seconds` at most."""
+
+        def steps() -> Steps[None]:
+            yield Until(is_done, self._monotonic() + seconds)
+
+        self.run(steps())
+
+    def connect(self, node: Node) -> None:
+        """Wait until a broker is ready.
+
+        Raises:
+            UnreachableBrokerError: it cannot be reached, or is no broker.
+            AuthenticationError: the login failed, or the broker's identity could not be checked.
+        """
+        self.run(self._connected([node], inf))
+
+    def ask(
+        self, node: Node, body: Message, response: type[M], *, version_max: int | None
+    ) -> Steps[M]:
+        """The answer of a broker to a request; see `RemoteBroker.request`."""
+        engine, _ = self._open()
+        call = engine.call(limit_ms=REQUEST_TIMEOUT_MS, retries=0)
+        # Neither the connection nor a throttle time of the broker is limited by this request.
+        ask = Ask(node, body, inf, last_version=version_max)
+        (reply,) = yield from call.send((ask,))
+        return reply.answer(response)
+
+    def send_nowait(
+        self, node: Node, body: Message, *, version_max: int | None = None
+    ) -> "PendingRequest | None":
+        """Send a request if the broker is ready, else do nothing; never waits."""
+        engine, _ = self._open()
+        now = self._monotonic()
+        if not engine.nodes.is_ready(node.id, now):
+            return None
+        pending = PendingRequest(self, node)
+        with engine.lock:
+            engine.nodes.send(
+                node.id,
+                body,
+                now=now,
+                done=pending.end,
+                timeout_ms=engine.request_timeout_ms,
+                version_max=version_max,
+            )
+        return pending
 
     def statistics(self) -> NodesStatistics:
         """The connections by node since the last `close`; none before the first question."""
-        return self._brokers.statistics()
+        if self._opened is None:
+            return NodesStatistics(nodes=MappingProxyType({}), failure_count=0)
+        return self._opened[0].nodes.statistics()
 
     def close(self) -> None:
         """Close all connections and forget the leaders; the next question opens new ones."""
-        self._brokers.close()
+        if self._opened is not None:
+            engine, driver = self._opened
+            self._opened = None
+            with engine.lock:
+                driver.stop()
         self._forget()
+
+    def _open(self) -> tuple[ClusterEngine, ThreadDriver]:
+        with self._opening:
+            # The driver is over after a `close`, after a bug of ours, and in a forked child, whose
+            # parent goes on with the same sockets.
+            if self._opened is None or self._opened[1].is_over:
+                network = self._open_network()
+                driver = ThreadDriver(network, clock=self._monotonic)
+                engine = ClusterEngine(
+                    self._config,
+                    kind="reader",
+                    network=network,
+                    chance=self._chance,
+                    clock=self._monotonic,
+                    wake=lambda: None,
+                    version_limits=self._version_limits,
+                    security=self._security,
+                    routes=self.routes,
+                )
+                driver.start(engine, has_thread=False)
+                self._opened = engine, driver
+            return self._opened
+
+    def _connected(self, nodes: list[Node] | None, until: float) -> Steps[Node]:
+        """The first of these brokers that is ready, or of all candidates."""
+        engine, _ = self._open()
+        yield Until(lambda: True, inf)  # a connection may have ended since the last wait
+        connecting = Connecting(engine, nodes, deadline=until)
+        found: list[Node] = []
+
+        def is_ready() -> bool:
+            node = connecting.ready(self._monotonic())
+            found.extend([] if node is None else [node])
+            return node is not None
+
+        while not (yield Until(is_ready, until)):
+            engine.check_open()
+        return found[0]
 
     def _ask_topics(
         self, names: Collection[str] | None, *, may_create: bool = False
@@ -391,11 +456,6 @@ class ClusterReader:
         return found
 
 
-def bootstrap_nodes(config: ClientConfig) -> list[Node]:
-    """The brokers of `bootstrap.servers`, with ids from -1 downwards."""
-    return [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)]
-
-
 def describe_topic(
     name: str, topic: MetadataResponseTopic, *, operations: frozenset[int] | None = None
 ) -> TopicDescription:
@@ -436,3 +496,65 @@ def list_offsets_request(
             ListOffsetsTopic(name=name, partitions=tuple(asked)) for name, asked in topics.items()
         ),
     )
+
+
+class PendingRequest:
+    """A request that was sent; its answer may have come."""
+
+    __slots__ = ("_node", "_outcome", "_reader", "is_done")
+
+    def __init__(self, reader: ClusterReader, node: Node) -> None:
+        self._reader = reader
+        self._node = node
+        self._outcome: RequestOutcome = None
+        self.is_done = False
+
+    def end(self, outcome: RequestOutcome) -> None:
+        """Note the answer, or the error that came instead."""
+        self._outcome, self.is_done = outcome, True
+
+    def result(self, response: type[M]) -> M:
+        """Wait for the answer; records in it are views of its bytes.
+
+        Raises:
+            UnreachableBrokerError: the connection broke, no answer came within the time, or what
+                came is no answer.
+            UnsupportedBrokerError: the broker does not take this request.
+        """
+        if not self.is_done:
+            self._reader.wait_until(lambda: self.is_done)
+        if isinstance(self._outcome, NodeError):
+            raise explained(self._outcome, self._node)
+        assert isinstance(self._outcome, response)
+        return self._outcome
+
+
+class RemoteBroker(NamedTuple):
+    """One broker that requests can be sent to."""
+
+    reader: ClusterReader
+    node: Node
+
+    @property
+    def address(self) -> BrokerAddress:
+        """The host and port where it listens."""
+        return address_of(self.node)
+
+    def request(self, body: Message, response: type[M], *, version_max: int | None = None) -> M:
+        """Send a request and return its answer; records in it are views of its bytes.
+
+        `version_max` is the highest version that can carry the request, if there are later ones.
+
+        Raises:
+            UnreachableBrokerError: it cannot be reached, or gives no answer within the time.
+            UnsupportedBrokerError: it does not take this request.
+            AuthenticationError: the login failed, or the broker's identity could not be checked.
+        """
+        reader = self.reader
+        return reader.run(reader.ask(self.node, body, response, version_max=version_max))
+
+    def send_nowait(
+        self, body: Message, *, version_max: int | None = None
+    ) -> PendingRequest | None:
+        """Send a request if it can be sent at once, else do nothing."""
+        return self.reader.send_nowait(self.node, body, version_max=version_max)
