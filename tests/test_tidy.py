@@ -30,7 +30,10 @@ HOUSE_WORDS = re.compile(
     re.IGNORECASE,
 )
 """Words of a dialect; and "behind", which means lag in Kafka: say "after" or "lags"."""
-ROOMS_READ = ("client/drive", "demo", "kernels", "offline", "testing", "protocol/", "handlers/")
+ROOMS_READ = (
+    "client/drive", "coordinator/groups", "demo", "handlers/", "kernels", "offline", "protocol/",
+    "testing",
+)  # fmt: skip
 """Rooms and modules that have been read for `HOUSE_WORDS`; each that is opened joins them."""
 BANNED_NAMES = {"utils", "util", "common", "helpers", "core", "impl", "misc", "base"}
 BANNED_WORDS = re.compile("|".join(rf"\b{left}{right}\b" for left, right in (

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from tailrace.coordinator.groups.all_groups import AllGroupsMachine
 from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
-from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.machine import GroupMachine
 from tailrace.coordinator.groups.record_codec import GroupRecordCodec
-from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from tailrace.coordinator.machine import Client, Decision, TransactionalProducer
 from tailrace.coordinator.shard import Shard, ShardState, StoredBatches
 from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
@@ -107,11 +106,11 @@ class Told:
     """Whether the transaction was asked to end."""
 
 
-def shard_on(outside: Outside, broker: Broker) -> Shard[AllGroupsMachine]:
+def shard_on(outside: Outside, broker: Broker) -> Shard[GroupMachine]:
     """A shard on the broker's disk, not loaded yet."""
     return Shard(
         DiskLog(broker),
-        lambda: AllGroupsMachine(
+        lambda: GroupMachine(
             GroupSettings(),
             MemoryTopics(a=4),
             consumer_settings=lambda _: ConsumerSettings(assignment_interval_ms=0),
@@ -146,7 +145,7 @@ async def work(outside: Outside, broker: Broker, told: Told) -> None:
 
 
 async def commit(
-    shard: Shard[AllGroupsMachine],
+    shard: Shard[GroupMachine],
     told: Told,
     group_id: str,
     offset: int,
@@ -171,11 +170,11 @@ async def commit(
 
 
 async def beat(
-    shard: Shard[AllGroupsMachine], told: Told, request: ConsumerGroupHeartbeatRequest
+    shard: Shard[GroupMachine], told: Told, request: ConsumerGroupHeartbeatRequest
 ) -> None:
     """Send a heartbeat."""
 
-    def decide(groups: AllGroupsMachine, now_ms: int) -> Decision[ConsumerGroupHeartbeatResponse]:
+    def decide(groups: GroupMachine, now_ms: int) -> Decision[ConsumerGroupHeartbeatResponse]:
         return groups.consumer_heartbeat(Client("c", "127.0.0.1", 1), request, now_ms)
 
     answer = await shard.run(decide)
@@ -190,18 +189,18 @@ async def check(outside: Outside, disk: MemoryFiles, told: Told) -> None:
     assert shard.state is ShardState.ACTIVE
     machine = shard.machine
     for (group_id, partition), offset in told.offsets.items():
-        found = machine.classic.offsets.of_group(group_id).get(partition)
+        found = machine.groups.offsets.of_group(group_id).get(partition)
         if found is None:
             assert group_id in told.deleted
         else:
             assert offset <= found.offset <= told.asked[group_id, partition]
-    group = machine.consumers.by_id.get("g")
+    group = machine.groups.consumer("g")
     for member_id, epoch in told.epochs.items():
         if member_id not in told.has_left:
             assert group is not None
             assert group.members[member_id].epoch >= epoch
     if not told.is_ended:
-        assert machine.classic.offsets.of_group("txn") == {}
+        assert machine.groups.offsets.of_group("txn") == {}
     shard.stop()
 
 

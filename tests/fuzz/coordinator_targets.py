@@ -8,19 +8,18 @@ import random
 from dataclasses import replace
 from struct import Struct
 
-from tailrace.coordinator.groups.all_groups import AllGroupsMachine
+from tailrace.coordinator.errors import RefusedError
 from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
-from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.machine import GroupMachine
 from tailrace.coordinator.groups.record_codec import GroupRecordCodec
-from tailrace.coordinator.groups.refusal import RefusedError
-from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from tailrace.coordinator.groups.subscriptions import (
     read_assignment,
     read_subscribed_topics,
     read_subscription,
     write_assignment,
 )
-from tailrace.coordinator.groups.topic_patterns import matching
+from tailrace.coordinator.groups.topics import matching
 from tailrace.coordinator.machine import Machine, Origin, RecordCodec, TransactionalProducer
 from tailrace.coordinator.transactions.machine import TransactionMachine
 from tailrace.coordinator.transactions.records import TransactionCodec, transaction_record
@@ -59,8 +58,8 @@ _SIZE = Struct(">H")
 _TOPICS = tuple(f"topic-{number}" for number in range(20))
 
 
-def _groups() -> AllGroupsMachine:
-    return AllGroupsMachine(
+def _groups() -> GroupMachine:
+    return GroupMachine(
         GroupSettings(),
         MemoryTopics(a=4),
         consumer_settings=lambda _: ConsumerSettings(),
@@ -210,9 +209,9 @@ def commit(data: bytes) -> object:
         again = GroupRecordCodec().decode(*GroupRecordCodec().encode(record))
         assert again == record
         groups.replay(again, Origin(0, ProducerId(PRODUCER)))
-    assert groups.classic.offsets.of_group(request.group_id) == {}
+    assert groups.groups.offsets.of_group(request.group_id) == {}
     groups.replay_marker(ProducerId(PRODUCER), is_commit=True)
-    found = groups.classic.offsets.of_group(request.group_id)
+    found = groups.groups.offsets.of_group(request.group_id)
     assert {each: found[each].metadata for each in found} == {
         each.partition: each.metadata
         for each, is_taken in zip(offsets, are_taken, strict=True)

@@ -26,8 +26,7 @@ from tailrace.client.consumer.membership import (
 )
 from tailrace.client.nodes import DisconnectedError
 from tailrace.coordinator.errors import CoordinatorNotAvailableError
-from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
-from tailrace.coordinator.groups.consumer_offsets import MemberAtEpoch
+from tailrace.coordinator.groups.commits import Commit, Committer, MemberAtEpoch, OffsetToCommit
 from tailrace.coordinator.machine import Client
 from tailrace.errors import TailraceError
 from tailrace.handlers.groups import unavailable_code

@@ -206,7 +206,7 @@ class Stage:
     async def restart(self) -> None:
         """Restart the broker: it must have every offset that was acknowledged."""
         await self.broker.restart()
-        offsets = self.broker.machine.offsets.of_group(GROUP)
+        offsets = self.broker.machine.groups.offsets.of_group(GROUP)
         for number, offset in self.witness.acknowledged.items():
             assert offsets[TopicPartition("flights", number)].offset >= offset
 
@@ -225,7 +225,7 @@ class Stage:
         self.broker.requests_lost = self.broker.replies_lost = 0
         await self.broker.passes(QUIET)
         running = [each for each in self.consumers.values() if each.is_running]
-        group = self.broker.machine.groups.get(GROUP)
+        group = self.broker.machine.groups.by_id.get(GROUP)
         if not running:
             assert group is None or group.state is ClassicState.EMPTY
             return

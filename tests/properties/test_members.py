@@ -95,7 +95,7 @@ class Stage:
             for partition in consumer.membership.assignment
         )
         assert not [each for each, count in owners.items() if count > 1]
-        for partition, each in self.broker.machine.classic.offsets.of_group(GROUP).items():
+        for partition, each in self.broker.machine.groups.offsets.of_group(GROUP).items():
             assert each.offset >= self._committed.get(partition, 0)
             self._committed[partition] = each.offset
         for partition, offset in self.witness.acknowledged.items():
@@ -105,10 +105,10 @@ class Stage:
         """Whether the coordinator would take a commit of the consumer."""
         member_id, generation = consumer.membership.identity[1:3]
         machine = self.broker.machine
-        if GROUP in machine.consumers.by_id:
-            member = machine.consumers.by_id[GROUP].members.get(member_id)
+        consumer_group, group = machine.groups.consumer(GROUP), machine.groups.classic(GROUP)
+        if consumer_group is not None:
+            member = consumer_group.members.get(member_id)
             return member is not None and member.current.epoch == generation
-        group = machine.classic.groups.get(GROUP)
         return group is not None and member_id in group.members and group.generation == generation
 
     async def settle(self) -> None:

@@ -193,19 +193,18 @@ class Stage:
 
     async def restart(self) -> None:
         """Restart the broker: it must have the same group, and every offset acknowledged."""
-        before = self.broker.machine.consumers.by_id.get(GROUP)
+        before = self.broker.machine.groups.consumer(GROUP)
         await self.broker.restart()
-        assert self.broker.machine.consumers.by_id.get(GROUP) == before
-        offsets = self.broker.machine.classic.offsets.of_group(GROUP)
+        assert self.broker.machine.groups.consumer(GROUP) == before
+        offsets = self.broker.machine.groups.offsets.of_group(GROUP)
         for number, offset in self.witness.acknowledged.items():
             assert offsets[TopicPartition(TOPIC, number)].offset >= offset
 
     def check_owners(self) -> None:
-        """No partition has two owners in a consumer group, and no id is of both kinds."""
-        group = self.broker.machine.consumers.by_id.get(GROUP)
+        """No partition has two owners in a consumer group."""
+        group = self.broker.machine.groups.consumer(GROUP)
         if group is None:
             return
-        assert GROUP not in self.broker.machine.classic.groups
         owned = [
             (topic_id, number)
             for member in group.members.values()
@@ -227,12 +226,13 @@ class Stage:
         kinds = {each.kind for each in running}
         assert self.broker.type == (CONSUMER if CONSUMER in kinds else CLASSIC)
         if self.broker.type == CONSUMER:
-            group = machine.consumers.by_id[GROUP]
+            group = machine.groups.consumer(GROUP)
+            assert group is not None
             assert group.state.value == "Stable"
             members = set(group.members)
         else:
-            assert machine.classic.groups[GROUP].state.value == "Stable"
-            members = set(machine.classic.groups[GROUP].members)
+            assert self.broker.group().state.value == "Stable"
+            members = set(self.broker.group().members)
         assert members == {each.member_id for each in running}
         assert sorted(n for each in running for n in each.owned) == list(range(COUNT))
 

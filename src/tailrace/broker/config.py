@@ -23,9 +23,13 @@ from tailrace.config.settings import (
     setting,
     settings_of,
 )
-from tailrace.coordinator.groups import consumer_settings
-from tailrace.coordinator.groups.consumer_settings import CONSUMER_SETTINGS, ConsumerSettings
-from tailrace.coordinator.groups.settings import GROUP_SETTINGS, GroupSettings
+from tailrace.coordinator.groups import settings as group_settings
+from tailrace.coordinator.groups.settings import (
+    CONSUMER_SETTINGS,
+    GROUP_SETTINGS,
+    ConsumerSettings,
+    GroupSettings,
+)
 from tailrace.coordinator.transactions.settings import TRANSACTION_SETTINGS, TransactionSettings
 from tailrace.errors import ConfigError
 from tailrace.handlers.fetch_sessions import FetchSessionLimits
@@ -617,7 +621,7 @@ def _contradictions(config: BrokerConfig) -> Iterator[str]:
             "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
             "property is set: nobody could connect"
         )
-    yield from consumer_settings.contradictions(config.consumer_groups)
+    yield from group_settings.contradictions(config.consumer_groups)
 
 
 def _overrides(given: Iterable[str], faults: list[str]) -> dict[str, int]:

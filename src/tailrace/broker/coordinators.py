@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.image_topics import ImageTopics
 from tailrace.cluster.controller import Controller
-from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.settings import ConsumerSettings
 from tailrace.coordinator.groups.statistics import GroupCounts, GroupsStatistics, groups_statistics
 from tailrace.coordinator.machine import RecordCodec
 from tailrace.coordinator.shard import BulkReplay, PartitionLog, Shard
@@ -33,7 +33,7 @@ from tailrace.runtime.system import Runtime
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
-    from tailrace.coordinator.groups.all_groups import AllGroupsMachine
+    from tailrace.coordinator.groups.machine import GroupMachine
     from tailrace.coordinator.transactions.machine import TransactionMachine
 
 
@@ -86,7 +86,7 @@ class Coordinators:
         """Partitions of a topic when this broker first asked, by the int of the topic's id."""
         self._group_counts = GroupCounts()
         self._transaction_counts = TransactionCounts()
-        self.groups: Shards[AllGroupsMachine] = Shards(
+        self.groups: Shards[GroupMachine] = Shards(
             self._group_shard, partition_count=lambda: self._partition_count(OFFSETS_TOPIC)
         )
         self.transactions: Shards[TransactionMachine] = Shards(
@@ -155,19 +155,18 @@ class Coordinators:
             is_durable=self._logs.is_durable,
         )
 
-    def _group_shard(self, log: PartitionLog) -> "Shard[AllGroupsMachine]":
+    def _group_shard(self, log: PartitionLog) -> "Shard[GroupMachine]":
         config = self._config
 
-        def make_machine() -> "AllGroupsMachine":
-            from tailrace.coordinator.groups.group_config import settings_of_group
-            from tailrace.coordinator.groups.modules import AllGroupsMachine
+        def make_machine() -> "GroupMachine":
+            from tailrace.coordinator.groups.modules import GroupMachine, settings_of_group
 
             def settings_of(group_id: str) -> ConsumerSettings:
                 own = self._controller.image.group_configs.get(group_id)
                 broker = self._consumer_settings()
                 return broker if own is None else settings_of_group(own, broker)
 
-            return AllGroupsMachine(
+            return GroupMachine(
                 config.groups,
                 self._topics,
                 consumer_settings=settings_of,
@@ -181,7 +180,7 @@ class Coordinators:
 
             return GroupRecordCodec()
 
-        def make_bulk(machine: "AllGroupsMachine", log_bytes: int) -> BulkReplay | None:
+        def make_bulk(machine: "GroupMachine", log_bytes: int) -> BulkReplay | None:
             from tailrace.coordinator.groups.modules import LOG_BYTES_MIN, BulkCommits
 
             return BulkCommits(machine) if log_bytes >= LOG_BYTES_MIN else None

@@ -1,10 +1,10 @@
 """Groups as others see them: lists, descriptions, and the end of groups and of their offsets."""
 
 from tailrace.coordinator.errors import NotCoordinatorError
-from tailrace.coordinator.groups.all_views import (
+from tailrace.coordinator.groups.views import (
     describe_classic_group,
     describe_consumer_group,
-    list_all_groups,
+    list_groups,
 )
 from tailrace.coordinator.machine import Decision
 from tailrace.errors import TailraceError
@@ -59,7 +59,7 @@ async def handle_list_groups(
     listed: list[ListedGroup] = []
     for shard in services.groups:
         try:
-            listed += list_all_groups(
+            listed += list_groups(
                 shard.machine, states=request.states_filter, types=request.types_filter
             )
         except NotCoordinatorError:

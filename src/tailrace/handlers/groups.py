@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from tailrace.cluster.image import Topic
 from tailrace.coordinator.errors import CoordinatorNotAvailableError
-from tailrace.coordinator.groups.all_groups import AllGroupsMachine
 from tailrace.coordinator.groups.commits import Commit, OffsetToCommit
+from tailrace.coordinator.groups.machine import GroupMachine
 from tailrace.coordinator.machine import Client, Decision
 from tailrace.coordinator.shard import ShardState
 from tailrace.errors import RecordTooLargeError, TailraceError
@@ -38,7 +38,7 @@ def client_of(header: RequestHeader) -> Client:
 
 
 async def decide(
-    services: Services, group_id: str, decision: Callable[[AllGroupsMachine, int], Decision[T]]
+    services: Services, group_id: str, decision: Callable[[GroupMachine, int], Decision[T]]
 ) -> T | ErrorCode:
     """The reply of the group's coordinator, or the code of the error."""
     try:
@@ -66,9 +66,7 @@ async def commit_offsets(services: Services, commit: Commit) -> list[ErrorCode]:
     return codes
 
 
-def decide_commit(
-    commit: Commit, groups: AllGroupsMachine, now_ms: int
-) -> Decision[list[ErrorCode]]:
+def decide_commit(commit: Commit, groups: GroupMachine, now_ms: int) -> Decision[list[ErrorCode]]:
     """The decision on offsets that make one batch."""
     return groups.commit(commit, now_ms)
 
@@ -78,7 +76,7 @@ async def decide_in_turns(
     group_id: str,
     items: Sequence[V],
     *,
-    decision: Callable[[AllGroupsMachine, Sequence[V]], Decision[ErrorCode | list[T]]],
+    decision: Callable[[GroupMachine, Sequence[V]], Decision[ErrorCode | list[T]]],
 ) -> ErrorCode | list[T]:
     """The results for many items, with a turn for each `OFFSETS_PER_TURN` of them.
 
@@ -91,7 +89,7 @@ async def decide_in_turns(
             await slices.rest()
         part = items[start : start + OFFSETS_PER_TURN]
 
-        def decide_part(groups: AllGroupsMachine, _: int) -> Decision[ErrorCode | list[T]]:
+        def decide_part(groups: GroupMachine, _: int) -> Decision[ErrorCode | list[T]]:
             return decision(groups, part)  # noqa: B023 - it runs before the next part
 
         answer = await decide(services, group_id, decide_part)
@@ -104,7 +102,7 @@ async def decide_in_turns(
 async def decide_until_done(
     services: Services,
     group_id: str,
-    decision: Callable[[AllGroupsMachine], Decision[ErrorCode | None]],
+    decision: Callable[[GroupMachine], Decision[ErrorCode | None]],
 ) -> ErrorCode:
     """The code of work that a group does in several turns: None asks for one more."""
     slices = Slices()
@@ -126,9 +124,9 @@ async def forget_topic(services: Services, topic: Topic) -> None:
         if shard.state is not ShardState.ACTIVE:
             continue
         machine = shard.machine
-        for group_id in machine.groups_with_offsets():
+        for group_id in machine.groups.offsets.groups():
             gone = []
-            for each in machine.partitions_with_offsets(group_id):
+            for each in machine.groups.offsets.all_partitions(group_id):
                 if each.topic == topic.name:
                     gone.append(each)
                 await slices.turn()
@@ -148,7 +146,7 @@ async def _forget(
     services: Services, topic: Topic, group_id: str, *, partitions: Sequence[TopicPartition]
 ) -> ErrorCode:
     def decide_part(
-        groups: AllGroupsMachine, part: Sequence[TopicPartition]
+        groups: GroupMachine, part: Sequence[TopicPartition]
     ) -> Decision[ErrorCode | list[None]]:
         return groups.forget_offsets(group_id, part, topic_id=topic.topic_id)
 

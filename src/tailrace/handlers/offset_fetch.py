@@ -17,8 +17,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
-from tailrace.coordinator.groups.commits import FetchedOffset
-from tailrace.coordinator.groups.consumer_offsets import MemberAtEpoch
+from tailrace.coordinator.groups.commits import FetchedOffset, MemberAtEpoch
 from tailrace.handlers.groups import decide, decide_in_turns
 from tailrace.handlers.services import Services
 from tailrace.model import TopicPartition

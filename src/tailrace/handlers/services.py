@@ -23,8 +23,7 @@ from tailrace.coordinator.errors import (
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
-from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
-from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.errors import ConfigError, DirectoryError, FatalError, TailraceError
 from tailrace.handlers.fetch_sessions import FetchSessions
@@ -61,7 +60,7 @@ from tailrace.storage.producers import (
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
-    from tailrace.coordinator.groups.all_groups import AllGroupsMachine
+    from tailrace.coordinator.groups.machine import GroupMachine
     from tailrace.coordinator.shard import PartitionLog
     from tailrace.coordinator.shards import Shards
     from tailrace.coordinator.transactions.machine import TransactionMachine
@@ -156,7 +155,7 @@ class Services:
     device_reads: DeviceReads
     moves: PartitionMoves
     validation: BatchValidation
-    groups: "Shards[AllGroupsMachine]"
+    groups: "Shards[GroupMachine]"
     group_settings: GroupSettings
     consumer_settings_now: Callable[[], ConsumerSettings]
     transactions: "Shards[TransactionMachine]"

@@ -4,8 +4,8 @@ Not here: InitProducerId, which producers without transactions need too, and Txn
 is for the coordinator of the group.
 """
 
-from tailrace.coordinator.groups.refusal import RefusedError
-from tailrace.coordinator.groups.topic_patterns import compile_pattern
+from tailrace.coordinator.errors import RefusedError
+from tailrace.coordinator.groups.topics import compile_pattern
 from tailrace.coordinator.placement import partition_of
 from tailrace.coordinator.transactions.add_partitions_to_txn import add_partitions_to_txn
 from tailrace.handlers.services import Services

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from tailrace.cluster.image import Topic
-from tailrace.coordinator.groups.all_groups import AllGroupsMachine
-from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
-from tailrace.coordinator.groups.consumer_offsets import MemberAtEpoch
-from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.classic_group import group_tombstone
+from tailrace.coordinator.groups.commits import Commit, Committer, MemberAtEpoch, OffsetToCommit
+from tailrace.coordinator.groups.machine import GroupMachine
 from tailrace.coordinator.groups.record_codec import GroupRecordCodec
-from tailrace.coordinator.groups.records import group_tombstone
-from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from tailrace.coordinator.machine import Decision
 from tailrace.coordinator.placement import partition_of
 from tailrace.coordinator.shard import PartitionLog, Shard
@@ -60,7 +58,7 @@ async def loaded(outside: Outside, *logs: MemoryPartitionLog) -> Any:
     def shard(log: PartitionLog) -> Shard[Any]:
         return Shard(
             log,
-            lambda: AllGroupsMachine(
+            lambda: GroupMachine(
                 GroupSettings(),
                 MemoryTopics(),
                 consumer_settings=lambda _: ConsumerSettings(),

@@ -45,7 +45,7 @@ import json, sys
 from importlib import import_module
 
 import_module(sys.argv[1])
-from tailrace.coordinator.groups.topic_patterns import compile_pattern
+from tailrace.coordinator.groups.topics import compile_pattern
 from tailrace.protocol import coordinator_records
 from tailrace.protocol.coordinator_records import decode_key, decode_value, encode_key, encode_value
 

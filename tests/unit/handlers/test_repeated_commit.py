@@ -11,7 +11,7 @@ import pytest
 from tailrace.cluster.image import Topic
 from tailrace.coordinator.groups.machine import GroupMachine
 from tailrace.coordinator.groups.record_codec import GroupRecordCodec
-from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from tailrace.coordinator.shard import Shard
 from tailrace.coordinator.shards import Shards
 from tailrace.handlers.offset_commit import handle_offset_commit
@@ -31,6 +31,8 @@ from tailrace.protocol.messages.offset_commit import (
 )
 from tailrace.testing import Outside
 from tailrace.testing.coordinator_log import MemoryPartitionLog
+from tailrace.testing.outside import InlineThreads
+from tests.unit.coordinator.groups_consumer.group_shard import MemoryTopics
 
 API = APIS[ApiKey.OFFSET_COMMIT]
 TOPIC = Topic(name="t", topic_id=UUID(int=5), partitions=(0, 1, 2), configs={})
@@ -76,7 +78,13 @@ async def started(outside: Outside) -> Broker:
     shards = Shards(lambda _: shard, partition_count=lambda: 1)
     shard: Shard[Any] = Shard(
         log,
-        lambda: GroupMachine(GroupSettings(), chance=random.Random(0)),
+        lambda: GroupMachine(
+            GroupSettings(),
+            MemoryTopics(),
+            consumer_settings=lambda _: ConsumerSettings(),
+            threads=InlineThreads(),
+            chance=random.Random(0),
+        ),
         GroupRecordCodec,
         clock=outside.runtime.clock,
     )

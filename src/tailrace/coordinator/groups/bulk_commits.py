@@ -20,8 +20,8 @@ from itertools import compress
 from typing import Any, Final, Generic, TypeVar, cast
 from uuid import UUID
 
-from tailrace.coordinator.groups.all_groups import AllGroupsMachine
 from tailrace.coordinator.groups.classic_group import ClassicGroup
+from tailrace.coordinator.groups.machine import GroupMachine
 from tailrace.coordinator.groups.offsets import CommittedOffset, GroupOffsets
 from tailrace.kernels import int64s
 from tailrace.kernels.commits import (
@@ -74,10 +74,9 @@ class _Lookup(dict[int, T], Generic[T]):
 class BulkCommits:
     """Takes the commits of batches, and puts them into the offsets of a shard that is loaded."""
 
-    def __init__(self, machine: AllGroupsMachine) -> None:
-        self._offsets = machine.classic.offsets
-        self._groups = machine.classic.groups
-        self._consumers = machine.consumers.by_id
+    def __init__(self, machine: GroupMachine) -> None:
+        self._offsets = machine.groups.offsets
+        self._groups = machine.groups.by_id
         self._state = int64s(STATE_SIZE)
         self._state[CommitState.GENERATION] = 1
         self._columns = int64s(len(CommitColumn) * KEYS_MAX)
@@ -108,16 +107,21 @@ class BulkCommits:
         if not rows:
             return
         names = _Names(self)
+        # A loop with a bytecode for each row would hold the interpreter lock, and with it the event
+        # loop, for seconds: parts of half a millisecond are put by C functions (decision 40).
         for first in range(0, rows, ROWS_AT_ONCE):
             self._put_rows(names, first, min(first + ROWS_AT_ONCE, rows))
         for place in (CommitState.ROWS, CommitState.NAMES, CommitState.ARENA_USED):
             state[place] = 0
         state[CommitState.GENERATION] += 1
-        freeze_objects()  # A pass over a million offsets would hold up the event loop for 100 ms.
+        # A pass over a million offsets would hold up the event loop for 100 ms (decision 40). It
+        # freezes in the process of `tailrace serve` alone, never in a program of the user.
+        freeze_objects()
 
     def _put_rows(self, names: "_Names", first: int, limit: int) -> None:
         columns = [self._column(column, first, limit) for column in CommitColumn]
         histories = columns[CommitColumn.HISTORY]
+        # Nearly always every key has been committed and none was dropped.
         if histories.count(_PUT_ONLY) < len(histories):
             self._drop(names, columns)
             are_committed = [history & CommitHistory.IS_COMMITTED for history in histories]
@@ -125,6 +129,7 @@ class BulkCommits:
         groups, topics, partitions, offsets, epochs, metadata, commits, expires, ids, records, _ = (
             columns
         )
+        # Groups commit for the same partitions: one object serves all of them.
         if len(self._partitions) > INTERNED_MAX:
             self._partitions.clear()
         keys = list(map(_new_partition, zip(names.texts_of(topics), partitions, strict=True)))
@@ -151,6 +156,8 @@ class BulkCommits:
         ):
             if not history & CommitHistory.WAS_DROPPED:
                 continue
+            # Before the commits are put, though a commit may have come first: what counts is that
+            # pending offsets of transactions are dropped, and the newest commit is put after it.
             group_id = names.texts[group]
             self._offsets.drop(group_id, TopicPartition(names.texts[topic], partition))
             if history & CommitHistory.WAS_COMMITTED:
@@ -178,8 +185,8 @@ class BulkCommits:
         return known
 
     def _note_committed(self, group_id: str) -> None:
-        if group_id not in self._groups and group_id not in self._consumers:
-            # No other record tells of the group: a simple one.
+        if group_id not in self._groups:
+            # The group has no other record: a simple one.
             self._groups[group_id] = ClassicGroup(group_id, -1)
 
     def table(self, group_id: str) -> GroupOffsets:
@@ -189,11 +196,10 @@ class BulkCommits:
 
 
 class _Names:
-    """Texts, ids and tables by the index of a name, until the names are taken anew.
+    """Texts, ids and tables by the index of a name, valid until `put` clears the names."""
 
-    Refers to its `BulkCommits`, which does not refer to it: a circle would keep the memory of both
-    until a collection, and for good in a process that freezes (`broker.process`).
-    """
+    # Refers to its `BulkCommits`, which does not refer to it: a circle would keep the memory of
+    # both until a collection, and for good in a process that freezes (`broker.process`).
 
     def __init__(self, bulk: BulkCommits) -> None:
         texts = self.texts = _Lookup(lambda name: str(bulk.name(name), "utf-8"))

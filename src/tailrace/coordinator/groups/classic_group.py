@@ -1,4 +1,4 @@
-r"""A group of the classic protocol: who is in it, in which state, and what each member supports.
+r"""A group of the classic protocol: its members and what they support, its state, its record.
 
                     all have left
     EMPTY <------------------------- PREPARING_REBALANCE <--.
@@ -8,21 +8,27 @@ r"""A group of the classic protocol: who is in it, in which state, and what each
                                                 v           |
                      STABLE <-- assignment -- COMPLETING_REBALANCE
 
-`rebalancing` moves it through these states; `joining` and `syncing` have the requests.
+`rebalancing` moves it through these states; `classic_groups` has the requests. The record of a
+group has the fields that Apache Kafka 4.3 fills in.
 
 Invariant: `members` are in the order in which they joined, and every id in `static_members` is in
 `members`.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from tailrace.coordinator.groups.subscriptions import read_subscribed_topics
+from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from tailrace.protocol.messages.sync_group import SyncGroupResponse
+from tailrace.protocol.records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+)
 from tailrace.values import dataclass, field
 
 if TYPE_CHECKING:
@@ -67,7 +73,8 @@ class ClassicMember:
     syncing: "asyncio.Future[SyncGroupResponse] | None" = None
     """The parked SyncGroup."""
     is_new: bool = False
-    """Whether it waits in its first join; its client may have gone without a trace."""
+    """Whether it waits in its first join. Its client may have gone without a LeaveGroup, and a
+    member that waits sends no heartbeats, so only a time limit of its own removes it."""
 
     def metadata(self, protocol: str | None) -> bytes:
         """Its metadata for an assignor; empty if it does not support it."""
@@ -121,12 +128,11 @@ class ClassicGroup:
     """Whether a new member came during the initial delay."""
 
     def move_to(self, state: ClassicState, now_ms: int) -> None:
-        """Enter a state."""
         self.previous_state, self.state, self.state_since_ms = self.state, state, now_ms
 
     @property
     def have_all_joined(self) -> bool:
-        """Whether every member waits in a join, and no id is handed out to one that will come."""
+        """Whether every member waits in a join, and no id is handed out to one that will join."""
         return not self.pending_ids and all(each.joining for each in self.members.values())
 
     @property
@@ -167,7 +173,7 @@ class ClassicGroup:
         member.answer_join(JoinGroupResponse(member_id=old_id, error_code=fenced))
         member.answer_sync(SyncGroupResponse(error_code=fenced))
         member.member_id = new_id
-        # In its place in the order, so that a restart finds the members as they are.
+        # It keeps its place in the order, so that a restart finds the members as they are.
         self.members = {each.member_id: each for each in self.members.values()}
         assert member.instance_id is not None
         self.static_members[member.instance_id] = new_id
@@ -181,6 +187,7 @@ class ClassicGroup:
     def supports(self, protocol_type: str, names: set[str]) -> bool:
         """Whether a member with these assignors can join: all members have one in common."""
         if self.state is ClassicState.EMPTY:
+            # The first member decides what the group is.
             return bool(protocol_type and names)
         # While a group whose members have all left prepares, nothing limits the next one.
         common = self._common_protocols() if self.members else names
@@ -217,6 +224,7 @@ class ClassicGroup:
     def find_subscribed_topics(self) -> None:
         """Read the topics of all members from their metadata, for the expiry of offsets."""
         self.subscribed_topics = None
+        # Only the metadata of consumers is Kafka's; that of Connect, for one, is its own.
         if self.protocol_type == CONSUMER:
             self.subscribed_topics = read_subscribed_topics(
                 each.metadata(self.protocol) for each in self.members.values()
@@ -228,6 +236,7 @@ class ClassicGroup:
             known = self.static_members.get(instance_id)
             if known is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
+            # Another process runs under the same instance id: the older one has to stop (KIP-345).
             if known != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
@@ -242,7 +251,7 @@ class ClassicGroup:
     ) -> JoinGroupResponse:
         """The answer to a JoinGroup of this generation; a leader is shown the members.
 
-        `leader_id` is who the member is told leads the group, if not the one that does.
+        `leader_id` is the leader that the answer names, if not the one that leads the group.
         """
         return JoinGroupResponse(
             error_code=ErrorCode.NONE,
@@ -252,7 +261,16 @@ class ClassicGroup:
             leader=leader_id or self.leader_id or "",
             skip_assignment=skips_assignment,
             member_id=member_id,
-            members=tuple(self._shown_members()) if shows_members else (),
+            members=tuple(
+                JoinGroupResponseMember(
+                    member_id=each.member_id,
+                    group_instance_id=each.instance_id,
+                    metadata=each.metadata(self.protocol),
+                )
+                for each in self.members.values()
+            )
+            if shows_members
+            else (),
         )
 
     def synced(self, member: ClassicMember) -> SyncGroupResponse:
@@ -264,14 +282,80 @@ class ClassicGroup:
             assignment=member.assignment,
         )
 
-    def _shown_members(self) -> Iterator[JoinGroupResponseMember]:
-        for each in self.members.values():
-            yield JoinGroupResponseMember(
-                member_id=each.member_id,
-                group_instance_id=each.instance_id,
-                metadata=each.metadata(self.protocol),
-            )
-
     def _common_protocols(self) -> set[str]:
         counts = Counter(name for each in self.members.values() for name, _ in each.protocols)
         return {name for name, count in counts.items() if count == len(self.members)}
+
+
+def group_record(group: ClassicGroup) -> CoordinatorRecord:
+    """The group as it is, with its members and their assignments."""
+    return CoordinatorRecord(
+        GroupMetadataKey(group=group.group_id),
+        GroupMetadataValue(
+            protocol_type=group.protocol_type or "",
+            generation=group.generation,
+            protocol=group.protocol,
+            leader=group.leader_id,
+            current_state_timestamp=group.state_since_ms,
+            members=tuple(
+                MemberMetadata(
+                    member_id=each.member_id,
+                    group_instance_id=each.instance_id,
+                    client_id=each.client_id,
+                    client_host=each.client_host,
+                    rebalance_timeout=each.rebalance_timeout_ms,
+                    session_timeout=each.session_timeout_ms,
+                    subscription=each.metadata(group.protocol),
+                    assignment=each.assignment,
+                )
+                for each in group.members.values()
+            ),
+        ),
+    )
+
+
+def empty_group_record(group: ClassicGroup) -> CoordinatorRecord:
+    """A group whose first member has been given its id and nothing else."""
+    return CoordinatorRecord(
+        GroupMetadataKey(group=group.group_id),
+        GroupMetadataValue(
+            protocol=None, leader=None, current_state_timestamp=group.state_since_ms
+        ),
+    )
+
+
+def group_tombstone(group_id: str) -> CoordinatorRecord:
+    return CoordinatorRecord(GroupMetadataKey(group=group_id), None)
+
+
+def loaded_group(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+    """The group of a record: stable if it has members, else empty."""
+    state = ClassicState.STABLE if value.members else ClassicState.EMPTY
+    group = ClassicGroup(
+        group_id,
+        value.current_state_timestamp,
+        state=state,
+        previous_state=state,
+        generation=value.generation,
+        protocol_type=value.protocol_type or None,
+        protocol=value.protocol,
+    )
+    for each in value.members:
+        known_ms = each.rebalance_timeout
+        member = ClassicMember(
+            member_id=each.member_id,
+            instance_id=each.group_instance_id,
+            client_id=each.client_id,
+            client_host=each.client_host,
+            # The oldest version of the record has no such field, as JoinGroup v0 had none.
+            rebalance_timeout_ms=each.session_timeout if known_ms == -1 else known_ms,
+            session_timeout_ms=each.session_timeout,
+            # The record has the metadata for the chosen assignor alone: the member supports no
+            # other until it joins again.
+            protocols=((value.protocol or "", bytes(each.subscription)),),
+            assignment=bytes(each.assignment),
+        )
+        group.add(member, value.protocol_type)
+    group.leader_id = value.leader
+    group.find_subscribed_topics()
+    return group

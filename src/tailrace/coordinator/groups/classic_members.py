@@ -9,34 +9,30 @@ The broker assigns partitions to them as to all others, and they learn of it in 
 """
 
 import base64
-import logging
-import random
 import uuid
-from collections.abc import Callable
 
-from tailrace.coordinator.groups.assigning import Assigning
+from tailrace.coordinator.errors import RefusedError
 from tailrace.coordinator.groups.classic_group import CONSUMER
+from tailrace.coordinator.groups.classic_groups import KNOWN_ID_SINCE, left
 from tailrace.coordinator.groups.consumer_group import (
     NO_METADATA,
     ConsumerGroup,
     ConsumerMember,
     MemberState,
 )
-from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
 from tailrace.coordinator.groups.heartbeat_plan import (
     Heartbeat,
     PlannedHeartbeat,
+    Sender,
     is_target_due,
     plan_heartbeat,
+    replace_static,
 )
-from tailrace.coordinator.groups.joining import KNOWN_ID_SINCE
-from tailrace.coordinator.groups.membership import Beating, replace_static
 from tailrace.coordinator.groups.migration import Migration, assignment_of, owned_partitions
-from tailrace.coordinator.groups.refusal import RefusedError
-from tailrace.coordinator.groups.removal import Removals
-from tailrace.coordinator.groups.settings import GroupSettings
-from tailrace.coordinator.groups.syncing import left
-from tailrace.coordinator.groups.topics import Topics
+from tailrace.coordinator.groups.sessions import Sessions
+from tailrace.coordinator.groups.settings import ConsumerSettings
+from tailrace.coordinator.groups.state import Groups
+from tailrace.coordinator.groups.target_assignment import Assigning
 from tailrace.coordinator.machine import Client, Decision
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError
 from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -53,8 +49,6 @@ from tailrace.protocol.records import (
 )
 from tailrace.values import replace
 
-logger = logging.getLogger(__name__)
-
 DISABLED = "disabled"
 
 
@@ -62,38 +56,27 @@ class ClassicMembers:
     """Decides the requests of classic members of the consumer groups of one shard."""
 
     def __init__(
-        self,
-        topics: Topics,
-        removals: Removals,
-        migration: Migration,
-        *,
-        assigning: Assigning,
-        settings: GroupSettings,
-        consumer_settings: Callable[[str], ConsumerSettings],
-        chance: random.Random,
+        self, groups: Groups, *, sessions: Sessions, migration: Migration, assigning: Assigning
     ) -> None:
-        self._topics = topics
-        self._removals = removals
-        self._sessions = removals.sessions
+        self._groups = groups
+        self._sessions = sessions
         self._migration = migration
         self._assigning = assigning
-        self._settings = settings
-        self._consumer_settings = consumer_settings
-        self._chance = chance
 
     def join(
-        self, group: ConsumerGroup, client: Client, request: JoinGroupRequest, *, now_ms: int
+        self, client: Client, request: JoinGroupRequest, now_ms: int
     ) -> Decision[JoinGroupResponse]:
         """Take a member a step further; the reply waits for no other member."""
         try:
-            return self._join(group, client, request, now_ms=now_ms)
+            return self._join(self._group(request.group_id), client, request, now_ms=now_ms)
         except RefusedError as error:
             is_full = error.code is ErrorCode.GROUP_MAX_SIZE_REACHED
             member_id = "" if is_full else request.member_id
             return Decision(reply=JoinGroupResponse(member_id=member_id, error_code=error.code))
 
-    def sync(self, group: ConsumerGroup, request: SyncGroupRequest) -> Decision[SyncGroupResponse]:
-        """Tell a member what it has."""
+    def sync(self, request: SyncGroupRequest, _: int) -> Decision[SyncGroupResponse]:
+        """Give a member its assignment."""
+        group = self._group(request.group_id)
         member = _find(group, request.member_id, request.group_instance_id)
         if isinstance(member, ErrorCode):
             return Decision(reply=SyncGroupResponse(error_code=member))
@@ -103,6 +86,7 @@ class ClassicMembers:
         elif not _is_of_member(member, request):
             code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         elif group.target_epoch > member.epoch and not _has_to_revoke(member):
+            # There is a newer target already: it joins again before it consumes by the old one.
             self._sessions.expect_join(group.group_id, member)
             code = ErrorCode.REBALANCE_IN_PROGRESS
         if code is not ErrorCode.NONE:
@@ -112,38 +96,34 @@ class ClassicMembers:
             reply=SyncGroupResponse(
                 protocol_type=request.protocol_type,
                 protocol_name=request.protocol_name,
-                assignment=assignment_of(member, self._topics),
+                assignment=assignment_of(member, self._groups.topics),
             )
         )
 
-    def heartbeat(
-        self, group: ConsumerGroup, request: HeartbeatRequest, now_ms: int
-    ) -> Decision[HeartbeatResponse]:
-        """Begin the session of a member anew, and tell it to join again if there is a next step.
-
-        A target that is due is one too: in a group of classic members nobody else computes it.
-        """
+    def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Decision[HeartbeatResponse]:
+        """Begin a new session of a member, and ask it to join again if there is a next step."""
+        group = self._group(request.group_id)
         member = _find(group, request.member_id, request.group_instance_id)
         if isinstance(member, ErrorCode):
             return Decision(reply=HeartbeatResponse(error_code=member))
         if request.generation_id != member.epoch:
             return Decision(reply=HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION))
         self._sessions.renew(group.group_id, member)
-        settings = self._consumer_settings(group.group_id)
+        settings = self._groups.consumer_settings(group.group_id)
         if not (
             member.epoch < group.target_epoch
+            # In a group of classic members nobody else computes a target that is due.
             or is_target_due(group, group.epoch, settings=settings, now_ms=now_ms)
             or _has_to_revoke(member)
-            or _can_go_on(group, member)
+            or _can_continue(group, member)
         ):
             return Decision(reply=HeartbeatResponse())
         self._sessions.expect_join(group.group_id, member)
         return Decision(reply=HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
 
-    def leave(
-        self, group: ConsumerGroup, request: LeaveGroupRequest, now_ms: int
-    ) -> Decision[LeaveGroupResponse]:
+    def leave(self, request: LeaveGroupRequest, now_ms: int) -> Decision[LeaveGroupResponse]:
         """Remove classic members that go, and static ones of both protocols for an operator."""
+        group = self._group(request.group_id)
         results, gone = [], {}
         for each in request.members:
             found, code = _named_member(group, each), ErrorCode.NONE
@@ -155,21 +135,26 @@ class ClassicMembers:
         reply = LeaveGroupResponse(members=tuple(results))
         if not gone:
             return Decision(reply=reply)
-        removal = self._removals.remove(group, gone.values(), now_ms)
+        removal = self._sessions.remove(group, gone.values(), now_ms)
         return Decision(reply=reply, records=removal.records, undo=removal.undo)
+
+    def _group(self, group_id: str) -> ConsumerGroup:
+        group = self._groups.consumer(group_id)
+        assert group is not None  # By the protocol of the group the machine has come here.
+        return group
 
     def _join(
         self, group: ConsumerGroup, client: Client, request: JoinGroupRequest, *, now_ms: int
     ) -> Decision[JoinGroupResponse]:
-        settings = self._consumer_settings(group.group_id)
+        settings = self._groups.consumer_settings(group.group_id)
         self._check_join(group, request, settings)
         is_dynamic = request.group_instance_id is None
         member_id = request.member_id or self._new_id()
         if is_dynamic and not request.member_id and client.version >= KNOWN_ID_SINCE:
             required = ErrorCode.MEMBER_ID_REQUIRED
             return Decision(reply=JoinGroupResponse(member_id=member_id, error_code=required))
-        beating = _beating(group, request, member_id)
-        planned = self._plan(group, client, request, beating=beating, now_ms=now_ms)
+        sender = _sender(group, request, member_id)
+        planned = self._plan(group, client, request, sender=sender, now_ms=now_ms)
         member, group_id = planned.member, group.group_id
         reply = JoinGroupResponse(
             member_id=member.member_id,
@@ -177,20 +162,17 @@ class ClassicMembers:
             protocol_type=CONSUMER,
             protocol_name=request.protocols[0].name,
         )
-        stays = self._after_replacement(group, beating, member)
+        stays = self._left_after_replacement(group, sender, member)
         if stays is not None:
             # In a stable classic group nobody asks again for partitions that it has waited for.
             is_stale = planned.epoch > group.target_epoch or any(
                 not each.current.is_reconciled(group.target_epoch)
                 for member_id, each in group.members.items()
-                if member_id != beating.replaced_id
+                if member_id != sender.replaced_id
             )
+            reason = "its last member of the consumer protocol has another one"
             records = self._migration.downgrade(
-                group,
-                stays,
-                now_ms=now_ms,
-                reason="its last member of the consumer protocol has another one" * is_stale
-                or None,
+                group, stays, now_ms=now_ms, reason=reason if is_stale else None
             )
             for each in group.members:
                 self._sessions.forget(group_id, each)
@@ -216,7 +198,10 @@ class ClassicMembers:
         Raises:
             RefusedError: the member cannot join.
         """
-        low, high = self._settings.session_timeout_ms_min, self._settings.session_timeout_ms_max
+        low, high = (
+            self._groups.settings.session_timeout_ms_min,
+            self._groups.settings.session_timeout_ms_max,
+        )
         names = {each.name for each in request.protocols}
         code = ErrorCode.NONE
         if not low <= request.session_timeout_ms <= high:
@@ -236,19 +221,20 @@ class ClassicMembers:
         client: Client,
         request: JoinGroupRequest,
         *,
-        beating: Beating,
+        sender: Sender,
         now_ms: int,
     ) -> PlannedHeartbeat:
         try:
             topics, rack_id, owned = owned_partitions(
-                bytes(request.protocols[0].metadata), self._topics
+                bytes(request.protocols[0].metadata), self._groups.topics
             )
         except MalformedMessageError as error:
-            # Kafka answers UNKNOWN_SERVER_ERROR, which tells a client nothing.
+            # Kafka answers UNKNOWN_SERVER_ERROR, which helps no client.
             raise RefusedError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
-        known = beating.member.metadata
+        known = sender.member.metadata
+        # Version 0 has no rebalance timeout.
         timeout_ms = (
-            request.session_timeout_ms if client.version == 0 else (request.rebalance_timeout_ms)
+            request.session_timeout_ms if client.version == 0 else request.rebalance_timeout_ms
         )
         metadata = replace(
             known,
@@ -270,36 +256,36 @@ class ClassicMembers:
         return plan_heartbeat(
             Heartbeat(
                 group=group,
-                beating=beating,
+                sender=sender,
                 metadata=metadata,
                 reported=owned,
                 is_new_group=False,
-                topics=self._topics,
-                settings=self._consumer_settings(group.group_id),
+                topics=self._groups.topics,
+                settings=self._groups.consumer_settings(group.group_id),
                 now_ms=now_ms,
             )
         )
 
-    def _after_replacement(
-        self, group: ConsumerGroup, beating: Beating, member: ConsumerMember
+    def _left_after_replacement(
+        self, group: ConsumerGroup, sender: Sender, member: ConsumerMember
     ) -> dict[str, ConsumerMember] | None:
         """The members of the classic group that this one becomes, by the ids of their targets.
 
         None if it stays a consumer group: only a static member of the consumer protocol that comes
         back with the classic one can be its last.
         """
-        old_id = beating.replaced_id
+        old_id = sender.replaced_id
         if old_id is None or group.members[old_id].is_classic:
             return None
         stays = {**group.members, old_id: member}
         return stays if self._migration.can_downgrade(group, stays) else None
 
     def _new_id(self) -> str:
-        made = uuid.UUID(int=self._chance.getrandbits(128), version=4)
+        made = uuid.UUID(int=self._groups.chance.getrandbits(128), version=4)
         return base64.urlsafe_b64encode(made.bytes).decode().rstrip("=")
 
 
-def _beating(group: ConsumerGroup, request: JoinGroupRequest, member_id: str) -> Beating:
+def _sender(group: ConsumerGroup, request: JoinGroupRequest, member_id: str) -> Sender:
     """The member that joins, as it was before.
 
     Raises:
@@ -308,7 +294,7 @@ def _beating(group: ConsumerGroup, request: JoinGroupRequest, member_id: str) ->
     instance_id = request.group_instance_id
     if instance_id is None:
         known = group.members.get(member_id)
-        return Beating(member=known or ConsumerMember(member_id, NO_METADATA))
+        return Sender(member=known or ConsumerMember(member_id, NO_METADATA))
     owner = group.static_member(instance_id)
     if request.member_id:
         fault = ErrorCode.NONE
@@ -318,9 +304,9 @@ def _beating(group: ConsumerGroup, request: JoinGroupRequest, member_id: str) ->
             fault = ErrorCode.FENCED_INSTANCE_ID
         if owner is None or fault is not ErrorCode.NONE:
             raise RefusedError(fault, f"{request.member_id} is not the member of {instance_id}")
-        return Beating(member=owner)
+        return Sender(member=owner)
     if owner is None:
-        return Beating(member=ConsumerMember(member_id, NO_METADATA))
+        return Sender(member=ConsumerMember(member_id, NO_METADATA))
     return replace_static(group, owner, member_id)
 
 
@@ -342,12 +328,13 @@ def _find(
 def _named_member(group: ConsumerGroup, named: MemberIdentity) -> ConsumerMember | ErrorCode:
     if named.group_instance_id is not None and not named.member_id:
         return group.static_member(named.group_instance_id) or ErrorCode.UNKNOWN_MEMBER_ID
-    # A member of the consumer protocol leaves with a heartbeat.
+    # A member of the consumer protocol leaves with its heartbeat, and not with this request.
     return _find(group, named.member_id, named.group_instance_id)
 
 
 def _supports(group: ConsumerGroup, names: set[str]) -> bool:
     """Whether a member with these protocols has one in common with all classic members."""
+    # The group may become a classic one, which needs such a protocol.
     common = names
     for each in group.members.values():
         classic = each.metadata.classic_member_metadata
@@ -368,7 +355,7 @@ def _has_to_revoke(member: ConsumerMember) -> bool:
     return member.current.state is MemberState.UNREVOKED_PARTITIONS
 
 
-def _can_go_on(group: ConsumerGroup, member: ConsumerMember) -> bool:
+def _can_continue(group: ConsumerGroup, member: ConsumerMember) -> bool:
     """Whether all partitions are free that a member has waited for."""
     if member.current.state is not MemberState.UNRELEASED_PARTITIONS:
         return False

@@ -1,21 +1,28 @@
-"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete; and what goes with a group or topic.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete, for groups of both protocols.
 
-Topics are names here; `handlers` has checked that they exist, and turns ids into names.
+Also the offsets that go when a group or topic is deleted. Topics are names here; `handlers` has
+checked that they exist, and turns ids into names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from tailrace.coordinator.groups.classic_group import CONSUMER, ClassicGroup, ClassicState
+from tailrace.coordinator.groups.classic_group import (
+    CONSUMER,
+    ClassicGroup,
+    ClassicState,
+    group_tombstone,
+)
+from tailrace.coordinator.groups.consumer_group import ConsumerGroup, ConsumerMember, ConsumerState
+from tailrace.coordinator.groups.consumer_records import consumer_group_tombstones
 from tailrace.coordinator.groups.offsets import (
     CommittedOffset,
     Offsets,
     offset_record,
     offset_tombstone,
 )
-from tailrace.coordinator.groups.records import group_tombstone
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.machine import CoordinatorRecord, Decision, TransactionalProducer
 from tailrace.coordinator.statistics import StoredCount
@@ -23,20 +30,32 @@ from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 
-DELETED_MAX = 100
+DELETED_MAX: Final = 100
 """Tombstones in one batch, and in one turn of the event loop."""
 
-NO_GROUP_ERROR_SINCE = 9
+NO_GROUP_ERROR_SINCE: Final = 9
 """From this version of OffsetCommit on, a group that is gone has an error of its own."""
+
+EPOCHS_SINCE: Final = 9
+"""From this version of OffsetCommit on a request can carry a member epoch."""
 
 
 class Committer(NamedTuple):
     """The member that commits; an operator or a consumer without a group is none."""
 
     generation: int
-    """Its generation; below 0 for a client that is no member."""
+    """Its generation or member epoch; below 0 for a client that is no member."""
     member_id: str
     instance_id: str | None
+
+
+class MemberAtEpoch(NamedTuple):
+    """The client that fetches."""
+
+    member_id: str | None
+    """None: no member, as an operator."""
+    epoch: int
+    """Below 0: no member."""
 
 
 class OffsetToCommit(NamedTuple):
@@ -99,6 +118,31 @@ def commit_fault(group: ClassicGroup | None, commit: Commit) -> ErrorCode:
     return ErrorCode.NONE
 
 
+def consumer_commit_codes(group: ConsumerGroup, commit: Commit) -> list[ErrorCode]:
+    """A code for each offset of a commit to a consumer group; NONE: it is allowed."""
+    count, epoch = len(commit.offsets), commit.committer.generation
+    is_transactional = commit.producer is not None
+    if epoch < 0 and not group.members:
+        return [ErrorCode.NONE] * count
+    member = group.members.get(commit.committer.member_id)
+    if member is None:
+        return [ErrorCode.UNKNOWN_MEMBER_ID] * count
+    if not is_transactional and not member.is_classic and commit.version < EPOCHS_SINCE:
+        return [ErrorCode.UNSUPPORTED_VERSION] * count
+    if epoch == member.epoch:
+        return [ErrorCode.NONE] * count
+    # As in Kafka, a transaction commits all of its offsets or none when the epoch is not the
+    # member's, and gets ILLEGAL_GENERATION, which producers know and abort for.
+    stale = ErrorCode.ILLEGAL_GENERATION if is_transactional else _stale(member)
+    # A member may commit with the epoch before, for partitions that it has had since then: the
+    # request was under way when it came to its new epoch (KIP-1251).
+    codes = [
+        ErrorCode.NONE if epoch < member.epoch and _has_had(member, each, epoch) else stale
+        for each in commit.offsets
+    ]
+    return [stale] * len(codes) if is_transactional and stale in codes else codes
+
+
 def commit_offsets(
     settings: GroupSettings, commit: Commit, now_ms: int, *, count: StoredCount
 ) -> Decision[list[ErrorCode]]:
@@ -133,6 +177,17 @@ def commit_offsets(
     )
 
 
+def consumer_fetch_code(group: ConsumerGroup, fetcher: MemberAtEpoch) -> ErrorCode:
+    """NONE if the offsets may be fetched: by a member at its epoch, or by no member."""
+    if fetcher.member_id is None and fetcher.epoch < 0:
+        return ErrorCode.NONE
+    # Kafka answers -1 to an epoch without a member, which helps no client.
+    member = group.members.get(fetcher.member_id or "")
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if fetcher.epoch == member.epoch else _stale(member)
+
+
 def fetch_offsets(
     offsets: Offsets,
     group_id: str,
@@ -140,7 +195,7 @@ def fetch_offsets(
     *,
     is_stable: bool,
     topic_ids: Mapping[str, UUID],
-) -> Decision[list[FetchedOffset]]:
+) -> list[FetchedOffset]:
     """The committed offsets of these partitions, or of all; a group that is not known has none.
 
     Neither has a topic whose id in `topic_ids` is another one than at the commit: it is deleted,
@@ -158,7 +213,7 @@ def fetch_offsets(
             if committed is not None and not _is_of_topic(committed, topic_id):
                 committed = None
             found.append(FetchedOffset(partition, committed, ErrorCode.NONE))
-    return Decision(reply=found)
+    return found
 
 
 def _is_of_topic(committed: CommittedOffset, topic_id: UUID) -> bool:
@@ -168,7 +223,7 @@ def _is_of_topic(committed: CommittedOffset, topic_id: UUID) -> bool:
 
 def delete_offsets(
     offsets: Offsets,
-    group: ClassicGroup | None,
+    group: ClassicGroup | ConsumerGroup | None,
     partitions: Sequence[TopicPartition],
 ) -> Decision[ErrorCode | list[ErrorCode]]:
     """Delete offsets of topics that nobody in the group consumes; the reply has a code for each.
@@ -177,7 +232,12 @@ def delete_offsets(
     """
     if group is None:
         return Decision(reply=ErrorCode.GROUP_ID_NOT_FOUND)
-    if group.state is not ClassicState.EMPTY and group.protocol_type != CONSUMER:
+    if (
+        isinstance(group, ClassicGroup)
+        and group.state is not ClassicState.EMPTY
+        and group.protocol_type != CONSUMER
+    ):
+        # Nobody knows what members of other protocol types consume.
         return Decision(reply=ErrorCode.NON_EMPTY_GROUP)
     known = offsets.of_group(group.group_id)
     codes, records = [], []
@@ -191,27 +251,24 @@ def delete_offsets(
     return Decision(reply=codes, records=tuple(records))
 
 
-def delete_group(offsets: Offsets, group: ClassicGroup | None) -> Decision[ErrorCode | None]:
+def delete_group(
+    offsets: Offsets, group: ClassicGroup | ConsumerGroup | None
+) -> Decision[ErrorCode | None]:
     """Delete a group without members, with its offsets; None: some are left, ask again."""
     if group is None:
         return Decision(reply=ErrorCode.GROUP_ID_NOT_FOUND)
-    if group.state is not ClassicState.EMPTY:
+    if group.state not in {ClassicState.EMPTY, ConsumerState.EMPTY}:
         return Decision(reply=ErrorCode.NON_EMPTY_GROUP)
-    return delete_all(offsets, group.group_id, (group_tombstone(group.group_id),))
-
-
-def delete_all(
-    offsets: Offsets, group_id: str, group: tuple[CoordinatorRecord, ...]
-) -> Decision[ErrorCode | None]:
-    """Delete the offsets of a group, and with the last of them the group itself by its tombstones.
-
-    None: some are left, ask again.
-    """
-    gone = tuple(islice(offsets.partitions(group_id), DELETED_MAX + 1))
-    tombstones = [offset_tombstone(group_id, each) for each in gone[:DELETED_MAX]]
+    gone = tuple(islice(offsets.partitions(group.group_id), DELETED_MAX + 1))
+    tombstones = [offset_tombstone(group.group_id, each) for each in gone[:DELETED_MAX]]
     if len(gone) > DELETED_MAX:
         return Decision(reply=None, records=tuple(tombstones))
-    return Decision(reply=ErrorCode.NONE, records=(*tombstones, *group))
+    # The group goes with its last offsets: a crash in between leaves a group to ask for again.
+    if isinstance(group, ConsumerGroup):
+        tombstones += consumer_group_tombstones(group)
+    else:
+        tombstones.append(group_tombstone(group.group_id))
+    return Decision(reply=ErrorCode.NONE, records=tuple(tombstones))
 
 
 def forget_offsets(
@@ -227,10 +284,25 @@ def forget_offsets(
     return Decision(reply=[], records=tuple([offset_tombstone(group_id, each) for each in gone]))
 
 
-def is_consumed(group: ClassicGroup, topic: str) -> bool:
+def is_consumed(group: ClassicGroup | ConsumerGroup, topic: str) -> bool:
     """Whether a member of the group has subscribed to the topic, or may have."""
+    if isinstance(group, ConsumerGroup):
+        return group.is_subscribed_to(topic)
     if group.state is ClassicState.EMPTY:
         return False
     if group.subscribed_topics is None:
         return group.protocol_type == CONSUMER
     return topic in group.subscribed_topics
+
+
+def _has_had(member: ConsumerMember, offset: OffsetToCommit, epoch: int) -> bool:
+    """Whether a member has had a partition since this epoch."""
+    for parts in (member.current.assigned, member.current.revoking):
+        since = parts.get(offset.topic_id, {}).get(offset.partition.partition)
+        if since is not None:
+            return epoch >= since
+    return False
+
+
+def _stale(member: ConsumerMember) -> ErrorCode:
+    return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH

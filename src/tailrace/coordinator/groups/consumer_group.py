@@ -7,7 +7,7 @@
 `consumer_groups` replays records into it, `consumer_heartbeat` decides about it.
 
 Invariant: everything that a restart must know is changed by replay alone, and `owners` has exactly
-the partitions that members have been told to have or have not given up yet.
+the partitions that members have been given and have not given up yet.
 """
 
 from collections import Counter
@@ -156,9 +156,10 @@ class ConsumerGroup:
     owners: dict[UUID, dict[int, str]] = field(default_factory=dict)
     """The member that has each partition."""
     subscriptions: Counter[Subscription] = field(default_factory=Counter)
-    """Number of members with each subscription."""
+    """Number of members with each subscription: most groups of a thousand members have one."""
     topics_version: int | None = field(default=None, compare=False)
-    """The version of the topics that `metadata_hash` was compared with; None: of none yet."""
+    """The version of the topics that `metadata_hash` was compared with; None: of none yet. Not from
+    the log, so not compared."""
 
     @property
     def state(self) -> ConsumerState:
@@ -206,6 +207,7 @@ class ConsumerGroup:
         """Add a member or replace its state."""
         known = self.members.get(member.member_id)
         if known is not None:
+            # First what it had: partitions that it has given up have no owner now.
             self._release(known)
             self._unsubscribe(known)
         self.members[member.member_id] = member
@@ -225,6 +227,7 @@ class ConsumerGroup:
         self._release(member)
         self._unsubscribe(member)
         instance_id = member.instance_id
+        # A static member that has restarted is in under its new id already.
         if instance_id is not None and self.static_members.get(instance_id) == member_id:
             del self.static_members[instance_id]
 

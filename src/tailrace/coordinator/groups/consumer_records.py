@@ -1,11 +1,10 @@
-"""The records of consumer groups, as messages with the fields that Apache Kafka 4.3 fills in.
+"""The records of consumer groups, with the fields that Apache Kafka 4.3 fills in; and their replay.
 
     3  group epoch, metadata hash        6  target epoch       16  topics of a regular expression
     5  member and its subscription       7  target of a member
                                          8  what a member has
 
-The order of tombstones matters, as Kafka refuses to load a log that deletes a member that still has
-something: 8, 7, 5 of a member, and 8, 7, 6, 5, 16, 4, 3 of a group.
+Invariant: `replay_consumer_record` alone changes what a restart must know of a group.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from tailrace.coordinator.groups.consumer_group import (
+    LEFT,
+    NO_METADATA,
     Assigned,
     ConsumerGroup,
     ConsumerMember,
@@ -21,11 +22,13 @@ from tailrace.coordinator.groups.consumer_group import (
     Partitions,
     ResolvedRegex,
 )
+from tailrace.coordinator.groups.state import Groups
 from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.protocol.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
     ConsumerGroupPartitionMetadataKey,
@@ -38,18 +41,21 @@ from tailrace.protocol.records import (
     TopicPartition,
     TopicPartitions,
 )
+from tailrace.values import replace
 
 if TYPE_CHECKING:
     from tailrace.protocol.fields import Record
 
+CurrentKey = ConsumerGroupCurrentMemberAssignmentKey
 CurrentValue = ConsumerGroupCurrentMemberAssignmentValue
+TargetKey = ConsumerGroupTargetAssignmentMemberKey
 TargetValue = ConsumerGroupTargetAssignmentMemberValue
 
-KNOWN_STATES: Final = {int(each): each for each in MemberState}
+_NO_TARGET: Final = -1
+_KNOWN_STATES: Final = {int(each): each for each in MemberState}
 
 
 def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
-    """The epoch of a group."""
     return CoordinatorRecord(
         ConsumerGroupMetadataKey(group_id=group_id),
         ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash),
@@ -58,13 +64,15 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRe
 
 def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
     """A member and its subscription."""
-    return CoordinatorRecord(_member_key(group_id, member.member_id), member.metadata)
+    return CoordinatorRecord(
+        ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
+        member.metadata,
+    )
 
 
 def target_record(group_id: str, member_id: str, partitions: Partitions) -> CoordinatorRecord:
-    """The record of a member's target."""
     return CoordinatorRecord(
-        _target_key(group_id, member_id),
+        TargetKey(group_id=group_id, member_id=member_id),
         TargetValue(
             topic_partitions=tuple(
                 TopicPartition(topic_id=topic_id, partitions=tuple(sorted(numbers)))
@@ -89,7 +97,7 @@ def current_record(
 ) -> CoordinatorRecord:
     """The record of the partitions that a member has."""
     return CoordinatorRecord(
-        _current_key(group_id, member_id),
+        CurrentKey(group_id=group_id, member_id=member_id),
         CurrentValue(
             member_epoch=assignment.epoch,
             previous_member_epoch=assignment.previous_epoch,
@@ -124,22 +132,25 @@ def topics_tombstone(group_id: str) -> CoordinatorRecord:
 
 
 def member_tombstones(group_id: str, member_id: str) -> tuple[CoordinatorRecord, ...]:
-    """The end of a member."""
+    # Kafka refuses to load a log that deletes a member that still has something: 8, 7, then 5.
     return (
-        CoordinatorRecord(_current_key(group_id, member_id), None),
-        CoordinatorRecord(_target_key(group_id, member_id), None),
-        CoordinatorRecord(_member_key(group_id, member_id), None),
+        CoordinatorRecord(CurrentKey(group_id=group_id, member_id=member_id), None),
+        CoordinatorRecord(TargetKey(group_id=group_id, member_id=member_id), None),
+        CoordinatorRecord(
+            ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None
+        ),
     )
 
 
 def consumer_group_tombstones(group: ConsumerGroup) -> tuple[CoordinatorRecord, ...]:
     """The end of a group and of all its members."""
+    # As for a member: 8, 7, 6, 5, 16, 4, and 3 at the end.
     group_id, ids = group.group_id, tuple(group.members)
     keys: list[Record] = [
-        *(_current_key(group_id, each) for each in ids),
-        *(_target_key(group_id, each) for each in ids),
+        *(CurrentKey(group_id=group_id, member_id=each) for each in ids),
+        *(TargetKey(group_id=group_id, member_id=each) for each in ids),
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
-        *(_member_key(group_id, each) for each in ids),
+        *(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=each) for each in ids),
     ]
     records = [CoordinatorRecord(key, None) for key in keys]
     records += [regex_tombstone(group_id, each) for each in group.regexes]
@@ -149,25 +160,86 @@ def consumer_group_tombstones(group: ConsumerGroup) -> tuple[CoordinatorRecord, 
     return tuple(records)
 
 
-def loaded_current(value: CurrentValue) -> CurrentAssignment:
-    """The partitions that a member has, from its record."""
+def replay_consumer_record(groups: Groups, record: CoordinatorRecord) -> None:
+    """Change a consumer group by one record, which may be the first of it."""
+    key, value = record
+    group_id = getattr(key, "group_id", None)
+    if group_id is None:
+        return
+    group = groups.consumer(group_id)
+    if group is None:
+        if value is None:
+            return  # Compaction may have removed what it deletes.
+        # A classic group of this id has no members: its tombstone comes before these records, and
+        # a simple group, which has only committed, has none.
+        group = groups.by_id[group_id] = ConsumerGroup(group_id)
+    match key:
+        case ConsumerGroupMetadataKey():
+            if value is None:
+                del groups.by_id[group_id]
+                return
+            assert isinstance(value, ConsumerGroupMetadataValue)
+            # Those of a load were counted by the broker that has written them.
+            if groups.propose is not None and value.epoch > group.epoch:
+                groups.counts.consumer_rebalances += 1
+            group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+        case ConsumerGroupPartitionMetadataKey():
+            group.has_topic_records = value is not None
+        case ConsumerGroupMemberMetadataKey(member_id=member_id):
+            if value is None:
+                group.remove(member_id)
+                return
+            assert isinstance(value, ConsumerGroupMemberMetadataValue)
+            current = _member(group, member_id).current
+            group.put(ConsumerMember(member_id, value, current))
+        case ConsumerGroupTargetAssignmentMetadataKey():
+            if value is None:
+                group.target_epoch, group.target_timestamp_ms = _NO_TARGET, 0
+                return
+            assert isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
+            group.target_epoch = value.assignment_epoch
+            group.target_timestamp_ms = value.assignment_timestamp
+        case TargetKey(member_id=member_id):
+            if value is None:
+                group.target.pop(member_id, None)
+                return
+            assert isinstance(value, TargetValue)
+            group.target[member_id] = {
+                each.topic_id: frozenset(each.partitions)
+                for each in value.topic_partitions
+                if each.partitions
+            }
+        case CurrentKey(member_id=member_id):
+            if value is not None:
+                assert isinstance(value, CurrentValue)
+                current = _loaded_current(value)
+                group.put(replace(_member(group, member_id), current=current))
+            elif member_id in group.members:
+                group.put(replace(group.members[member_id], current=LEFT))
+        case ConsumerGroupRegularExpressionKey(regular_expression=regex):
+            if value is None:
+                group.regexes.pop(regex, None)
+                return
+            assert isinstance(value, ConsumerGroupRegularExpressionValue)
+            group.regexes[regex] = ResolvedRegex(
+                frozenset(value.topics), value.version, value.timestamp
+            )
+
+
+def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
+    # After compaction the records of a member may come in any order.
+    return group.members.get(member_id) or ConsumerMember(member_id, NO_METADATA)
+
+
+def _loaded_current(value: CurrentValue) -> CurrentAssignment:
     epoch = value.member_epoch
     return CurrentAssignment(
         epoch=epoch,
         previous_epoch=value.previous_member_epoch,
-        state=KNOWN_STATES.get(value.state, MemberState.UNKNOWN),
+        state=_KNOWN_STATES.get(value.state, MemberState.UNKNOWN),
         assigned=_loaded(value.assigned_partitions, epoch),
         revoking=_loaded(value.partitions_pending_revocation, epoch),
     )
-
-
-def loaded_target(value: TargetValue) -> Partitions:
-    """The target of a member, from its record."""
-    return {
-        each.topic_id: frozenset(each.partitions)
-        for each in value.topic_partitions
-        if each.partitions
-    }
 
 
 def _stored(assigned: Assigned) -> tuple[TopicPartitions, ...]:
@@ -189,20 +261,8 @@ def _loaded(stored: Iterable[TopicPartitions], epoch: int) -> Mapping[UUID, Mapp
     for each in stored:
         epochs = each.assignment_epochs
         if epochs is None or len(epochs) != len(each.partitions):
-            # A Kafka before 4.3 has written it.
+            # A Kafka before 4.3 has written it (KIP-1251): the epoch of the member counts.
             epochs = (max(epoch, 0),) * len(each.partitions)
         if each.partitions:
             loaded[each.topic_id] = dict(zip(each.partitions, epochs, strict=True))
     return loaded
-
-
-def _member_key(group_id: str, member_id: str) -> ConsumerGroupMemberMetadataKey:
-    return ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id)
-
-
-def _target_key(group_id: str, member_id: str) -> ConsumerGroupTargetAssignmentMemberKey:
-    return ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-
-
-def _current_key(group_id: str, member_id: str) -> ConsumerGroupCurrentMemberAssignmentKey:
-    return ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tailrace.config.settings import INT32_MAX, field_values, parse_settings, setting, settings_of
-from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.settings import ConsumerSettings
 from tailrace.errors import ConfigError
 from tailrace.values import dataclass, replace
 
@@ -32,7 +32,7 @@ class GroupConfig:
         default=5_000,
         low=1,
         high=INT32_MAX,
-        text="How often the members of the group are told to send a heartbeat. "
+        text="Time between two heartbeats of a member of the group. "
         "Default: group.consumer.heartbeat.interval.ms.",
     )
     assignment_interval_ms: int = setting(
@@ -85,7 +85,7 @@ def check_group_configs(configs: Mapping[str, str], broker: ConsumerSettings) ->
 
 
 def settings_of_group(configs: Mapping[str, str], broker: ConsumerSettings) -> ConsumerSettings:
-    """The settings of a group that has some of its own; what cannot be read is left out."""
+    """The settings of a group that has some of its own."""
     return _settings_of_group(tuple(configs.items()), broker)
 
 
@@ -94,6 +94,8 @@ def _settings_of_group(
     configs: tuple[tuple[str, str], ...], broker: ConsumerSettings
 ) -> ConsumerSettings:
     fields: dict[str, int] = {}
+    # A heartbeat must not fail by a setting: one that an older or newer broker has stored and this
+    # one cannot read is left out.
     for name, text in configs:
         field = _FIELDS.get(name)
         if field is not None and text.isdecimal():

@@ -7,15 +7,21 @@ The records of a change are one batch: the end of the old group, and all of the 
 keep their ids, and what they have; the generation of one group is the epoch of the other.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Final
 from uuid import UUID
 
+from tailrace.coordinator.deadlines import Records
+from tailrace.coordinator.errors import RefusedError
 from tailrace.coordinator.groups.classic_group import (
     CONSUMER,
     ClassicGroup,
     ClassicMember,
     ClassicState,
+    group_record,
+    group_tombstone,
 )
+from tailrace.coordinator.groups.classic_groups import ClassicGroups
 from tailrace.coordinator.groups.consumer_group import (
     ConsumerGroup,
     ConsumerMember,
@@ -30,18 +36,13 @@ from tailrace.coordinator.groups.consumer_records import (
     target_epoch_record,
     target_record,
 )
-from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
-from tailrace.coordinator.groups.machine import GroupMachine
-from tailrace.coordinator.groups.records import group_record, group_tombstone
-from tailrace.coordinator.groups.refusal import RefusedError
-from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.groups.state import Groups
 from tailrace.coordinator.groups.subscriptions import (
     read_assignment,
     read_subscription,
     write_assignment,
 )
 from tailrace.coordinator.groups.topics import Topics
-from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError
 from tailrace.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from tailrace.protocol.records import (
@@ -51,15 +52,13 @@ from tailrace.protocol.records import (
 )
 from tailrace.values import dataclass
 
-Records = tuple[CoordinatorRecord, ...]
-
-_NEVER = 0
+_NEVER: Final = 0
 """The time of a target that no assignor has made, so that the next one need not wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """The place for a consumer group under an id."""
+class Upgrade:
+    """The change of an id that a consumer group takes."""
 
     records: Records = ()
     """The records that end the classic group of this id, and make `group`."""
@@ -70,31 +69,23 @@ class Room:
 class Migration:
     """Decides whether groups of one shard may change their protocol, and does it."""
 
-    def __init__(
-        self,
-        classic: GroupMachine,
-        topics: Topics,
-        *,
-        settings: GroupSettings,
-        consumer_settings: Callable[[str], ConsumerSettings],
-    ) -> None:
+    def __init__(self, groups: Groups, classic: ClassicGroups) -> None:
+        self._groups = groups
         self._classic = classic
-        self._topics = topics
-        self._settings = settings
-        self._consumer_settings = consumer_settings
 
-    def make_room(self, group_id: str) -> Room:
-        """Room for a member of the consumer protocol, whose group is not a consumer group yet.
+    def upgrade(self, group_id: str) -> Upgrade:
+        """Let a consumer group take an id that no consumer group has.
 
         Raises:
             RefusedError: GROUP_ID_NOT_FOUND: a classic group with members stays what it is.
         """
-        group = self._classic.groups.get(group_id)
+        group = self._groups.classic(group_id)
         if group is None or group.is_simple:
-            return Room()
+            # Nothing but offsets is stored of a simple group, and these stay.
+            return Upgrade()
         if group.state is ClassicState.EMPTY:
-            return Room(records=(group_tombstone(group_id),))
-        settings = self._consumer_settings(group_id)
+            return Upgrade(records=(group_tombstone(group_id),))
+        settings = self._groups.consumer_settings(group_id)
         reason = ""
         if not settings.allows_upgrade:
             reason = "online upgrade is disabled"
@@ -104,16 +95,16 @@ class Migration:
             reason = "the group size exceeds the consumer group maximum size"
         if reason:
             raise _not_upgraded(group_id, reason)
-        upgraded = upgraded_group(group, self._topics)
-        return Room(records=(group_tombstone(group_id), *_records(upgraded)), group=upgraded)
+        upgraded = _upgraded(group, self._groups.topics)
+        return Upgrade(records=(group_tombstone(group_id), *_records(upgraded)), group=upgraded)
 
     def can_downgrade(self, group: ConsumerGroup, left: Mapping[str, ConsumerMember]) -> bool:
         """Whether a group that only these members are left of becomes a classic one."""
         return bool(
             left
             and all(each.is_classic for each in left.values())
-            and self._consumer_settings(group.group_id).allows_downgrade
-            and len(left) <= self._settings.size_max
+            and self._groups.consumer_settings(group.group_id).allows_downgrade
+            and len(left) <= self._groups.settings.size_max
             and _common_protocols(left)
         )
 
@@ -130,17 +121,18 @@ class Migration:
         Each member is given with the id under which the group has its target. `reason` is that of
         the rebalance that begins then; None: all keep what they have.
         """
-        targets = {old_id: group.target.get(old_id, {}) for old_id in left}
-        found = downgraded_group(group, left, targets, topics=self._topics, now_ms=now_ms)
+        found = _downgraded(group, left, topics=self._groups.topics, now_ms=now_ms)
+        # The record of a classic group lacks what a restart may forget, as the protocols of its
+        # members: the group is handed over, and takes over when its record is replayed.
         self._classic.expect(found, reason)
         return (*consumer_group_tombstones(group), group_record(found))
 
     def cancel(self, group_id: str) -> None:
         """The records of a downgrade could not be stored."""
-        self._classic.expect_no_more(group_id)
+        self._classic.clear_expected(group_id)
 
 
-def upgraded_group(group: ClassicGroup, topics: Topics) -> ConsumerGroup:
+def _upgraded(group: ClassicGroup, topics: Topics) -> ConsumerGroup:
     """The consumer group with the members of a classic one; what they have is their target.
 
     Raises:
@@ -150,9 +142,11 @@ def upgraded_group(group: ClassicGroup, topics: Topics) -> ConsumerGroup:
     made = ConsumerGroup(group.group_id, epoch=epoch, target_epoch=epoch)
     try:
         for member in group.members.values():
+            # While a group rebalances it may have chosen no assignor.
             subscribed = member.metadata(group.protocol) or member.protocols[0][1]
             subscription = read_subscription(subscribed)
             given = read_assignment(member.assignment)
+            # Data of its own assignor, which the broker cannot keep for it.
             if given.user_data:
                 raise _not_upgraded(
                     group.group_id,
@@ -181,21 +175,18 @@ def upgraded_group(group: ClassicGroup, topics: Topics) -> ConsumerGroup:
                 previous_epoch=epoch,
                 assigned={each: dict.fromkeys(numbers, epoch) for each, numbers in has.items()},
             )
+            # What it has is its target: the first heartbeat of the new member makes another one.
             made.put(ConsumerMember(member.member_id, metadata, current))
             made.target[member.member_id] = has
     except MalformedMessageError as error:
+        # A client of protocol type `consumer` may send metadata of its own.
         reason = "the embedded consumer protocol is malformed"
         raise _not_upgraded(group.group_id, reason) from error
     return made
 
 
-def downgraded_group(
-    group: ConsumerGroup,
-    left: Mapping[str, ConsumerMember],
-    targets: Mapping[str, Partitions],
-    *,
-    topics: Topics,
-    now_ms: int,
+def _downgraded(
+    group: ConsumerGroup, left: Mapping[str, ConsumerMember], *, topics: Topics, now_ms: int
 ) -> ClassicGroup:
     """The classic group with these members; their assignments are their targets."""
     made = ClassicGroup(
@@ -213,7 +204,8 @@ def downgraded_group(
     for old_id, member in left.items():
         classic = made.members[member.member_id]
         classic.assignment = write_assignment(
-            _by_name(targets[old_id], topics), for_metadata=classic.metadata(made.protocol)
+            _by_name(group.target.get(old_id, {}), topics),
+            for_metadata=classic.metadata(made.protocol),
         )
     return made
 

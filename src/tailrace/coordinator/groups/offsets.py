@@ -94,6 +94,8 @@ class Offsets:
         """Change the state by one record."""
         partition = TopicPartition(key.topic, key.partition)
         if value is None:
+            # A deletion ends pending offsets too: a transaction that commits later must not bring
+            # back what an operator has deleted (as in Kafka).
             self.drop(key.group, partition)
             return
         found = CommittedOffset(
@@ -115,12 +117,13 @@ class Offsets:
         """End a producer's transaction."""
         for group_id, offsets in self.pending.pop(producer_id, {}).items():
             if is_commit:
-                self._settle(group_id, offsets)
+                self._commit_pending(group_id, offsets)
 
-    def _settle(self, group_id: str, offsets: GroupOffsets) -> None:
+    def _commit_pending(self, group_id: str, offsets: GroupOffsets) -> None:
         committed = self.committed.setdefault(group_id, {})
         for partition, found in offsets.items():
             known = committed.get(partition)
+            # A commit outside of the transaction may have come between its record and the marker.
             if known is None or known.record_offset < found.record_offset:
                 committed[partition] = found
 

@@ -6,20 +6,21 @@
                  the same time is dropped, and the group rebalances
     session      of a member ends its session timeout after its last request; it is dropped
 
-The first join phase of an empty group waits for more members to come (KIP-134).
+A rebalance has one record: the assignment of its generation. A broker that starts again therefore
+has the last stable generation; what was in progress is lost, and the members join again.
 """
 
 import logging
 from functools import partial
 
+from tailrace.coordinator.deadlines import Deadlines, Records
 from tailrace.coordinator.groups.classic_group import (
     REBALANCES_FROM,
     ClassicGroup,
     ClassicMember,
     ClassicState,
+    group_record,
 )
-from tailrace.coordinator.groups.deadlines import Deadlines, Records
-from tailrace.coordinator.groups.records import group_record
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.join_group import JoinGroupResponse
@@ -31,11 +32,7 @@ logger = logging.getLogger(__name__)
 class Rebalances:
     """Moves the groups of one shard through their phases."""
 
-    def __init__(
-        self,
-        settings: GroupSettings,
-        deadlines: Deadlines,
-    ) -> None:
+    def __init__(self, settings: GroupSettings, deadlines: Deadlines) -> None:
         self._settings = settings
         self._deadlines = deadlines
 
@@ -59,6 +56,8 @@ class Rebalances:
             group.group_id, group.generation, len(group.members), reason,
         )  # fmt: skip
         if is_first:
+            # The first join phase of an empty group waits for more members to come (KIP-134): a
+            # service whose consumers start together would rebalance once for each of them.
             delay_ms = self._settings.initial_delay_ms
             self._delay(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
             return ()
@@ -82,7 +81,7 @@ class Rebalances:
         group.remove(member.member_id)
 
     def keep_id(self, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
-        """Wait for the join of a member that was given its id."""
+        """Wait for the join of a member that was given its id (KIP-394)."""
         group.pending_ids.add(member_id)
         self._expire_in(group, member_id, session_timeout_ms)
 
@@ -92,7 +91,7 @@ class Rebalances:
         group.remove(member_id)
 
     def renew(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """Begin the session of a member anew, because it was heard of."""
+        """Begin a new session of a member, which has just sent a request."""
         self._expire_in(group, member.member_id, member.session_timeout_ms)
 
     def wait_for_first_join(self, group: ClassicGroup, member: ClassicMember) -> None:
@@ -127,9 +126,11 @@ class Rebalances:
 
     def _end_join(self, group: ClassicGroup, now_ms: int) -> Records:
         self._deadlines.cancel(("join", group.group_id))
+        # Static members stay without joining: they may be restarting (KIP-345).
         late = [each for each in group.members.values() if not (each.joining or each.instance_id)]
         for member in late:
             self.remove(group, member)
+        # Somebody has to assign. If only static members are left that have not joined, wait again.
         if group.members and not group.elect_joined_leader():
             self._end_join_later(group)
             return ()
@@ -139,6 +140,7 @@ class Rebalances:
             group.group_id, group.generation, len(group.members), len(late), group.protocol,
         )  # fmt: skip
         if not group.members:
+            # Nobody will send an assignment, which is else the record of a generation.
             return (group_record(group),)
         for member in group.members.values():
             is_leader = member.member_id == group.leader_id
@@ -155,6 +157,7 @@ class Rebalances:
 
     def _delay(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
         def end(now_ms: int) -> Records:
+            # Each new member makes the delay longer, up to the rebalance timeout in all.
             if not (group.is_joined_meanwhile and remaining_ms):
                 return self._end_join(group, now_ms)
             group.is_joined_meanwhile = False
@@ -188,10 +191,11 @@ class Rebalances:
             is_waiting = group.state is ClassicState.PREPARING_REBALANCE
             return self._end_join(group, now_ms) if is_waiting and group.have_all_joined else ()
         member = group.members.get(member_id)
-        # A member that waits in a request is there; a new one may be gone all the same.
+        # A member that waits in a request is there, though it sends no heartbeats. A new one may be
+        # gone all the same: clients give up a first join, and try again with another id.
         if member is None or (not member.is_new and (member.joining or member.syncing)):
             return ()
         self.remove(group, member)
         if group.state is ClassicState.PREPARING_REBALANCE:
             return self._end_join(group, now_ms) if group.have_all_joined else ()
-        return self.begin(group, f"member {member_id} was not heard of", now_ms)
+        return self.begin(group, f"member {member_id} sent no heartbeat", now_ms)

@@ -11,13 +11,13 @@ only when it has given up everything that is not in its target.
 from collections.abc import Callable
 from uuid import UUID
 
+from tailrace.coordinator.errors import RefusedError
 from tailrace.coordinator.groups.consumer_group import (
     Assigned,
     CurrentAssignment,
     MemberState,
     Partitions,
 )
-from tailrace.coordinator.groups.refusal import RefusedError
 from tailrace.protocol.errors import ErrorCode
 from tailrace.values import dataclass, replace
 
@@ -42,17 +42,20 @@ def reconcile(current: CurrentAssignment, goal: Goal) -> CurrentAssignment:
     """The next step of a member; `current` itself if there is none.
 
     Raises:
-        RefusedError: the state is that of a newer Kafka, and the member has to begin anew.
+        RefusedError: the state is that of a newer Kafka, and the member has to join again.
     """
     match current.state:
         case MemberState.STABLE if current.epoch == goal.epoch:
             return _give_up_unsubscribed(current, goal)
         case MemberState.UNREVOKED_PARTITIONS:
+            # It is not given anything before it has reported: what it has not given up it may still
+            # consume, and another member would read the same records.
             if _has_any(goal.reported, current.revoking):
                 return _give_up_unsubscribed(current, goal)
             # A target that has not been computed yet cannot be reached.
             return _next(current, goal, min(current.epoch + 1, goal.epoch))
         case MemberState.UNKNOWN:
+            # Only a member that reports no partitions at all can be taken further safely.
             if goal.reported is None or goal.reported:
                 raise RefusedError(
                     ErrorCode.FENCED_MEMBER_EPOCH,
@@ -75,6 +78,7 @@ def _next(current: CurrentAssignment, goal: Goal, epoch: int) -> CurrentAssignme
         if given_up:
             revoking[topic_id] = given_up
     if _has_any(goal.reported, revoking):
+        # It keeps its epoch until it has given them up: an epoch says which target is reached.
         return CurrentAssignment(
             epoch=epoch,
             previous_epoch=current.epoch,
@@ -100,13 +104,16 @@ def _next(current: CurrentAssignment, goal: Goal, epoch: int) -> CurrentAssignme
 
 
 def _give_up_unsubscribed(current: CurrentAssignment, goal: Goal) -> CurrentAssignment:
-    """Ask for the partitions of topics that the member has unsubscribed, before a new target."""
+    """Ask for the partitions of topics that the member has unsubscribed."""
+    # A new target may be some time away (`group.consumer.assignment.interval.ms`), and until then
+    # the member would be assigned topics that it does not want.
     gone = current.assigned.keys() - goal.topic_ids if goal.has_subscription_changed else ()
     if not gone:
         return current
     assigned = {each: epochs for each, epochs in current.assigned.items() if each not in gone}
     given_up = {each: epochs for each, epochs in current.assigned.items() if each in gone}
     if not _has_any(goal.reported, given_up):
+        # It unsubscribes and gives them up in one heartbeat.
         return replace(current, assigned=assigned)
     revoking = {each: dict(epochs) for each, epochs in current.revoking.items()}
     for topic_id, epochs in given_up.items():

@@ -78,6 +78,7 @@ class GroupRecordCodec:
         try:
             kind = record_type(GroupRecordType, key)
         except UnknownRecordError:
+            # A type that a newer Kafka writes beside ours: Kafka itself passes over such records.
             return None
         found = _current_key(decode_key(key_class(kind), key))
         if value is None:
@@ -85,6 +86,7 @@ class GroupRecordCodec:
         try:
             return CoordinatorRecord(found, _current(decode_value(value_class(kind), value).value))
         except UnknownRecordError as error:
+            # Of a known type, so without it offsets or members would be wrong (decision 33).
             raise CorruptionError(
                 f"{error}: a newer Kafka has written this record, and the groups of the partition "
                 "cannot be known without it"
@@ -94,6 +96,7 @@ class GroupRecordCodec:
 def _version(value: Record) -> int:
     match value:
         case OffsetCommitValue():
+            # As Kafka: only v1 has a field for the time when it expires, and no newer version has.
             return COMMIT_VERSION if value.expire_timestamp == -1 else EXPIRING_COMMIT_VERSION
         case GroupMetadataValue():
             return GROUP_VERSION

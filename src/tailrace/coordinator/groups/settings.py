@@ -1,9 +1,13 @@
-"""The operator's settings for groups, under Kafka's names."""
+"""The operator's settings for groups of both protocols, under Kafka's names."""
+
+from collections.abc import Iterator
+from typing import Final
 
 from tailrace.config.settings import INT32_MAX, setting, settings_of
 from tailrace.values import dataclass
 
-_MINUTE_MS = 60_000
+_MINUTE_MS: Final = 60_000
+_PROTOCOLS: Final = {"classic", "consumer", "share", "streams"}
 
 
 def _minutes(count: int) -> int:
@@ -89,3 +93,159 @@ class GroupSettings:
 
 
 GROUP_SETTINGS = settings_of(GroupSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ConsumerSettings:
+    """Limits and times of one consumer group; times are in milliseconds."""
+
+    is_served: bool = setting(
+        "group.coordinator.rebalance.protocols",
+        default=("classic", "consumer", "streams"),
+        convert=lambda names: "consumer" in names,
+        is_allowed=lambda names: {"classic"} <= set(names) <= _PROTOCOLS,  # type: ignore[arg-type]
+        rule_text="classic, and any of consumer, share and streams",
+        text="The protocols of groups. Without `consumer` its requests get UNSUPPORTED_VERSION. "
+        "There are no share groups and no streams groups here, whether they are named or not.",
+    )
+    size_max: int = setting(
+        "group.consumer.max.size",
+        default=INT32_MAX,
+        low=1,
+        high=INT32_MAX,
+        text="Most members of a consumer group.",
+    )
+    session_timeout_ms: int = setting(
+        "group.consumer.session.timeout.ms",
+        default=45_000,
+        low=1,
+        high=INT32_MAX,
+        text="A member of a consumer group that is silent for so long is removed.",
+    )
+    session_timeout_ms_min: int = setting(
+        "group.consumer.min.session.timeout.ms",
+        default=45_000,
+        low=1,
+        high=INT32_MAX,
+        text="Lower limit of group.consumer.session.timeout.ms.",
+    )
+    session_timeout_ms_max: int = setting(
+        "group.consumer.max.session.timeout.ms",
+        default=60_000,
+        low=1,
+        high=INT32_MAX,
+        text="Upper limit of group.consumer.session.timeout.ms.",
+    )
+    heartbeat_interval_ms: int = setting(
+        "group.consumer.heartbeat.interval.ms",
+        default=5_000,
+        low=1,
+        high=INT32_MAX,
+        text="Time between two heartbeats of a member of a consumer group.",
+    )
+    heartbeat_interval_ms_min: int = setting(
+        "group.consumer.min.heartbeat.interval.ms",
+        default=5_000,
+        low=1,
+        high=INT32_MAX,
+        text="Lower limit of group.consumer.heartbeat.interval.ms.",
+    )
+    heartbeat_interval_ms_max: int = setting(
+        "group.consumer.max.heartbeat.interval.ms",
+        default=15_000,
+        low=1,
+        high=INT32_MAX,
+        text="Upper limit of group.consumer.heartbeat.interval.ms.",
+    )
+    assignment_interval_ms: int = setting(
+        "group.consumer.assignment.interval.ms",
+        default=1_000,
+        low=0,
+        high=INT32_MAX,
+        text="Least time between two target assignments of a consumer group.",
+    )
+    assignment_interval_ms_min: int = setting(
+        "group.consumer.min.assignment.interval.ms",
+        default=0,
+        low=0,
+        high=INT32_MAX,
+        text="Lower limit of group.consumer.assignment.interval.ms.",
+    )
+    assignment_interval_ms_max: int = setting(
+        "group.consumer.max.assignment.interval.ms",
+        default=15_000,
+        low=0,
+        high=INT32_MAX,
+        text="Upper limit of group.consumer.assignment.interval.ms.",
+    )
+    assignors: tuple[str, ...] = setting(
+        "group.consumer.assignors",
+        default=("uniform", "range"),
+        is_allowed=lambda names: bool(names) and set(names) <= {"uniform", "range"},  # type: ignore[arg-type]
+        rule_text="uniform, range, or both in any order",
+        text="The assignors that members of consumer groups can ask for, the default first.",
+    )
+    migration_policy: str = setting(
+        "group.consumer.migration.policy",
+        default="bidirectional",
+        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
+        text="Which groups with members may change their protocol: `upgrade` lets a member of the "
+        "consumer protocol join a classic group, which becomes a consumer group; with `downgrade` "
+        "a consumer group becomes a classic one when only members of that protocol are left.",
+    )
+    regex_refresh_interval_ms: int = setting(
+        "group.consumer.regex.refresh.interval.ms",
+        default=600_000,
+        low=10_000,
+        high=INT32_MAX,
+        text="How often the topics that match the regular expressions of a group are looked for, "
+        "if no topic is created meanwhile.",
+    )
+
+    @property
+    def allows_upgrade(self) -> bool:
+        """Whether a classic group with members may become a consumer group."""
+        return self.migration_policy in {"bidirectional", "upgrade"}
+
+    @property
+    def allows_downgrade(self) -> bool:
+        """Whether a consumer group with members may become a classic group."""
+        return self.migration_policy in {"bidirectional", "downgrade"}
+
+
+CONSUMER_SETTINGS = settings_of(ConsumerSettings)
+
+
+def contradictions(settings: ConsumerSettings) -> Iterator[str]:
+    """Sentences about settings that contradict each other."""
+    for name, value, low, high in (
+        (
+            "session.timeout.ms",
+            settings.session_timeout_ms,
+            settings.session_timeout_ms_min,
+            settings.session_timeout_ms_max,
+        ),
+        (
+            "heartbeat.interval.ms",
+            settings.heartbeat_interval_ms,
+            settings.heartbeat_interval_ms_min,
+            settings.heartbeat_interval_ms_max,
+        ),
+        (
+            "assignment.interval.ms",
+            settings.assignment_interval_ms,
+            settings.assignment_interval_ms_min,
+            settings.assignment_interval_ms_max,
+        ),
+    ):
+        if not low <= value <= high:
+            yield (
+                f"group.consumer.{name}: {value} is not between group.consumer.min.{name}, which "
+                f"is {low}, and group.consumer.max.{name}, which is {high}"
+            )
+    if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
+        yield (
+            f"group.consumer.heartbeat.interval.ms: {settings.heartbeat_interval_ms} is not less "
+            "than group.consumer.session.timeout.ms, which is "
+            f"{settings.session_timeout_ms}: members would be removed between two heartbeats"
+        )

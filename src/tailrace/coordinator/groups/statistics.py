@@ -13,9 +13,7 @@ from tailrace.coordinator.statistics import StoredCount
 from tailrace.values import dataclass, field
 
 if TYPE_CHECKING:
-    from tailrace.coordinator.groups.all_groups import AllGroupsMachine
-    from tailrace.coordinator.groups.classic_group import ClassicState
-    from tailrace.coordinator.groups.consumer_group import ConsumerState
+    from tailrace.coordinator.groups.machine import GroupMachine
 
 
 @dataclass(slots=True)
@@ -53,22 +51,19 @@ class GroupsStatistics:
     a classic group that becomes one."""
 
 
-def groups_statistics(
-    machines: Iterable["AllGroupsMachine"], counts: GroupCounts
-) -> GroupsStatistics:
+def groups_statistics(machines: Iterable["GroupMachine"], counts: GroupCounts) -> GroupsStatistics:
     """The totals now, and the groups of these machines; looks at each member of each group."""
-    classic: Counter[ClassicState] = Counter()
-    consumer: Counter[ConsumerState] = Counter()
+    classic: Counter[str] = Counter()
+    consumer: Counter[str] = Counter()
     offset_count = 0
     for machine in machines:
-        classic.update(each.state for each in machine.classic.groups.values())
-        consumer.update(each.state for each in machine.consumers.by_id.values())
-        offset_count += sum(map(len, machine.classic.offsets.committed.values()))
+        of_classic, of_consumer = machine.groups.states()
+        classic += of_classic
+        consumer += of_consumer
+        offset_count += sum(map(len, machine.groups.offsets.committed.values()))
     return GroupsStatistics(
-        classic_by_state=MappingProxyType({state.value: count for state, count in classic.items()}),
-        consumer_by_state=MappingProxyType(
-            {state.value: count for state, count in consumer.items()}
-        ),
+        classic_by_state=MappingProxyType(dict(classic)),
+        consumer_by_state=MappingProxyType(dict(consumer)),
         offset_count=offset_count,
         offset_commit_count=counts.committed.total,
         offset_expiration_count=counts.expired.total,

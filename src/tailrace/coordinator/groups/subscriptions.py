@@ -1,6 +1,6 @@
 """The messages that consumers of the classic protocol hand to each other through the coordinator.
 
-A version stands in front of each, as an int16. A newer version begins as the newest that is known.
+Each begins with its version, an int16. A newer version begins as the newest that is known.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,13 +22,12 @@ _VERSION = Struct(">h")
 
 
 def read_subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics of these members; None if one of them is not a consumer's subscription.
-
-    A subscription of any version begins as one of version 0 does, with the topics.
-    """
+    """All topics of these members; None if one of them is not a consumer's subscription."""
     topics: set[str] = set()
     for each in metadata:
         try:
+            # A subscription of any version begins as one of version 0 does, with the topics. What
+            # is after them may be the client's own, so it is not looked at.
             subscription, _ = decode(
                 ConsumerProtocolSubscription, 0, memoryview(each), position=_VERSION.size
             )
@@ -53,6 +52,7 @@ def read_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
     Raises:
         MalformedMessageError: the bytes are not a consumer's assignment.
     """
+    # A member whom the leader has given nothing has no bytes at all, not even a version.
     if not assignment:
         return ConsumerProtocolAssignment()
     return _read(ConsumerProtocolAssignment, assignment)
@@ -81,6 +81,7 @@ def _read(message: type[M], data: bytes) -> M:
 
 
 def _version(data: bytes) -> int:
+    # A negative version: these are not bytes of the consumer's embedded protocol.
     if len(data) < _VERSION.size or data[0] >= 0x80:
         raise MalformedMessageError("a message of consumers has no version", position=0)
     return min(int(_VERSION.unpack_from(data)[0]), ConsumerProtocolAssignment.last_version)

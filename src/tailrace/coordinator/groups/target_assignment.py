@@ -1,15 +1,24 @@
-"""A new target for all members of a group, from an assignor to records.
+"""A new target for all members of a consumer group, from an assignor to records.
 
-Only targets that have changed are written, then the epoch that they are for.
+Only targets that have changed are written, then the epoch that they are for. That of a large group
+takes longer than a turn of the event loop may: a third of a second for a thousand members and ten
+thousand partitions. So a thread computes it (decision 34), and members are answered with the old
+target until then:
+
+    a turn      the group is copied as it is
+    a thread    an assignor solves its problem
+    turns       the targets are stored, a hundred in each, and then their epoch
 """
 
+import asyncio
+import logging
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from tailrace.coordinator.groups.assignors import ASSIGNORS
-from tailrace.coordinator.groups.assignors.problem import AssignedMember, Problem
+from tailrace.coordinator.groups.assignors import ASSIGNORS, AssignedMember, Problem
 from tailrace.coordinator.groups.consumer_group import (
     ConsumerGroup,
     ConsumerMember,
@@ -17,13 +26,21 @@ from tailrace.coordinator.groups.consumer_group import (
     Subscription,
 )
 from tailrace.coordinator.groups.consumer_records import target_epoch_record, target_record
-from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.settings import ConsumerSettings
+from tailrace.coordinator.groups.state import Groups
 from tailrace.coordinator.groups.topics import Topics
-from tailrace.coordinator.machine import CoordinatorRecord
-from tailrace.values import dataclass
+from tailrace.coordinator.machine import CoordinatorRecord, Decision, Propose
+from tailrace.errors import TailraceError
+from tailrace.runtime.threads import Threads
+from tailrace.values import dataclass, replace
 
 SIZE_MAX: Final = 150
 """Members and partitions, together, that are assigned in one turn of the loop: 30 us for each."""
+
+TARGETS_PER_TURN: Final = 100
+"""Targets in one batch, and in one turn of the event loop."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +136,94 @@ def topic_ids_of(
 def preferred_assignor(members: Mapping[str, ConsumerMember], settings: ConsumerSettings) -> str:
     """The assignor that most members ask for; the default if none does."""
     wanted = (each.metadata.server_assignor for each in members.values())
-    # A broker with other settings may have accepted one that is not there.
+    # A broker with other settings may have accepted one that this one does not have.
     votes = Counter(each for each in wanted if each in settings.assignors)
     return votes.most_common(1)[0][0] if votes else settings.assignors[0]
+
+
+class Assigning:
+    """Computes the targets of the large groups of one shard; each group has one task at most."""
+
+    def __init__(self, groups: Groups, threads: Threads) -> None:
+        self._groups = groups
+        self._threads = threads
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def ask(self, group_id: str) -> None:
+        """Compute a target for a group, unless it is under way."""
+        propose = self._groups.propose
+        if group_id not in self._tasks and propose is not None:
+            task = asyncio.ensure_future(self._assign(group_id, propose))
+            self._tasks[group_id] = task
+            task.add_done_callback(lambda _: self._tasks.pop(group_id, None))
+
+    def stop(self) -> None:
+        """Drop what is under way."""
+        for task in tuple(self._tasks.values()):
+            task.cancel()
+
+    async def _assign(self, group_id: str, propose: Propose) -> None:
+        try:
+            # The request that has asked is replayed by then.
+            await propose(lambda _: Decision(reply=None))
+            group = self._groups.consumer(group_id)
+            if group is None or group.epoch <= group.target_epoch:
+                return
+            solved = _Solved(group, group.epoch, frozenset(group.members))
+            settings, topics = self._groups.consumer_settings(group_id), self._groups.topics
+            as_it_is = replace(  # It must not change while a thread reads it.
+                group,
+                members=dict(group.members),
+                static_members=dict(group.static_members),
+                target=dict(group.target),
+                regexes=dict(group.regexes),
+            )
+            changed = await self._threads.run(lambda: _solve(as_it_is, topics, settings))
+            ids = list(changed)
+            for start in range(0, max(len(ids), 1), TARGETS_PER_TURN):
+                part = {each: changed[each] for each in ids[start : start + TARGETS_PER_TURN]}
+                is_last = start + TARGETS_PER_TURN >= len(ids)
+                await propose(partial(self._store, solved, part, is_last=is_last))
+                await asyncio.sleep(0)
+        except TailraceError as error:
+            # The next heartbeat asks again.
+            logger.warning("target_not_stored group=%s reason=%s", group_id, error)
+
+    def _store(
+        self,
+        solved: "_Solved",
+        targets: Mapping[str, Partitions],
+        now_ms: int,
+        *,
+        is_last: bool,
+    ) -> Decision[None]:
+        group, group_id = solved.group, solved.group.group_id
+        is_there = self._groups.by_id.get(group_id) is group
+        # A static member that restarts has another id, at the same epoch.
+        is_same = group.epoch == solved.epoch and group.members.keys() == solved.members
+        if not (is_there and is_same):
+            # The next heartbeat asks again. Some targets may be stored without their epoch then,
+            # which is as if members had no target yet: nobody is given a partition that another
+            # has (`reconciliation`).
+            return Decision(reply=None)
+        records = [target_record(group_id, each, target) for each, target in targets.items()]
+        if is_last:
+            records.append(target_epoch_record(group_id, solved.epoch, now_ms))
+        return Decision(reply=None, records=tuple(records))
+
+
+class _Solved(NamedTuple):
+    """A group as it was when its problem was posed."""
+
+    group: ConsumerGroup
+    epoch: int
+    members: frozenset[str]
+
+
+def _solve(
+    group: ConsumerGroup, topics: Topics, settings: ConsumerSettings
+) -> dict[str, Partitions]:
+    """The targets that are to be stored: those that have changed."""
+    problem = posed_problem(group, group.members, topics)
+    targets = ASSIGNORS[preferred_assignor(group.members, settings)](problem)
+    return {each: target for each, target in targets.items() if group.target.get(each) != target}

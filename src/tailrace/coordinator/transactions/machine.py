@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
+from tailrace.coordinator.deadlines import Timers
 from tailrace.coordinator.machine import CoordinatorRecord, Decision, Origin, Propose
-from tailrace.coordinator.timers import Timers
 from tailrace.coordinator.transactions import transitions
 from tailrace.coordinator.transactions.adding import plan_add, verify
 from tailrace.coordinator.transactions.ending import plan_end

@@ -4,14 +4,13 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tailrace.coordinator.groups.all_groups import AllGroupsMachine
 from tailrace.coordinator.groups.bulk_commits import BulkCommits
 from tailrace.coordinator.groups.classic_group import ClassicGroup
 from tailrace.coordinator.groups.consumer_group import ConsumerGroup
-from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.machine import GroupMachine
 from tailrace.coordinator.groups.offsets import GroupOffsets
 from tailrace.coordinator.groups.record_codec import GroupRecordCodec
-from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from tailrace.coordinator.shard import Shard, StoredBatches
 from tailrace.errors import CorruptionError
 from tailrace.model import TopicPartition
@@ -30,8 +29,7 @@ class State(NamedTuple):
 
     committed: dict[str, GroupOffsets]
     pending: dict[int, dict[str, GroupOffsets]]
-    classic: dict[str, ClassicGroup]
-    consumers: dict[str, ConsumerGroup]
+    groups: dict[str, ClassicGroup | ConsumerGroup]
 
 
 class Loaded(NamedTuple):
@@ -74,7 +72,7 @@ def load(
     """Load a log of these batches; `made` gets the reader in bulk."""
     bulk: list[CountingBulk] = []
 
-    def make_bulk(machine: AllGroupsMachine, size: int) -> BulkCommits | None:
+    def make_bulk(machine: GroupMachine, size: int) -> BulkCommits | None:
         assert size == sum(map(len, content))
         if is_bulk:
             bulk.append(CountingBulk(machine))
@@ -84,7 +82,7 @@ def load(
 
     shard = Shard(
         MemoryPartitionLog(PARTITION),
-        lambda: AllGroupsMachine(
+        lambda: GroupMachine(
             GroupSettings(),
             MemoryTopics(a=4),
             consumer_settings=lambda _: ConsumerSettings(),
@@ -103,10 +101,8 @@ def load(
     state, error = None, None
     try:
         machine = shard.replayed(StoredBatches(len(window), untaken))
-        offsets = machine.classic.offsets
-        state = State(
-            offsets.committed, offsets.pending, machine.classic.groups, machine.consumers.by_id
-        )
+        offsets = machine.groups.offsets
+        state = State(offsets.committed, offsets.pending, machine.groups.by_id)
     except CorruptionError as found:
         error = type(found), f"{found} {found.offset}"
     return Loaded(state, error, bulk[0].taken_bytes if bulk else 0)

@@ -15,10 +15,17 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tailrace.coordinator.groups.classic_group import ClassicGroup, ClassicState
-from tailrace.coordinator.groups.commits import Commit, Committer, FetchedOffset, OffsetToCommit
+from tailrace.coordinator.groups.commits import (
+    Commit,
+    Committer,
+    FetchedOffset,
+    MemberAtEpoch,
+    OffsetToCommit,
+)
 from tailrace.coordinator.groups.machine import GroupMachine
 from tailrace.coordinator.groups.record_codec import GroupRecordCodec
-from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
+from tailrace.coordinator.groups.statistics import GroupCounts
 from tailrace.coordinator.machine import (
     Client,
     CoordinatorRecord,
@@ -48,6 +55,7 @@ from tailrace.records.batch import Batch
 from tailrace.records.builder import records_of
 from tailrace.testing.coordinator_log import MemoryPartitionLog
 from tailrace.testing.outside import Outside, virtual_runtime
+from tests.unit.coordinator.groups_consumer.group_shard import MemoryTopics
 
 T = TypeVar("T")
 PARTITION = TopicPartition("__consumer_offsets", 0)
@@ -74,11 +82,14 @@ def subscription(*topics: str) -> bytes:
 class Broker:
     """Leads a partition of `__consumer_offsets`, which survives its restarts."""
 
-    def __init__(self, outside: Outside, settings: GroupSettings) -> None:
+    def __init__(self, outside: Outside, settings: GroupSettings, **consumer: Any) -> None:
         self.log = MemoryPartitionLog(PARTITION)
         self._outside = outside
         self._settings = settings
         self._chance = random.Random(0)
+        self.topics = MemoryTopics(a=4)
+        self.consumer_settings = ConsumerSettings(**consumer)
+        self.counts = GroupCounts()
         self._shard = self._new_shard()
         self.requests: list[asyncio.Task[Any]] = []
         """All requests that were sent, answered or not."""
@@ -86,7 +97,14 @@ class Broker:
     def _new_shard(self) -> Shard[GroupMachine]:
         return Shard(
             self.log,
-            lambda: GroupMachine(self._settings, chance=self._chance),
+            lambda: GroupMachine(
+                self._settings,
+                self.topics,
+                consumer_settings=lambda _: self.consumer_settings,
+                threads=self._outside.runtime.threads,
+                chance=self._chance,
+                counts=self.counts,
+            ),
             GroupRecordCodec,
             clock=self._outside.runtime.clock,
         )
@@ -104,7 +122,7 @@ class Broker:
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         """The answer to a Heartbeat."""
-        return await self.run(lambda machine, _: machine.heartbeat(request))
+        return await self.run(lambda machine, now: machine.heartbeat(request, now))
 
     def stop(self) -> None:
         """Answer all parked requests."""
@@ -116,8 +134,10 @@ class Broker:
         return self._shard.machine
 
     def group(self, group_id: str = GROUP) -> ClassicGroup:
-        """A group."""
-        return self.machine.groups[group_id]
+        """The group, which is a classic one."""
+        group = self.machine.groups.classic(group_id)
+        assert group is not None
+        return group
 
     @property
     def state(self) -> ClassicState:
@@ -154,9 +174,13 @@ class Broker:
     ) -> list[FetchedOffset]:
         """The committed offsets of these partitions, or of all if none is given."""
         wanted = partitions or None
-        return await self.run(
-            lambda machine, _: machine.fetch_offsets(group_id, wanted, is_stable=is_stable)
+        found = await self.run(
+            lambda machine, _: machine.fetch_offsets(
+                group_id, wanted, fetcher=NO_MEMBER, is_stable=is_stable
+            )
         )
+        assert isinstance(found, list)
+        return found
 
     async def offset(
         self, partition: TopicPartition = FLIGHTS, group_id: str = GROUP
@@ -308,6 +332,7 @@ class Member:
         )  # fmt: skip
 
 
+NO_MEMBER = MemberAtEpoch(None, -1)
 NOBODY = Committer(-1, "", None)
 """An operator, or a consumer that chooses its partitions itself."""
 

@@ -68,7 +68,7 @@ def test_a_deleted_offset_is_gone_and_its_group_is_known() -> None:
     loaded = check_both_ways(in_a_log([batch(value(1)), batch(None)]))
     assert loaded.state is not None
     assert loaded.state.committed == {}
-    assert list(loaded.state.classic) == ["g"]
+    assert list(loaded.state.groups) == ["g"]
 
 
 def test_a_tombstone_between_two_commits_drops_the_pending_offset() -> None:

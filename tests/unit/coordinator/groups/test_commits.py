@@ -16,6 +16,7 @@ from tests.unit.coordinator.groups.stage import (
     FLIGHTS,
     GROUP,
     MOMENT,
+    NO_MEMBER,
     NOBODY,
     SESSION,
     Broker,
@@ -208,9 +209,10 @@ async def test_offsets_of_a_topic_that_was_created_anew_are_not_found(broker: Br
         ids = {"flights": topic_id, "planes": topic_id}
         replies = await broker.run(
             lambda machine, _: machine.fetch_offsets(
-                GROUP, (FLIGHTS, PLANES), is_stable=False, topic_ids=ids
+                GROUP, (FLIGHTS, PLANES), fetcher=NO_MEMBER, is_stable=False, topic_ids=ids
             )
         )
+        assert isinstance(replies, list)
         return [None if each.committed is None else each.committed.offset for each in replies]
 
     assert await found(OLD) == [5, 6]
@@ -363,7 +365,7 @@ async def test_a_group_without_members_can_be_deleted(broker: Broker) -> None:
     await member.leave()
     assert await delete_group(broker) == ErrorCode.NONE
     for _ in range(2):
-        assert list(broker.machine.groups) == ["other"]
+        assert list(broker.machine.groups.by_id) == ["other"]
         assert await broker.offset() is None
         await broker.restart()
     assert await broker.offset(group_id="other") == 6
@@ -381,7 +383,7 @@ async def test_a_deleted_group_takes_its_pending_offsets_along(broker: Broker) -
     await broker.end_transaction(PRODUCER, is_commit=True)
     for _ in range(2):
         assert await broker.fetch() == []
-        assert GROUP not in broker.machine.groups
+        assert GROUP not in broker.machine.groups.by_id
         await broker.restart()
 
 
@@ -403,7 +405,7 @@ async def test_offsets_go_with_their_topic(broker: Broker) -> None:
         await commit(broker, 5, group_id=group_id, topic_id=topic_id)
         await commit(broker, 5, PLANES, group_id=group_id, topic_id=topic_id)
     await commit(broker, 6, group_id="pending", producer=PRODUCER)
-    for group_id in broker.machine.offsets.groups():
+    for group_id in broker.machine.groups.offsets.groups():
         await forget_flights(broker, group_id)
     await broker.end_transaction(PRODUCER, is_commit=True)
     for _ in range(2):

@@ -81,7 +81,7 @@ async def test_every_prefix_of_the_log_is_a_group(broker: Broker) -> None:
     for count, (number, size, offset) in enumerate(expected):
         broker.log.content = content
         await broker.restart(records=count)
-        found = broker.machine.groups.get("g")
+        found = broker.machine.groups.classic("g")
         assert number == (None if found is None else found.generation)
         assert size == (0 if found is None else len(found.members))
         assert await broker.offset() == offset
@@ -166,7 +166,7 @@ async def test_a_commit_that_cannot_be_appended_changes_nothing(broker: Broker) 
         await commit(broker, 6, group_id="other")
     broker.log.refusal = None
     assert await broker.offset() == 5
-    assert list(broker.machine.groups) == ["g"]
+    assert list(broker.machine.groups.by_id) == ["g"]
 
 
 @on_stage()
@@ -177,7 +177,7 @@ async def test_a_group_that_cannot_be_appended_is_not_there(broker: Broker) -> N
         joining = Member(broker, version=version).join_once()
         await broker.passes(MOMENT)
         assert isinstance(joining.exception(), CoordinatorNotAvailableError)
-        assert broker.machine.groups == {}
+        assert broker.machine.groups.by_id == {}
     broker.log.refusal = None
     await broker.passes(SESSION * 60)
     assert broker.log.content == []

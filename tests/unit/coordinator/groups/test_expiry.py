@@ -41,9 +41,9 @@ async def test_offsets_of_a_simple_group_expire_after_their_commit(broker: Broke
     await broker.passes(CHECK + 2)
     assert (await broker.offset(), await broker.offset(PLANES)) == (None, 6)
     await broker.passes(DAY)
-    assert GROUP not in broker.machine.groups
+    assert GROUP not in broker.machine.groups.by_id
     await broker.restart()
-    assert GROUP not in broker.machine.groups
+    assert GROUP not in broker.machine.groups.by_id
 
 
 @on_stage()
@@ -60,7 +60,7 @@ async def test_offsets_of_a_group_expire_after_its_last_member(broker: Broker) -
     assert await broker.offset() == 5
     await broker.passes(CHECK + 3)
     assert await broker.offset() is None
-    assert GROUP not in broker.machine.groups
+    assert GROUP not in broker.machine.groups.by_id
 
 
 @on_stage()
@@ -119,10 +119,10 @@ async def test_offsets_with_an_open_transaction_stay(broker: Broker) -> None:
     await commit(broker, 7, group_id="pending", producer=PRODUCER)
     await broker.passes(WEEK + CHECK)
     assert await broker.offset() == 5
-    assert set(broker.machine.groups) == {GROUP, "pending"}
+    assert set(broker.machine.groups.by_id) == {GROUP, "pending"}
     await broker.end_transaction(PRODUCER, is_commit=False)
     await broker.passes(CHECK)
-    assert broker.machine.groups == {}
+    assert broker.machine.groups.by_id == {}
 
 
 @on_stage()
@@ -133,7 +133,7 @@ async def test_an_empty_group_without_offsets_goes_at_the_next_check(broker: Bro
     pending = Member(broker, group_id="pending", session_timeout_ms=1_800_000)
     await pending.join_once()
     await broker.passes(CHECK + 1)
-    assert list(broker.machine.groups) == ["pending"]
+    assert list(broker.machine.groups.by_id) == ["pending"]
     tombstones = [each.key for each in broker.records() if each.value is None]
     assert tombstones == [GroupMetadataKey(group=GROUP)]
 
@@ -146,4 +146,4 @@ async def test_many_offsets_expire_in_several_batches(broker: Broker) -> None:
     batches = len(broker.log.content)
     await broker.passes(WEEK + CHECK)
     assert len(broker.log.content) == batches + 3
-    assert broker.machine.groups == {}
+    assert broker.machine.groups.by_id == {}

@@ -89,7 +89,7 @@ async def test_a_group_that_is_not_known_takes_no_id(broker: Broker) -> None:
     for group_id in ("g", "other"):
         member = Member(broker, group_id=group_id, member_id="stranger")
         assert (await member.join_once()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert list(broker.machine.groups) == ["g"]
+    assert list(broker.machine.groups.by_id) == ["g"]
 
 
 @on_stage()

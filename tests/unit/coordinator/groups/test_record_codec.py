@@ -4,10 +4,15 @@ import uuid
 
 import pytest
 
-from tailrace.coordinator.groups.classic_group import ClassicGroup, ClassicMember, ClassicState
+from tailrace.coordinator.groups.classic_group import (
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
+    group_record,
+    group_tombstone,
+)
 from tailrace.coordinator.groups.offsets import CommittedOffset, offset_record, offset_tombstone
 from tailrace.coordinator.groups.record_codec import GroupRecordCodec
-from tailrace.coordinator.groups.records import group_record, group_tombstone
 from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.errors import CorruptionError
 from tailrace.model import TopicPartition

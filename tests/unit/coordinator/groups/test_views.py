@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from tailrace.coordinator.groups.views import describe_group, list_groups
+from tailrace.coordinator.groups.views import describe_classic_group, list_groups
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from tailrace.protocol.messages.list_groups import ListedGroup
@@ -53,7 +53,7 @@ async def test_a_list_can_be_filtered(broker: Broker) -> None:
 async def test_a_stable_group_is_described_with_its_assignments(broker: Broker) -> None:
     """Assignor, metadata of its members, and who they are."""
     [member] = await stable_static(broker, "one")
-    assert describe_group(broker.machine, "g", version=6) == DescribedGroup(
+    assert describe_classic_group(broker.machine, "g", version=6) == DescribedGroup(
         group_id="g",
         group_state="Stable",
         protocol_type="consumer",
@@ -77,7 +77,7 @@ async def test_a_group_in_a_rebalance_is_described_without_assignments(broker: B
     await stable(broker, "member")
     Member(broker, "second").join()
     await broker.passes(MOMENT)
-    found = describe_group(broker.machine, "g", version=6)
+    found = describe_classic_group(broker.machine, "g", version=6)
     assert (found.group_state, found.protocol_data) == ("PreparingRebalance", "")
     assert [each.client_id for each in found.members] == ["member", "second"]
     assert {(each.member_metadata, each.member_assignment) for each in found.members} == {
@@ -88,8 +88,8 @@ async def test_a_group_in_a_rebalance_is_described_without_assignments(broker: B
 @on_stage()
 async def test_a_group_that_is_not_known_is_dead(broker: Broker) -> None:
     """Since version 6 it is an error, with a message."""
-    old = describe_group(broker.machine, "g", version=5)
+    old = describe_classic_group(broker.machine, "g", version=5)
     assert old == DescribedGroup(group_id="g", group_state="Dead")
-    new = describe_group(broker.machine, "g", version=6)
+    new = describe_classic_group(broker.machine, "g", version=6)
     assert (new.error_code, new.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
     assert new.error_message == "Group g not found."

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from tailrace.coordinator.groups.assignors.problem import AssignedMember, Problem
+from tailrace.coordinator.groups.assignors import AssignedMember, Problem
 from tailrace.coordinator.groups.consumer_group import Partitions
 
 

@@ -1,27 +1,21 @@
 """A shard of consumer groups on a log in memory, and what its members say."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import UUID
 
-from tailrace.coordinator.groups.assigning import Assigning
 from tailrace.coordinator.groups.consumer_group import (
     ConsumerGroup,
     ConsumerState,
     Partitions,
 )
-from tailrace.coordinator.groups.consumer_groups import ConsumerGroups
-from tailrace.coordinator.groups.consumer_heartbeat import ConsumerHeartbeats
-from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
-from tailrace.coordinator.groups.deadlines import Deadlines
 from tailrace.coordinator.groups.machine import GroupMachine
-from tailrace.coordinator.groups.migration import Migration
-from tailrace.coordinator.groups.removal import Removals
-from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from tailrace.coordinator.groups.topics import Topic
-from tailrace.coordinator.machine import Client, CoordinatorRecord, Origin, Propose
+from tailrace.coordinator.machine import Client, CoordinatorRecord, Origin
 from tailrace.coordinator.shard import Shard, ShardState
 from tailrace.model import TopicPartition
 from tailrace.protocol.messages.consumer_group_heartbeat import (
@@ -72,50 +66,25 @@ class MemoryTopics:
         return list(self._topics)
 
 
-class ConsumerMachine:
-    """A machine of consumer groups alone."""
+def kinds(machine: GroupMachine) -> dict[str, str]:
+    """The protocol of each group."""
+    return {
+        group_id: "consumer" if isinstance(group, ConsumerGroup) else "classic"
+        for group_id, group in machine.groups.by_id.items()
+    }
 
-    def __init__(self, topics: MemoryTopics, settings: dict[str, ConsumerSettings]) -> None:
-        self.groups = ConsumerGroups(replaces=lambda _: None)
-        self.deadlines = Deadlines()
 
-        def settings_of(group_id: str) -> ConsumerSettings:
-            return settings.get(group_id, settings["*"])
-
-        classic = GroupMachine(GroupSettings(), chance=random.Random(1))
-        migration = Migration(
-            classic, topics, settings=GroupSettings(), consumer_settings=settings_of
-        )
-        self.assigning = Assigning(self.groups, topics, InlineThreads(), settings=settings_of)
-        self.heartbeats = ConsumerHeartbeats(
-            self.groups,
-            topics,
-            settings=settings_of,
-            removals=Removals(
-                self.groups,
-                topics,
-                settings=settings_of,
-                deadlines=self.deadlines,
-                migration=migration,
-            ),
-            migration=migration,
-            assigning=self.assigning,
-            chance=random.Random(1),
-        )
-
-    def replay(self, record: CoordinatorRecord, _: Origin) -> None:
-        assert self.groups.replay(record)
-
-    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
-        raise AssertionError(f"producer {producer_id} has a transaction: {is_commit=}")
-
-    def start(self, propose: Propose) -> None:
-        self.deadlines.start(propose)
-        self.assigning.start(propose)
-        self.heartbeats.start(propose)
-
-    def stop(self, _: Exception) -> None:
-        self.deadlines.clear()
+def new_machine(
+    topics: MemoryTopics, settings: Callable[[str], ConsumerSettings] = lambda _: ConsumerSettings()
+) -> GroupMachine:
+    """A machine that has replayed nothing, and starts no threads."""
+    return GroupMachine(
+        GroupSettings(),
+        topics,
+        consumer_settings=settings,
+        threads=InlineThreads(),
+        chance=random.Random(1),
+    )
 
 
 class Coordinator:
@@ -129,8 +98,11 @@ class Coordinator:
         self._shard = self._new_shard()
         self._seen = 0
 
-    def _new_shard(self) -> Shard[ConsumerMachine]:
-        make = partial(ConsumerMachine, self.topics, self.settings)
+    def _new_shard(self) -> Shard[GroupMachine]:
+        def settings_of(group_id: str) -> ConsumerSettings:
+            return self.settings.get(group_id, self.settings["*"])
+
+        make = partial(new_machine, self.topics, settings_of)
         return Shard(self.log, make, GroupCodec, clock=self.outside.runtime.clock)
 
     async def restart(self) -> None:
@@ -141,14 +113,16 @@ class Coordinator:
         assert self._shard.state is ShardState.ACTIVE
 
     @property
-    def machine(self) -> ConsumerMachine:
+    def machine(self) -> GroupMachine:
         """The state."""
         return self._shard.machine
 
     @property
     def group(self) -> ConsumerGroup:
         """The group."""
-        return self.machine.groups.by_id[GROUP]
+        group = self.machine.groups.consumer(GROUP)
+        assert group is not None
+        return group
 
     async def send(
         self, request: ConsumerGroupHeartbeatRequest, *, version: int = 1
@@ -164,15 +138,15 @@ class Coordinator:
         """Send a heartbeat, where the groups are not those of the log."""
         client = Client("client", "127.0.0.1", version)
         return await self._shard.run(
-            lambda machine, now_ms: machine.heartbeats.heartbeat(client, request, now_ms)
+            lambda machine, now_ms: machine.consumer_heartbeat(client, request, now_ms)
         )
 
     def check_restart(self) -> None:
         """A shard that replays the log comes to the same groups as this one."""
-        groups = ConsumerGroups(replaces=lambda _: None)
+        machine = new_machine(self.topics)
         for record in self.records():
-            groups.replay(record)
-        assert groups.by_id == self.machine.groups.by_id
+            machine.replay(record, Origin(0))
+        assert machine.groups.by_id == self.machine.groups.by_id
 
     def records(self) -> list[CoordinatorRecord]:
         """All records in the log."""

@@ -5,19 +5,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.coordinator.groups.all_groups import AllGroupsMachine
 from tailrace.coordinator.groups.consumer_group import ConsumerGroup
-from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
-from tailrace.coordinator.groups.record_codec import GroupRecordCodec
 from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.coordinator.groups.statistics import (
-    GroupCounts,
     GroupsStatistics,
     groups_statistics,
 )
 from tailrace.coordinator.groups.subscriptions import read_assignment, write_assignment
 from tailrace.coordinator.machine import Client
-from tailrace.coordinator.shard import Shard
 from tailrace.protocol.codec import encode
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.consumer_group_heartbeat import (
@@ -29,12 +24,11 @@ from tailrace.protocol.messages.consumer_protocol_subscription import (
     ConsumerProtocolSubscription,
     TopicPartition,
 )
-from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tailrace.protocol.messages.join_group import JoinGroupResponse
 from tailrace.testing.outside import Outside, virtual_runtime
 from tests.unit.coordinator.groups.stage import GROUP, MOMENT, Broker, Member
 from tests.unit.coordinator.groups_consumer.assigning import topic_id
-from tests.unit.coordinator.groups_consumer.group_shard import MemoryTopics
+from tests.unit.coordinator.groups_consumer.group_shard import kinds
 
 TOPIC = "a"
 COUNT = 4
@@ -44,54 +38,24 @@ COUNT = 4
 class MixedBroker(Broker):
     """Leads a partition of `__consumer_offsets` with groups of both protocols."""
 
-    machine: AllGroupsMachine  # type: ignore[assignment]
-
     def __init__(self, outside: Outside, settings: GroupSettings, **consumer: Any) -> None:
-        self.topics = MemoryTopics(a=COUNT)
-        self.consumer_settings = ConsumerSettings(**{"assignment_interval_ms": 0, **consumer})
-        self._counts = GroupCounts()
-        super().__init__(outside, settings)
-
-    def _new_shard(self) -> Shard[Any]:
-        return Shard(
-            self.log,
-            lambda: AllGroupsMachine(
-                self._settings,
-                self.topics,
-                consumer_settings=lambda _: self.consumer_settings,
-                threads=self._outside.runtime.threads,
-                chance=self._chance,
-                counts=self._counts,
-            ),
-            GroupRecordCodec,
-            clock=self._outside.runtime.clock,
-        )
+        super().__init__(outside, settings, **{"assignment_interval_ms": 0, **consumer})
 
     def statistics(self) -> GroupsStatistics:
         """The groups in numbers; totals are kept over restarts, as over a move of the partition."""
-        return groups_statistics([self.machine], self._counts)
-
-    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """The answer to a Heartbeat."""
-        return await self.run(lambda machine, now: machine.heartbeat(request, now))  # type: ignore[call-arg]
+        return groups_statistics([self.machine], self.counts)
 
     @property
     def consumers(self) -> ConsumerGroup:
         """The group, which is one of the consumer protocol."""
-        assert GROUP not in self.machine.classic.groups
-        return self.machine.consumers.by_id[GROUP]
-
-    def group(self, group_id: str = GROUP) -> Any:
-        """The group, which is a classic one."""
-        assert group_id not in self.machine.consumers.by_id
-        return self.machine.classic.groups[group_id]
+        group = self.machine.groups.consumer(GROUP)
+        assert group is not None
+        return group
 
     @property
     def type(self) -> str | None:
         """The protocol of the group."""
-        if GROUP in self.machine.consumers.by_id:
-            return "consumer"
-        return "classic" if GROUP in self.machine.classic.groups else None
+        return kinds(self.machine).get(GROUP)
 
 
 def subscription(*topics: str, owned: frozenset[int] = frozenset(), version: int = 1) -> bytes:

@@ -4,16 +4,15 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from tailrace.coordinator.groups.all_groups import AllGroupsMachine
 from tailrace.coordinator.groups.commits import (
     Commit,
     Committer,
     FetchedOffset,
+    MemberAtEpoch,
     OffsetToCommit,
 )
-from tailrace.coordinator.groups.consumer_offsets import MemberAtEpoch
-from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
-from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.groups.machine import GroupMachine
+from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from tailrace.coordinator.machine import Client, Decision, TransactionalProducer
 from tailrace.coordinator.shard import Shard
 from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
@@ -29,6 +28,7 @@ from tests.unit.coordinator.groups_consumer.group_shard import (
     MemoryTopics,
     beating,
     joining,
+    kinds,
 )
 
 T = TypeVar("T")
@@ -49,10 +49,10 @@ class Broker:
         self.consumer_settings = ConsumerSettings()
         self._shard = self._new_shard()
 
-    def _new_shard(self) -> Shard[AllGroupsMachine]:
+    def _new_shard(self) -> Shard[GroupMachine]:
         return Shard(
             self.log,
-            lambda: AllGroupsMachine(
+            lambda: GroupMachine(
                 GroupSettings(retention_ms=RETENTION_MS, initial_delay_ms=0),
                 self.topics,
                 consumer_settings=lambda _: self.consumer_settings,
@@ -70,11 +70,11 @@ class Broker:
         await self._shard.load()
 
     @property
-    def machine(self) -> AllGroupsMachine:
+    def machine(self) -> GroupMachine:
         """The state."""
         return self._shard.machine
 
-    async def run(self, decide: Callable[[AllGroupsMachine, int], Decision[T]]) -> T:
+    async def run(self, decide: Callable[[GroupMachine, int], Decision[T]]) -> T:
         """The reply to a request."""
         return await self._shard.run(decide)
 
@@ -167,8 +167,7 @@ def test_a_member_commits_and_the_offsets_are_there_after_a_restart() -> None:
         assert await broker.commit(NOBODY, A0) == [unknown]
         for _ in range(2):
             assert await broker.committed() == {A0: 5, B0: 5}
-            assert list(broker.machine.consumers.by_id) == [GROUP]
-            assert broker.machine.classic.groups == {}
+            assert kinds(broker.machine) == {GROUP: "consumer"}
             await broker.restart()
 
     run(scenario)
@@ -230,10 +229,10 @@ def test_a_consumer_group_takes_the_id_of_a_simple_group() -> None:
 
     async def scenario(broker: Broker) -> None:
         assert await broker.commit(NOBODY, A0) == [ErrorCode.NONE]
-        assert list(broker.machine.classic.groups) == [GROUP]
+        assert kinds(broker.machine) == {GROUP: "classic"}
         assert (await broker.beat(joining("m1"))).member_epoch == 2
         for _ in range(2):
-            assert broker.machine.classic.groups == {}
+            assert kinds(broker.machine) == {GROUP: "consumer"}
             assert await broker.committed() == {A0: 5}
             await broker.restart()
 
@@ -263,13 +262,13 @@ def test_a_group_without_members_takes_the_protocol_of_its_first_member() -> Non
         await broker.beat(joining("m1"))
         await broker.beat(beating("m1", -1))
         assert await broker.join_classic() is ErrorCode.NONE
-        assert broker.machine.consumers.by_id == {}
-        assert list(broker.machine.classic.groups) == [GROUP]
+        assert kinds(broker.machine) == {GROUP: "classic"}
         await broker.outside.pass_time(30)  # It never syncs, and is dropped.
         assert (await broker.beat(joining("m2"))).member_epoch == 2
         for _ in range(2):
-            assert broker.machine.classic.groups == {}
-            assert list(broker.machine.consumers.by_id[GROUP].members) == ["m2"]
+            group = broker.machine.groups.consumer(GROUP)
+            assert group is not None
+            assert list(group.members) == ["m2"]
             await broker.restart()
 
     run(scenario)
@@ -290,7 +289,7 @@ def test_a_group_is_deleted_with_its_offsets_when_it_has_no_members() -> None:
         await broker.beat(beating("m1", -1))
         assert await broker.run(lambda machine, _: machine.delete_group(GROUP)) is ErrorCode.NONE
         for _ in range(2):
-            assert broker.machine.consumers.by_id == {}
+            assert kinds(broker.machine) == {}
             assert await broker.committed() == {}
             await broker.restart()
 
@@ -308,7 +307,7 @@ def test_offsets_expire_and_then_the_group() -> None:
             await broker.beat(beating("m1", 2))
         assert await broker.committed() == {A0: 5}
         await broker.outside.pass_time(1200)
-        assert broker.machine.consumers.by_id == {}
+        assert kinds(broker.machine) == {}
         assert await broker.committed() == {}
 
     run(scenario)
@@ -332,7 +331,9 @@ def test_an_operator_removes_static_members_by_their_instance_id() -> None:
         assert [each.error_code for each in response.members] == [
             ErrorCode.NONE, unknown, unknown, ErrorCode.FENCED_INSTANCE_ID, unknown,
         ]  # fmt: skip
-        assert list(broker.machine.consumers.by_id[GROUP].members) == ["m2"]
+        group = broker.machine.groups.consumer(GROUP)
+        assert group is not None
+        assert list(group.members) == ["m2"]
 
     run(scenario)
 

@@ -1,11 +1,7 @@
 """Consumer groups as ConsumerGroupDescribe and ListGroups show them."""
 
-from tailrace.coordinator.groups.consumer_describe import (
-    described_group,
-    listed_group,
-    not_described,
-)
-from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.classic_group import ClassicGroup
+from tailrace.coordinator.groups.views import describe_consumer_group, list_groups
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.list_groups import ListedGroup
 from tests.unit.coordinator.groups_consumer.group_shard import (
@@ -13,6 +9,7 @@ from tests.unit.coordinator.groups_consumer.group_shard import (
     MemoryTopics,
     beating,
     joining,
+    new_machine,
 )
 from tests.unit.coordinator.groups_consumer.test_consumer_heartbeat import run, two_members
 
@@ -24,7 +21,7 @@ def test_a_group_is_described_with_what_members_have_and_are_to_have() -> None:
         await coordinator.send(joining("m1", instance_id="i1", rack_id="r"))
         await coordinator.outside.pass_time(2)
         await coordinator.send(joining("m2", server_assignor="range"))
-        found = described_group(coordinator.group, coordinator.topics, ConsumerSettings())
+        found = describe_consumer_group(coordinator.machine, "g")
         assert (found.error_code, found.group_id, found.group_state) == (0, "g", "Reconciling")
         assert (found.group_epoch, found.assignment_epoch) == (3, 3)
         assert found.assignor_name == "range"
@@ -49,7 +46,7 @@ def test_topics_that_are_deleted_are_left_out() -> None:
     async def scenario(coordinator: Coordinator) -> None:
         await coordinator.send(joining("m1", "ab"))
         coordinator.topics.remove("a")
-        found = described_group(coordinator.group, coordinator.topics, ConsumerSettings())
+        found = describe_consumer_group(coordinator.machine, "g")
         [member] = found.members
         assert [each.topic_name for each in member.assignment.topic_partitions] == ["b"]
         assert found.assignor_name == "uniform"
@@ -59,11 +56,13 @@ def test_topics_that_are_deleted_are_left_out() -> None:
 
 def test_groups_that_are_not_there_or_are_others_say_so() -> None:
     """With the id, so that a tool can name it."""
-    missing = not_described("g", is_known=False)
+    machine = new_machine(MemoryTopics())
+    missing = describe_consumer_group(machine, "g")
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert missing.error_message == "Group g not found."
-    assert not_described("g", is_known=True).error_message == "Group g is not a consumer group."
-    assert not_described("", is_known=False).error_code == ErrorCode.INVALID_GROUP_ID
+    machine.groups.by_id["g"] = ClassicGroup("g", 0)
+    assert describe_consumer_group(machine, "g").error_message == "Group g is not a consumer group."
+    assert describe_consumer_group(machine, "").error_code == ErrorCode.INVALID_GROUP_ID
 
 
 def test_a_group_is_listed_with_its_state_and_type() -> None:
@@ -72,9 +71,14 @@ def test_a_group_is_listed_with_its_state_and_type() -> None:
     async def scenario(coordinator: Coordinator) -> None:
         await two_members(coordinator)
         for state in ("Stable", "Empty"):
-            assert listed_group(coordinator.group) == ListedGroup(
-                group_id="g", protocol_type="consumer", group_state=state, group_type="consumer"
-            )
+            assert list_groups(coordinator.machine) == [
+                ListedGroup(
+                    group_id="g",
+                    protocol_type="consumer",
+                    group_state=state,
+                    group_type="consumer",
+                )
+            ]
             for member_id in tuple(coordinator.group.members):
                 await coordinator.send(beating(member_id, -1))
 

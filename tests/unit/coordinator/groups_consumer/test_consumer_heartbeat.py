@@ -479,7 +479,9 @@ def test_a_member_that_leaves_is_removed_and_the_epoch_grows() -> None:
         assert told(await coordinator.send(beating("m1", 3))) == "a0 a1 a2 a3 a4 a5"
         await coordinator.send(beating("m1", -1))
         assert coordinator.state() is ConsumerState.EMPTY
-        assert len(coordinator.machine.deadlines) == 0
+        deadlines = coordinator.machine.groups.deadlines
+        assert "expiry" in deadlines
+        assert len(deadlines) == 1
 
     run(scenario)
 

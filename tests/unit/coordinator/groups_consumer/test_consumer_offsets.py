@@ -1,32 +1,37 @@
 """Commits, fetches and deletions of offsets of a consumer group, and their expiry."""
 
+import random
 from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
-from tailrace.coordinator.groups.consumer_expiry import ConsumerRules
+from tailrace.coordinator.groups.commits import (
+    Commit,
+    Committer,
+    MemberAtEpoch,
+    OffsetToCommit,
+    consumer_commit_codes,
+    consumer_fetch_code,
+    delete_group,
+    delete_offsets,
+)
 from tailrace.coordinator.groups.consumer_group import (
     ConsumerGroup,
     ConsumerMember,
     CurrentAssignment,
 )
-from tailrace.coordinator.groups.consumer_groups import ConsumerGroups
-from tailrace.coordinator.groups.consumer_offsets import (
-    MemberAtEpoch,
-    commit_codes,
-    delete_code,
-    delete_group,
-    fetch_code,
-)
 from tailrace.coordinator.groups.expiry import Walk
 from tailrace.coordinator.groups.offsets import CommittedOffset, Offsets, offset_record
-from tailrace.coordinator.groups.settings import GroupSettings
-from tailrace.coordinator.machine import CoordinatorRecord, Origin
-from tailrace.model import ProducerId, TopicPartition
+from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
+from tailrace.coordinator.groups.state import Groups
+from tailrace.coordinator.groups.statistics import GroupCounts
+from tailrace.coordinator.machine import CoordinatorRecord, Origin, TransactionalProducer
+from tailrace.model import ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.records import ClassicMemberMetadata, OffsetCommitKey, OffsetCommitValue
 from tests.unit.coordinator.groups_consumer.codec import type_of
+from tests.unit.coordinator.groups_consumer.group_shard import MemoryTopics
 from tests.unit.coordinator.groups_consumer.test_consumer_records import METADATA, A, B
 
 PARTITIONS = [(A, 0), (A, 1), (B, 4), (B, 5)]
@@ -60,13 +65,27 @@ def codes(
     is_classic: bool = False,
 ) -> list[ErrorCode]:
     """Codes of a commit for `PARTITIONS`."""
-    return commit_codes(
-        group(is_classic=is_classic),
-        MemberAtEpoch(member_id, epoch),
-        PARTITIONS,
-        version=version,
-        is_transactional=is_transactional,
+    commit = commit_of(
+        member_id, epoch, PARTITIONS, version=version, is_transactional=is_transactional
     )
+    return consumer_commit_codes(group(is_classic=is_classic), commit)
+
+
+def commit_of(
+    member_id: str,
+    epoch: int,
+    partitions: list[tuple[UUID, int]],
+    *,
+    version: int = 9,
+    is_transactional: bool = False,
+) -> Commit:
+    """A commit for partitions, each given by its topic id and its number."""
+    offsets = [
+        OffsetToCommit(TopicPartition("t", number), topic_id, 5, 0, "")
+        for topic_id, number in partitions
+    ]
+    producer = TransactionalProducer(ProducerId(7), ProducerEpoch(0)) if is_transactional else None
+    return Commit("g", Committer(epoch, member_id, None), offsets, version, producer=producer)
 
 
 def test_a_member_commits_at_its_epoch() -> None:
@@ -83,9 +102,8 @@ def test_a_commit_of_an_older_epoch_counts_for_partitions_that_the_member_has_ha
 
 def test_a_transaction_at_an_older_epoch_commits_all_of_its_offsets_or_none() -> None:
     """ILLEGAL_GENERATION is the code that producers know: they abort the transaction for it."""
-    found = commit_codes(
-        group(), MemberAtEpoch("m1", 4), PARTITIONS[::2], version=5, is_transactional=True
-    )
+    commit = commit_of("m1", 4, PARTITIONS[::2], version=5, is_transactional=True)
+    found = consumer_commit_codes(group(), commit)
     assert found == [NONE] * 2
     assert codes(4, is_transactional=True) == [ErrorCode.ILLEGAL_GENERATION] * 4
     assert codes(6, is_transactional=True) == [ErrorCode.ILLEGAL_GENERATION] * 4
@@ -113,9 +131,7 @@ def test_who_is_no_member_commits_only_to_an_empty_group() -> None:
     assert codes(-1, member_id="") == [UNKNOWN] * 4
     assert codes(5, member_id="m2") == [UNKNOWN] * 4
     empty = ConsumerGroup("g", epoch=5)
-    found = commit_codes(
-        empty, MemberAtEpoch("", -1), PARTITIONS, version=2, is_transactional=False
-    )
+    found = consumer_commit_codes(empty, commit_of("", -1, PARTITIONS, version=2))
     assert found == [NONE] * 4
 
 
@@ -128,15 +144,17 @@ def test_offsets_are_fetched_by_members_at_their_epoch_and_by_no_member() -> Non
         (MemberAtEpoch("m2", 5), UNKNOWN),
         (MemberAtEpoch(None, 5), UNKNOWN),
     ):
-        assert fetch_code(group(), fetcher) is expected
+        assert consumer_fetch_code(group(), fetcher) is expected
     illegal = ErrorCode.ILLEGAL_GENERATION
-    assert fetch_code(group(is_classic=True), MemberAtEpoch("m1", 4)) is illegal
+    assert consumer_fetch_code(group(is_classic=True), MemberAtEpoch("m1", 4)) is illegal
 
 
 def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
     """By name or by expression."""
-    assert delete_code(group(), "a") is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-    assert delete_code(group(), "c") is NONE
+    partitions = [TopicPartition("a", 0), TopicPartition("c", 0)]
+    decision = delete_offsets(stored(a=(0, -1), c=(0, -1)), group(), partitions)
+    assert decision.reply == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, NONE]
+    assert [each.key.topic for each in decision.records] == ["c"]  # type: ignore[attr-defined]
 
 
 def stored(**commits: tuple[int, int]) -> Offsets:
@@ -156,10 +174,16 @@ def stored(**commits: tuple[int, int]) -> Offsets:
 
 def expired(offsets: Offsets, found: ConsumerGroup) -> tuple[CoordinatorRecord, ...]:
     """The tombstones of a walk at 1,000 ms that keeps offsets for 500 ms."""
-    groups = ConsumerGroups(replaces=lambda _: None)
-    groups.by_id[found.group_id] = found
-    rules = ConsumerRules(GroupSettings(retention_ms=500), groups)
-    return Walk(offsets, rules).look(1_000)
+    groups = Groups(
+        settings=GroupSettings(retention_ms=500),
+        topics=MemoryTopics(),
+        consumer_settings=lambda _: ConsumerSettings(),
+        chance=random.Random(0),
+        counts=GroupCounts(),
+        by_id={found.group_id: found},
+        offsets=offsets,
+    )
+    return Walk(groups).look(1_000)
 
 
 def test_a_group_with_members_is_not_deleted() -> None:

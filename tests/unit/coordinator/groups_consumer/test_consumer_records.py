@@ -12,7 +12,6 @@ from tailrace.coordinator.groups.consumer_group import (
     ResolvedRegex,
     Subscription,
 )
-from tailrace.coordinator.groups.consumer_groups import ConsumerGroups
 from tailrace.coordinator.groups.consumer_records import (
     consumer_group_tombstones,
     current_record,
@@ -24,7 +23,10 @@ from tailrace.coordinator.groups.consumer_records import (
     target_record,
     topics_tombstone,
 )
-from tailrace.coordinator.machine import CoordinatorRecord
+from tailrace.coordinator.groups.offsets import CommittedOffset, offset_record
+from tailrace.coordinator.groups.state import Groups
+from tailrace.coordinator.machine import CoordinatorRecord, Origin
+from tailrace.model import TopicPartition
 from tailrace.protocol.records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -35,6 +37,7 @@ from tailrace.protocol.records import (
     TransactionLogKey,
 )
 from tests.unit.coordinator.groups_consumer.codec import GroupCodec, type_of
+from tests.unit.coordinator.groups_consumer.group_shard import MemoryTopics, kinds, new_machine
 
 A, B = UUID(int=1), UUID(int=2)
 METADATA = ConsumerGroupMemberMetadataValue(
@@ -51,6 +54,9 @@ ASSIGNED = CurrentAssignment(
     epoch=3, previous_epoch=2, assigned={A: {0: 2, 1: 3}}, revoking={B: {4: 2}},
     state=MemberState.UNREVOKED_PARTITIONS,
 )  # fmt: skip
+COMMITTED = CommittedOffset(
+    offset=1, leader_epoch=0, metadata="", commit_ms=0, expire_ms=-1, topic_id=A, record_offset=0
+)
 WHOLE = (
     epoch_record("g", 3, 77),
     member_record("g", MEMBER),
@@ -61,20 +67,27 @@ WHOLE = (
 )
 
 
-def replayed(*records: CoordinatorRecord) -> ConsumerGroups:
+def replayed(*records: CoordinatorRecord) -> Groups:
     """Groups made by records that have been bytes in between."""
-    groups = ConsumerGroups(replaces=lambda _: None)
+    machine = new_machine(MemoryTopics())
     codec = GroupCodec()
     for each in records:
         record = codec.decode(*codec.encode(each))
         assert record is not None
-        assert groups.replay(record)
-    return groups
+        machine.replay(record, Origin(0))
+    return machine.groups
 
 
 def whole(*records: CoordinatorRecord) -> ConsumerGroup:
     """The group of `WHOLE` and of what comes after it."""
-    return replayed(*WHOLE, *records).by_id["g"]
+    return consumer_group(*WHOLE, *records)
+
+
+def consumer_group(*records: CoordinatorRecord) -> ConsumerGroup:
+    """The group that these records make."""
+    group = replayed(*records).consumer("g")
+    assert group is not None
+    return group
 
 
 def test_a_group_is_what_its_records_say() -> None:
@@ -99,7 +112,7 @@ def test_a_member_of_the_consumer_protocol_has_a_tag_that_says_so() -> None:
     assert value is not None
     assert value.endswith(bytes.fromhex("01000100"))
     classic = replace(METADATA, classic_member_metadata=ClassicMemberMetadata())
-    group = replayed(member_record("g", ConsumerMember("m1", classic))).by_id["g"]
+    group = consumer_group(member_record("g", ConsumerMember("m1", classic)))
     assert group.members["m1"].is_classic
 
 
@@ -171,7 +184,7 @@ def test_tombstones_of_what_is_not_there_are_passed_over() -> None:
 
 def test_a_group_begins_with_whichever_record_compaction_has_left_first() -> None:
     """The order of records of different keys is that of their last changes."""
-    group = replayed(*reversed(WHOLE)).by_id["g"]
+    group = consumer_group(*reversed(WHOLE))
     assert group == whole()
 
 
@@ -227,9 +240,10 @@ def test_the_state_of_a_group_follows_from_its_epochs_and_members() -> None:
 
 def test_the_first_record_of_a_group_replaces_a_group_of_another_kind() -> None:
     """A simple group has no record of its own, and gives way."""
-    replaced: list[str] = []
-    groups = ConsumerGroups(replaces=replaced.append)
+    machine = new_machine(MemoryTopics())
+    machine.replay(offset_record("g", TopicPartition("a", 0), COMMITTED), Origin(0))
+    assert kinds(machine) == {"g": "classic"}
     for each in WHOLE:
-        groups.replay(each)
-    assert replaced == ["g"]
-    assert not groups.replay(CoordinatorRecord(TransactionLogKey(), None))
+        machine.replay(each, Origin(1))
+    machine.replay(CoordinatorRecord(TransactionLogKey(), None), Origin(2))
+    assert kinds(machine) == {"g": "consumer"}

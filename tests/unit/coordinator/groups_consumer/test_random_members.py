@@ -209,7 +209,7 @@ class World:
         """Check the rules that hold at any time."""
         owned = Counter(each for one in self.consumers for each in one.has | one.wanted)
         assert [each for each, count in owned.items() if count > 1] == []
-        group = self.coordinator.machine.groups.by_id.get("g")
+        group = self.coordinator.machine.groups.consumer("g")
         if group is not None:
             assert group.target_epoch <= group.epoch
             assert group.epoch >= self.epoch

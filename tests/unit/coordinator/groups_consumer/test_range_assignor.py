@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.coordinator.groups.assignors.range import assign_range
+from tailrace.coordinator.groups.assignors import assign_range
 from tests.unit.coordinator.groups_consumer.assigning import (
     check_is_valid,
     problem,

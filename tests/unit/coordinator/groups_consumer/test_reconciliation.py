@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tailrace.coordinator.errors import RefusedError
 from tailrace.coordinator.groups.consumer_group import (
     Assigned,
     CurrentAssignment,
@@ -11,7 +12,6 @@ from tailrace.coordinator.groups.consumer_group import (
     Partitions,
 )
 from tailrace.coordinator.groups.reconciliation import Goal, reconcile
-from tailrace.coordinator.groups.refusal import RefusedError
 from tests.unit.coordinator.groups_consumer.assigning import partitions, topic_id
 
 if TYPE_CHECKING:

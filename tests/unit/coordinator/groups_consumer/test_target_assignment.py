@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tailrace.coordinator.groups.consumer_group import NO_METADATA, ConsumerGroup, ConsumerMember
 from tailrace.coordinator.groups.consumer_records import target_epoch_record, target_record
-from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.settings import ConsumerSettings
 from tailrace.coordinator.groups.target_assignment import (
     GroupUpdate,
     TargetAssignment,

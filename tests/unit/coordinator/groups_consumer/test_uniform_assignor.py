@@ -5,8 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.coordinator.groups.assignors.problem import AssignedMember, Problem
-from tailrace.coordinator.groups.assignors.uniform import assign_uniform
+from tailrace.coordinator.groups.assignors import AssignedMember, Problem, assign_uniform
 from tailrace.coordinator.groups.consumer_group import Partitions
 from tests.unit.coordinator.groups_consumer.assigning import (
     check_is_valid,

@@ -1,6 +1,6 @@
 """Deadlines by key."""
 
-from tailrace.coordinator.timers import Timers
+from tailrace.coordinator.deadlines import Timers
 from tailrace.testing.outside import Outside, virtual_runtime
 
 
