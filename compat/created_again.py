@@ -17,8 +17,8 @@ from tailrace.client.admin import NewTopic
 from tailrace.model import TopicPartition
 from tailrace.spark.folder import open_folder
 from tailrace.spark.jobs.archive import FORMAT
-from tailrace.spark.jobs.identities import SOURCES
 from tailrace.spark.jobs.manifest import Manifest
+from tailrace.spark.jobs.topics import SOURCES
 from tailrace.storage.checkpoints import format_topic_id
 from tests.kills.drivers import Drivers
 from tests.kills.logs import write_logs

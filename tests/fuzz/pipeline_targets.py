@@ -10,9 +10,8 @@ from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import ConfigError, CorruptionError, FatalError
 from tailrace.model import TopicPartition
 from tailrace.spark.folder import DiskFolder
-from tailrace.spark.jobs.json_values import infer_type, parse_values
+from tailrace.spark.jobs.json_values import arrow_type, infer_type, parse_values, schema_json
 from tailrace.spark.jobs.manifest import MANIFEST, Manifest
-from tailrace.spark.jobs.value_schema import arrow_type, schema_json
 from tailrace.spark.options import parse_options
 from tailrace.spark.progress import (
     INITIAL,

@@ -191,7 +191,7 @@ def audit(*, data: str, replica: str | None, page: str | None, master: str) -> N
     """
     from tailrace.spark.jobs.audit import audit as audit_directories
     from tailrace.spark.jobs.audit import check_directories, compare, replicas_told
-    from tailrace.spark.jobs.audit_page import audit_page
+    from tailrace.spark.jobs.pages import audit_page
 
     directories = split_directories(data)
     if replica is not None and len(directories) != 1:
@@ -243,8 +243,8 @@ def compact(
     Keys need not fit the memory of one machine.
     """
     from tailrace.runtime.files import DiskFiles
+    from tailrace.spark.jobs.compact import choose_configs
     from tailrace.spark.jobs.compact import compact as compact_topics
-    from tailrace.spark.jobs.compact_log import choose_configs
 
     chosen, settings = topics or None, parse_assignments(assignments)
     choose_configs(DiskFiles(), directory, topics=chosen, settings=settings)
@@ -274,8 +274,8 @@ def profile(
     *, page: str | None, assignments: tuple[str, ...], master: str, **place: str | None
 ) -> None:
     """Say what topics hold: sizes, rates, keys, times, compression. The report has charts."""
+    from tailrace.spark.jobs.pages import profile_lines, profile_page
     from tailrace.spark.jobs.profile import plan_profile, profile_topics
-    from tailrace.spark.jobs.profile_page import profile_lines, profile_page
     from tailrace.spark.options import parse_options
 
     options = _source_options(**place) | parse_assignments(assignments)
@@ -308,7 +308,7 @@ def query(
     """
     from tailrace.spark.jobs.query import check_query
     from tailrace.spark.jobs.query import query as query_topics
-    from tailrace.spark.jobs.work import told
+    from tailrace.spark.jobs.work import error_of_query
     from tailrace.spark.options import parse_options
 
     options = _source_options(**place) | parse_assignments(assignments)
@@ -321,7 +321,7 @@ def query(
     try:
         query_topics(spark, archive, options, sql=sql).show(rows, truncate=False)
     except PySparkException as error:
-        raise told(error) from error
+        raise error_of_query(error) from error
 
 
 @pipeline.command()

@@ -64,7 +64,7 @@ class TailraceReader(DataSourceReader):  # type: ignore[misc]  # PySpark is unty
 
 
 def plan_scan(options: SourceOptions, store: LogStore, *, core_count: int) -> list[ScanTask]:
-    """The tasks that read what the options say, as the logs stand now; closes `store`.
+    """The tasks that read what the options say, as the logs are now; closes `store`.
 
     Raises:
         ConfigError: topics that do not exist, offsets that the logs do not have.

@@ -95,7 +95,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - P
 def main() -> None:
     """Be the daemon until Spark closes our standard input."""
     # The manager takes no arguments and looks its worker up by name. This process is ours: Spark
-    # was told to start it, and nobody else runs code in it before the fork.
+    # started it as the daemon of its setting, and nobody else runs code in it before the fork.
     daemon.worker = worker
     daemon.manager()
 

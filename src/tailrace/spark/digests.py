@@ -1,11 +1,11 @@
 """A digest of columns: the same for the same rows in the same order, however they are cut.
 
-Each leaf of a column has a SHA-256 of its own, which takes the values of all rows one behind the
+Each leaf of a column has a SHA-256 of its own, which takes the values of all rows one after the
 other: binaries and strings as their bytes, with their lengths in another stream (-1 for null);
 numbers in blocks of `BLOCK_ROWS` rows, with their validity in another stream.
 
     01 value                    a block whose rows all have the same value, little-endian
-    00 value value …            any other, and what is left behind the last whole block
+    00 value value …            any other, and what is left after the last whole block
 
 So columns that hardly ever change cost nothing, neither the borders of record batches nor the
 layout of a file matter, and no row is ever an object. The digest of all is that of the leaves that
@@ -76,7 +76,7 @@ class Digest:
 
 
 class _Bytes:
-    """The bytes of values, one behind the other."""
+    """The bytes of values, one after the other."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256(usedforsecurity=False)
@@ -125,7 +125,7 @@ def _filled(array: pa.Array, value: int) -> pa.Array:
 
 
 def _content(array: pa.Array) -> Any:  # noqa: ANN401 - a buffer
-    """The bytes of all values, one behind the other; nulls have none."""
+    """The bytes of all values, one after the other; nulls have none."""
     _, offsets, data = array.buffers()
     if data is None or not len(array):
         return b""

@@ -3,7 +3,7 @@
     data/flights-0/00000000000000000000.log …       data directories, as paths or as URIs that
     s3://bucket/backup/flights-1/…                   PyArrow's file systems open
 
-A partition stands in one of them. Files are read window by window, on this machine and elsewhere.
+A partition is in one of them. Files are read window by window, on this machine and elsewhere.
 What follows from the files alone is said as a broker would say it: the end of the log, with
 read_committed the last stable offset, and which records belong to aborted transactions.
 
@@ -86,7 +86,7 @@ class DirectoryStore:
         not list it.
 
         Raises:
-            ConfigError: a partition stands in two of them.
+            ConfigError: a partition is in two of them.
             DirectoryError: one is not a directory, or a partition's own.
         """
         is_named = _names_metadata(selection)
@@ -104,7 +104,7 @@ class DirectoryStore:
         return set(found)
 
     def extents(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Extent]:
-        """The offsets of whole batches in the files, as they stand now."""
+        """The offsets of whole batches in the files, as they are now."""
         found = {}
         for partition in partitions:
             log = self._log(partition)
@@ -321,7 +321,7 @@ def _seals_of(log: LogView, start: Offset, limit: Offset) -> tuple[SegmentSeal, 
             try:
                 return log.reader.settled(max(start, log.reader.start_offset), limit, seals)
             except OffsetsDeletedError:
-                continue  # Who reads is told.
+                continue  # A reader of it gets the error.
 
 
 def _broken_seal(

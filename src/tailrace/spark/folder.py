@@ -1,4 +1,4 @@
-"""A directory that a job writes: on a local disk, or behind a URI that PyArrow can reach.
+"""A directory that a job writes: on a local disk, or at a URI that PyArrow can reach.
 
 Names are relative to the directory and have `/` between their parts.
 
@@ -176,7 +176,7 @@ class DiskFolder:
 
 
 class ArrowFolder:
-    """A directory behind a URI: HDFS, an object store.
+    """A directory at a URI: HDFS, an object store.
 
     Not here: a lock, which such stores do not have. Do not start two runs on one folder at once.
     """

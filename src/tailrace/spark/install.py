@@ -9,7 +9,7 @@ the format by itself.
 
 What is shipped is this package as it is installed here, with modules that are compiled for this
 version of Python and this kind of machine; the executors must be of the same, and say so if they
-are not. What it stands on is not shipped: the Python of the executors must have pyarrow, as Spark's
+are not. Its dependencies are not shipped: the Python of the executors must have pyarrow, as Spark's
 own Arrow functions need it, and numpy, crc32c and cramjam; and the Python of the driver, or of the
 Connect server, must have them too, since the source plans there.
 

@@ -94,7 +94,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _java_or_none(executable: Path, *, origin: str, environment: Mapping[str, str]) -> Java | None:
-    """The candidate ready for Spark, behind a shim if it needs one; None when it cannot serve."""
+    """The candidate ready for Spark, with a shim if it needs one; None when it cannot serve."""
     major = _major_or_none(executable, VECTOR_ARGUMENT)
     if major is not None and major >= MAJOR_MIN:
         return Java(home=executable.parent.parent, major=major, origin=origin)

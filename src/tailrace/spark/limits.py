@@ -4,7 +4,7 @@
                            has a backlog gets at least one offset (the rule of Spark's Kafka source)
     maxBytesPerTrigger     divided in proportion to the bytes of the backlogs, likewise; with both,
                            a partition gets the lesser of the two
-    minOffsetsPerTrigger   no batch until there are so many, or `maxTriggerDelay` has passed since
+    minOffsetsPerTrigger   no batch until there are that many, or `maxTriggerDelay` has passed since
                            the last batch; the first batch of a run is not held back
 
 Not here: finding out what the backlog is (`streaming`), and reading the options (`options`).
@@ -35,11 +35,11 @@ class RateLimits:
     """Limits for the size of a micro-batch; None is no limit."""
 
     offsets_max: int | None = None
-    """`maxOffsetsPerTrigger`: at most so many offsets, over all partitions."""
+    """`maxOffsetsPerTrigger`: at most that many offsets, over all partitions."""
     offsets_min: int | None = None
-    """`minOffsetsPerTrigger`: wait until there are so many, or the delay is over."""
+    """`minOffsetsPerTrigger`: wait until there are that many, or the delay is over."""
     bytes_max: int | None = None
-    """`maxBytesPerTrigger`: about so many bytes of log, over all partitions."""
+    """`maxBytesPerTrigger`: about that many bytes of log, over all partitions."""
     trigger_delay_ms: int = DELAY_MS_DEFAULT
     """`maxTriggerDelay`: longest wait for `offsets_min`."""
 

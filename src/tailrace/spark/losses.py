@@ -25,7 +25,7 @@ TopicIds = Mapping[TopicPartition, UUID]
 
 
 class PartitionGoneError(FatalError):
-    """A partition is gone; `failOnDataLoss=false` goes on without it."""
+    """A partition is gone; `failOnDataLoss=false` continues without it."""
 
 
 def lost(
@@ -56,7 +56,7 @@ def warn_of_skipped(wanted: OffsetRange, start: int, limit: int, *, where: str) 
 def gone(partition: TopicPartition, where: str) -> PartitionGoneError:
     """The error for a partition that was there before, and is not any more."""
     return PartitionGoneError(
-        f"{GONE} {where}: {partition} is gone; failOnDataLoss=false goes on without it"
+        f"{GONE} {where}: {partition} is gone; failOnDataLoss=false continues without it"
     )
 
 

@@ -105,7 +105,7 @@ def resolve_ranges(
 
     Raises:
         ConfigError: a partition without offsets or offsets without a partition, offsets outside of
-            the log, a start behind its end, a timestamp newer than all records; all of them.
+            the log, a start after its end, a timestamp newer than all records; all of them.
     """
     faults = [
         fault for bound in (options.starting, options.ending) for fault in _misfits(bound, extents)
@@ -187,7 +187,7 @@ def _reversed(options: SourceOptions, partition: TopicPartition, *, start: int, 
     is_plain = all(point.kind is PointKind.OFFSET for point in points)
     return (
         f"[{'UN' if is_plain else ''}RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] {partition}: "
-        f"the starting offset {start} is behind the ending {limit}"
+        f"the starting offset {start} is after the ending {limit}"
     )
 
 

@@ -3,7 +3,7 @@
 A task costs 10 to 70 ms of CPU before it reads a byte, so small partitions share one; a large
 partition is cut, so that all cores have work. The rule:
 
-    1. All ranges stand one behind the other on a line; each is as long as it has bytes of log, or
+    1. All ranges are put one after the other on a line; each is as long as it has bytes of log, or
        200 for each of its offsets if that is more: compressed logs are larger than they look, and
        a broker does not tell sizes.
     2. There is one task for every 64 MB, but for no more than four rounds of the driver's cores;
@@ -138,7 +138,7 @@ def plan_tasks(
 def _cut(
     whole: OffsetRange, *, size: int, position: int, total: int, count: int
 ) -> list[tuple[int, OffsetRange]]:
-    """The pieces of a range that stands at `position` on the line, by the number of the task."""
+    """The pieces of a range that is at `position` on the line, by the number of the task."""
     first = position * count // total
     last = (position + size - 1) * count // total
     pieces = []

@@ -12,9 +12,9 @@ lag from a checkpoint understand it: by topic and partition the next offset to r
 Spark does not store where a Python source began. If it stops before the first batch is committed,
 it asks for the beginning again and then for the same end; what `startingOffsets` meant may have
 changed meanwhile. So the beginning is always `{}`, and the end of the first batch says under
-`@from`, which no topic can be called, where that batch starts. It stands in the checkpoint.
+`@from`, which no topic can be called, where that batch starts. It is in the checkpoint.
 
-What else a stream has to know stands beside the positions, each in the name of a topic that cannot
+What else a stream has to know is beside the positions, each in the name of a topic that cannot
 be and that has no partitions, which releases that know nothing of it pass over:
 
     "@id flights 4L6g3nShT-eMCtK--X86sw": {}     the topic that the positions belong to
@@ -22,12 +22,12 @@ be and that has no partitions, which releases that know nothing of it pass over:
     "@gone flights 1 120": {}                    a partition that is gone, and was read up to 120
 
 A topic that was deleted and made again has another id, and its records were never read, whatever
-their offsets are. A partition that is gone may only be out of sight: it goes on where it was.
+their offsets are. A partition that is gone may only be out of sight: it continues where it was.
 
 Not here: asking for the state of the logs, and how much to read at a time (`limits`).
 
 Invariant: the ranges of a batch lie within the logs and between its two offsets. What cannot be
-read is told as a loss, and is not read by a later batch.
+read is reported as a loss, and is not read by a later batch.
 """
 
 from collections.abc import Mapping
@@ -70,7 +70,7 @@ class Progress:
     positions: Positions
     """Positions of the partitions that are there."""
     topic_ids: TopicIds = field(default_factory=dict)
-    """The topics of these partitions and of those that are gone, as far as the logs told."""
+    """The topics of these partitions and of those that are gone, as far as the logs say."""
     gone: Positions = field(default_factory=dict)
     """Positions of partitions that are not there any more."""
 
@@ -188,7 +188,7 @@ def parse_batch(start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[Progr
 
 
 def go_on(known: Progress, extents: Extents) -> Progress:
-    """The same progress as the logs stand now: which partitions are gone, and which are others.
+    """The same progress as the logs are now: which partitions are gone, and which are others.
 
     A partition of another topic has no position, as one that is new.
     """

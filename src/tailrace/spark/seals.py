@@ -3,7 +3,7 @@
 A segment only grows. Compaction, and a topic that is deleted and made again, put another file in
 its place; retention takes it away. So a seal is a checksum over the first bytes and over the last
 ones up to the length that it had: a file that has been rewritten has others, because the base
-offset, the CRC and the length of a batch stand there.
+offset, the CRC and the length of a batch are there.
 
 Not here: what is done about a broken seal (`directories`).
 """
@@ -29,7 +29,7 @@ class SegmentSeal(NamedTuple):
 
 
 def seal(files: Files, segment: SegmentFiles) -> SegmentSeal:
-    """The seal of a segment as it stands now.
+    """The seal of a segment as it is now.
 
     Raises:
         OSError: the file cannot be read.

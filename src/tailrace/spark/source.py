@@ -175,7 +175,7 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
 
 
 def schema_faults(schema: StructType, columns: Mapping[str, DataType] = COLUMNS) -> list[str]:
-    """Tell why a schema is no choice of the source's columns, as sentences; none if it is one."""
+    """Faults of a schema as a choice of the source's columns, as sentences."""
     faults = []
     if not schema.fields:
         faults.append("schema: name at least one column")

@@ -67,7 +67,7 @@ class LogStore(Protocol):
         ...
 
     def topic_id(self, partition: TopicPartition) -> UUID | None:
-        """The id that the partition's topic had before its extent was looked up, if it told."""
+        """The id that the partition's topic had before its extent was looked up, if known."""
         ...
 
     def cluster_id(self, partition: TopicPartition) -> str | None:
@@ -96,7 +96,7 @@ class LogStore(Protocol):
             PartitionGoneError: the partition is gone and `fails_on_data_loss` is true.
             FatalError: the log no longer has the whole range and `fails_on_data_loss` is true; or
                 it changes again and again while it is read.
-            CorruptionError: a batch is damaged; it says where it stands.
+            CorruptionError: a batch is damaged; it says where it is.
         """
         ...
 
@@ -109,7 +109,7 @@ class BrokerStore:
     """A cluster that is asked over the network."""
 
     skipped: list[Skipped] | None = None
-    """Damage is an error: only files can be searched for what is sound behind it."""
+    """Damage is an error: only files can be searched for what is sound after it."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class BrokerStore:
             raise lost(wanted, str(error), where=str(wanted.partition)) from error
 
     def _remaining(self, wanted: OffsetRange) -> Iterator[LocatedBatches]:
-        """The rest of the range; goes on where the log begins by now."""
+        """The rest of the range; continues where the log begins by now."""
         first, end = self._cluster.log_range(wanted.partition, isolation=self._isolation)
         at, limit = max(wanted.start, first), min(wanted.limit, end)
         where = str(wanted.partition)
@@ -273,7 +273,7 @@ def _explaining_gone() -> Iterator[None]:
         if error.code not in _GONE:
             raise
         raise PartitionGoneError(
-            f"{GONE} {error}; failOnDataLoss=false goes on without it"
+            f"{GONE} {error}; failOnDataLoss=false continues without it"
         ) from error
 
 

@@ -10,7 +10,7 @@ five minutes, which the driver's log tells, before it fails the query.
 
 With Trigger.AvailableNow the logs are looked at once, at the beginning; what is gone before it was
 read fails the run, whatever failOnDataLoss says. `minOffsetsPerTrigger` does not hold back there,
-or the last records would stay behind.
+or the last records would not be read.
 
 Not here: continuous and real-time mode, which Spark has no Python interface for.
 
@@ -78,7 +78,7 @@ class StreamStatistics:
     """Offsets from the end of the last planned batch to the log ends of the last look, over all
     partitions; None before the first batch."""
     behind_offsets_max: int | None
-    """The same of the partition that is behind most (maxOffsetsBehindLatest of Spark's Kafka
+    """The same of the partition that lags most (maxOffsetsBehindLatest of Spark's Kafka
     source)."""
     batch_count: int
     """Batches that were planned; one that Spark plans again after a restart counts too."""
@@ -143,7 +143,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             ConfigError: before the first batch: topics that do not exist, offsets that the logs
                 do not have.
-            DataLossError: records behind `start` are gone, and failOnDataLoss is true.
+            DataLossError: records after `start` are gone, and failOnDataLoss is true.
             FatalError: `start` is from the checkpoint of another kind of source.
             RetriableError, OSError: the logs have been out of reach for five minutes, or from the
                 start.
@@ -207,14 +207,14 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         watch, planned = self._watch, self._planned
         seen = watch.seen or {}
-        behind = None
+        lags = None
         if planned is not None:
             backlog = find_backlog(planned, seen).values()
-            behind = [end - start for start, end in backlog]
+            lags = [end - start for start, end in backlog]
         return StreamStatistics(
             partition_count=len(seen),
-            behind_offsets_total=None if behind is None else sum(behind),
-            behind_offsets_max=None if behind is None else max(behind, default=0),
+            behind_offsets_total=None if lags is None else sum(lags),
+            behind_offsets_max=None if lags is None else max(lags, default=0),
             batch_count=self._batch_count,
             batch_offsets_total=self._batch_offsets_total,
             loss_count=self._loss_count,
@@ -308,10 +308,10 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _losses(known: Progress, seen: Extents) -> list[str]:
-    """The records behind a position that are not there any more, as sentences."""
+    """The records after a position that are not there any more, as sentences."""
     return plan_batch(known, _at_end(known, seen), seen).losses
 
 
 def _at_end(known: Progress, seen: Extents) -> Progress:
-    """The progress of a stream that goes on from `known` and has read everything."""
+    """The progress of a stream that continues from `known` and has read everything."""
     return replace(go_on(known, seen), positions=ends_of(seen))

@@ -4,7 +4,7 @@ There, Spark asks `latestOffset()` without telling where the last batch ended, s
 it: Spark plans each batch through `partitions`, and after a restart it plans the empty range at the
 end of the last batch before it asks for anything else.
 
-With `Trigger.AvailableNow` a restarted query is asked before it is told where it stood. It then
+With `Trigger.AvailableNow` a restarted query is asked before it learns where it was. It then
 looks up its starting offsets again, which have to exist, and may run one batch without rows.
 
 Not here: limits per trigger. These versions cannot say whether a batch has to take all that there
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class StreamReaderWithoutStart(DataSourceStreamReader):  # type: ignore[misc]  # PySpark is untyped here
-    """A `TailraceStreamReader` whose `latestOffset` is not told where the last batch ended."""
+    """A `TailraceStreamReader` whose `latestOffset` does not learn where the last batch ended."""
 
     def __init__(self, reader: TailraceStreamReader) -> None:
         self._reader = reader
@@ -52,7 +52,7 @@ class StreamReaderWithoutStart(DataSourceStreamReader):  # type: ignore[misc]  #
         return self._reader.read(partition)
 
     def statistics(self) -> StreamStatistics:
-        """Statistics of the reader behind this one; a batch of no offsets is not counted."""
+        """Statistics of the reader inside; a batch of no offsets is not counted."""
         return self._reader.statistics()
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -199,7 +199,7 @@ class LogWatch:
         return max(size, 1)
 
     def _report_damage(self) -> None:
-        """Write down what is damaged behind the ends of the logs, if it is not what it was."""
+        """Write down what is damaged after the ends of the logs, if it is not what it was."""
         found = list(self.store.skipped or ())
         if found != self._told:
             assert self._options.corruption_report is not None, "damage is an error otherwise"

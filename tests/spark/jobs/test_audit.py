@@ -13,7 +13,7 @@ from tailrace.offline.verify import verify
 from tailrace.reading.directory import find_partitions
 from tailrace.runtime.files import DiskFiles
 from tailrace.spark.jobs.audit import AuditReport, audit, compare
-from tailrace.spark.jobs.audit_page import audit_page
+from tailrace.spark.jobs.pages import audit_page
 from tests.fuzz.directories import all_paths, damage, directories
 from tests.spark.directories import write_numbered
 from tests.unit.storage.builders import FOLDER

@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 
 from tailrace.errors import ConfigError, CorruptionError
 from tailrace.model import TopicPartition
+from tailrace.spark.jobs.pages import profile_page
 from tailrace.spark.jobs.profile import profile_topics
-from tailrace.spark.jobs.profile_page import profile_page
 from tests.spark.directories import write_numbered
 
 pytestmark = pytest.mark.spark

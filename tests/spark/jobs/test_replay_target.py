@@ -14,14 +14,14 @@ from tailrace.client.producer.intake.columns import chunks_of
 from tailrace.client.producer.intake.slices import ColumnSlice, plan_chunk
 from tailrace.model import NO_TIMESTAMP, Offset, TopicPartition
 from tailrace.spark.jobs.replay import ReplaySettings, check_arguments
-from tailrace.spark.jobs.replay_plan import PlannedRange
-from tailrace.spark.jobs.replay_send import ReplayItem, send_item
-from tailrace.spark.jobs.replay_target import (
+from tailrace.spark.jobs.replay_ends import (
     BrokerTarget,
     OvertakenError,
     PlacedCallback,
     TargetSettings,
 )
+from tailrace.spark.jobs.replay_plan import PlannedRange
+from tailrace.spark.jobs.replay_send import ReplayItem, send_item
 from tailrace.spark.planning import OffsetRange
 from tests.spark.directories import write_numbered
 from tests.spark.topics import records

@@ -21,11 +21,11 @@ from tailrace.model import TopicPartition
 from tailrace.runtime.files import DiskFiles
 from tailrace.spark.folder import open_folder
 from tailrace.spark.jobs.archive import FORMAT, archive, follow_archive
-from tailrace.spark.jobs.identities import SOURCES, TARGETS
 from tailrace.spark.jobs.manifest import Manifest, sealed
 from tailrace.spark.jobs.query import query
 from tailrace.spark.jobs.replay import FORMAT as REPLAY_FORMAT
 from tailrace.spark.jobs.replay import ReplaySettings, ReplaySummary, replay
+from tailrace.spark.jobs.topics import SOURCES, TARGETS
 from tailrace.spark.jobs.verify_archive import verify_archive
 from tailrace.storage.checkpoints import format_topic_id, write_partition_metadata
 from tailrace.storage.directories import MetaProperties, write_identity

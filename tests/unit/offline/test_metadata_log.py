@@ -14,7 +14,7 @@ from tailrace.offline.repair_plan import JOURNAL_FILE, RepairPlan, plan_repair
 from tailrace.offline.verify import verify
 from tailrace.reading.damage import OnDamage
 from tailrace.reading.directory import find_partitions
-from tailrace.spark.jobs.compact_log import choose_configs
+from tailrace.spark.jobs.compact import choose_configs
 from tailrace.storage import names
 from tailrace.testing import MemoryFiles
 from tests.kraft import (

@@ -160,7 +160,7 @@ def test_a_start_behind_its_end_is_refused() -> None:
         )
         assert fault == (
             "[UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] a-0: "
-            "the starting offset 15 is behind the ending 12"
+            "the starting offset 15 is after the ending 12"
         )
 
 

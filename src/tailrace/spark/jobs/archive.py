@@ -18,42 +18,36 @@ not, and each offset is in one range of the manifest. The same holds for each fi
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, field, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from tailrace.errors import ConfigError, FatalError, StorageError, TailraceError
+from tailrace.errors import ConfigError, FatalError
 from tailrace.model import TopicPartition
 from tailrace.spark.corruption import write_report
 from tailrace.spark.folder import open_folder
-from tailrace.spark.jobs.archive_files import NAME, ArchiveTask, StagedRange, row_groups, write_item
-from tailrace.spark.jobs.archive_plan import (
+from tailrace.spark.jobs.archive_files import (
     ARCHIVED,
+    NAME,
+    ArchiveTask,
     RangeFiles,
+    StagedRange,
     archive_ranges,
+    count_offsets,
     find_shorter,
     plan_items,
     range_of,
+    row_groups,
+    write_item,
 )
-from tailrace.spark.jobs.identities import (
-    SOURCES,
-    Comparison,
-    Identities,
-    compare_identities,
-    format_identities,
-    identities_of,
-    known_identities,
-    parse_identities,
-)
-from tailrace.spark.jobs.json_values import infer_type
-from tailrace.spark.jobs.manifest import Entry, Manifest, open_manifest
-from tailrace.spark.jobs.remaining import late_starts
+from tailrace.spark.jobs.json_values import arrow_type, infer_type, schema_json
+from tailrace.spark.jobs.manifest import Entry, Manifest, held_manifest
+from tailrace.spark.jobs.table_formats import Table
 from tailrace.spark.jobs.tables import (
     PARQUET,
-    Table,
     archive_id_settings,
     changed_table_faults,
     checked_round,
@@ -64,8 +58,18 @@ from tailrace.spark.jobs.tables import (
     table_schema,
     table_settings,
 )
-from tailrace.spark.jobs.value_schema import arrow_type, schema_json
-from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
+from tailrace.spark.jobs.topics import (
+    SOURCES,
+    Comparison,
+    Identities,
+    compare_identities,
+    identities_of,
+    known_identities,
+    late_starts,
+    note_identities,
+    parse_identities,
+)
+from tailrace.spark.jobs.work import Job, Progress
 from tailrace.spark.offsets import LateStart, choose_partitions
 from tailrace.spark.options import SourceOptions, parse_job_options
 from tailrace.spark.options.names import COLUMNS, HEADERS, METADATA
@@ -91,9 +95,6 @@ INFER: Final = "infer"
 
 _SAMPLE_ROWS: Final = 1000
 """Values of each topic from which a schema is inferred."""
-
-Progress = Callable[[int, int], None]
-"""Takes how many offsets of a run are done, and how many it has."""
 
 logger = logging.getLogger(__name__)
 
@@ -128,14 +129,13 @@ class ArchiveSummary:
     dead_letters: int = 0
     """Rows whose value is not what the schema says."""
     lost: int = 0
-    """Offsets behind the end of the archive that the log no longer had."""
+    """Offsets after the end of the archive that the log no longer had."""
     never_archived: int = 0
     """Offsets that the logs no longer had when this run was their first, or that have no record."""
     seconds: float = 0.0
 
     @property
     def rows_per_second(self) -> int:
-        """0 where there was nothing to do."""
         return int(self.rows / self.seconds) if self.rows else 0
 
 
@@ -203,7 +203,7 @@ class ArchivePlan:
 def plan_archive(
     options: SourceOptions, manifest: Manifest, ends: Mapping[TopicPartition, int]
 ) -> ArchivePlan:
-    """Plan the ranges that the logs have behind the `ends` of the archive.
+    """Plan the ranges that the logs have after the `ends` of the archive.
 
     Raises:
         ConfigError: something is selected that does not exist, or the logs lack offsets, or are of
@@ -211,10 +211,13 @@ def plan_archive(
         CorruptionError: the end of a log is damaged.
         OSError: the report of what was skipped cannot be written.
     """
+    # A store of its own for the plan: tasks open others, and an archive that follows its logs would
+    # keep connections open between two runs.
     store = open_store(options)
     try:
         chosen = choose_partitions(options.selection, store.partitions(options.selection))
         extents = store.extents(chosen)
+        # Before any offset is looked at: those of another topic of the name mean other records.
         compared = compare_archived(manifest, identities_of(extents, store.cluster_id), ends)
         if compared.others:
             raise ConfigError(compared.faults("choose another target"))
@@ -222,6 +225,7 @@ def plan_archive(
         ranges = measure_ranges(store, found)
     finally:
         store.close()
+    # Ends of logs are read by the plan alone, so no task reports the damage that is skipped there.
     if options.corruption_report is not None:
         write_report(options.corruption_report, "log-ends.jsonl", store.skipped or ())
     begun = {each.partition.topic for each in ranges} | {each.topic for each in ends}
@@ -275,8 +279,9 @@ def archive(
         FatalError: the target cannot be used, an executor does not see what the driver sees, the
             table is of someone else.
     """
-    with _opened(spark, source_options, target, settings=settings or ArchiveSettings()) as run:
-        return run.once(progress)
+    settings = settings or ArchiveSettings()
+    with _opened(spark, source_options, target, settings=settings, progress=progress) as run:
+        return run.once()
 
 
 def follow_archive(
@@ -295,12 +300,16 @@ def follow_archive(
     Raises:
         ConfigError, CorruptionError, FatalError: as `archive`.
     """
-    with _opened(spark, source_options, target, settings=settings or ArchiveSettings()) as run:
+    settings = settings or ArchiveSettings()
+    with _opened(spark, source_options, target, settings=settings, progress=None) as run:
         while True:
             began = time.monotonic()
-            summary = run.once(None)
+            # Without progress: nobody knows how much there will be to follow.
+            summary = run.once()
             if summary.rows or summary.lost:
                 yield summary
+            # Counted from the beginning of the run, so that rounds keep their pace whatever a run
+            # takes.
             time.sleep(max(0.0, trigger_seconds - (time.monotonic() - began)))
 
 
@@ -309,37 +318,31 @@ class _Run:
 
     def __init__(
         self,
-        spark: "SparkSession",
+        job: Job,
         manifest: Manifest,
         task: ArchiveTask,
         *,
         value_schema: str | None,
         table: Table | None,
     ) -> None:
-        self._spark = spark
+        self._job = job
         self._manifest = manifest
         self._task = task
         self._value_schema = value_schema
         self._table = table
+        # Kept between the runs of one call, since the manifest of an old archive is long.
         self._ends = archived_ends(ranges_of(manifest))
         self._warned: set[str] = set()
-        self._core_count = count_cores(spark)
-        check_visible(
-            spark,
-            directories=[each for each in task.options.directories if "://" not in each],
-            target=task.target,
-            core_count=self._core_count,
-        )
 
-    def once(self, progress: Progress | None) -> ArchiveSummary:
-        """Archive what the logs have behind the end of the archive."""
+    def once(self) -> ArchiveSummary:
+        """Archive what the logs have after the end of the archive."""
         began = time.monotonic()
         plan = plan_archive(self._task.options, self._manifest, self._ends)
         self._warn([*plan.warnings, *map(str, plan.late)])
-        if format_identities(plan.sources) != self._manifest.settings.get(SOURCES, {}):
-            # Before the first range, so that none counts whose topic is not known.
-            self._manifest.add([], settings={SOURCES: format_identities(plan.sources)})
+        note_identities(self._manifest, **{SOURCES: plan.sources})
         ranges = plan.ranges
+        # Lost offsets become entries too, so that the ranges of a partition follow on each other
+        # and a verification can tell a loss from a gap.
         lost = [
             RangeFiles(
                 topic=each.partition.topic, partition=each.partition.partition,
@@ -354,38 +357,38 @@ class _Run:
                 each.missing for each in plan.late if each.partition not in self._ends
             ),
         )
-        total = sum(each.length for each in ranges)
-        done = 0
         items = plan_items(ranges, item_bytes=task.file_bytes)
-        for results in run_in_rounds(
-            self._spark, items, partial(write_item, task), core_count=self._core_count
-        ):
-            staged = [each for result in results for each in result]
+        for results in self._job.rounds(items, partial(write_item, task), amount=count_offsets):
+            staged = [each for _, result in results for each in result]
             self._commit(staged, lost)
             lost = []
             summary = _added(summary, [each.entry for each in staged])
-            done += sum(each.entry.limit - each.entry.start for each in staged)
-            if progress is not None:
-                progress(done, total)
-        if lost:  # Nothing has come behind what is gone.
+        # Noted with the first round, and here only if there was none.
+        if lost:  # Nothing has come after what is gone.
             self._commit([], lost)
         return replace(summary, seconds=time.monotonic() - began)
 
     def _warn(self, sentences: Sequence[str]) -> None:
         """Log what the run before did not: an archive that follows its logs plans often."""
         for each in sentences:
+            # A follower plans every ten seconds, and would repeat each sentence as often.
             if each not in self._warned:
                 logger.warning("%s", each)
         self._warned = {*sentences}
 
     def _commit(self, staged: Sequence[StagedRange], lost: Sequence[RangeFiles]) -> None:
-        """First names, then the manifest: so a leftover can be told from what counts."""
+        """First names, then the manifest: so a leftover can be distinguished from what counts."""
+        # Final names come before the manifest. A crash in between leaves files that the next run
+        # removes by their names; the other order would have the manifest name files that are not
+        # there.
         entries = [*lost, *(each.entry for each in staged)]
         self._manifest.folder.publish(
             {written: final for each in staged for written, final in each.renamed.items()}
         )
         self._manifest.add([asdict(each) for each in entries])
         if self._table is not None:
+            # The table comes last, because it can be filled from the manifest and not the other way
+            # round.
             fill_table(self._table, self._manifest)
         self._ends |= archived_ends(entries)
 
@@ -393,6 +396,8 @@ class _Run:
         """Types of JSON values by topic: from the manifest, or else given or inferred now."""
         if self._value_schema is None:
             return {}
+        # A topic keeps its first schema: files of one column with two types could not be read as
+        # one table.
         known: dict[str, str] = self._manifest.settings["value_schemas"]
         new = sorted({each.partition.topic for each in ranges} - known.keys())
         added = {}
@@ -412,6 +417,8 @@ class _Run:
         import pyarrow as pa
         from pyspark.sql.pandas.types import from_arrow_schema
 
+        # All ranges of the topic in turn, until there are enough values: the first one may have
+        # tombstones only.
         sampled = (
             value
             for each in ranges
@@ -422,6 +429,7 @@ class _Run:
             found = infer_type(list(islice(sampled, _SAMPLE_ROWS)))
         except FatalError as error:
             raise FatalError(f"topic {topic!r}: {error}") from error
+        # An empty schema would put every later value among the dead letters.
         if found is None:
             raise FatalError(f"topic {topic!r} has no JSON objects to infer from; give a schema")
         return str(from_arrow_schema(pa.schema(list(found))).json())
@@ -434,12 +442,12 @@ def _opened(
     target: str,
     *,
     settings: ArchiveSettings,
+    progress: Progress | None,
 ) -> Iterator[_Run]:
     options = check_arguments(source_options, target, settings)
     schema = _schema_of(settings)
-    folder = open_folder(target)
-    try:
-        manifest = open_manifest(folder, form=FORMAT, files_of=files_of, owned=NAME)
+    with held_manifest(target, form=FORMAT, files_of=files_of, owned=NAME) as manifest:
+        folder = manifest.folder
         _settle(manifest, settings, schema)
         task = ArchiveTask(
             options=options,
@@ -450,15 +458,12 @@ def _opened(
             codec=settings.codec,
         )
         with open_table(settings.format, folder, settings.table_options) as table:
+            # A run that was killed between manifest and table is completed first, so that its files
+            # are in the table even if this run finds nothing new.
             if table is not None:
                 fill_table(table, manifest)
-            yield _Run(spark, manifest, task, value_schema=schema, table=table)
-    except TailraceError:
-        raise
-    except OSError as error:
-        raise StorageError(f"{folder.path} cannot be used: {error}") from error
-    finally:
-        folder.unlock()
+            job = Job(spark, directories=options.directories, target=folder.path, progress=progress)
+            yield _Run(job, manifest, task, value_schema=schema, table=table)
 
 
 def _schema_of(settings: ArchiveSettings) -> str | None:
@@ -468,6 +473,8 @@ def _schema_of(settings: ArchiveSettings) -> str | None:
         ConfigError: it is no schema of JSON values.
     """
     schema = settings.value_schema
+    # A schema is normalized to Spark's JSON, in which the manifest keeps it, so that two spellings
+    # of one schema are not two schemas.
     if schema in {None, INFER}:
         return schema
     schema = schema_json(str(schema))
@@ -476,10 +483,11 @@ def _schema_of(settings: ArchiveSettings) -> str | None:
 
 
 def _settle(manifest: Manifest, settings: ArchiveSettings, schema: str | None) -> None:
-    """Note the settings of a new archive, or find that they are those of the old one."""
     _check_settings(manifest, settings, schema)
     noted: dict[str, Any] = archive_id_settings(settings.format, manifest)
     if not manifest.settings:
+        # What readers need to know of the layout. Sizes and codecs of files may change from run to
+        # run.
         noted |= {
             "by": settings.by,
             "columns": LOSSLESS,
@@ -488,6 +496,8 @@ def _settle(manifest: Manifest, settings: ArchiveSettings, schema: str | None) -
             **table_settings(settings.format, settings.table_options),
         }
     elif format_of(manifest.settings) != settings.format:
+        # A table may be added to an archive of plain files, but only if it can have their columns;
+        # this raises.
         table_schema(manifest.settings)
         noted |= table_settings(settings.format, settings.table_options)
     if noted:
@@ -509,6 +519,8 @@ def _check_settings(manifest: Manifest, settings: ArchiveSettings, schema: str |
     if known["has_json"] != (schema is not None):
         there = "typed columns" if known["has_json"] else "no typed columns"
         faults.append(f"value_schema: the archive was begun with {there}, and stays so")
+    # An inferred schema is compared with nothing: the topics keep those that were inferred at
+    # first.
     elif schema not in {None, INFER, *known["value_schemas"].values()} and known["value_schemas"]:
         faults.append("value_schema: the archive was begun with another one, and keeps it")
     faults += changed_table_faults(known, settings.format, settings.table_options)
@@ -517,7 +529,6 @@ def _check_settings(manifest: Manifest, settings: ArchiveSettings, schema: str |
 
 
 def files_of(entry: Entry) -> tuple[str, ...]:
-    """The files of an entry of the manifest."""
     return range_of(entry).names
 
 
@@ -527,10 +538,10 @@ def ranges_of(manifest: Manifest) -> list[RangeFiles]:
 
 
 def archived_ends(ranges: Sequence[RangeFiles]) -> dict[TopicPartition, int]:
-    """The offset behind the archive by partition."""
     ends: dict[TopicPartition, int] = {}
     for each in ranges:
         partition = TopicPartition(each.topic, each.partition)
+        # Entries are in the order of rounds. A range that was lost is noted before those after it.
         ends[partition] = max(ends.get(partition, 0), each.limit)
     return ends
 

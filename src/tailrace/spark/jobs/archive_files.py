@@ -1,4 +1,4 @@
-"""Does one work item of an archive: reads ranges of offsets and writes Parquet files.
+"""The files of an archive: which offsets it takes next, and how a task writes them as Parquet.
 
     topic=flights/date=2013-01-01/0-00000000000000000000-00000000000000050000.parquet
           │            │          │          │                     └ the offset after the last
@@ -7,16 +7,21 @@
           │            └ of the records' timestamps, in UTC; with `by="hour"`, `hour=07` below it
           └ the topic
 
+A partition continues where the archive ends, or starts where the options say. A range is cut into
+pieces of about one target file each, by its bytes of log; a broker tells no sizes, so there the
+records are taken for 200 bytes. Small ranges share a work item, until it has the bytes of one file.
+
 Records come as Arrow record batches, are collected into row groups, and leave by PyArrow's writer.
 A file is full at a number of bytes; then all files of the range end, and the next range begins at
 the next offset. So a range may come back as several.
 
-Invariant: the files of a range have each of its records once, in the order of their offsets, and
-with every byte. Nothing has its final name before the driver gives it.
+Invariants: every offset from the end of the archive to the end of the plan is in one work item. The
+files of a range have each of its records once, in the order of their offsets, and with every byte.
+Nothing has its final name before the driver gives it.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from datetime import UTC, datetime
@@ -27,17 +32,129 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tailrace.errors import ConfigError
+from tailrace.model import TopicPartition
 from tailrace.reading.columns import arrow_schema
 from tailrace.spark.digests import Digest
 from tailrace.spark.folder import Folder, open_folder
-from tailrace.spark.jobs.archive_plan import DataFile, RangeFiles
 from tailrace.spark.jobs.json_values import BadValue, parse_values
-from tailrace.spark.jobs.manifest import attempt_name
+from tailrace.spark.jobs.manifest import Entry, attempt_name
+from tailrace.spark.jobs.topics import cut_evenly, remaining_ranges
+from tailrace.spark.offsets import Extent, OffsetAt
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.planning import OffsetRange, ScanTask
 from tailrace.spark.readers import read_task
 from tailrace.spark.stores import open_store
 from tailrace.values import dataclass
+
+ARCHIVED = "archived so far"
+"""Stands for the option `startingOffsets` in messages about partitions that were archived."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeFiles:
+    """One range of offsets in the archive; an entry of the manifest, with these fields."""
+
+    topic: str
+    partition: int
+    start: int
+    limit: int
+    """The offset after the last; those in between may have no record, as in any log."""
+    rows: int
+    files: tuple["DataFile", ...] = ()
+    """One for each period that its records have."""
+    dead_letters: "DataFile | None" = None
+    is_lost: bool = False
+    """The log did not have these offsets any more, and `failOnDataLoss` is false."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(each.name for each in (*self.files, self.dead_letters) if each is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """One Parquet file."""
+
+    name: str
+    """Below the archive's directory."""
+    rows: int
+    bytes: int
+    first: int
+    """The offset of its first row."""
+    last: int
+    digest: str
+    """Digest of its lossless columns, by `tailrace.spark.digests`."""
+
+
+def range_of(entry: Entry) -> RangeFiles:
+    dead = entry["dead_letters"]
+    return RangeFiles(
+        **{
+            **entry,
+            "files": tuple(DataFile(**each) for each in entry["files"]),
+            "dead_letters": None if dead is None else DataFile(**dead),
+        }
+    )
+
+
+def archive_ranges(
+    options: SourceOptions,
+    extents: Mapping[TopicPartition, Extent],
+    *,
+    ends: Mapping[TopicPartition, int],
+    offset_at: OffsetAt,
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Start and limit of what is to be archived by partition; none is empty.
+
+    Raises:
+        ConfigError: as `remaining_ranges`; also where the log does not reach back to the end of the
+            archive, or not up to it, unless `failOnDataLoss` is false.
+    """
+    shorter = find_shorter(extents, ends)
+    if shorter and options.fails_on_data_loss:
+        raise ConfigError(
+            [
+                f"{each}; if it is another topic of the same name, choose another target"
+                for each in shorter.values()
+            ]
+        )
+    # With failOnDataLoss=false a log that ended too early is left out until it is longer again.
+    extents = {each: extent for each, extent in extents.items() if each not in shorter}
+    return remaining_ranges(options, extents, ends=ends, offset_at=offset_at, noted_as=ARCHIVED)
+
+
+def find_shorter(
+    extents: Mapping[TopicPartition, Extent], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, str]:
+    """A sentence for each partition whose log ends before the end of the archive."""
+    return {
+        each: f"{each}: the log ends at offset {extent.end} and {ends[each]} are archived"
+        for each, extent in sorted(extents.items())
+        if ends.get(each, 0) > extent.end
+    }
+
+
+def count_offsets(item: Sequence[OffsetRange]) -> int:
+    return sum(each.length for each in item)
+
+
+def plan_items(ranges: Sequence[OffsetRange], *, item_bytes: int) -> list[tuple[OffsetRange, ...]]:
+    """Work items of about `item_bytes` of log each; none has an empty range."""
+    items: list[tuple[OffsetRange, ...]] = []
+    packed: list[OffsetRange] = []
+    room = item_bytes
+    # In the order of partitions and offsets, so that neighbours share files of one directory.
+    for piece in (
+        piece for each in ranges for piece in cut_evenly(each, -(-each.expected_size // item_bytes))
+    ):
+        if packed and piece.expected_size > room:
+            items.append(tuple(packed))
+            packed, room = [], item_bytes
+        packed.append(piece)
+        room -= piece.expected_size
+    return [*items, tuple(packed)] if packed else items
+
 
 JSON: Final = "json"
 """The column with the typed fields of a JSON value, a struct."""
@@ -51,9 +168,12 @@ NAME: Final = re.compile(
 
 PERIOD_MS: Final = {"date": 86_400_000, "hour": 3_600_000}
 
+# Readers skip whole row groups by their statistics.
 ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 """Bytes in memory that become a row group; several of these are what a task needs."""
 
+# Each open file has a writer with buffers of its own. A topic whose timestamps jump about would
+# otherwise open one for each day since 1970.
 PERIODS_MAX: Final = 64
 """Files that a range has open; records of more periods end it, so that each file is small."""
 
@@ -122,6 +242,7 @@ def row_groups(task: ArchiveTask, wanted: OffsetRange) -> Iterator[pa.Table]:
         corruption_report=task.options.corruption_report,
     ):
         collected.append(batch)
+        # The size in memory, not that of the log: it is memory that runs out.
         if sum(each.nbytes for each in collected) >= ROW_GROUP_BYTES:
             yield pa.Table.from_batches(collected).cast(schema)
             collected = []
@@ -132,6 +253,8 @@ def row_groups(task: ArchiveTask, wanted: OffsetRange) -> Iterator[pa.Table]:
 def lossless_schema(columns: tuple[str, ...]) -> pa.Schema:
     """The columns as files have them: a timestamp is Kafka's, in milliseconds."""
     schema = arrow_schema(columns)
+    # Spark's timestamps are microseconds, and the last three digits would always be zero in the
+    # file.
     index = schema.get_field_index("timestamp")
     return schema.set(index, pa.field("timestamp", pa.timestamp("ms", tz="UTC")))
 
@@ -139,11 +262,15 @@ def lossless_schema(columns: tuple[str, ...]) -> pa.Schema:
 def split_by_period(table: pa.Table, by: str) -> list[tuple[str, pa.Table]]:
     """Rows by the directory of their period, in their order."""
     timestamps = table.column("timestamp").cast(pa.int64()).to_numpy()
+    # Timestamps are what producers send: negative ones and those after the year 9999 have no
+    # directory.
     periods = np.where(
         (timestamps >= 0) & (timestamps < _YEAR_10000_MS), timestamps // PERIOD_MS[by], -1
     )
+    # The usual case: a row group is of one day, and nothing has to be sorted.
     if not len(periods) or (periods == periods[0]).all():
         return [(period_directory(int(each), by), table) for each in periods[:1]]
+    # Stable, because the rows of a period stay in the order of their offsets.
     order = np.argsort(periods, kind="stable")
     sorted_table, sorted_periods = table.take(order), periods[order]
     starts = [0, *(np.flatnonzero(np.diff(sorted_periods)) + 1).tolist(), len(order)]
@@ -172,7 +299,6 @@ class _Closed:
     facts: Mapping[str, Any]
 
     def named(self, name: str) -> DataFile:
-        """The file under its final name."""
         return DataFile(name=name, **self.facts)
 
 
@@ -206,7 +332,11 @@ class _Writer:
             file,
             schema,
             compression=task.codec,
+            # Dictionaries only where values repeat: for keys and values PyArrow would build one,
+            # find it too large and drop it.
             use_dictionary=_leaves(schema, _DICTIONARY),
+            # Minima and maxima of keys and values would only fill the footers: nobody asks for
+            # them.
             write_statistics=_leaves(schema, _STATISTICS),
             column_encoding={
                 name: "DELTA_BINARY_PACKED" for name in _DELTA if name in schema.names
@@ -217,17 +347,16 @@ class _Writer:
 
     @property
     def bytes(self) -> int:
-        """Bytes written so far."""
         return int(self._file.tell())
 
     def write(self, table: pa.Table) -> None:
-        """Append rows, as one row group."""
         offsets = table.column("offset")
         if not self._rows:
             self._first = offsets[0].as_py()
         self._last = offsets[-1].as_py()
         self._rows += len(table)
         self._digest.update(table.select(self._columns))
+        # One table is one row group; PyArrow's own default cuts at a million rows.
         self._writer.write_table(table, row_group_size=max(len(table), 1))
 
     def finish(self) -> "_Closed":
@@ -235,6 +364,7 @@ class _Writer:
         self._writer.close()
         size = self.bytes
         self._file.close()
+        # On the device before the driver names it: a name that outlives its content would count.
         self._folder.seal(self.staged)
         return _Closed(
             self.staged,
@@ -249,6 +379,7 @@ class _Writer:
 
     def abandon(self) -> None:
         """Close what an error has left open; the next run removes the file."""
+        # It is the first error that counts; closing a writer that has failed raises again.
         with suppress(pa.ArrowException, OSError, ValueError):
             self._writer.close()
             self._file.close()
@@ -269,7 +400,6 @@ class _RangeWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether the range should end."""
         return bool(self._closed) or any(
             each.bytes >= self._task.file_bytes for each in self._open.values()
         )
@@ -279,18 +409,21 @@ class _RangeWriter:
         self._rows += len(table)
         if self._kind is not None:
             table = self._with_json(table, self._kind)
+        # JSON was parsed first: it is the same work for one part or many.
         parts = split_by_period(table, self._task.by)
         has_too_many = len(self._open.keys() | {period for period, _ in parts}) > PERIODS_MAX
         for period, part in parts:
             if period not in self._open:
                 self._open[period] = _Writer.open(self._task, self._folder, table.schema)
             self._open[period].write(part)
+            # The whole range ends with this row group, and each file of it has at least that.
             if has_too_many:
                 self._closed[period] = self._open.pop(period).finish()
 
     def finish(self, start: int, limit: int) -> StagedRange:
         """The entry of what was written, as the range from `start` to `limit`."""
         topic, partition = self._partition
+        # Twenty digits, as in the names of Kafka's segments: names sort as offsets do.
         end = f"{partition}-{start:020}-{limit:020}.parquet"
         closed = {
             f"topic={topic}/{period}/{end}": each
@@ -312,7 +445,6 @@ class _RangeWriter:
         return StagedRange(entry, {each.staged: name for name, each in closed.items()})
 
     def abandon(self) -> None:
-        """Close what is open."""
         for writer in (*self._open.values(), self._dead):
             if writer is not None:
                 writer.abandon()
@@ -342,6 +474,8 @@ def _write_range(task: ArchiveTask, wanted: OffsetRange, folder: Folder) -> Iter
     writer = _RangeWriter(task, folder, wanted)
     try:
         for table in row_groups(task, wanted):
+            # A range ends before the next table and not when it is full, so that no empty range
+            # comes last.
             if writer.is_full:
                 yield writer.finish(start, end)
                 start = end

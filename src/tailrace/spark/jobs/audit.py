@@ -14,11 +14,9 @@ Invariant: the findings do not depend on how the work was cut.
 """
 
 import os
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from tailrace.errors import FatalError
@@ -40,7 +38,10 @@ from tailrace.reading.directory import DataDirectory, find_partitions
 from tailrace.reading.listing import SegmentFiles
 from tailrace.reading.reader import FolderGoneError
 from tailrace.runtime.files import DiskFiles, Files
-from tailrace.spark.jobs.work import ROUNDS, check_visible, count_cores, run_in_rounds
+from tailrace.spark.jobs.work import (
+    Job,
+    Progress,
+)
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
@@ -60,9 +61,6 @@ SCHEMA: Final = (
     "position bigint, offset bigint"
 )
 """Schema of the findings as a DataFrame; one about a directory has no topic and partition."""
-
-Progress = Callable[[int, int], None]
-"""Takes how many bytes of log are done, and how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,6 @@ class AuditReport:
 
     @property
     def size(self) -> int:
-        """Bytes of log."""
         return sum(files.size for _, files in self.partitions)
 
     @property
@@ -133,7 +130,6 @@ class Whole:
 
     @property
     def size(self) -> int:
-        """Bytes of log."""
         return self.files.size
 
 
@@ -147,7 +143,6 @@ class Part:
 
     @property
     def size(self) -> int:
-        """Bytes of log."""
         return self.segment.size
 
 
@@ -187,51 +182,38 @@ def audit(
         DirectoryError: a directory cannot be read, or holds no partition.
         FatalError: an executor does not see a directory.
     """
-    began = time.monotonic()
-    core_count = count_cores(spark)
     found = [find_partitions(DiskFiles(), os.path.abspath(each)) for each in directories]
     paths = tuple(each.path for each in found)
-    check_visible(spark, directories=paths, target=None, core_count=core_count)
+    job = Job(spark, directories=paths, progress=progress)
     listed = _Listing()
     for each in found:
         listed.add(each)
-    _check(spark, listed, piece_bytes=piece_bytes, core_count=core_count, progress=progress)
+    _check(job, listed, piece_bytes=piece_bytes)
     return AuditReport(
         directories=paths,
         partitions=tuple(listed.partitions),
         findings=tuple(listed.findings()),
-        seconds=time.monotonic() - began,
+        seconds=job.seconds,
     )
 
 
-def _check(
-    spark: "SparkSession",
-    listed: "_Listing",
-    *,
-    piece_bytes: int,
-    core_count: int,
-    progress: Progress | None,
-) -> None:
+def _check(job: Job, listed: "_Listing", *, piece_bytes: int) -> None:
     """The two Spark jobs; what they find goes into the listing."""
     pieces = cut([files for _, files in listed.partitions], piece_bytes)
-    total, done = sum(piece.size for _, piece in pieces), 0
     # All cores get work, if there is enough of it to be worth their tasks.
-    item_bytes = min(total // (ROUNDS * core_count), PIECE_BYTES)
+    item_bytes = min(sum(piece.size for _, piece in pieces) // job.round_size, PIECE_BYTES)
     items = pack(pieces, max(item_bytes, _ITEM_BYTES_MIN))
     reports: dict[int, dict[int, SegmentReport]] = {}
-    rounds = run_in_rounds(spark, items, check_pieces, core_count=core_count)
-    for item, results in zip(items, chain.from_iterable(rounds), strict=True):
-        for (index, piece), result in zip(item, results, strict=True):
-            done += piece.size
+    for item, results in job.results(
+        items, check_pieces, amount=lambda item: sum(piece.size for _, piece in item)
+    ):
+        for (index, _), result in zip(item, results, strict=True):
             if isinstance(result, Findings):
                 listed.note(index, result)
             else:
                 reports.setdefault(index, {})[result.base_offset] = result
-        if progress is not None:
-            progress(done, total)
     split = [(listed.partitions[index][1], each) for index, each in reports.items()]
-    joined = chain.from_iterable(run_in_rounds(spark, split, join, core_count=core_count))
-    for index, findings in zip(reports, joined, strict=True):
+    for index, (_, findings) in zip(reports, job.results(split, join), strict=True):
         listed.note(index, findings)
 
 
@@ -245,7 +227,6 @@ class _Listing:
         self._of_partitions: list[list[Finding]] = []
 
     def add(self, directory: DataDirectory) -> None:
-        """List a directory, as `verify` does before it looks into logs."""
         files = DiskFiles()
         checkpoints, findings = verify_directory(files, directory)
         self._of_directories += self._limit.take(findings)
@@ -259,7 +240,8 @@ class _Listing:
             self._of_partitions.append(list(self._limit.take(faults)))
 
     def note(self, index: int, findings: Findings) -> None:
-        """Add findings of a partition."""
+        # The limit is over the whole audit, as it is in `log verify`: 20 findings of a rule and a
+        # file.
         self._of_partitions[index] += self._limit.take(findings.passed)
         self._limit.add(findings.excess)
 
@@ -270,6 +252,7 @@ class _Listing:
         for (partition, _), found in zip(self.partitions, self._of_partitions, strict=True):
             for each in found:
                 yield AuditFinding(partition, each)
+        # Numbers of findings above the limit know their file only; its folder tells the partition.
         owners = {files.folder: partition for partition, files in self.partitions}
         for each in self._limit.rest():
             yield AuditFinding(owners.get(os.path.dirname(each.path)), each)
@@ -279,6 +262,8 @@ def cut(partitions: Sequence[PartitionFiles], piece_bytes: int) -> list[tuple[in
     """The pieces of work, each with the index of its partition; large ones are cut by segments."""
     pieces: list[tuple[int, Piece]] = []
     for index, files in enumerate(partitions):
+        # A single segment cannot be cut, so checking it in two steps would read its headers twice
+        # for nothing.
         if files.size <= piece_bytes or len(files.segments) == 1:
             pieces.append((index, Whole(files)))
         else:
@@ -291,6 +276,7 @@ def pack(pieces: Sequence[tuple[int, Piece]], item_bytes: int) -> list[list[tupl
     items: list[list[tuple[int, Piece]]] = []
     room = 0
     for index, piece in pieces:
+        # A thousand empty partitions are not one item.
         size = max(piece.size, _PIECE_BYTES_MIN)
         if not items or size > room:
             items.append([])
@@ -301,17 +287,16 @@ def pack(pieces: Sequence[tuple[int, Piece]], item_bytes: int) -> list[list[tupl
 
 
 def check_pieces(item: Sequence[tuple[int, Piece]]) -> list[Findings | SegmentReport]:
-    """Runs in a task: the first step."""
     files = DiskFiles()
     return [_check_piece(files, piece) for _, piece in item]
 
 
 def join(item: tuple[PartitionFiles, Mapping[int, SegmentReport]]) -> Findings:
-    """Runs in a task: the second step."""
     found, reports = item
     files = DiskFiles()
 
     def walk(listed: PartitionFiles) -> Iterator[Finding]:
+        # A broker may clean the log between the two steps.
         # Files that were exchanged since are walked in one step.
         return (
             join_segments(files, found, reports)
@@ -350,8 +335,8 @@ def replicas_told(compared: Sequence[ComparedPartition]) -> str:
     kinds: Counter[DifferenceKind] = Counter()
     for each in different:
         kinds.update(each.comparison.counts)
-    told = ", ".join(f"{kinds[kind]} {kind.value}" for kind in DifferenceKind if kinds[kind])
-    rest = f" ({told})" if told else ""
+    listed = ", ".join(f"{kinds[kind]} {kind.value}" for kind in DifferenceKind if kinds[kind])
+    rest = f" ({listed})" if listed else ""
     return f"{len(compared)} replicas compared, {len(different)} different{rest}"
 
 
@@ -362,21 +347,19 @@ def compare(spark: "SparkSession", directory: str, other_directory: str) -> list
         DirectoryError: a directory cannot be read, or holds no partition.
         FatalError: an executor does not see a directory, or no partition is in both.
     """
-    core_count = count_cores(spark)
     first, second = (
         find_partitions(DiskFiles(), os.path.abspath(each)) for each in (directory, other_directory)
     )
-    check_visible(spark, directories=(first.path, second.path), target=None, core_count=core_count)
+    job = Job(spark, directories=(first.path, second.path))
+    # Partitions that only one of them has are no replicas; `log verify` finds what is wrong with
+    # them.
     shared = [each for each in first.partitions if each in second.partitions]
     if not shared:
         raise FatalError(f"{first.path} and {second.path} have no partition in common")
     folders = [(first.partitions[each], second.partitions[each]) for each in shared]
-    results = chain.from_iterable(
-        run_in_rounds(spark, folders, compare_folders, core_count=core_count)
-    )
+    results = [comparison for _, comparison in job.results(folders, compare_folders)]
     return [ComparedPartition(*pair) for pair in zip(shared, results, strict=True)]
 
 
 def compare_folders(folders: tuple[str, str]) -> Comparison:
-    """Runs in a task."""
     return compare_logs(DiskFiles(), *folders)

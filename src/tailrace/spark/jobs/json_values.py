@@ -1,8 +1,8 @@
-"""JSON values to typed columns: parsed by Arrow, all values of a chunk at once.
+"""JSON values to typed columns, by a schema of Spark; Arrow parses all values of a chunk at once.
 
 Arrow parses a stream of JSON objects and does not always say which of them is wrong, so each value
 is put into a list in an object of its own line, `{"json":[VALUE]}`. A chunk that does not parse is
-cut, around the row that Arrow names or else in the middle, until the values at fault stand alone.
+cut, around the row that Arrow names or else in the middle, until the values at fault are alone.
 These get a null and a sentence, and the others their rows.
 
 Strict: a value is at fault if it is not one JSON object in UTF-8, or if a field has another type
@@ -10,7 +10,7 @@ than its column, as a string where a number is due, or does not fit it exactly, 
 column of dates. Fields that no column has are passed over, and columns that have no field are null,
 as is the row of a tombstone. As `from_json` of Spark, Arrow takes `NaN`, `Infinity` and
 `-Infinity` for floating-point numbers, which Python's `json` writes; it takes `Inf` too. Who writes
-`]` behind an object can have what follows passed over.
+`]` after an object can have what follows passed over.
 
 Invariant: as many rows come out as values went in, in their order.
 """
@@ -19,13 +19,16 @@ import json
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from tailrace.errors import FatalError
+from tailrace.errors import UNEXPECTED_JSON, ConfigError, FatalError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
 
 _WRAPPER: Final = "json"
 
@@ -52,6 +55,7 @@ def parse_values(
     pieces = _parsed(values.drop_null(), kind, bad=bad)
     rows = pa.chunked_array(pieces, kind).combine_chunks()
     bad = [BadValue(present[each.row].as_py(), each.reason) for each in bad]
+    # Arrow parses what is there; nulls get their rows back by position.
     if values.null_count:
         indexes = pc.if_else(
             pc.is_valid(values), pc.cumulative_sum(pc.is_valid(values).cast(pa.int64())), None
@@ -69,6 +73,7 @@ def infer_type(values: Sequence[bytes]) -> pa.StructType | None:
     Raises:
         FatalError: a field has several types, or they nest by the hundred.
     """
+    # Values that are not JSON do not spoil the schema of those that are.
     objects = [value for value in values if _is_object(value)]
     if not objects:
         return None
@@ -89,6 +94,7 @@ def _parsed(
 ) -> list[pa.StructArray]:
     """The rows of values without nulls, in pieces: those that fail as a whole are cut smaller."""
     pieces: list[pa.StructArray] = []
+    # A stack, not recursion: a chunk may have thousands of bad values.
     waiting = [(0, values)] if len(values) else []
     while waiting:
         start, part = waiting.pop()
@@ -100,6 +106,7 @@ def _parsed(
                 pieces.append(pa.nulls(1, kind))
                 continue
             cuts = _cuts(len(part), str(error))
+            # Reversed, so that the parts come off the stack in the order of their rows.
             waiting += [
                 (start + first, part.slice(first, limit - first))
                 for first, limit in reversed([*pairwise(cuts)])
@@ -110,8 +117,10 @@ def _parsed(
 
 def _cuts(count: int, reason: str) -> list[int]:
     """Bounds at which to divide values, one of which is invalid: around it, if it is known."""
+    # Small parts first: otherwise each bad value would have the whole chunk parsed again.
     if count > _CUT_ROWS:
         return [*range(0, count, _CUT_ROWS), count]
+    # Not every error of Arrow names a row.
     named = _ROW.search(reason)
     if named is not None and int(named[1]) < count:
         return [0, int(named[1]), int(named[1]) + 1, count]
@@ -124,6 +133,8 @@ def _parsed_whole(values: pa.BinaryArray, kind: pa.StructType) -> pa.StructArray
     Raises:
         ArrowInvalid: one of them is at fault.
     """
+    # A list around each value: two objects in one value are then a list of two, which is refused,
+    # and not two rows.
     lines = pc.binary_join_element_wise(f'{{"{_WRAPPER}":[', values.cast(pa.string()), "]}\n", "")
     buffer = lines.buffers()[2]
     table = pj.read_json(
@@ -131,13 +142,15 @@ def _parsed_whole(values: pa.BinaryArray, kind: pa.StructType) -> pa.StructArray
         read_options=_options(buffer.size),
         parse_options=pj.ParseOptions(
             explicit_schema=pa.schema([(_WRAPPER, pa.list_(_read_type(kind)))]),
+            # As `from_json` does; the column `value` has them in any case.
             unexpected_field_behavior="ignore",
         ),
     )
     lists = table.column(_WRAPPER).combine_chunks()
-    # One line cannot swallow the next: a brace is never what may stand behind a value.
+    # One line cannot swallow the next: a brace is never what may follow a value.
     if len(lists) != len(values) or not pc.all(pc.equal(pc.list_value_length(lists), 1)).as_py():
         raise pa.ArrowInvalid("not one JSON value")
+    # The cast is strict: a time in a column of dates raises, and so becomes a bad value.
     return lists.flatten().cast(kind)
 
 
@@ -176,3 +189,122 @@ def _is_object(value: bytes) -> bool:
 
 def _one_line(value: bytes) -> bytes:
     return value.replace(b"\n", b" ")
+
+
+_LEFT_OUT: Final = "leave it out, since the column value has every byte"
+
+_INSTEAD: Final = {
+    "binary": "use string",
+    "char": "use string",
+    "daytimeinterval": "use string",
+    "interval": "use string",
+    "map": "use a struct with the keys that you need",
+    "struct": "name at least one column in it",
+    "time": "use string",
+    "varchar": "use string",
+    "yearmonthinterval": "use string",
+}
+"""Advice for a type that typed columns cannot have, by Spark's name of the type."""
+
+
+def schema_json(text: str) -> str:
+    """A schema in Spark's DDL or JSON, as Spark's JSON; every column may be null there.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    # PySpark parses DDL in the JVM, whose errors come as Py4J's where it does not translate them.
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        if text.lstrip().startswith("{"):
+            return str(_nullable(StructType.fromJson(json.loads(text))).json())
+        return str(_nullable(StructType.fromDDL(text)).json())
+    except Py4JJavaError as error:
+        reason = str(error.java_exception.getMessage())
+        raise ConfigError([f"value_schema: neither DDL nor JSON of Spark: {reason}"]) from error
+    except (PySparkException, *UNEXPECTED_JSON) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError([f"value_schema: neither DDL nor JSON of Spark: {reason}"]) from error
+
+
+def arrow_type(text: str) -> pa.StructType:
+    """The Arrow type of a schema in Spark's JSON.
+
+    Raises:
+        ConfigError: it has types that typed columns cannot have, or a name twice; all of them.
+    """
+    from pyspark.sql.types import StructType
+
+    faults: list[str] = []
+    kind = _arrow_struct("", StructType.fromJson(json.loads(text)), faults)
+    if not len(kind):
+        faults.append("value_schema: name at least one column")
+    if faults:
+        raise ConfigError(faults)
+    return kind
+
+
+def _nullable(kind: Any) -> Any:  # noqa: ANN401 - PySpark's types are Any here
+    """A type whose columns may be null, as `from_json` of Spark takes it: values miss fields."""
+    from pyspark.sql.types import ArrayType, StructField, StructType
+
+    if isinstance(kind, StructType):
+        return StructType(
+            [StructField(each.name, _nullable(each.dataType), True, each.metadata) for each in kind]  # noqa: FBT003 - Spark's
+        )
+    return ArrayType(_nullable(kind.elementType)) if isinstance(kind, ArrayType) else kind
+
+
+def _arrow_struct(path: str, kind: "StructType", faults: list[str]) -> pa.StructType:
+    known: dict[str, str] = {}
+    for name in kind.names:
+        # Spark finds columns by their names in any case, and then finds two.
+        if name.lower() in known:
+            faults.append(
+                f"value_schema: {_below(path, name)} is the name of two columns in Spark, beside "
+                f"{known[name.lower()]}; keep one of them"
+            )
+        known[name.lower()] = name
+    return pa.struct(
+        [(each.name, _arrow(_below(path, each.name), each.dataType, faults)) for each in kind]
+    )
+
+
+def _arrow(path: str, kind: "DataType", faults: list[str]) -> pa.DataType:
+    """The Arrow type of one column; one of Spark's types without any is a fault."""
+    from pyspark.sql.types import ArrayType, DecimalType, StructType
+
+    if isinstance(kind, StructType) and kind.names:
+        return _arrow_struct(path, kind, faults)
+    if isinstance(kind, ArrayType):
+        return pa.list_(pa.field("element", _arrow(f"{path}[]", kind.elementType, faults)))
+    if isinstance(kind, DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    found = {
+        "boolean": pa.bool_(),
+        "byte": pa.int8(),
+        "short": pa.int16(),
+        "integer": pa.int32(),
+        "long": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }.get(kind.typeName())
+    if found is None:
+        instead = _INSTEAD.get(kind.typeName(), _LEFT_OUT)
+        faults.append(
+            f"value_schema: {path} is {kind.simpleString()}, which a typed column cannot be; "
+            f"{instead}"
+        )
+        return pa.null()
+    return found
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

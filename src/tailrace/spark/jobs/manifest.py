@@ -25,11 +25,18 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
-from tailrace.errors import UNEXPECTED_JSON, CorruptionError, FatalError
-from tailrace.spark.folder import Folder
+from tailrace.errors import (
+    UNEXPECTED_JSON,
+    CorruptionError,
+    FatalError,
+    StorageError,
+    TailraceError,
+)
+from tailrace.spark.folder import Folder, open_folder
 from tailrace.values import dataclass
 
 MANIFEST: Final = "_manifest"
@@ -39,6 +46,8 @@ LOCK: Final = f"{MANIFEST}/lock"
 FOLDED: Final = "/folded"
 """Ends the format of a fold."""
 
+# Listing and reading cost a request per file in an object store, and a job that follows its logs
+# adds one every ten seconds.
 FOLD_FILES: Final = 16
 """Files that become one."""
 
@@ -122,8 +131,11 @@ class Manifest:
             content = {"format": self._form, "settings": dict(settings), "entries": list(entries)}
         file = _File(first=self.rounds, limit=self.rounds + 1)
         content = json.loads(json.dumps(content))  # as it is read: keys are text, tuples are lists
+        # The one step that makes entries count; `Folder.replace` has a file there whole or not at
+        # all.
         self.folder.replace(file.name, sealed(content))
         self._take(file, content)
+        # One round after each sixteenth, since the newest file stays by itself.
         if self.rounds % FOLD_FILES == 1:
             self.fold()
 
@@ -141,6 +153,8 @@ class Manifest:
                 "ends": [end - start for end in self._ends[first:limit]],
                 "entries": self.entries[start : self._ends[limit - 1]],
             }
+            # First the fold, then the removals: a crash leaves files twice, which a reader
+            # understands.
             self.folder.replace(fold.name, sealed(content, indent=None))
             inside = [each for each in self._files if first <= each.first < limit]
             at = self._files.index(inside[0])
@@ -158,6 +172,7 @@ class Manifest:
         found = []
         count = 0
         for file in listed:
+            # A fold that came first in the list says the same.
             if file.limit <= count:
                 continue
             path = f"{self.folder.path}/{file.name}"
@@ -178,6 +193,7 @@ class Manifest:
         expected = self._form + FOLDED if file.is_fold else self._form
         if form != expected:
             raise FatalError(f"{path}: its format is {form}; this version reads {expected}")
+        # A changed byte may well be valid JSON, with other offsets.
         if digest != _digest(content):
             raise CorruptionError(
                 "the digest of its content does not match; put a copy of the file back", path=path
@@ -210,10 +226,13 @@ def plan_folds(
         ├──────────────────────── 4096 ───────────────────────────┼── 16 ────┼─ 16 ─┤ … one each
     """
     plan = []
+    # Without the newest round: an older version of this code finds a file with nothing before it,
+    # and refuses it.
     first, count = 0, len(ends) - 1
     while first < count:
         limit, size = first + 1, FOLD_FILES
         while first % size == 0 and first + size <= count:
+            # A fold is read as a whole into memory of the driver.
             if ends[first + size - 1] - (ends[first - 1] if first else 0) > entries_max:
                 break
             limit, size = first + size, size * FOLD_FILES
@@ -228,6 +247,7 @@ def _listed(folder: Folder) -> list[_File]:
     for match in filter(None, map(_NAME.fullmatch, folder.names(MANIFEST))):
         first = int(match[1])
         found.append(_File(first=first, limit=int(match[2] or first) + 1))
+    # The longer file first, so that what it contains is passed over.
     return sorted(found, key=lambda each: (each.first, -each.limit))
 
 
@@ -267,9 +287,12 @@ def open_manifest(
         manifest = Manifest.open(folder, form=form)
         leftovers = uncounted(manifest, files_of=files_of)
         ours = [name for name in leftovers if owned.fullmatch(name)]
+        # The manifest was removed or the directory is another job's; nothing here may be deleted by
+        # its name alone.
         if ours and not manifest.settings:
             raise FatalError(f"{folder.path} has files like {ours[0]}, but no manifest of them")
         staged = [name for name in leftovers if name.startswith((f"{STAGING}/", f"{MANIFEST}/"))]
+        # Leftovers of a run that was killed. Other names are the user's, and stay.
         for name in (*staged, *ours, *manifest.superseded()):
             folder.remove(name)
         manifest.fold()
@@ -277,6 +300,27 @@ def open_manifest(
         folder.unlock()
         raise
     return manifest
+
+
+@contextmanager
+def held_manifest(
+    path: str, *, form: str, files_of: Callable[[Entry], Sequence[str]], owned: re.Pattern[str]
+) -> Iterator[Manifest]:
+    """The manifest of the directory or URI `path` for the length of a job; as `open_manifest`.
+
+    Raises:
+        StorageError: another run has the lock; or the directory, or what the job does in the block,
+            fails with an OSError.
+    """
+    folder = open_folder(path)
+    try:
+        yield open_manifest(folder, form=form, files_of=files_of, owned=owned)
+    except TailraceError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{folder.path} cannot be used: {error}") from error
+    finally:
+        folder.unlock()
 
 
 def uncounted(manifest: Manifest, *, files_of: Callable[[Entry], Sequence[str]]) -> list[str]:

@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -33,7 +32,7 @@ from tailrace.records.batch import Batch
 from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.schema import Column
 from tailrace.spark.corruption import report_name, write_report
-from tailrace.spark.jobs.archive_plan import plan_items
+from tailrace.spark.jobs.archive_files import count_offsets, plan_items
 from tailrace.spark.jobs.sketches import (
     DISTINCT_ERROR,
     DistinctCount,
@@ -41,7 +40,7 @@ from tailrace.spark.jobs.sketches import (
     TimeHistogram,
     hashes_of,
 )
-from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
+from tailrace.spark.jobs.work import Job, Progress
 from tailrace.spark.offsets import (
     Extent,
     choose_partitions,
@@ -54,8 +53,6 @@ from tailrace.spark.stores import LogStore, measure_ranges, open_store, single_b
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
@@ -115,7 +112,6 @@ class Counters:
     """Damaged stretches that were left out, with `onCorruption=skip`."""
 
     def add(self, other: "Counters") -> None:
-        """Count what another one has counted."""
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
@@ -151,6 +147,7 @@ class LogProfile:
     def append(self, later: "LogProfile") -> None:
         """Add the next range of the same partition."""
         last, first = self.last_timestamp, later.first_timestamp
+        # The border of two ranges was seen by neither of their tasks.
         if last is not None and first is not None and first < last:
             self.counters.out_of_order += 1
         if self.first_timestamp is None:
@@ -160,7 +157,6 @@ class LogProfile:
         self.merge(later)
 
     def merge(self, other: "LogProfile") -> None:
-        """Add another partition."""
         self.counters.add(other.counters)
         for name, use in other.codecs.items():
             mine = self.codecs.setdefault(name, CodecUse())
@@ -178,11 +174,13 @@ class LogProfile:
     def add_batch(
         self, batch: Batch, *, begins_here: bool, records: int, content_bytes: int
     ) -> None:
-        """Count a batch, of which so many records and bytes of keys and values are in the range."""
+        """Count a batch; `records` and `content_bytes` (keys and values) are those in the range."""
+        # Old formats are converted while they are read; the codec is the one in the file.
         number = batch.codec if batch.legacy is None else batch.legacy.codec_number
         use = self.codecs.setdefault(Codec(number).label, CodecUse())
         use.records += records
         use.content_bytes += content_bytes
+        # A batch that is cut by ranges has records in each of them, and counts once.
         if begins_here:
             use.batches += 1
             use.stored_bytes += batch.size
@@ -200,11 +198,14 @@ class LogProfile:
         counters.null_keys += keys.null_count
         both = pc.and_(pc.is_valid(keys), pc.is_null(values))
         counters.tombstones += pc.sum(both).as_py() or 0
+        # The exponent of a float is the number of bits of the whole number; zero has 0.
         self.size_classes += np.bincount(np.frexp(sizes)[1], minlength=SIZE_CLASSES)
         named = keys.drop_null()
         if len(named):
+            # Unique first: Arrow finds duplicates faster than hashes can be sorted.
             self.keys.add(hashes_of(pc.unique(named)))
             self.hitters.add(named)
+        # Spark's microseconds to Kafka's milliseconds.
         timestamps = chunk.column("timestamp").cast(pa.int64()).to_numpy() // 1000
         self._add_times(timestamps, sizes, now_ms)
 
@@ -221,6 +222,7 @@ class LogProfile:
             last_timestamp=int(timestamps[-1]),
         )
         part.counters.out_of_order = int((np.diff(timestamps) < 0).sum())
+        # One record with a wrong year would make each bucket of the histogram 360 days wide.
         is_future = timestamps > now_ms + FUTURE_MS
         part.counters.in_future = int(is_future.sum())
         part.times.add(timestamps[~is_future], sizes[~is_future])
@@ -255,9 +257,9 @@ def profile_topics(
     source_options: Mapping[str, str],
     *,
     item_bytes: int = ITEM_BYTES,
-    progress: "Callable[[int, int], None] | None" = None,
+    progress: Progress | None = None,
 ) -> Profile:
-    """Look at what the options of the source `tailrace` name, as the logs stand now.
+    """Look at what the options of the source `tailrace` name, as the logs are now.
 
     `progress` takes how many offsets are done, and how many there are.
 
@@ -266,11 +268,8 @@ def profile_topics(
         CorruptionError: a batch is damaged, and `onCorruption` is not `skip`.
         FatalError: an executor does not see a directory; a range is gone meanwhile.
     """
-    began = time.monotonic()
     options = parse_job_options(source_options)
-    core_count = count_cores(spark)
-    local = [each for each in options.directories if "://" not in each]
-    check_visible(spark, directories=local, target=None, core_count=core_count)
+    job = Job(spark, directories=options.directories, progress=progress)
     ranges = plan_profile(options)
     # A range that was cut begins where its log does.
     cut = {each.partition: Extent(each.start, each.limit) for each in ranges}
@@ -279,18 +278,13 @@ def profile_topics(
     items = plan_items([each for each in ranges if each.length], item_bytes=item_bytes)
     function = partial(profile_item, options, time.time_ns() // 1_000_000)
     found = {each.partition: LogProfile() for each in ranges}
-    total, done = sum(each.length for each in ranges), 0
-    rounds = run_in_rounds(spark, items, function, core_count=core_count)
-    for item, results in zip(items, chain.from_iterable(rounds), strict=True):
+    for item, results in job.results(items, function, amount=count_offsets):
         for wanted, each in zip(item, results, strict=True):
             found[wanted.partition].append(each)
-            done += wanted.length
-        if progress is not None:
-            progress(done, total)
     return Profile(
         source=", ".join(options.directories) or str(options.bootstrap),
         partitions=dict(sorted(found.items())),
-        seconds=time.monotonic() - began,
+        seconds=job.seconds,
     )
 
 
@@ -334,17 +328,16 @@ def _profile_range(
     skipped = len(store.skipped or ())
     for chunk in _chunks(store, options, wanted, found=found):
         found.add_records(chunk, now_ms=now_ms)
-    told = (store.skipped or [])[skipped:]
-    found.counters.damaged += len(told)
+    damaged = (store.skipped or [])[skipped:]
+    found.counters.damaged += len(damaged)
     if options.corruption_report is not None:
-        write_report(options.corruption_report, report_name(wanted), told)
+        write_report(options.corruption_report, report_name(wanted), damaged)
     return found
 
 
 def _chunks(
     store: LogStore, options: SourceOptions, wanted: OffsetRange, *, found: LogProfile
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a range; its batches are counted on the way."""
     builder = ColumnsBuilder(_COLUMNS)
     on_skip = None if store.skipped is None else store.skipped.append
     for located in single_batches(store, wanted, fails_on_data_loss=options.fails_on_data_loss):
@@ -365,7 +358,6 @@ def _chunks(
 
 
 def _lengths(values: pa.Array) -> Int64s:
-    """Bytes of each value; none for a null."""
     filled = pc.fill_null(pc.binary_length(values), 0)
     lengths: Int64s = filled.to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths

@@ -13,7 +13,7 @@ exactly their end to its own. Both are bound by the call: a table that is used t
 archive takes more, is the same. What only the archive or only the log has, is in it too. A log of
 another topic of the name is refused: it has other records at these offsets.
 
-Not here: what the log has lost behind the end of the archive; that is an error, unless
+Not here: what the log has lost after the end of the archive; that is an error, unless
 `failOnDataLoss` is false. With `kafka.isolation.level` as it was when the archive was written,
 both parts have the same sort of records.
 """
@@ -35,13 +35,10 @@ from tailrace.spark.jobs.archive import (
     ranges_of,
     require_archive,
 )
-from tailrace.spark.jobs.archive_files import JSON
-from tailrace.spark.jobs.archive_plan import ARCHIVED, archive_ranges, find_shorter
-from tailrace.spark.jobs.identities import Identities, identities_of
-from tailrace.spark.jobs.json_values import parse_values
+from tailrace.spark.jobs.archive_files import ARCHIVED, JSON, archive_ranges, find_shorter
+from tailrace.spark.jobs.json_values import arrow_type, parse_values
 from tailrace.spark.jobs.manifest import Manifest
-from tailrace.spark.jobs.remaining import late_starts
-from tailrace.spark.jobs.value_schema import arrow_type
+from tailrace.spark.jobs.topics import Identities, identities_of, late_starts
 from tailrace.spark.offsets import choose_partitions
 from tailrace.spark.options import SourceOptions, parse_job_options
 from tailrace.spark.stores import open_store
@@ -87,6 +84,8 @@ def query(
     folder = open_folder(archive)
     manifest = Manifest.open(folder, form=FORMAT)
     require_archive(manifest)
+    # All that follows is bound to this reading of the manifest: a round that comes later is in
+    # neither part.
     archived = ranges_of(manifest)
     cut = _cut(options, manifest)
     for each in cut.warnings:
@@ -107,6 +106,7 @@ def query(
         )
     if live or not files:
         parts.append(_live(spark, source_options, live, columns=columns, value_schema=value_schema))
+        # The source has looked topics up by name just now, after `_cut` had compared their ids.
         _check_still(options, live, cut.found)
     frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
     frame.createOrReplaceTempView(view)
@@ -143,6 +143,7 @@ def _cut(options: SourceOptions, manifest: Manifest) -> _Cut:
     store = open_store(options)
     try:
         in_log = store.partitions(options.selection)
+        # A topic that was deleted is still in the archive, and may be selected.
         chosen = choose_partitions(options.selection, in_log | ends.keys())
         extents = store.extents([each for each in chosen if each in in_log])
         found = identities_of(extents, store.cluster_id)
@@ -179,6 +180,7 @@ def _value_schema(manifest: Manifest, topics: Iterable[str]) -> str | None:
     """Spark's JSON of the typed columns; None if there are none, or different ones."""
     schemas: Mapping[str, str] = manifest.settings["value_schemas"]
     [*found] = topics
+    # A column has one type, and two topics have two schemas.
     return schemas.get(found[0]) if len(found) == 1 else None
 
 
@@ -200,8 +202,10 @@ def _live(
 ) -> "DataFrame":
     plain = _table_schema(columns, None)
     if not ranges:
+        # No partition has live records, and Spark's source would refuse an empty assignment.
         schema = _table_schema(columns, value_schema)
         return spark.createDataFrame([], schema)
+    # Offsets are bound by partition here, so the user's own bounds must go; all other options stay.
     bound = {
         name: value
         for name, value in source_options.items()
@@ -215,6 +219,7 @@ def _live(
     frame = spark.read.format("tailrace").schema(plain).options(**bound).load()
     if value_schema is None:
         return frame
+    # By the archive's parser and not by `from_json`, which takes values that the archive refuses.
     parse = partial(_with_json, kind=arrow_type(value_schema))
     with warnings.catch_warnings():
         # It asks for pandas without using it, and warns of every major version after 2.

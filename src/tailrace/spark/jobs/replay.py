@@ -7,7 +7,7 @@
 
 Keys, values, headers and timestamps are kept, and the order of the records of each source partition
 that go to one partition of the target; with `keeps_partitions`, that is its own. The directory
-`moved` gets the offset map (docs/formats/offset-map.md), by which a run goes on where another one
+`moved` gets the offset map (docs/formats/offset-map.md), by which a run continues where another one
 ended or was killed, and by which consumers find their place in the target.
 
 Each record is written exactly once, also when tasks are retried, run twice at a time, or outlive a
@@ -25,32 +25,27 @@ Invariant: what the manifest says was sent, is in the target, and the offset map
 """
 
 import logging
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.client.config import CLIENT_SETTINGS
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.errors import ConfigError, FatalError, StorageError, TailraceError
+from tailrace.errors import ConfigError, FatalError
 from tailrace.model import TopicPartition
 from tailrace.spark.folder import open_folder
-from tailrace.spark.jobs.identities import (
-    SOURCES,
-    TARGETS,
-    Identities,
-    TopicIdentity,
-    compare_identities,
-    format_identities,
-    identities_of,
-    known_identities,
-    parse_identities,
+from tailrace.spark.jobs.manifest import Manifest, held_manifest
+from tailrace.spark.jobs.replay_ends import (
+    BrokerTarget,
+    OpenSource,
+    ReplaySource,
+    TargetSettings,
+    open_source,
 )
-from tailrace.spark.jobs.manifest import Manifest, open_manifest
-from tailrace.spark.jobs.remaining import late_starts
-from tailrace.spark.jobs.replay_map import NAME
 from tailrace.spark.jobs.replay_plan import (
+    NAME,
     REPLAYED,
     PlannedRange,
     entry_of,
@@ -61,9 +56,19 @@ from tailrace.spark.jobs.replay_plan import (
     replay_ranges,
 )
 from tailrace.spark.jobs.replay_send import ReplayItem, ReplayTask, StagedSend, send_item
-from tailrace.spark.jobs.replay_source import OpenSource, ReplaySource, open_source
-from tailrace.spark.jobs.replay_target import BrokerTarget, TargetSettings
-from tailrace.spark.jobs.work import ROUNDS, check_visible, count_cores, run_items
+from tailrace.spark.jobs.topics import (
+    SOURCES,
+    TARGETS,
+    Identities,
+    TopicIdentity,
+    compare_identities,
+    identities_of,
+    known_identities,
+    late_starts,
+    note_identities,
+    parse_identities,
+)
+from tailrace.spark.jobs.work import Job, Progress, run_items
 from tailrace.spark.offsets import LateStart
 from tailrace.spark.options import SourceOptions, parse_job_options
 from tailrace.spark.planning import OffsetRange
@@ -81,13 +86,11 @@ _BEGIN_AGAIN: Final = (
     "choose another offset map, and a topic that has no records of this replay, to begin again"
 )
 
+# What else a producer has would change what is written: transactions, partitioners, interceptors.
 _USED: Final = frozenset(each.name for each in CLIENT_SETTINGS) | {
     "batch.size", "max.request.size", "compression.type", "compression.level", "buffer.memory",
     "delivery.timeout.ms", "max.in.flight.requests.per.connection",
 }  # fmt: skip
-
-Progress = Callable[[int, int], None]
-"""Takes how many offsets of a run are done, and how many it has."""
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +105,6 @@ class ReplaySettings:
     """Whether a record stays in the partition of its number; else its key decides."""
 
     def target(self, topic: str) -> str:
-        """The topic that another one's records go to."""
         return self.topics.get(topic, topic)
 
 
@@ -123,7 +125,6 @@ class ReplaySummary:
 
     @property
     def records_per_second(self) -> int:
-        """0 where there was nothing to do."""
         return int(self.records / self.seconds) if self.records else 0
 
 
@@ -149,6 +150,7 @@ def check_arguments(
             offset_map = open_folder(offset_map).path
         except ConfigError as error:
             faults += error.faults
+    # A pattern may match the target too; before a broker is asked, only names can be checked.
     if source is not None and target is not None and source.options.bootstrap == target.bootstrap:
         topics = getattr(source.options.selection, "names", ())
         faults += [
@@ -184,106 +186,70 @@ def replay(
             once does not hold, see `replay_send`; the broker refuses a record; an executor does not
             see what the driver sees.
         CorruptionError: the source is damaged, or a manifest.
-        RetriableError: a broker cannot be reached; the same call goes on later.
+        RetriableError: a broker cannot be reached; the same call continues later.
     """
     settings = settings or ReplaySettings()
     task = check_arguments(
         source_options, producer_settings, offset_map=offset_map, settings=settings
     )
-    folder = open_folder(task.offset_map)
-    source = target = None
-    try:
-        manifest = open_manifest(folder, form=FORMAT, files_of=files_of, owned=NAME)
+    with ExitStack() as stack:
+        manifest = stack.enter_context(
+            held_manifest(task.offset_map, form=FORMAT, files_of=files_of, owned=NAME)
+        )
         _settle(manifest, settings)
-        source, target = open_source(task.source), BrokerTarget(task.target)
-        run = _Run(spark, manifest, task, settings=settings, source=source, target=target)
-        return run.all(progress)
-    except TailraceError:
-        raise
-    except OSError as error:
-        raise StorageError(f"{folder.path} cannot be used: {error}") from error
-    finally:
-        for each in (source, target):
-            if each is not None:
-                each.close()
-        folder.unlock()
+        source = stack.enter_context(closing(open_source(task.source)))
+        target = stack.enter_context(closing(BrokerTarget(task.target)))
+        plan = plan_replay(manifest, source, target, options=task.source.options, settings=settings)
+        for each in [*plan.warnings, *map(str, plan.late)]:
+            logger.warning("%s", each)
+        note_identities(manifest, **{SOURCES: plan.sources, TARGETS: plan.targets})
+        waves = plan_waves([wanted for wanted, _ in source.measure(plan.ranges)])
+        job = Job(
+            spark,
+            directories=task.source.options.directories,
+            target=task.offset_map,
+            progress=progress,
+        )
+        # Set at once, because ranges are planned round by round.
+        job.meter.total = sum(each.limit - each.start for each in plan.pending)
+        job.meter.total += sum(each.length for wave in waves for each in wave)
+        run = _Run(job, manifest, task, plan=plan, settings=settings, source=source, target=target)
+        summary = ReplaySummary(gone=sum(each.missing for each in plan.late))
+        for planned in run.planned_rounds(waves):
+            summary = _added(summary, run.send(planned))
+            job.meter.advance(sum(each.limit - each.start for each in planned))
+        return replace(summary, seconds=job.seconds)
 
 
 class _Run:
-    """One call of `replay`."""
+    """One call of `replay`, after its plan."""
 
     def __init__(
         self,
-        spark: "SparkSession",
+        job: Job,
         manifest: Manifest,
         task: ReplayTask,
         *,
+        plan: "ReplayPlan",
         settings: ReplaySettings,
         source: OpenSource,
         target: BrokerTarget,
     ) -> None:
-        self._spark = spark
+        self._job = job
         self._manifest = manifest
         self._task = task
+        self._plan = plan
         self._settings = settings
         self._source = source
         self._target = target
-        self._targets: Identities = {}
-        """The target topics as they were when the run began."""
-        self._counts: Mapping[str, int] = {}
-        """Their partitions."""
 
-    def all(self, progress: Progress | None) -> ReplaySummary:
-        """First what was interrupted, then what is new."""
-        began = time.monotonic()
-        plan = plan_replay(
-            self._manifest, self._source, self._target,
-            options=self._task.source.options, settings=self._settings,
-        )  # fmt: skip
-        for each in [*plan.warnings, *map(str, plan.late)]:
-            logger.warning("%s", each)
-        self._note(plan)
-        pending, ranges = plan.pending, plan.ranges
-        self._targets, self._counts = plan.targets, plan.counts
-        waves = plan_waves([wanted for wanted, _ in self._source.measure(ranges)])
-        core_count = count_cores(self._spark)
-        self._check_visible(core_count)
-        total = sum(each.limit - each.start for each in pending)
-        total += sum(each.length for wave in waves for each in wave)
-        done, summary = 0, ReplaySummary(gone=sum(each.missing for each in plan.late))
-        size = ROUNDS * core_count
-        for planned in self._rounds(pending, waves, size):
-            summary = _added(summary, self._send(planned))
-            done += sum(each.limit - each.start for each in planned)
-            if progress is not None:
-                progress(done, total)
-        return replace(summary, seconds=time.monotonic() - began)
-
-    def _note(self, plan: "ReplayPlan") -> None:
-        """Note the topics before the first range, so that none counts whose topic is not known."""
-        noted = {
-            SOURCES: format_identities(plan.sources),
-            TARGETS: format_identities(plan.targets),
-        }
-        if noted != {name: self._manifest.settings.get(name, {}) for name in noted}:
-            self._manifest.add([], settings=noted)
-
-    def _check_visible(self, core_count: int) -> None:
-        directories = list(self._task.source.options.directories)
-        check_visible(
-            self._spark,
-            directories=[each for each in directories if "://" not in each],
-            target=self._task.offset_map,
-            core_count=core_count,
-        )
-
-    def _rounds(
-        self,
-        pending: Sequence[PlannedRange],
-        waves: Sequence[Sequence[OffsetRange]],
-        size: int,
+    def planned_rounds(
+        self, waves: Sequence[Sequence[OffsetRange]]
     ) -> Iterator[Sequence[PlannedRange]]:
         """Ranges for one Spark job after another; each is in the manifest before its job starts."""
+        size = self._job.round_size
+        # First what was interrupted: its records come before all others of its partition.
+        pending = self._plan.pending
         for start in range(0, len(pending), size):
             yield pending[start : start + size]
         for wave in waves:
@@ -296,10 +262,12 @@ class _Run:
         targets: list[list[TopicPartition]] = []
         for each in ranges:
             name = self._settings.target(each.partition.topic)
-            numbers = range(self._counts[name])
+            numbers = range(self._plan.counts[name])
             if self._settings.keeps_partitions:
                 numbers = range(each.partition.partition, each.partition.partition + 1)
             targets.append([TopicPartition(name, number) for number in numbers])
+        # Asked once for a round, before any of its tasks begins: the ends are where a resumed
+        # attempt looks for its records.
         ends = self._target.ends({each for found in targets for each in found})
         return [
             self._planned_range(each, {target: ends[target] for target in found})
@@ -310,6 +278,8 @@ class _Run:
         self, wanted: OffsetRange, ends: Mapping[TopicPartition, int]
     ) -> PlannedRange:
         name = self._settings.target(wanted.partition.topic)
+        # An id for each range, never used again: its sequence numbers then count the records of the
+        # range.
         producer_id, producer_epoch = self._target.new_producer()
         return PlannedRange(
             topic=wanted.partition.topic,
@@ -317,21 +287,23 @@ class _Run:
             start=wanted.start,
             limit=wanted.limit,
             target=name,
-            partition_count=self._counts[name],
+            partition_count=self._plan.counts[name],
             keeps_partition=self._settings.keeps_partitions,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             since={each.partition: end for each, end in ends.items()},
         )
 
-    def _send(self, planned: Sequence[PlannedRange]) -> list[StagedSend]:
+    def send(self, planned: Sequence[PlannedRange]) -> list[StagedSend]:
         """One round; first the names, then the manifest."""
         wanted = self._source.measure({each.source: (each.start, each.limit) for each in planned})
         items = [
             ReplayItem(planned=each, wanted=found)
             for each, found in zip(planned, wanted, strict=True)
         ]
-        staged = run_items(self._spark, items, partial(send_item, self._task))
+        staged = run_items(self._job.spark, items, partial(send_item, self._task))
+        # Before anything counts: a topic that was deleted and made again has none of what was
+        # acknowledged.
         self._check_targets({each.target for each in planned})
         self._manifest.folder.publish(
             {written: final for each in staged for written, final in each.renamed.items()}
@@ -347,7 +319,7 @@ class _Run:
         """
         found = self._target.identities(topics)
         for name in sorted(topics):
-            known = self._targets.get(name, TopicIdentity())
+            known = self._plan.targets.get(name, TopicIdentity())
             if name not in found or known.is_other(found[name]):
                 raise FatalError(
                     f"topic {name!r} was deleted while a replay sent to it, and records with it; "
@@ -365,12 +337,11 @@ def check_replay(task: ReplayTask, settings: ReplaySettings) -> None:
     faults = _changed_settings(manifest, settings)
     if faults:
         raise ConfigError(faults)
-    source, target = open_source(task.source), BrokerTarget(task.target)
-    try:
+    with (
+        closing(open_source(task.source)) as source,
+        closing(BrokerTarget(task.target)) as target,
+    ):
         plan_replay(manifest, source, target, options=task.source.options, settings=settings)
-    finally:
-        source.close()
-        target.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,6 +380,7 @@ def plan_replay(
             `count_target_partitions`.
     """
     interrupted, ends = progress_of(manifest.entries)
+    # Interrupted ranges are resent as they were planned, so new ranges begin after them.
     ends |= {each.source: each.limit for each in interrupted}
     extents = source.extents()
     begun = {each.topic for each in ends}
@@ -441,10 +413,13 @@ def plan_replay(
             for name in sorted(begun_targets - there.keys())
         ),
     ]
+    # It asks the target for offsets, which means nothing for a topic that is another one.
     if not faults:
         faults += _shorter_targets(manifest, target, begun_targets)
     if faults:
         raise ConfigError(faults)
+    # A source may be selected more narrowly than before. What is left stays pending in the
+    # manifest.
     pending = [each for each in interrupted if each.source in extents]
     left = [
         f"{each.source}: offsets {each.start} to {each.limit} stay sent in part, as they are not "
@@ -471,6 +446,8 @@ def _shorter_targets(
 ) -> list[str]:
     """A sentence for each partition that has lost records of the replay, whatever ids tell."""
     counts = target.partitions(topics) if topics else {}
+    # Ids may be unknown (brokers before 2.8, directories without them); offsets that went back are
+    # a proof too.
     least = {
         partition: end
         for partition, end in least_ends(manifest.entries).items()
@@ -497,6 +474,7 @@ def count_target_partitions(
     needed: dict[str, int] = {}
     for each in sources:
         name = settings.target(each.topic)
+        # Partitions are numbered from 0, so the largest number tells how many there have to be.
         needed[name] = max(needed.get(name, 0), each.partition + 1)
     counts = target.partitions(sorted(needed)) if needed else {}
     faults = [
@@ -519,6 +497,7 @@ def count_target_partitions(
 
 def _source(given: Mapping[str, str], faults: list[str]) -> ReplaySource | None:
     """The source; None where the options have faults, which are added."""
+    # Aborted records would become committed ones in the target.
     options = {"kafka.isolation.level": "read_committed", **given}
     archive = options.pop(ARCHIVE, None)
     if archive is not None:
@@ -546,7 +525,9 @@ def _target(given: Mapping[str, object], faults: list[str]) -> TargetSettings | 
         for name in unused
     ]
     chosen = {name: value for name, value in given.items() if name in _USED}
+    # Quotas and the broker's logs go by it.
     chosen.setdefault("client.id", "tailrace-replay")
+    # Sequence numbers are how a replay knows what has arrived.
     chosen["enable.idempotence"] = True
     try:
         config = parse_producer_config(chosen)
@@ -572,7 +553,6 @@ def _settle(manifest: Manifest, settings: ReplaySettings) -> None:
 
 
 def _noted_settings(settings: ReplaySettings) -> dict[str, Any]:
-    """The settings as the manifest keeps them."""
     return {"topics": dict(settings.topics), "keeps_partitions": settings.keeps_partitions}
 
 

@@ -1,4 +1,4 @@
-"""Chooses the offsets that a replay sends next, their order, and its manifest entries; pure.
+"""Chooses the offsets that a replay sends next; its entries in the manifest, and the offset map.
 
     planned    a range of one source partition, with the producer id under which it is sent, and
                the end of each target partition before that
@@ -7,19 +7,30 @@
 A range that is planned and not sent was interrupted. It is sent again as it was planned, before
 anything else, and whatever of it arrived is found by its producer id; see `replay_send`.
 
+The offset map says where each record of a source is in the target (docs/formats/offset-map.md). A
+row is a run of records whose offsets rise by one on both sides, so a record's offset in the target
+is exact, and a replay that keeps partitions has few rows.
+
 Invariant: a partition's ranges are sent one after the other, in the order of their offsets, and
 no offset is in two of them.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import zip_longest
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tailrace.errors import ConfigError
+from tailrace.kernels.arrays import Int64s
 from tailrace.model import TopicPartition
+from tailrace.spark.folder import Folder
 from tailrace.spark.jobs.manifest import Entry
-from tailrace.spark.jobs.remaining import cut_evenly, remaining_ranges
+from tailrace.spark.jobs.topics import cut_evenly, remaining_ranges
 from tailrace.spark.offsets import Extent, OffsetAt
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.planning import OffsetRange
@@ -47,7 +58,7 @@ class PlannedRange:
     target: str
     """The topic that it goes to."""
     partition_count: int
-    """Partitions of the target when this was planned; keys are spread over so many."""
+    """Partitions of the target when this was planned; keys are spread over these."""
     keeps_partition: bool
     producer_id: int
     producer_epoch: int
@@ -56,7 +67,6 @@ class PlannedRange:
 
     @property
     def source(self) -> TopicPartition:
-        """The source partition."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -78,25 +88,23 @@ class SentRange:
 
 
 def entry_of(each: PlannedRange | SentRange) -> Entry:
-    """An entry of the manifest."""
     return {"planned" if isinstance(each, PlannedRange) else "sent": asdict(each)}
 
 
 def planned_of(entry: Entry) -> PlannedRange:
-    """The range of an entry that plans one."""
+    # JSON has only text as keys.
     fields = entry["planned"]
     since = {int(number): offset for number, offset in fields["since"].items()}
     return PlannedRange(**{**fields, "since": since})
 
 
 def files_of(entry: Entry) -> tuple[str, ...]:
-    """The files of an entry of the manifest."""
     name = entry["sent"]["file"] if "sent" in entry else None
     return () if name is None else (name,)
 
 
 def progress_of(entries: Iterable[Entry]) -> tuple[list[PlannedRange], dict[TopicPartition, int]]:
-    """The ranges that were interrupted, and the offset behind what was sent by partition."""
+    """The ranges that were interrupted, and the offset after what was sent by partition."""
     pending: dict[TopicPartition, PlannedRange] = {}
     ends: dict[TopicPartition, int] = {}
     for entry in entries:
@@ -145,7 +153,7 @@ def replay_ranges(
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Start and limit of what is to be sent by partition; none is empty.
 
-    A partition goes on where it ended, or starts where the options say.
+    A partition continues where it ended, or starts where the options say.
 
     Raises:
         ConfigError: as `remaining_ranges`; or the source ends before what was replayed of it.
@@ -172,6 +180,8 @@ def plan_waves(
 
     A wave begins when the one before is sent, which keeps a partition's pieces in their order.
     """
+    # Waves and not one list: a partition's pieces would run at the same time, and mix their order
+    # in the target.
     cut = [_cut(each, range_bytes, range_offsets) for each in ranges]
     return [[each for each in wave if each is not None] for wave in zip_longest(*cut)]
 
@@ -179,3 +189,64 @@ def plan_waves(
 def _cut(whole: OffsetRange, range_bytes: int, range_offsets: int) -> list[OffsetRange]:
     wanted = max(-(-whole.expected_size // range_bytes), -(-whole.length // range_offsets))
     return cut_evenly(whole, wanted)
+
+
+NAME: Final = re.compile(r"topic=[^/]+/\d+-\d{20}-\d{20}\.parquet")
+"""Names that a replay gives to its files."""
+
+SCHEMA: Final = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("target_topic", pa.string()),
+        ("target_partition", pa.int32()),
+        ("target_offset", pa.int64()),
+        ("records", pa.int64()),
+    ]
+)
+
+
+class Moved(NamedTuple):
+    """The records of a range that went to one partition of the target."""
+
+    partition: int
+    sources: Int64s
+    """Their offsets in the source, rising."""
+    targets: Int64s
+    """And in the target, rising; -1 for one that was there and is not any more."""
+
+
+def runs_of(moved: Moved) -> tuple[Int64s, Int64s, Int64s]:
+    """First offset in the source, first offset in the target, and records of each run."""
+    # Records that compaction or retention has removed since are in no run.
+    sources, targets = moved.sources[moved.targets >= 0], moved.targets[moved.targets >= 0]
+    is_break = (np.diff(sources) != 1) | (np.diff(targets) != 1)
+    starts = np.concatenate(([0], np.flatnonzero(is_break) + 1)).astype(np.int64)
+    # `concatenate` has put a first run there.
+    if not len(sources):
+        starts = starts[:0]
+    return sources[starts], targets[starts], np.diff(starts, append=len(sources))
+
+
+def write_map(folder: Folder, name: str, *, planned: PlannedRange, moved: Iterable[Moved]) -> None:
+    """The rows of a range, in the order of the source's offsets, as a file that is on the device.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    # All records of a range may be gone from the target; then the file has the columns alone.
+    tables = [SCHEMA.empty_table()]
+    for each in moved:
+        sources, targets, counts = runs_of(each)
+        columns = {
+            "partition": np.full(len(sources), planned.partition),
+            "offset": sources,
+            "target_topic": [planned.target] * len(sources),
+            "target_partition": np.full(len(sources), each.partition),
+            "target_offset": targets,
+            "records": counts,
+        }
+        tables.append(pa.table(columns, schema=SCHEMA))
+    with folder.sink(name) as sink:
+        pq.write_table(pa.concat_tables(tables).sort_by("offset"), sink, compression="zstd")
+    folder.seal(name)

@@ -20,16 +20,26 @@ This holds on these conditions, which are those of Kafka's idempotent producer:
     the broker remembers a producer's numbers    Kafka from 2.5 on, as long as two attempts to
                                                  send do not lie `producer.id.expiration.ms`
                                                  (a day) apart while the older one lives on
-    the log has the last batch that arrived      else it is not known how far the range came; see
-                                                 `replay_resume`, which raises an error then
+    the log has the last batch that arrived      else it is not known how far the range came;
+                                                 `find_arrived` raises an error then
     the source still has what was sent           compared, record by record; another error
+
+The log is read from where it ended before the range was sent. The last number of the range's
+producer says how many of its records arrived, whatever is between them:
+
+    since                                                    end
+      │ 0-2 of P │ others │ 3-7 of P │ others ... │            next sequence number of P: 8
+                            └ all that matters
+
+If offsets are missing after the last batch of the producer, more of its batches may have been
+there: compaction or retention was faster. Then nobody can tell, and it is an error.
 
 Invariant: of each record of a range, the target has one copy, and copies of records that go to one
 partition are in the order of the source.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,16 +50,137 @@ from tailrace.client.producer.intake.slices import ColumnSlice, plan_chunk
 from tailrace.errors import FatalError, RetriableError
 from tailrace.kernels.arrays import Int64s
 from tailrace.kernels.encoding import choose_partitions
-from tailrace.model import NO_TIMESTAMP, TopicPartition
+from tailrace.model import NO_TIMESTAMP, TimestampType, TopicPartition
+from tailrace.records.batch import Batch
+from tailrace.records.columns import ColumnsBuilder
+from tailrace.records.schema import Column
 from tailrace.spark.digests import Digest
 from tailrace.spark.folder import open_folder
 from tailrace.spark.jobs.manifest import attempt_name
-from tailrace.spark.jobs.replay_map import Moved, write_map
-from tailrace.spark.jobs.replay_plan import PlannedRange, SentRange
-from tailrace.spark.jobs.replay_resume import NOTHING, Arrived, Placed, find_arrived
-from tailrace.spark.jobs.replay_source import COLUMNS, ReplaySource, SourceRange, read_tables
-from tailrace.spark.jobs.replay_target import BrokerTarget, Target, TargetSettings
+from tailrace.spark.jobs.replay_ends import (
+    COLUMNS,
+    BrokerTarget,
+    ReplaySource,
+    SourceRange,
+    Target,
+    TargetSettings,
+    in_milliseconds,
+    read_tables,
+)
+from tailrace.spark.jobs.replay_plan import Moved, PlannedRange, SentRange, write_map
 from tailrace.values import dataclass
+
+_SEQUENCE: Final = Column.SEQUENCE.value
+
+
+class Placed(NamedTuple):
+    """Records that follow on each other in the target."""
+
+    sequence: int
+    """Sequence number of the first."""
+    offset: int
+    """Offset of the first."""
+    records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """Records of one range in one partition of the target."""
+
+    next_sequence: int
+    """Number of records that arrived, with those that compaction or retention took away since."""
+    placed: tuple[Placed, ...]
+    sequences: Int64s
+    """Numbers of those that are there."""
+    digest: str
+    """Digest of the records that are there: `tailrace.spark.digests` over `COLUMNS`."""
+
+
+NOTHING: Final = Arrived(
+    next_sequence=0, placed=(), sequences=np.empty(0, np.int64), digest=Digest().hexdigest()
+)
+
+
+def find_arrived(
+    batches: Iterable[Batch],
+    partition: TopicPartition,
+    *,
+    start: int,
+    limit: int,
+    producer_id: int,
+) -> Arrived:
+    """Find the batches of a producer in a log from `start` to `limit`, in order.
+
+    Raises:
+        FatalError: batches are missing, so that nobody can know; or the topic has put its own
+            timestamps in place of the source's.
+        CorruptionError: a record of the producer breaks a rule of the format.
+    """
+    content = _Content()
+    placed: list[Placed] = []
+    next_sequence, next_offset, is_gap = 0, start, False
+    for batch in batches:
+        is_gap = is_gap or batch.base_offset > next_offset
+        next_offset = batch.next_offset
+        if batch.producer_id != producer_id:
+            continue
+        if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            raise FatalError(
+                f"topic {partition.topic!r} sets its own timestamps, so those of the source are "
+                "lost; set its message.timestamp.type to CreateTime, and delete the sent records"
+            )
+        # What was missing before a batch of ours does not matter: sequence numbers say how many
+        # came before it.
+        is_gap = False
+        next_sequence = batch.last_sequence + 1
+        placed.append(Placed(batch.base_sequence, batch.base_offset, batch.last_offset_delta + 1))
+        content.append(batch)
+    # The end of the log may be cut off too, by a truncation to a new leader's log.
+    if is_gap or next_offset < limit:
+        raise FatalError(
+            f"{partition} has lost records since offset {start}, to retention or compaction, and "
+            "it is not known whether some were of an interrupted replay; let it keep all while a "
+            "replay runs (retention.ms=-1, retention.bytes=-1, cleanup.policy=delete), delete "
+            "the sent records, and begin again with another offset map"
+        )
+    return Arrived(
+        next_sequence=next_sequence,
+        placed=tuple(placed),
+        sequences=content.sequences(),
+        digest=content.hexdigest(),
+    )
+
+
+class _Content:
+    """The records of batches, as a digest and their numbers."""
+
+    def __init__(self) -> None:
+        columns = (Column.KEY, Column.VALUE, Column.TIMESTAMP, Column.HEADERS, Column.SEQUENCE)
+        self._builder = ColumnsBuilder(columns)
+        self._digest = Digest()
+        self._sequences: list[Int64s] = []
+
+    def append(self, batch: Batch) -> None:
+        self._builder.append(batch, start_offset=batch.base_offset, limit_offset=batch.next_offset)
+        # Arrow's buffers hold 2 GiB at most; the digest does not depend on where the columns are
+        # cut.
+        if not self._builder.has_room:
+            self._take()
+
+    def sequences(self) -> Int64s:
+        self._take()
+        return np.concatenate([NOTHING.sequences, *self._sequences])
+
+    def hexdigest(self) -> str:
+        self._take()
+        return self._digest.hexdigest()
+
+    def _take(self) -> None:
+        if self._builder.row_count:
+            table = in_milliseconds(pa.Table.from_batches([self._builder.finish()]))
+            self._sequences.append(table.column(_SEQUENCE).to_numpy())
+            self._digest.update(table.select(COLUMNS))
+
 
 _UNCHOSEN: Final = -1
 
@@ -123,13 +254,15 @@ def send_range(
     """The walk that has seen all of a range into the target.
 
     `retrying` calls again, a bounded number of times, what fails in a way that may pass. It is
-    called anew as long as the target gets further meanwhile.
+    called again as long as the target gets further meanwhile.
 
     Raises:
         FatalError, CorruptionError, RetriableError: as `send_item`.
     """
     reached = -1
     while True:
+        # A new walk each time, since the digest and the lanes of one that failed have seen a part
+        # of the source.
         walk = Walk(planned, target, settings)
 
         def attempt() -> Walk:
@@ -141,6 +274,7 @@ def send_range(
         try:
             return retrying(attempt)
         except RetriableError:
+            # No progress since the last look: then trying again is not enough.
             if walk.found <= reached:
                 raise
             reached = walk.found
@@ -171,6 +305,7 @@ class _Lane:
         missing = max(self.arrived.next_sequence - first, 0)
         if not missing:
             return rows
+        # Compaction may have removed some that had arrived; only those that are there are compared.
         there = np.isin(np.arange(first, first + len(rows)), self.arrived.sequences)
         if there.any():
             self._digest.update(table.take(pa.array(rows[there])).select(COLUMNS))
@@ -179,17 +314,12 @@ class _Lane:
         return rows[missing:]
 
     def check_over(self) -> None:
-        """Find that the source had all that had arrived.
-
-        Raises:
-            FatalError: it had not.
-        """
         is_short = self.count < self.arrived.next_sequence
         if is_short or self._digest.hexdigest() != self.arrived.digest:
             raise FatalError(
                 f"{self.partition} has records of an interrupted replay that the source does not "
                 "have in this form any more, so it is not known which of them are missing; go on "
-                "behind them with another offset map and startingOffsets"
+                "after them with another offset map and startingOffsets"
             )
 
 
@@ -228,6 +358,7 @@ class Walk:
             self.records += len(table)
         self.bytes = self._target.settle()
         for lane in self._lanes.values():
+            # A source that is shorter than what arrived never reaches the check in `pass_over`.
             if lane.count < lane.arrived.next_sequence:
                 lane.check_over()
 
@@ -290,6 +421,7 @@ class Walk:
     def _send_batch(self, columns: ColumnSlice) -> None:
         assert columns.partition is not None, "each row has its partition"
         lane = self._lanes[columns.partition]
+        # Taken now: the callback comes later, when the lane has counted other batches too.
         sequence = lane.next_sequence
 
         def placed(first: int, offset: int, count: int) -> None:
@@ -313,5 +445,6 @@ def target_partitions(keys: pa.ChunkedArray, planned: PlannedRange) -> Int64s:
         rows = partitions[chunk.first_row : chunk.first_row + chunk.row_count]
         if len(chunk.keys.ends):
             choose_partitions(*chunk.keys, chunk.row_count, count, rows)
+    # Not at random or in turn: a second attempt has to send each record to the same partition.
     partitions[partitions == _UNCHOSEN] = planned.partition % count
     return partitions

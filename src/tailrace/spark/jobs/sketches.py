@@ -21,11 +21,12 @@ import pyarrow.compute as pc
 
 from tailrace.kernels.arrays import Int64s, UInt8s, UInt64s
 
+# 16 KiB of registers for an estimate; each bit more halves its variance and doubles the memory.
 _PRECISION: Final = 14
 _REGISTERS: Final = 1 << _PRECISION
 
 EXACT_MAX: Final = 5 * _REGISTERS
-"""Different values that are kept as hashes; behind that, HyperLogLog has no bias to correct."""
+"""Different values that are kept as hashes; above that, HyperLogLog has no bias to correct."""
 
 DISTINCT_ERROR: Final = 1.04 / math.sqrt(_REGISTERS)
 """Standard error of an estimate, relative: 0.8 percent."""
@@ -34,7 +35,7 @@ HITTERS_MAX: Final = 1024
 """Values that `HeavyHitters` counts; a value with a larger share than one in 1025 is among them."""
 
 HITTER_BYTES_MAX: Final = 256
-"""Longer values are counted by so many of their first bytes, so that memory is bounded."""
+"""Longer values are counted by their first bytes, so that memory is bounded."""
 
 BUCKETS_MAX: Final = 1500
 """Buckets with records that a `TimeHistogram` may have."""
@@ -61,11 +62,12 @@ _POWERS: Final = np.cumprod(np.full(_LONG_BYTES + 1, 0x9E3779B97F4A7C15, np.uint
 def hashes_of(values: pa.Array) -> UInt64s:
     """64 bits for each value of a binary array without nulls; the same on every machine.
 
-    A polynomial over random numbers for the bytes, stirred: good for counting, no protection
+    A polynomial over random numbers for the bytes, mixed: good for counting, no protection
     against somebody who chooses values that collide.
     """
     lengths = pc.binary_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
     hashes = np.empty(len(values), np.uint64)
+    # Long values are hashed one by one: the powers of the polynomial are a table of fixed size.
     is_long = lengths > _LONG_BYTES
     for index in np.flatnonzero(is_long).tolist():
         digest = hashlib.blake2b(values[index].as_buffer(), digest_size=8).digest()
@@ -83,6 +85,7 @@ def _short_hashes(values: pa.Array, lengths: Int64s) -> UInt64s:
     sums: UInt64s = np.empty(len(values), np.uint64)
     first = 0
     while first < len(values):
+        # Whole values up to a block, and at least one.
         limit = int(np.searchsorted(ends, ends[first] + _BLOCK_BYTES, "right")) - 1
         limit = min(max(limit, first + 1), len(values))
         block = content[ends[first] : ends[limit]]
@@ -92,16 +95,16 @@ def _short_hashes(values: pa.Array, lengths: Int64s) -> UInt64s:
         running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
         sums[first:limit] = running[ends[first + 1 : limit + 1] - ends[first]] - running[starts]
         first = limit
-    return _stirred(sums + lengths.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F))
+    return _mixed(sums + lengths.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F))
 
 
-def _stirred(hashes: UInt64s) -> UInt64s:
+def _mixed(hashes: UInt64s) -> UInt64s:
     """Every bit of the input changes half of the output's; MurmurHash3 ends like this."""
-    stirred: UInt64s = hashes
+    mixed: UInt64s = hashes
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        stirred = (stirred ^ stirred >> np.uint64(33)) * np.uint64(factor)
-    stirred ^= stirred >> np.uint64(33)
-    return stirred
+        mixed = (mixed ^ mixed >> np.uint64(33)) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(33)
+    return mixed
 
 
 class DistinctCount:
@@ -118,19 +121,18 @@ class DistinctCount:
         return self._hashes is not None
 
     def add(self, hashes: UInt64s) -> None:
-        """Values by `hashes_of`."""
         if self._hashes is None:
             _raise_registers(self._registers, hashes)
         if self._hashes is None or not len(hashes):
             return
         self._hashes = _sorted(np.concatenate([self._hashes, hashes]))
+        # From here on the hashes are in registers only; there is no way back.
         if len(self._hashes) > EXACT_MAX:
             self._registers = np.zeros(_REGISTERS, np.uint8)
             _raise_registers(self._registers, self._hashes)
             self._hashes = None
 
     def merge(self, other: "DistinctCount") -> None:
-        """Add the values of another one."""
         if other._hashes is not None:
             self.add(other._hashes)
             return
@@ -160,6 +162,7 @@ def _sorted(hashes: UInt64s) -> UInt64s:
 def _raise_registers(registers: UInt8s, hashes: UInt64s) -> None:
     """Each register has the longest run of zeros, plus one, of the hashes that fall to it."""
     numbers = (hashes >> np.uint64(64 - _PRECISION)).astype(np.int64)
+    # The bit that is set bounds the run of zeros: without it a hash of zeros would have none.
     rest = hashes << np.uint64(_PRECISION) | np.uint64(1 << (_PRECISION - 1))
     # Halves are exact as floats, so their exponents tell the highest bits.
     high, low = (rest >> np.uint64(32)).astype(np.float64), (rest & np.uint64(0xFFFFFFFF))
@@ -184,20 +187,17 @@ class HeavyHitters:
         """Largest error of a count, which may be too low. An unlisted value came no more often."""
 
     def add(self, values: pa.Array) -> None:
-        """Count the values of a binary array without nulls."""
         if len(values) and pc.max(pc.binary_length(values)).as_py() > HITTER_BYTES_MAX:
             values = pc.binary_slice(values, 0, HITTER_BYTES_MAX)
         found = pc.value_counts(values)
         self._fold(_counted(found.field("values"), found.field("counts")))
 
     def merge(self, other: "HeavyHitters") -> None:
-        """Count what another one has counted."""
         self.error += other.error
         if len(other._counted):
             self._fold(other._counted)
 
     def top(self, count: int) -> list[Hitter]:
-        """Return the most frequent values, the most frequent first."""
         ordered = self._counted.sort_by([("count", "descending"), ("value", "ascending")])
         rows = ordered.slice(0, count).to_pylist()
         return [Hitter(each["value"], each["count"], each["count"] + self.error) for each in rows]
@@ -208,6 +208,8 @@ class HeavyHitters:
         counts = summed.column("count_sum").to_numpy()
         values = summed.column("value").combine_chunks()
         if len(counts) > HITTERS_MAX:
+            # The count of the first value that has no room is taken off all of them: that is the
+            # step of Misra and Gries, for many values at once.
             cut = np.partition(counts, -HITTERS_MAX - 1)[-HITTERS_MAX - 1]
             self.error += int(cut)
             is_kept = counts > cut
@@ -236,7 +238,6 @@ class TimeHistogram:
 
     @property
     def width_ms(self) -> int:
-        """Milliseconds of a bucket."""
         return WIDTHS_MS[self._level]
 
     def add(self, timestamps_ms: Int64s, sizes: Int64s) -> None:
@@ -244,12 +245,10 @@ class TimeHistogram:
         self._fold(timestamps_ms, np.ones(len(timestamps_ms), np.int64), sizes)
 
     def merge(self, other: "TimeHistogram") -> None:
-        """Add the records of another one."""
         self._level = max(self._level, other._level)
         self._fold(other._starts, other._records, other._bytes)
 
     def buckets(self) -> list[Bucket]:
-        """Return the buckets that have records, the earliest first."""
         columns = (self._starts.tolist(), self._records.tolist(), self._bytes.tolist())
         return [Bucket(*row) for row in zip(*columns, strict=True)]
 
@@ -259,6 +258,8 @@ class TimeHistogram:
         sizes = np.concatenate([self._bytes, sizes])
         while True:
             starts, positions = np.unique(times // self.width_ms, return_inverse=True)
+            # Wider buckets are unions of narrower ones, so a histogram can always be widened,
+            # whatever the order.
             if len(starts) <= BUCKETS_MAX or self._level + 1 == len(WIDTHS_MS):
                 break
             self._level += 1

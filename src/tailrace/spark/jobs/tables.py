@@ -7,13 +7,13 @@ The files stay where the archive puts them, as plain Parquet with topic and peri
 commit adds files to the table and notes the number of the last round that it has, at once: a
 transaction of an application in Delta Lake, a property of the table in Iceberg. First a round is in
 the manifest, then in the table. So whatever ends a run, the table has all files of the rounds up to
-its number, and `fill_table` adds what the manifest has behind it: all of it in one commit. A table
-that is gone is made anew. An archive that is removed and begun again counts its rounds from 0, and
+its number, and `fill_table` adds what the manifest has after it: all of it in one commit. A table
+that is gone is made again. An archive that is removed and begun again counts its rounds from 0, and
 its old table may still be there, as in a catalog; so the table also has the id of its archive.
 
 Not here: dead letters, which have other columns, and stay files; and what else changes a table. If
 someone compacts its files, theirs take the place of the archive's in the table, and the archive
-goes on behind them.
+adds its files after them.
 
 Invariant: each file of a round up to the table's number was added to it once.
 """
@@ -22,21 +22,25 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.errors import (
     ConfigError,
     CorruptionError,
     FatalError,
-    StorageError,
-    TailraceError,
 )
 from tailrace.runtime.extras import check_extra
 from tailrace.spark.folder import Folder
-from tailrace.spark.jobs.archive_plan import DataFile, RangeFiles, range_of
+from tailrace.spark.jobs.archive_files import RangeFiles, range_of
+from tailrace.spark.jobs.json_values import arrow_type
 from tailrace.spark.jobs.manifest import Manifest
-from tailrace.spark.jobs.value_schema import arrow_type
-from tailrace.values import dataclass
+from tailrace.spark.jobs.table_formats import (
+    TABLE_OPTION,
+    DeltaLakeTable,
+    IcebergTable,
+    Table,
+    TableFile,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,12 +50,6 @@ DELTA: Final = "delta"
 ICEBERG: Final = "iceberg"
 FORMATS: Final = (PARQUET, DELTA, ICEBERG)
 
-CATALOG_OPTION: Final = "catalog"
-"""The name of a catalog of Iceberg, which may be one that PyIceberg's configuration file has."""
-
-TABLE_OPTION: Final = "table"
-"""The name of a table in it; all other options are properties of the catalog."""
-
 _ID: Final = "table_of"
 """The setting of a manifest with the id that its table has, and the round of which it is."""
 
@@ -60,52 +58,6 @@ _ID_BITS: Final = 62
 
 PERIODS: Final = {"date": ("date",), "hour": ("date", "hour")}
 """Columns of a table that are in the paths of files, after `topic`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableFile:
-    """A file to add to a table."""
-
-    file: DataFile
-    partition: int
-    """The number of its partition of the topic."""
-    path_values: Mapping[str, str | date | int | None]
-    """Values of the columns that are in its path."""
-
-
-class Table(Protocol):
-    """A table; what its library raises comes as a StorageError."""
-
-    def last_round(self) -> int:
-        """The last round of the manifest that is in it; -1 if none is, or there is no table.
-
-        Raises:
-            FatalError: there is a table that is not of this archive.
-        """
-        ...
-
-    def archive_id(self) -> int | None:
-        """The id of the archive that it is of; None in one that is older than these ids."""
-        ...
-
-    def add(
-        self,
-        files: Sequence[TableFile],
-        *,
-        number: int,
-        archive_id: int | None,
-        schema: "pa.Schema",
-    ) -> None:
-        """Add files, and note the number of the last round; makes the table if there is none."""
-        ...
-
-    def names(self) -> set[str]:
-        """The files in it, below the directory of the archive; others as the table names them."""
-        ...
-
-    def close(self) -> None:
-        """Let go of what it has open."""
-        ...
 
 
 def table_faults(form: str, target: str, options: Mapping[str, str]) -> list[str]:
@@ -135,7 +87,6 @@ def table_faults(form: str, target: str, options: Mapping[str, str]) -> list[str
 
 
 def table_settings(form: str, options: Mapping[str, str]) -> dict[str, str | None]:
-    """Settings of an archive's manifest about its table."""
     return {"format": form, "table": options.get(TABLE_OPTION)}
 
 
@@ -143,6 +94,7 @@ def archive_id_settings(form: str, manifest: Manifest) -> dict[str, Any]:
     """Settings with an id for the table of an archive, if it has one and no id yet."""
     if form == PARQUET or _ID in manifest.settings:
         return {}
+    # Not from a seed or a clock: two archives that are begun at the same moment must differ.
     chosen = random.SystemRandom().getrandbits(_ID_BITS)
     return {_ID: {"id": chosen, "since": manifest.rounds}}
 
@@ -164,13 +116,12 @@ def checked_round(table: Table, manifest: Manifest) -> int:
             raise FatalError(
                 f"the table of {manifest.folder.path} has the files of another archive, which was "
                 f"there before (id {found}, and this is {noted['id']}); drop the table to have it "
-                "made anew, or give another one"
+                "made again, or give another one"
             )
     return number
 
 
 def format_of(settings: Mapping[str, Any]) -> str:
-    """The format of an archive; those that are older than tables have none noted."""
     return str(settings.get("format", PARQUET))
 
 
@@ -179,6 +130,7 @@ def changed_table_faults(
 ) -> list[str]:
     """Differences of a format and its options from those of the manifest; a table may be new."""
     known = format_of(settings)
+    # Plain files may get a table later; a table is never given up or exchanged.
     if known == PARQUET:
         return []
     if known != form:
@@ -214,14 +166,7 @@ def open_table(form: str, folder: Folder, options: Mapping[str, str]) -> Iterato
         yield None
         return
     check_extra(form, f"an archive with format {form}")
-    if form == DELTA:
-        from tailrace.spark.jobs.delta_table import DeltaLakeTable
-
-        table: Table = DeltaLakeTable(folder.path, options)
-    else:
-        from tailrace.spark.jobs.iceberg_table import IcebergTable
-
-        table = IcebergTable(folder.path, options)
+    table: Table = (DeltaLakeTable if form == DELTA else IcebergTable)(folder.path, options)
     try:
         yield table
     finally:
@@ -237,6 +182,8 @@ def fill_table(table: Table, manifest: Manifest) -> None:
         StorageError: it cannot be read or written.
     """
     number = checked_round(table, manifest)
+    # The manifest was put back from an older copy: adding its next rounds would repeat numbers that
+    # the table has.
     if number >= manifest.rounds:
         raise CorruptionError(
             f"the table has the files of round {number}, and the manifest ends before it; put the "
@@ -244,6 +191,7 @@ def fill_table(table: Table, manifest: Manifest) -> None:
             path=manifest.folder.path,
         )
     files = table_files([range_of(entry) for entry in manifest.entries_since(number + 1)])
+    # Rounds of settings alone have no files, and an empty commit says nothing.
     if files:
         table.add(
             files,
@@ -254,7 +202,6 @@ def fill_table(table: Table, manifest: Manifest) -> None:
 
 
 def table_files(ranges: Sequence[RangeFiles]) -> list[TableFile]:
-    """The files of these ranges, without dead letters."""
     return [
         TableFile(file=file, partition=each.partition, path_values=_path_values(file.name))
         for each in ranges
@@ -288,17 +235,6 @@ def table_schema(settings: Mapping[str, Any]) -> "pa.Schema":
     return pa.schema(fields)
 
 
-@contextmanager
-def told_as(what: str) -> Iterator[None]:
-    """Errors of a library as a StorageError that says what it was about."""
-    try:
-        yield
-    except TailraceError:
-        raise
-    except Exception as error:  # Iceberg's errors have no other class in common.
-        raise StorageError(f"{what}: {error}") from error
-
-
 def _path_values(name: str) -> dict[str, str | date | int | None]:
     from tailrace.spark.jobs.archive_files import NULL_PERIOD
 
@@ -307,6 +243,7 @@ def _path_values(name: str) -> dict[str, str | date | int | None]:
         column, value = part.split("=", 1)
         if column == "topic":
             values[column] = value
+        # Hive's name for a null, by which Spark reads the directory.
         elif value == NULL_PERIOD:
             values[column] = None
         else:

@@ -15,8 +15,7 @@ finding has the records that the log had when they were archived.
 """
 
 import logging
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from itertools import pairwise
@@ -42,14 +41,16 @@ from tailrace.spark.jobs.archive import (
 )
 from tailrace.spark.jobs.archive_files import (
     ArchiveTask,
+    DataFile,
+    RangeFiles,
+    range_of,
     row_groups,
     split_by_period,
 )
-from tailrace.spark.jobs.archive_plan import DataFile, RangeFiles, range_of
-from tailrace.spark.jobs.identities import identities_of
 from tailrace.spark.jobs.manifest import Manifest, uncounted
 from tailrace.spark.jobs.tables import checked_round, open_noted_table
-from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
+from tailrace.spark.jobs.topics import identities_of
+from tailrace.spark.jobs.work import Job, Progress
 from tailrace.spark.offsets import Extent, choose_partitions
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.planning import OffsetRange
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FINDINGS_MAX: Final = 20
-"""Findings that are told of one file."""
+"""Findings that are reported of one file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ class ArchiveReport:
     compared: int
     """Offsets that were held against the log."""
     ahead: int
-    """Offsets that the log has behind the end of the archive."""
+    """Offsets that the log has after the end of the archive."""
     seconds: float
 
 
@@ -129,7 +130,7 @@ def verify_archive(
     target: str,
     *,
     table_options: Mapping[str, str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> ArchiveReport:
     """Compare the archive at `target` with its manifest and, with options, with the logs.
 
@@ -141,7 +142,6 @@ def verify_archive(
         MissingExtraError: the packages of its format are not installed.
         CorruptionError: the manifest is damaged, or a log.
     """
-    began = time.monotonic()
     options = None
     if source_options is not None:
         options = check_arguments(source_options, target, ArchiveSettings())
@@ -158,31 +158,19 @@ def verify_archive(
     findings += logs.findings
     for sentence in logs.unchecked:
         logger.warning("%s", sentence)
-    core_count = count_cores(spark)
     directories = () if options is None else options.directories
-    check_visible(
-        spark,
-        directories=[each for each in directories if "://" not in each],
-        target=None,
-        core_count=core_count,
-    )
+    job = Job(spark, directories=directories, progress=progress)
     checks = [
         _Check(entry=each, in_log=_in_log(each, logs.extents))
         for each in ranges
         if not each.is_lost
     ]
     task = None if options is None else _task(options, folder, manifest)
-    done = 0
-    for results in run_in_rounds(
-        spark, checks, partial(
-            _check_range, target=folder.path, columns=manifest.settings["columns"], task=task
-        ),
-        core_count=core_count,
-    ):  # fmt: skip
-        findings += [finding for result in results for finding in result]
-        done += len(results)
-        if progress is not None:
-            progress(done, len(checks))
+    check = partial(
+        _check_range, target=folder.path, columns=manifest.settings["columns"], task=task
+    )
+    for _, found in job.results(checks, check, amount=lambda _: 1):
+        findings += found
     ends = archived_ends(ranges)
     compared = [each.in_log for each in checks if each.in_log is not None]
     return ArchiveReport(
@@ -195,7 +183,7 @@ def verify_archive(
             max(extent.end - max(ends.get(partition, 0), extent.start), 0)
             for partition, extent in logs.extents.items()
         ),
-        seconds=time.monotonic() - began,
+        seconds=job.seconds,
     )
 
 
@@ -205,6 +193,7 @@ def range_findings(ranges: Sequence[RangeFiles]) -> Iterator[ArchiveFinding]:
     for each in ranges:
         by_partition.setdefault(TopicPartition(each.topic, each.partition), []).append(each)
     for partition, found in by_partition.items():
+        # Rounds of one run may come in any order of partitions.
         found.sort(key=lambda each: (each.start, each.limit))
         for before, after in pairwise(found):
             if after.start != before.limit:
@@ -221,6 +210,7 @@ def range_findings(ranges: Sequence[RangeFiles]) -> Iterator[ArchiveFinding]:
 def _stray_findings(manifest: Manifest) -> Iterator[ArchiveFinding]:
     """Files that Spark would read, and that do not count."""
     for name in uncounted(manifest, files_of=files_of):
+        # Spark and Hive pass over such names, so what they hold is harmless.
         if not any(part.startswith(("_", ".")) for part in name.split("/")):
             yield ArchiveFinding(
                 rule="stray", path=name, sentence="it is not in the manifest; readers see it"
@@ -233,14 +223,16 @@ def table_findings(folder: Folder, options: Mapping[str, str]) -> Iterator[Archi
     with open_noted_table(manifest, options) as table:
         if table is None:
             return
+        # First the table, then the manifest again: a round in between is in the manifest alone, and
+        # is no finding.
         number = checked_round(table, manifest)
         there = table.names()
-    # Read anew: a run that goes on has each round in the manifest before it is in the table.
+    # Read again: a run that is at work has each round in the manifest before it is in the table.
     manifest = Manifest.open(folder, form=FORMAT)
     later = manifest.entries_since(min(number + 1, manifest.rounds))
-    behind = {file.name for entry in later for file in range_of(entry).files}
+    pending = {file.name for entry in later for file in range_of(entry).files}
     counted = {file.name for each in ranges_of(manifest) for file in each.files}
-    for name in sorted(counted - behind - there):
+    for name in sorted(counted - pending - there):
         sentence = f"the table has round {number}, and not this file"
         yield ArchiveFinding(rule="table", path=name, sentence=sentence)
     for name in sorted(there - counted):
@@ -257,7 +249,7 @@ class _Logs:
     findings: Sequence[ArchiveFinding] = ()
     """The topics that are not."""
     unchecked: Sequence[str] = ()
-    """Sentences about the topics of which that cannot be told."""
+    """Sentences about the topics of which that is not known."""
 
 
 def _compared_logs(options: SourceOptions, manifest: Manifest) -> _Logs:
@@ -278,7 +270,6 @@ def _compared_logs(options: SourceOptions, manifest: Manifest) -> _Logs:
 
 
 def _in_log(entry: RangeFiles, extents: Mapping[TopicPartition, Extent]) -> Extent | None:
-    """The part of a range that its log still has."""
     extent = extents.get(TopicPartition(entry.topic, entry.partition))
     if extent is None:
         return None
@@ -319,6 +310,8 @@ def _check_range(
         size=0,
         topic_id=topic_id,
     )
+    # The digest of the log is compared with the manifest's, so that sound files are read once, for
+    # themselves. Rows are compared only to say which of them differ.
     if found or not _is_as_archived(task, wanted, entry):
         found += _compared(task, wanted, entry=entry, folder=folder)
     return found
@@ -329,6 +322,7 @@ def file_findings(
 ) -> list[ArchiveFinding]:
     """Check one file by itself and against the manifest; returns the findings."""
     try:
+        # Cheap, and a torn upload shows here: Parquet would say something about a footer.
         size = folder.size(file.name)
         if size != file.bytes:
             sentence = f"it has {size} bytes; the manifest says {file.bytes}"
@@ -353,6 +347,7 @@ def _content_findings(
         table = parquet.read_row_group(number, columns=names).select(names)
         digest.update(table)
         rows += len(table)
+        # The last offset of the row group before, so that the border is checked too.
         offsets = np.concatenate(([last], table.column("offset").to_numpy()))
         wrong = np.flatnonzero((np.diff(offsets) <= 0) | (offsets[1:] >= entry.limit))
         if len(wrong):
@@ -361,9 +356,10 @@ def _content_findings(
                 rule="offsets",
                 path=file.name,
                 offset=int(offsets[at + 1]),
-                sentence=f"it stands behind offset {offsets[at]}, in a range from {entry.start} "
+                sentence=f"it comes after offset {offsets[at]}, in a range from {entry.start} "
                 f"to {entry.limit}",
             )
+            # One is enough: after a wrong offset all that follow would be reported.
             return
         last = int(offsets[-1])
     if rows != file.rows:
@@ -406,10 +402,10 @@ def _compared(
 
 
 def _rows(folder: Folder, file: DataFile | None, part: pa.Table) -> pa.Table:
-    """The archived rows with the offsets of these records."""
     if file is None:
         return part.slice(0, 0)
     offsets = part.column("offset")
+    # Row groups are left out by their statistics; the filter needs the exact offsets after that.
     between = [("offset", ">=", offsets[0].as_py()), ("offset", "<=", offsets[-1].as_py())]
     with folder.source(file.name) as source:
         table = pq.read_table(source, columns=part.column_names, filters=between)
@@ -441,5 +437,4 @@ def _differences(part: pa.Table, archived: pa.Table, path: str) -> Iterator[Arch
 
 
 def _period(file: DataFile) -> str:
-    """The directories of a period in a file's name."""
     return file.name.split("/", 1)[1].rpartition("/")[0]

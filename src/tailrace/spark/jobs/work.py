@@ -10,6 +10,9 @@ executor is lost, by speculation. So an item's function writes under names that 
 has (`manifest.attempt_name`), and what counts is decided on the driver, by the one result that
 arrives.
 
+A run of a job is a `Job`: rounds of items over a session, how much of them is done, and the time
+since it began. Jobs differ in data: settings, a plan, a function for the items, and a summary.
+
 Not here: results as a DataFrame. `mapInArrow` is the way to that.
 """
 
@@ -17,6 +20,7 @@ import os
 import pickle
 import re
 import socket
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -38,8 +42,11 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+Progress = Callable[[int, int], None]
+"""Takes how much of a job is done, and how much there is: offsets, bytes or files."""
+
 ROUNDS = 2
-"""Items per core in one job of `run_in_rounds`: the second evens out slow ones of the first."""
+"""Items per core in one Spark job: the second evens out slow ones of the first."""
 
 _OURS = re.compile(r"tailrace(?:\.\w+)*\.(\w+): (.+)")
 """The last line of a traceback that ends with an error of ours: its class and its sentence."""
@@ -71,6 +78,7 @@ def run_items(
         return []
     from pyspark.errors import PySparkException
 
+    # Pickled here, so that an item which cannot travel fails on the driver.
     task = _task_of(function, [pickle.dumps(item) for item in items])
     with warnings.catch_warnings():
         # It asks for pandas without using it, and warns of every major version after 2.
@@ -84,6 +92,8 @@ def run_items(
             raise translated(str(error)) from error
     outcomes = dict(pickle.loads(bytes(row["result"])) for row in rows)  # noqa: S301 - our tasks
     results: list[Result] = []
+    # The first failure by the order of items, whatever came first in time: the same run fails in
+    # the same way.
     for index in range(len(items)):
         outcome = outcomes[index]
         if isinstance(outcome, _Failure):
@@ -93,21 +103,86 @@ def run_items(
     return results
 
 
-def run_in_rounds(
-    spark: "SparkSession",
-    items: Sequence[Item],
-    function: Callable[[Item], Result],
-    *,
-    core_count: int,
-) -> Iterator[list[Result]]:
-    """The results of `run_items`, round by round, so that a job can note what is done already.
+class Meter:
+    """The part of a job that is done, reported to the caller's `progress`."""
 
-    Raises:
-        CorruptionError, FatalError, RetriableError: as `run_items`; the rounds before stay done.
-    """
-    size = ROUNDS * core_count
-    for start in range(0, len(items), size):
-        yield run_items(spark, items[start : start + size], function)
+    def __init__(self, progress: Progress | None) -> None:
+        self.total = 0
+        self._done = 0
+        self._progress = progress
+
+    def advance(self, amount: int) -> None:
+        self._done += amount
+        if self._progress is not None:
+            self._progress(self._done, self.total)
+
+
+class Job:
+    """One run of a job on a session."""
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        *,
+        directories: Sequence[str] = (),
+        target: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Look whether the executors see `directories`, without those that are URIs, and `target`.
+
+        Raises:
+            FatalError: one does not.
+        """
+        self.spark = spark
+        self.meter = Meter(progress)
+        self._began = time.monotonic()
+        self._core_count = count_cores(spark)
+        check_visible(
+            spark,
+            directories=[each for each in directories if "://" not in each],
+            target=target,
+            core_count=self._core_count,
+        )
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def round_size(self) -> int:
+        return ROUNDS * self._core_count
+
+    def rounds(
+        self,
+        items: Sequence[Item],
+        function: Callable[[Item], Result],
+        *,
+        amount: Callable[[Item], int] = lambda _: 0,
+    ) -> Iterator[list[tuple[Item, Result]]]:
+        """Items with their results, round by round, so that a job can note what is done already.
+
+        A round's `amount`, summed over its items, is done when the caller asks for the next one.
+
+        Raises:
+            CorruptionError, FatalError, RetriableError: as `run_items`; the rounds before stay
+                done.
+        """
+        self.meter.total += sum(map(amount, items))
+        for start in range(0, len(items), self.round_size):
+            some = items[start : start + self.round_size]
+            yield [*zip(some, run_items(self.spark, some, function), strict=True)]
+            self.meter.advance(sum(map(amount, some)))
+
+    def results(
+        self,
+        items: Sequence[Item],
+        function: Callable[[Item], Result],
+        *,
+        amount: Callable[[Item], int] = lambda _: 0,
+    ) -> Iterator[tuple[Item, Result]]:
+        """All items with their results, one after the other; as `rounds`."""
+        for found in self.rounds(items, function, amount=amount):
+            yield from found
 
 
 def count_cores(spark: "SparkSession") -> int:
@@ -117,6 +192,7 @@ def count_cores(spark: "SparkSession") -> int:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
+    # `defaultParallelism` is a method of the SparkContext, which Spark Connect does not have.
     [last] = spark.range(0, 1_000_000).select(F.spark_partition_id()).tail(1)
     return int(last[0]) + 1
 
@@ -136,14 +212,16 @@ def check_visible(
     folder = None if target is None else open_folder(target)
     if folder is not None:
         marker = attempt_name(".probe")
+        # A path may exist on two machines and not be the same directory, so the executors look for
+        # a file of the driver's.
         folder.replace(marker, b"")
     try:
         function = partial(_invisible, directories=tuple(directories), target=target, marker=marker)
-        told = run_items(spark, range(core_count), function)
+        found = run_items(spark, range(core_count), function)
     finally:
         if folder is not None and marker is not None:
             folder.remove(marker)
-    sentences = sorted({sentence for each in told for sentence in each})
+    sentences = sorted({sentence for each in found for sentence in each})
     if sentences:
         raise FatalError("; ".join(sentences))
 
@@ -176,6 +254,8 @@ def _task_of(
     """The function for `mapInArrow`; Spark sends it to the executors with all items."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Columns of a row group are tens of megabytes, and glibc would return each of them to the
+        # kernel.
         keep_large_buffers()
         for batch in batches:
             for index in batch.column(0).to_pylist():
@@ -189,6 +269,7 @@ def _task_of(
 def _outcome(function: Callable[[Item], Result], item: Item) -> Result | _Failure:
     try:
         return function(item)
+    # Handed over as a result: Spark would run the task again, to no avail, and log each failure.
     except (CorruptionError, FatalError) as error:
         return _Failure(str(error), isinstance(error, CorruptionError))
 
@@ -202,12 +283,12 @@ def translated(message: str) -> TailraceError:
     end = lines[0] if lines else "without a message"
     for before, line in pairwise(message.splitlines()):
         if before.startswith("  ") and line and not line[0].isspace():
-            # Indented lines are frames, and the line behind the last frame is the error.
+            # Indented lines are frames, and the line after the last frame is the error.
             end = line
     return FatalError(f"a Spark task failed: {end}")
 
 
-def told(error: "PySparkException") -> TailraceError:
+def error_of_query(error: "PySparkException") -> TailraceError:
     """The error that a query of the user's own has ended with, as a sentence."""
     from pyspark.errors import AnalysisException, ParseException
 
@@ -222,5 +303,6 @@ def told(error: "PySparkException") -> TailraceError:
 
 def _raised(message: str) -> tuple[str, str] | None:
     """Class and sentence of the last error of ours in the message of a failed Spark job."""
+    # Spark wraps the traceback of the worker into its own; the last line of ours is the cause.
     found = [match for match in map(_OURS.match, map(str.strip, message.splitlines())) if match]
     return (found[-1][1], found[-1][2]) if found else None

@@ -3,8 +3,8 @@
 A record that cannot be decoded, as one of a later release, has neither type nor fields: its bytes
 may be a secret. The format `tailrace` gives them.
 
-Invariant: nothing behind the offset that was planned is read, so that a DataFrame which is used
-twice has the same rows while its node goes on.
+Invariant: nothing after the offset that was planned is read, so that a DataFrame which is used
+twice has the same rows while its node writes.
 """
 
 import json
@@ -65,7 +65,7 @@ class _Source(NamedTuple):
 
 
 def plan_limit(options: MetadataOptions) -> int:
-    """The offset behind the last record that log and snapshots have now.
+    """The offset after the last record that log and snapshots have now.
 
     Raises:
         NoMetadataError: the directory has no metadata log.

@@ -3,7 +3,7 @@
 Not here: what an option means (`parse`, `bounds`).
 
 Invariant: a value that cannot be read becomes a fault and a harmless default, so that the reader
-goes on and all faults of one call are reported together.
+continues and all faults of one call are reported together.
 """
 
 import difflib
@@ -133,8 +133,8 @@ def is_count(value: object) -> bool:
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object as JSON has it; a name that stands there twice would lose one of its values."""
+    """An object as JSON has it; a name that is there twice would lose one of its values."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name is there twice")
     return found

@@ -255,7 +255,7 @@ def _registry(read: GivenOptions) -> dict[str, str] | None:
 def _corruption_report(read: GivenOptions) -> str | None:
     report = read.corruption_report()
     if read.values["onCorruption"] == "skip" and read.values["kafka.bootstrap.servers"]:
-        read.fault("onCorruption", "only files can be searched for what is sound behind damage")
+        read.fault("onCorruption", "only files can be searched for what is sound after damage")
     return report
 
 

@@ -222,7 +222,7 @@ class SourceOptions:
         convert=lambda text: text or None,
         text="A stream commits the offsets of each batch to this consumer group, where tools see "
         "its lag; with `delivery` `exactly-once` in the sink, in the transaction of the rows. The "
-        "checkpoint alone says where the stream goes on. A batch commits none.",
+        "checkpoint alone says where the stream continues. A batch commits none.",
     )
     corruption_report: str | None = settings_together(
         Setting(
@@ -244,7 +244,7 @@ class SourceOptions:
         default=1,
         low=1,
         high=TASKS_MAX,
-        text="At least so many tasks.",
+        text="At least that many tasks.",
     )
     task_records_max: int = setting(
         "maxRecordsPerPartition",

@@ -76,7 +76,7 @@ class Checkpoint:
             return False
 
     def group_offsets(self) -> "tuple[int, dict[str, dict[TopicPartition, int]]]":
-        """The batch that is planned last, and the positions behind it by consumer group.
+        """The batch that is planned last, and the positions after it by consumer group.
 
         Only sources with the option `groupId` have a group; batch -1 stands for none.
 

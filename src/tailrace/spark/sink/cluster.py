@@ -96,7 +96,7 @@ class ClusterTransactions:
                 )
             except ForgottenTransactionError as error:
                 raise FatalError(
-                    f"it cannot be told whether a transaction was committed: {error}. To write "
+                    f"it is not known whether a transaction was committed: {error}. To write "
                     f"its rows again, {GO_BACK}"
                 ) from error
             if found is not None:

@@ -23,7 +23,7 @@ use it, and no other one ever draws that.
 A driver that starts again finds the newest promise. If Spark has not noted that batch as done, it
 commits what was promised, as often as needed: the same end of the same transaction changes nothing.
 When Spark then runs the batch again, its tasks write nothing. A batch without a promise never was:
-its transactions are aborted, and it is written anew. Spark notes nothing about a job, so there the
+its transactions are aborted, and it is written again. Spark notes nothing about a job, so there the
 promise is written down once more when it is kept: nobody has to look for its transactions later,
 when their ids are used again and retention may have taken their records.
 
@@ -32,7 +32,7 @@ killed. So a batch has a fencing token, the epoch of a transactional id that dri
 which is raised when the batch begins and when it ends. A task gets an identity, and then asks
 whether its token is the newest before it sends its first row; a driver raises the token, and then
 fences all identities that have no transaction or an open one. The second of the two sees what the
-first has done, so nothing is opened behind a sweep.
+first has done, so nothing is opened after a sweep.
 
 Notes may be older than the cluster: put back from a backup, copied, or in another directory. Then
 rows would be written again. So the cluster counts batches too: a promise says the count before it,
@@ -144,7 +144,7 @@ class OtherRowsError(FatalError):
             f"and {len(record.slots) - len(record.lost)} of its {len(record.slots)} partitions are "
             f"committed, so the lost ones ({', '.join(map(str, record.lost))}) cannot be written "
             "again without doubling or losing rows: the query's plan gives rows in another order "
-            "or number each time, as behind a shuffle. To write all of it again, and have the "
+            "or number each time, as after a shuffle. To write all of it again, and have the "
             f"committed partitions twice, {GO_BACK}"
         )
 

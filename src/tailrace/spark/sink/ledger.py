@@ -66,7 +66,7 @@ class Slot:
     row_count: int
     """Rows of the partition."""
     digest: str
-    """Digest of these rows, by which it is told whether a later run of the task has the same."""
+    """Digest of these rows, which shows whether a later run of the task has the same."""
     transaction: PreparedTransaction | None
     """The transaction with the rows; None without rows and offsets."""
     last_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)

@@ -8,7 +8,7 @@ worker died or by speculation, writes its rows again, and so does a micro-batch 
 or abort (`commits`).
 
 Rows of a task keep their order within a partition of a topic, as far as it is in the producer's
-hands: a failed task leaves some of its rows behind, before those of the next attempt, though in an
+hands: a failed task leaves some of its rows, before those of the next attempt, though in an
 aborted transaction where there is one.
 
 Invariant: no Python object is made for a row; a task holds about `WINDOW_SIZE` bytes of rows

@@ -18,7 +18,7 @@ from tailrace.model import Codec, TopicPartition
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.runtime.files import DiskFiles
-from tailrace.spark.jobs.replay_target import OvertakenError, PlacedCallback, TargetSettings
+from tailrace.spark.jobs.replay_ends import OvertakenError, PlacedCallback, TargetSettings
 from tailrace.storage.producers import ProducerSequenceError, ProducerStates
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tailrace.errors import ConfigError
 from tailrace.model import Offset, TopicPartition
-from tailrace.spark.jobs.archive_plan import archive_ranges, plan_items
+from tailrace.spark.jobs.archive_files import archive_ranges, plan_items
 from tailrace.spark.offsets import Extent
 from tailrace.spark.options import SourceOptions, parse_options
 from tailrace.spark.planning import OffsetRange

@@ -27,7 +27,7 @@ from tailrace.spark.jobs.audit import (
     join,
     pack,
 )
-from tailrace.spark.jobs.audit_page import audit_page
+from tailrace.spark.jobs.pages import audit_page
 from tests.spark.directories import write_numbered
 from tests.unit.spark.jobs.pages import Page
 

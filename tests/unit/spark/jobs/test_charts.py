@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.spark.jobs.charts import BYTES, COUNTS, WIDTH, Quantity, bars, columns, ticks
+from tailrace.spark.jobs.report_html import BYTES, COUNTS, WIDTH, Quantity, bars, columns, ticks
 
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000

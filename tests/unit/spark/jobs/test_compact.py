@@ -16,8 +16,7 @@ from tailrace.offline.repair_plan import Journal, write_journal
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.records.control import build_end_marker
 from tailrace.runtime.files import Files
-from tailrace.spark.jobs.compact import CompactionSummary, compact_with
-from tailrace.spark.jobs.compact_log import choose_configs
+from tailrace.spark.jobs.compact import CompactionSummary, choose_configs, compact_with
 from tailrace.storage.cleaner.run import RUN_BYTES
 from tailrace.storage.directory_logs import DELETE_DELAY_MS
 from tailrace.storage.log import Log
@@ -52,12 +51,12 @@ CHECKPOINT = "data/cleaner-offset-checkpoint"
 CONFIG = settings(cleanup_policy="compact", min_cleanable_dirty_ratio=0)
 
 
-def split_batches(
+def run_here(
     items: Sequence[Item], function: Callable[[Item], Result]
-) -> Iterator[list[Result]]:
+) -> Iterator[tuple[Item, Result]]:
     """Runs each item by itself, as pickled as a task would get it."""
     for item in items:
-        yield [function(pickle.loads(pickle.dumps(item)))]
+        yield item, function(pickle.loads(pickle.dumps(item)))
 
 
 def compact_here(
@@ -71,7 +70,7 @@ def compact_here(
     """The job on this thread, over the directory of a house that was left."""
     given_settings = SETTINGS | {name.replace("_", "."): value for name, value in changed.items()}
     return compact_with(
-        split_batches,
+        run_here,
         files,
         "data",
         topics=topics,
@@ -336,9 +335,9 @@ def test_the_directory_does_not_look_stopped_in_order_while_the_job_is_at_work()
 
     def watched(
         items: Sequence[Item], function: Callable[[Item], Result]
-    ) -> Iterator[list[Result]]:
+    ) -> Iterator[tuple[Item, Result]]:
         seen.append(files.exists("data/.kafka_cleanshutdown"))
-        return split_batches(items, function)
+        return run_here(items, function)
 
     compact_with(
         watched, files, "data", topics=None, settings=SETTINGS, map_bytes=1 << 20, now_ms=NOW
@@ -352,7 +351,7 @@ def test_progress_ends_when_all_bytes_were_read_twice() -> None:
     files = left(filled())
     told: list[tuple[int, int]] = []
     summary = compact_with(
-        split_batches, files, "data", topics=None, settings=SETTINGS, map_bytes=1 << 20, now_ms=NOW,
+        run_here, files, "data", topics=None, settings=SETTINGS, map_bytes=1 << 20, now_ms=NOW,
         progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
     assert told == sorted(told)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.spark.jobs.identities import (
+from tailrace.spark.jobs.topics import (
     SOURCES,
     TopicIdentity,
     compare_identities,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tailrace.errors import CorruptionError
 from tailrace.model import Codec, Offset, TopicPartition
 from tailrace.records.builder import Record
+from tailrace.spark.jobs.pages import profile_page
 from tailrace.spark.jobs.profile import LogProfile, Profile, profile_item
-from tailrace.spark.jobs.profile_page import profile_page
 from tailrace.spark.options import parse_options
 from tailrace.spark.planning import OffsetRange
 from tests.spark.directories import batch_of, write_segment

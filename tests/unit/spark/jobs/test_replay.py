@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tailrace.errors import ConfigError
 from tailrace.spark.jobs.replay import ReplaySettings, check_arguments
-from tailrace.spark.jobs.replay_map import Moved, runs_of
+from tailrace.spark.jobs.replay_ends import merged
+from tailrace.spark.jobs.replay_plan import Moved, runs_of
 from tailrace.spark.jobs.replay_send import ReplayTask
-from tailrace.spark.jobs.replay_source import merged
 
 TARGET: dict[str, object] = {"bootstrap.servers": "localhost:9092"}
 

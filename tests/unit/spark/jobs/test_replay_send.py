@@ -13,8 +13,7 @@ from tailrace.errors import FatalError, RetriableError
 from tailrace.kernels.encoding import choose_partition
 from tailrace.model import NO_TIMESTAMP, Offset, TopicPartition
 from tailrace.records.builder import Record
-from tailrace.spark.jobs.replay_map import runs_of
-from tailrace.spark.jobs.replay_plan import PlannedRange
+from tailrace.spark.jobs.replay_plan import PlannedRange, runs_of
 from tailrace.spark.jobs.replay_send import Walk, send_range
 from tests.unit.records.batches import record_at
 from tests.unit.spark.jobs.replay_logs import (

@@ -14,9 +14,8 @@ from tailrace.offline.verify import PartitionFiles
 from tailrace.reading.listing import SegmentFiles
 from tailrace.spark.jobs import report_html as html
 from tailrace.spark.jobs.audit import AuditFinding, AuditReport
-from tailrace.spark.jobs.audit_page import audit_page
+from tailrace.spark.jobs.pages import audit_page, profile_page
 from tailrace.spark.jobs.profile import CodecUse, LogProfile, Profile
-from tailrace.spark.jobs.profile_page import profile_page
 from tests.unit.spark.jobs.pages import Page
 
 SCRIPT = "<script>alert('x')</script>"

@@ -21,12 +21,12 @@ from tailrace.model import Offset, TopicPartition
 from tailrace.spark.folder import open_folder
 from tailrace.spark.jobs.archive import FORMAT, LOSSLESS, files_of
 from tailrace.spark.jobs.archive_files import NAME, ArchiveTask, write_item
-from tailrace.spark.jobs.iceberg_table import SNAPSHOTS_MAX
+from tailrace.spark.jobs.json_values import arrow_type
 from tailrace.spark.jobs.manifest import Manifest, open_manifest
+from tailrace.spark.jobs.table_formats import SNAPSHOTS_MAX, Table
 from tailrace.spark.jobs.tables import (
     DELTA,
     ICEBERG,
-    Table,
     archive_id_settings,
     changed_table_faults,
     fill_table,
@@ -35,7 +35,6 @@ from tailrace.spark.jobs.tables import (
     table_schema,
     table_settings,
 )
-from tailrace.spark.jobs.value_schema import arrow_type
 from tailrace.spark.jobs.verify_archive import table_findings
 from tailrace.spark.options import parse_options
 from tailrace.spark.planning import OffsetRange
@@ -286,7 +285,7 @@ def test_the_table_of_an_archive_that_was_begun_again_is_refused(
             lake.add(manifest, 5, 6)
     with pytest.raises(FatalError, match="has the files of another archive, which was there befo"):
         lake.fill()
-    with pytest.raises(FatalError, match="drop the table to have it made anew"):
+    with pytest.raises(FatalError, match="drop the table to have it made again"):
         lake.findings()
     lake.remove_table()
     lake.fill()

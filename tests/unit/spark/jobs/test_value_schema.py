@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.errors import ConfigError
-from tailrace.spark.jobs.value_schema import arrow_type, schema_json
+from tailrace.spark.jobs.json_values import arrow_type, schema_json
 
 
 def schema(*fields: tuple[str, object], is_nullable: bool = True) -> str:

@@ -9,7 +9,7 @@ from tailrace.reading.reader import open_log_reader
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.records.control import ControlType, EndTransactionMarker
-from tailrace.spark.jobs.compact_log import plan_groups, take_in
+from tailrace.spark.jobs.compact import plan_groups, take_in
 from tailrace.spark.jobs.compact_tasks import (
     Overflow,
     collect_keys,

@@ -1,4 +1,4 @@
-"""Which topics the progress of a job is of, by their ids and those of their clusters; pure.
+"""The topics of a job: whether they are those that it has begun, and what is left of them; pure.
 
 A manifest says by topic, partition and offset how far a job has come. A topic that was deleted and
 created again, and one of another cluster, have the same name and other records at these offsets. So
@@ -10,21 +10,31 @@ Topic ids decide, as no other topic ever gets one again. Where one of the two is
 an id that each cluster has, those of the clusters decide: a directory without `meta.properties` and
 a broker before Kafka 2.8 do not tell all.
 
-Not here: asking for the ids (`stores`), and noting them.
+Not here: asking for the ids (`stores`).
 
-Invariant: a job that has begun a topic reads or writes no other of its name, as far as ids tell;
-where they do not, a line says so.
+Invariants: a job that has begun a topic reads or writes no other of its name, as far as ids tell;
+where they do not, a line says so. No offset below the end that a job has noted is taken again.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field
+from dataclasses import field, replace
+from itertools import pairwise
 from typing import Any, Final
 from uuid import UUID
 
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
+from tailrace.spark.jobs.manifest import Manifest
 from tailrace.spark.losses import is_other_topic
-from tailrace.spark.offsets import Extent
+from tailrace.spark.offsets import (
+    Extent,
+    LateStart,
+    OffsetAt,
+    find_late_starts,
+    resolve_ranges,
+)
+from tailrace.spark.options import Bound, Point, PointKind, SourceOptions
+from tailrace.spark.planning import OffsetRange
 from tailrace.storage.checkpoints import format_topic_id, parse_topic_id
 from tailrace.values import dataclass
 
@@ -51,6 +61,7 @@ class TopicIdentity:
 
     def is_other(self, found: "TopicIdentity") -> bool:
         """Whether the two are not the same topic; False too where nobody knows."""
+        # The metadata log has the same id in every cluster, so it proves nothing.
         ids = self.topic_id, found.topic_id
         if None not in ids and ids != (_OF_EACH_CLUSTER,) * 2:
             return self.topic_id != found.topic_id
@@ -81,12 +92,11 @@ class Comparison:
     others: dict[str, str] = field(default_factory=dict)
     """Why a topic is not the one that the job has begun, by its name."""
     unchecked: list[str] = field(default_factory=list)
-    """A sentence for each topic that the job has begun and of which that cannot be told."""
+    """A sentence for each topic that the job has begun and of which that is not known."""
     noted: dict[str, TopicIdentity] = field(default_factory=dict)
     """The identities of all topics for the manifest, from now on."""
 
     def faults(self, advice: str) -> list[str]:
-        """A sentence for each topic that is another one, with advice."""
         return [f"{topic}: {reason}; {advice}" for topic, reason in self.others.items()]
 
 
@@ -127,7 +137,6 @@ def parse_identities(settings: Mapping[str, Any], name: str) -> dict[str, TopicI
 
 
 def format_identities(identities: Identities) -> dict[str, dict[str, str | None]]:
-    """The identities as the settings of a manifest have them."""
     return {
         topic: {
             "topic_id": None if each.topic_id is None else format_topic_id(each.topic_id),
@@ -135,6 +144,16 @@ def format_identities(identities: Identities) -> dict[str, dict[str, str | None]
         }
         for topic, each in sorted(identities.items())
     }
+
+
+def note_identities(manifest: Manifest, **identities: Identities) -> None:
+    """Note topics as settings of a manifest, if they are not what it has.
+
+    A job calls it before its first range, so that none counts whose topic is not known.
+    """
+    noted = {name: format_identities(each) for name, each in identities.items()}
+    if noted != {name: manifest.settings.get(name, {}) for name in noted}:
+        manifest.add([], settings=noted)
 
 
 def compare_identities(
@@ -147,6 +166,7 @@ def compare_identities(
     result = Comparison(noted={**noted})
     for topic, here in sorted(found.items()):
         known = noted.get(topic, TopicIdentity())
+        # Nothing of it counts yet, so it may be any topic of the name.
         if topic not in begun:
             result.noted[topic] = here
         elif known.is_other(here):
@@ -155,6 +175,8 @@ def compare_identities(
                 "another cluster's"
             )
         else:
+            # A broker that was upgraded tells ids that the manifest lacks; from now on they are
+            # checked.
             result.noted[topic] = known.or_else(here)
             if not known.is_comparable(here):
                 result.unchecked.append(_unchecked(topic, known, here, what=what))
@@ -180,3 +202,63 @@ def _unchecked(topic: str, known: TopicIdentity, here: TopicIdentity, *, what: s
     else:
         reason = "its id is the same in each cluster, and the cluster is not known"
     return f"{topic}: {what}, and whether of this topic is not checked: {reason}"
+
+
+def remaining_ranges(
+    options: SourceOptions,
+    extents: Mapping[TopicPartition, Extent],
+    *,
+    ends: Mapping[TopicPartition, int],
+    offset_at: OffsetAt,
+    noted_as: str,
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Start and limit of what is left by partition; none is empty.
+
+    A partition continues at its end in `ends`, or starts where the options say. `noted_as` replaces
+    the option `startingOffsets` in messages about partitions that continue.
+
+    Raises:
+        ConfigError: as `resolve_ranges`.
+    """
+    # Before the first run there is nothing to continue, and all faults of the options are named by
+    # them.
+    if ends:
+        points = {}
+        for partition in extents:
+            point = options.starting.point_or_none(partition)
+            if partition in ends:
+                point = Point(PointKind.OFFSET, ends[partition])
+            if point is not None:
+                points[partition] = point
+        options = replace(options, starting=Bound(option=noted_as, of_partition=points))
+    found = resolve_ranges(options, extents, offset_at=offset_at)
+    return {
+        partition: (start, limit) for partition, (start, limit) in found.items() if start < limit
+    }
+
+
+def late_starts(
+    options: SourceOptions,
+    extents: Mapping[TopicPartition, Extent],
+    *,
+    ends: Mapping[TopicPartition, int],
+    noted_as: str,
+) -> list[LateStart]:
+    """The logs that begin above the end of a job, or above the offset that the options ask for.
+
+    A partition that the job begins is asked for from offset 0 on, if it is from its earliest one.
+    """
+    noted = {each: Point(PointKind.OFFSET, end) for each, end in ends.items()}
+    new = {each: extent for each, extent in extents.items() if each not in ends}
+    return [
+        *find_late_starts(Bound(option=noted_as, of_partition=noted), extents),
+        *find_late_starts(options.starting, new, earliest=0),
+    ]
+
+
+def cut_evenly(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    """The range cut into `count` ranges of equal length, or into single offsets if it has fewer."""
+    count = min(count, whole.length)
+    # Whole numbers all the way: floats would lose offsets above 2**53.
+    borders = [whole.start + whole.length * index // count for index in range(count + 1)]
+    return [whole.part(start, limit) for start, limit in pairwise(borders)]
