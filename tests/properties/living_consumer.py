@@ -9,6 +9,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tailrace.client.consumer.config import parse_consumer_config
 from tailrace.client.consumer.membership import (
     AutoCommit,
     ClassicMembership,
@@ -17,7 +18,6 @@ from tailrace.client.consumer.membership import (
     GroupCoordinator,
     GroupRequest,
     Membership,
-    MembershipSettings,
     OffsetAndMetadata,
     RebalanceStep,
     RequestSource,
@@ -243,18 +243,22 @@ class LivingConsumer:
         self._witness = witness
         self._chance = random.Random(seed)
         self._loop = asyncio.get_running_loop()
-        self._settings = MembershipSettings(
-            group_id=GROUP,
-            group_instance_id=kind.instance_id,
-            session_timeout_ms=10_000,
-            max_poll_interval_ms=20_000,
-            assignors=kind.assignors or ("range",),
-        )
-        coordinator = GroupCoordinator(self._settings, chance=self._chance)
+        settings: dict[str, object] = {
+            "bootstrap.servers": "broker:9092",
+            "group.id": GROUP,
+            "group.instance.id": kind.instance_id or "",
+            "max.poll.interval.ms": 20_000,
+            "group.protocol": "consumer" if kind.assignors is None else "classic",
+        }
+        if kind.assignors is not None:
+            settings["session.timeout.ms"] = 10_000
+            settings["partition.assignment.strategy"] = ",".join(kind.assignors)
+        config = parse_consumer_config(settings)
+        coordinator = GroupCoordinator(config, chance=self._chance)
         make = ConsumerMembership if kind.assignors is None else ClassicMembership
-        self.membership: Membership = make(self._settings, coordinator, chance=self._chance)
-        self._commits = Commits(self._settings, coordinator, self.membership, chance=self._chance)
-        self._auto_commit = AutoCommit(self._settings, self._loop.time())
+        self.membership: Membership = make(config, coordinator, chance=self._chance)
+        self._commits = Commits(config, coordinator, self.membership, chance=self._chance)
+        self._auto_commit = AutoCommit(config, self._loop.time())
         self.positions: dict[TopicPartition, int] = {}
         self._requests: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()

@@ -253,7 +253,7 @@ def test_ctrl_c_in_the_middle_of_a_step_costs_nothing(broker: TestBroker) -> Non
                 consumer.poll(5)
 
     # It logs in the middle of the step that takes in the answer to JoinGroup.
-    logger = logging.getLogger("tailrace.client.consumer.membership.classic_state")
+    logger = logging.getLogger("tailrace.client.consumer.membership.classic")
     logger.addHandler(Interrupting())
     logger.setLevel(logging.INFO)
     try:

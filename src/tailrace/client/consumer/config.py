@@ -217,6 +217,12 @@ class ConsumerConfig(RecordsConfig):
         text="How long a call waits that is given no timeout: commit, position, end_offsets.",
     )
 
+    @property
+    def group(self) -> str:
+        """The id of the group, for the parts of a consumer that has one."""
+        assert self.group_id is not None, "there is a group"
+        return self.group_id
+
 
 CONSUMER_SETTINGS = settings_of(ConsumerConfig)
 """All settings of a consumer."""

@@ -11,9 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from tailrace.client.cluster_metadata import NOBODY
 from tailrace.client.consumer.config import ConsumerConfig
 from tailrace.client.consumer.handling import Handling, Offsets
-from tailrace.client.consumer.membership.auto_commit import AutoCommit
 from tailrace.client.consumer.membership.commit_requests import FetchedOffsets
-from tailrace.client.consumer.membership.commits import Commits
+from tailrace.client.consumer.membership.commits import AutoCommit, Commits
 from tailrace.client.consumer.membership.interface import NEVER
 from tailrace.client.consumer.metadata import ConsumerMetadata
 from tailrace.client.consumer.subscription import (

@@ -16,21 +16,20 @@ from tailrace.client.consumer.explanations import describe_silence
 from tailrace.client.consumer.group_offsets import GroupOffsets
 from tailrace.client.consumer.handling import Handling
 from tailrace.client.consumer.membership import (
+    AutoCommit,
+    ClassicMembership,
+    Commits,
+    ConsumerMembership,
+    GroupCoordinator,
     GroupRequest,
     Membership,
-    MembershipSettings,
     MetadataWish,
+    NoMembership,
     RebalanceStep,
     RequestSource,
     StepKind,
     TopicShape,
 )
-from tailrace.client.consumer.membership.auto_commit import AutoCommit
-from tailrace.client.consumer.membership.classic import ClassicMembership
-from tailrace.client.consumer.membership.commits import Commits
-from tailrace.client.consumer.membership.consumer_protocol import ConsumerMembership
-from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
-from tailrace.client.consumer.membership.no_membership import NoMembership
 from tailrace.client.consumer.metadata import ConsumerMetadata, replica_racks
 from tailrace.client.consumer.subscription import (
     Kind,
@@ -70,16 +69,15 @@ class GroupWork:
         self._nodes = nodes
         self._clock = clock
         self._any_node = any_node
-        settings = _membership_settings(config)
-        self._coordinator = coordinator = GroupCoordinator(settings, chance=chance)
+        self._coordinator = coordinator = GroupCoordinator(config, chance=chance)
         self._member: Membership = (
-            ConsumerMembership(settings, coordinator, chance=chance)
+            ConsumerMembership(config, coordinator, chance=chance)
             if config.group_protocol == "consumer"
-            else ClassicMembership(settings, coordinator, chance=chance)
+            else ClassicMembership(config, coordinator, chance=chance)
         )
-        self._outsider = NoMembership(settings.group_id)
-        self._commits = Commits(settings, coordinator, self._outsider, chance=chance)
-        self._auto_commit = AutoCommit(settings, clock())
+        self._outsider = NoMembership(config.group)
+        self._commits = Commits(config, coordinator, self._outsider, chance=chance)
+        self._auto_commit = AutoCommit(config, clock())
         self.offsets = GroupOffsets(
             self._commits,
             self._auto_commit,
@@ -310,24 +308,3 @@ class GroupWork:
         if wish.is_urgent:
             self._metadata.request_update(is_urgent=wish != self._last_wish)
         self._last_wish = wish
-
-
-def _membership_settings(config: ConsumerConfig) -> MembershipSettings:
-    assert config.group_id is not None, "there is a group"
-    return MembershipSettings(
-        group_id=config.group_id,
-        client_id=config.client_id,
-        group_instance_id=config.group_instance_id,
-        client_rack=config.client_rack or None,
-        session_timeout_ms=config.session_timeout_ms,
-        heartbeat_interval_ms=config.heartbeat_interval_ms,
-        max_poll_interval_ms=config.max_poll_interval_ms,
-        assignors=config.partition_assignment_strategy,
-        server_assignor=config.group_remote_assignor,
-        request_timeout_ms=config.request_timeout_ms,
-        retry_backoff_ms=config.retry_backoff_ms,
-        retry_backoff_max_ms=config.retry_backoff_max_ms,
-        default_api_timeout_ms=config.default_api_timeout_ms,
-        enable_auto_commit=config.enable_auto_commit,
-        auto_commit_interval_ms=config.auto_commit_interval_ms,
-    )

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 from uuid import UUID
 
+from tailrace.client.consumer.config import parse_consumer_config
 from tailrace.client.consumer.membership import (
     ClassicMembership,
     Commits,
@@ -12,7 +13,6 @@ from tailrace.client.consumer.membership import (
     GroupCoordinator,
     GroupRequest,
     Membership,
-    MembershipSettings,
     NoMembership,
     RebalanceStep,
     TopicShape,
@@ -67,14 +67,16 @@ class MemberStage:
 
     def __init__(self, *, is_consumer_protocol: bool = False, **settings: Any) -> None:
         self.now = 0.0
-        self.settings = MembershipSettings(
-            group_id=GROUP, **{"assignors": ("range",), "retry_backoff_ms": 100, **settings}
-        )
+        protocol = "consumer" if is_consumer_protocol else "classic"
+        given = {"bootstrap_servers": "broker:9092", "group_id": GROUP, "group_protocol": protocol}
+        if not is_consumer_protocol:
+            given["partition_assignment_strategy"] = "range"
+        self.config = parse_consumer_config({**given, **settings})
         chance = random.Random(1)
-        self.coordinator = GroupCoordinator(self.settings, chance=chance)
+        self.coordinator = GroupCoordinator(self.config, chance=chance)
         make = ConsumerMembership if is_consumer_protocol else ClassicMembership
-        self.membership: Membership = make(self.settings, self.coordinator, chance=chance)
-        self.commits = Commits(self.settings, self.coordinator, self.membership, chance=chance)
+        self.membership: Membership = make(self.config, self.coordinator, chance=chance)
+        self.commits = Commits(self.config, self.coordinator, self.membership, chance=chance)
 
     def subscribe(self, *topics: str) -> None:
         """Subscribe, know the topics, and poll."""
@@ -126,7 +128,7 @@ class MemberStage:
             "member_id": member_id,
             "leader": "other",
             "protocol_type": "consumer",
-            "protocol_name": self.settings.assignors[0],
+            "protocol_name": self.config.partition_assignment_strategy[0],
         }
         self.answer(request, JoinGroupResponse(**told | fields))
         return request

@@ -78,7 +78,9 @@ def test_a_member_joins_again_with_the_id_that_it_is_given() -> None:
 def test_join_group_says_how_long_the_group_may_wait() -> None:
     """Session timeout, max.poll.interval.ms as rebalance timeout, and both assignors."""
     stage = MemberStage(
-        assignors=("range", "cooperative-sticky"), client_rack="r1", group_instance_id="i"
+        partition_assignment_strategy="range,cooperative-sticky",
+        client_rack="r1",
+        group_instance_id="i",
     )
     stage.subscribe()
     stage.find()
@@ -218,7 +220,7 @@ def test_an_eager_member_revokes_all_before_it_joins_again() -> None:
 
 def test_a_cooperative_member_keeps_its_partitions_while_it_joins_again() -> None:
     """It names them with their generation, and revokes only what it does not get again."""
-    stage = MemberStage(assignors=("cooperative-sticky",))
+    stage = MemberStage(partition_assignment_strategy="cooperative-sticky")
     stage.becomes_member(0, 1)
     stage.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert stage.steps() == []
@@ -236,7 +238,7 @@ def test_a_cooperative_member_keeps_its_partitions_while_it_joins_again() -> Non
 
 def test_a_cooperative_member_revokes_topics_that_it_does_not_want_any_more() -> None:
     """Before it joins again, and no others."""
-    stage = MemberStage(assignors=("cooperative-sticky",))
+    stage = MemberStage(partition_assignment_strategy="cooperative-sticky")
     stage.becomes_member(0)
     stage.membership.subscribe(frozenset({"airports"}), None, stage.now)
     assert stage.steps() == [("revoke", partitions(0))]

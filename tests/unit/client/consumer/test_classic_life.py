@@ -99,7 +99,7 @@ def test_a_member_that_is_out_loses_its_partitions_and_joins_again(
 
 def test_a_cooperative_member_that_is_out_loses_all() -> None:
     """It does not own anything in the next JoinGroup."""
-    stage = MemberStage(assignors=("cooperative-sticky",))
+    stage = MemberStage(partition_assignment_strategy="cooperative-sticky")
     stage.becomes_member()
     stage.heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert stage.steps() == [("lose", partitions(0, 1))]
@@ -121,7 +121,7 @@ def test_a_fenced_member_ends() -> None:
 )
 def test_a_refusal_of_an_earlier_generation_counts_for_nothing(code: ErrorCode) -> None:
     """The answer to a heartbeat comes after the member has a new generation."""
-    stage = MemberStage(assignors=("cooperative-sticky",))
+    stage = MemberStage(partition_assignment_strategy="cooperative-sticky")
     stage.becomes_member()
     stage.passes(3)
     late, _ = stage.expect(HeartbeatRequest)
@@ -393,7 +393,7 @@ def test_nobody_is_told_if_the_coordinator_is_not_known() -> None:
 
 def test_leaving_in_a_rebalance_loses_the_partitions() -> None:
     """The group may have given them to others already."""
-    stage = MemberStage(assignors=("cooperative-sticky",))
+    stage = MemberStage(partition_assignment_strategy="cooperative-sticky")
     stage.becomes_member()
     stage.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     stage.expect(JoinGroupRequest)
@@ -455,7 +455,9 @@ def test_a_reset_drops_the_assignment_that_nobody_has_seen() -> None:
 
 def test_a_join_that_lost_its_coordinator_is_sent_to_the_next() -> None:
     """The session ends while a heartbeat is not answered, and JoinGroup in flight is given up."""
-    stage = MemberStage(assignors=("cooperative-sticky",), session_timeout_ms=10_000)
+    stage = MemberStage(
+        partition_assignment_strategy="cooperative-sticky", session_timeout_ms=10_000
+    )
     stage.becomes_member()
     stage.membership.request_rejoin("again", stage.now)
     request, _ = stage.expect(JoinGroupRequest)

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from tailrace.client.consumer.config import parse_consumer_config
 from tailrace.client.consumer.errors import TopicAuthorizationError
 from tailrace.client.consumer.membership import (
     NEVER,
     AutoCommit,
-    MembershipSettings,
     OffsetAndMetadata,
 )
 from tailrace.client.consumer.membership.errors import (
@@ -297,7 +297,7 @@ def test_a_commit_of_a_member_that_is_out_fails_and_has_it_join_again(
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
 def test_a_refusal_of_an_earlier_generation_resets_nothing(code: ErrorCode) -> None:
     """The member has joined again since; the commit fails all the same."""
-    stage = CommitStage(assignors=("cooperative-sticky",))
+    stage = CommitStage(partition_assignment_strategy="cooperative-sticky")
     stage.commit()
     request, body = stage.sent()
     stage.membership.request_rejoin("again", stage.now)
@@ -391,7 +391,7 @@ def test_a_commit_does_not_outlive_the_ownership_of_its_partitions() -> None:
 
 def test_a_commit_of_partitions_that_stay_outlives_a_rebalance() -> None:
     """It is sent in the new generation."""
-    stage = CommitStage(assignors=("cooperative-sticky",))
+    stage = CommitStage(partition_assignment_strategy="cooperative-sticky")
     stage.commit()
     stage.answers(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     stage.membership.request_rejoin("again", stage.now)
@@ -711,7 +711,8 @@ def test_different_questions_are_in_flight_together() -> None:
 
 def auto_commit(now: float = 0, **settings: Any) -> AutoCommit:
     """Commits every 5 s."""
-    return AutoCommit(MembershipSettings(group_id=GROUP, **settings), now)
+    given = {"bootstrap_servers": "broker:9092", "group_id": GROUP, **settings}
+    return AutoCommit(parse_consumer_config(given), now)
 
 
 def test_offsets_are_committed_at_every_interval() -> None:

@@ -45,7 +45,7 @@ def owned(body: ConsumerGroupHeartbeatRequest) -> tuple[int, ...] | None:
 
 def test_a_member_joins_with_all_fields_and_an_id_of_its_own() -> None:
     """Epoch 0, no owned partitions, the subscription, the rebalance timeout and the assignor."""
-    stage = stage_of(server_assignor="uniform", group_instance_id="i", client_rack="r")
+    stage = stage_of(group_remote_assignor="uniform", group_instance_id="i", client_rack="r")
     stage.subscribe("airports", FLIGHTS)
     stage.find()
     body = stage.beats(1, 0)

@@ -2,15 +2,13 @@
 
 Membership                  interface: what the consumer's engine calls
 ├── ClassicMembership       classic: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
-├── ConsumerMembership      consumer_protocol: ConsumerGroupHeartbeat (KIP-848)
-└── NoMembership            no_membership: `assign` only
-Commits                     commits: OffsetCommit and OffsetFetch
-AutoCommit                  auto_commit: when offsets are committed by themselves
+└── ConsumerMembership      consumer_protocol: ConsumerGroupHeartbeat (KIP-848)
+Commits                     commits: OffsetCommit and OffsetFetch; NoMembership: `assign` only
+AutoCommit                  commits: when offsets are committed by themselves
 """
 
-from tailrace.client.consumer.membership.auto_commit import AutoCommit
 from tailrace.client.consumer.membership.classic import ClassicMembership
-from tailrace.client.consumer.membership.commits import Commits
+from tailrace.client.consumer.membership.commits import AutoCommit, Commits, NoMembership
 from tailrace.client.consumer.membership.consumer_protocol import ConsumerMembership
 from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
 from tailrace.client.consumer.membership.interface import (
@@ -18,14 +16,12 @@ from tailrace.client.consumer.membership.interface import (
     GroupIdentity,
     GroupRequest,
     Membership,
-    MembershipSettings,
     MetadataWish,
     RebalanceStep,
     RequestSource,
     StepKind,
     TopicShape,
 )
-from tailrace.client.consumer.membership.no_membership import NoMembership
 from tailrace.client.group_offsets import OffsetAndMetadata
 
 __all__ = [
@@ -38,7 +34,6 @@ __all__ = [
     "GroupIdentity",
     "GroupRequest",
     "Membership",
-    "MembershipSettings",
     "MetadataWish",
     "NoMembership",
     "OffsetAndMetadata",

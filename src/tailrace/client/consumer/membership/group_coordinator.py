@@ -8,12 +8,9 @@ Not here: requests to the coordinator itself.
 import logging
 from random import Random
 
+from tailrace.client.consumer.config import ConsumerConfig
 from tailrace.client.consumer.membership.errors import is_retriable, refusal
-from tailrace.client.consumer.membership.interface import (
-    NEVER,
-    GroupRequest,
-    MembershipSettings,
-)
+from tailrace.client.consumer.membership.interface import NEVER, GroupRequest
 from tailrace.client.errors import error_words
 from tailrace.client.nodes import Backoff, Node, NodeError
 from tailrace.errors import RetriableError
@@ -35,9 +32,10 @@ JoinGroup is answered late, do not wait behind fetches from the same broker, nor
 class GroupCoordinator:
     """The coordinator of one group, and the look-up of it."""
 
-    def __init__(self, settings: MembershipSettings, *, chance: Random) -> None:
-        self._settings = settings
-        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, chance)
+    def __init__(self, config: ConsumerConfig, *, chance: Random) -> None:
+        self._config = config
+        self._group = config.group
+        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
         self.node: Node | None = None
         """The coordinator; None while it is not known."""
         self.error: Exception | None = None
@@ -59,12 +57,11 @@ class GroupCoordinator:
             or now < self._retry_at
         ):
             return None
-        group_id = self._settings.group_id
         self._request = GroupRequest(
             FindCoordinatorRequest(
-                key=group_id, key_type=CoordinatorKeyType.GROUP, coordinator_keys=(group_id,)
+                key=self._group, key_type=CoordinatorKeyType.GROUP, coordinator_keys=(self._group,)
             ),
-            timeout_ms=self._settings.request_timeout_ms,
+            timeout_ms=self._config.request_timeout_ms,
         )
         return self._request
 
@@ -102,10 +99,6 @@ class GroupCoordinator:
             logger.info("group_coordinator_lost group=%s %s reason=%s", self._group, node, why)
             self.node = None
             self._retry_at = now
-
-    @property
-    def _group(self) -> str:
-        return self._settings.group_id
 
     def _judge(self, answer: FindCoordinatorResponse, now: float) -> None:
         named = [each for each in answer.coordinators if each.key == self._group]

@@ -11,13 +11,14 @@ The engine passes times and answers in, and takes requests and steps out:
     wait_until(membership.next_deadline(now))
 
 Not here: how a member joins (`classic`, `consumer_protocol`), and how offsets are committed
-(`commits`).
+(`commits`). The settings are those of `ConsumerConfig`.
 
 Invariant: `assignment` changes only in `step_done`, so that hooks see the partitions that the
 consumer really reads.
 """
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -109,40 +110,56 @@ class GroupRequest:
         return self.node is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MembershipSettings:
-    """Kafka's settings of a member of a group, with its defaults."""
+class Steps:
+    """The steps that are left, and the present assignment.
 
-    group_id: str
-    """`group.id`."""
-    client_id: str = ""
-    """`client.id`, for error messages."""
-    group_instance_id: str | None = None
-    """`group.instance.id`."""
-    client_rack: str | None = None
-    """`client.rack`; None if it is empty."""
-    session_timeout_ms: int = 45_000
-    """`session.timeout.ms`; classic protocol only."""
-    heartbeat_interval_ms: int = 3_000
-    """`heartbeat.interval.ms`; classic protocol only."""
-    max_poll_interval_ms: int = 300_000
-    """`max.poll.interval.ms`."""
-    assignors: tuple[str, ...] = ("range", "cooperative-sticky")
-    """Names from `partition.assignment.strategy`, the preferred one first; classic protocol."""
-    server_assignor: str | None = None
-    """`group.remote.assignor`; None: the broker chooses."""
-    request_timeout_ms: int = 30_000
-    """`request.timeout.ms`."""
-    retry_backoff_ms: int = 100
-    """`retry.backoff.ms`."""
-    retry_backoff_max_ms: int = 1_000
-    """`retry.backoff.max.ms`."""
-    default_api_timeout_ms: int = 60_000
-    """`default.api.timeout.ms`."""
-    enable_auto_commit: bool = True
-    """`enable.auto.commit`."""
-    auto_commit_interval_ms: int = 5_000
-    """`auto.commit.interval.ms`."""
+    Steps are handed out in order, and the assignment changes only when one is done.
+    """
+
+    def __init__(self) -> None:
+        self.assignment: frozenset[TopicPartition] = frozenset()
+        """The partitions that the consumer reads."""
+        self.grants: dict[TopicPartition, int] = {}
+        """The same partitions, each with the number of the step that assigned it."""
+        self._grant_count = 0
+        self._waiting: deque[RebalanceStep] = deque()
+        self._is_handed_out = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no step is left."""
+        return not self._waiting
+
+    def add(self, kind: StepKind, partitions: Collection[TopicPartition]) -> None:
+        """Add a step after all others."""
+        self._waiting.append(RebalanceStep(kind, tuple(sorted(partitions))))
+
+    def next(self) -> RebalanceStep | None:
+        """The first step, which stays until it is done."""
+        if not self._waiting:
+            return None
+        self._is_handed_out = True
+        return self._waiting[0]
+
+    def done(self, step: RebalanceStep) -> None:
+        """Remove the first step, and change the assignment by it."""
+        assert self._waiting, "no step is left"
+        assert self._waiting[0] is step, "steps are done in order"
+        self._waiting.popleft()
+        self._is_handed_out = False
+        if step.kind is StepKind.ASSIGN:
+            self._grant_count += 1
+            self.grants.update(dict.fromkeys(step.partitions, self._grant_count))
+        else:
+            for each in step.partitions:
+                self.grants.pop(each, None)
+        self.assignment = frozenset(self.grants)
+
+    def drop(self) -> None:
+        """Drop the steps that the user's thread has not taken yet: they are no longer true."""
+        # The one that it has taken may be in its hook right now, and will be done.
+        kept = [self._waiting[0]] if self._is_handed_out else []
+        self._waiting = deque(kept)
 
 
 class RequestSource(Protocol):

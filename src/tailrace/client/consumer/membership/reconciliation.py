@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from tailrace.client.consumer.membership.errors import MalformedGroupDataError
-from tailrace.client.consumer.membership.interface import StepKind, TopicShape
-from tailrace.client.consumer.membership.steps import Steps
+from tailrace.client.consumer.membership.interface import StepKind, Steps, TopicShape
 from tailrace.model import TopicPartition
 from tailrace.protocol.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 
