@@ -21,8 +21,8 @@ from tailrace.cli.span import Span, parse_places
 from tailrace.client.admin.group_offsets import alter_group_offsets, list_group_offsets
 from tailrace.client.admin.groups import NoSuchGroupError, describe_groups
 from tailrace.client.admin.offsets import CommittedOffset
-from tailrace.client.follower import Follower
 from tailrace.client.reader import ClusterReader
+from tailrace.client.tailer import Tailer
 from tailrace.client.topics import find_partitions
 from tailrace.errors import FatalError, RetriableError
 from tailrace.model import IsolationLevel, TopicPartition
@@ -113,12 +113,12 @@ def consume(
         committed = {} if group is None else _committed(cluster, group)
         positions = span.begins(cluster, chosen, committed)
         limits = span.limits(cluster, chosen)
-        follower = Follower(cluster, positions, limits=limits, isolation=span.isolation)
+        tailer = Tailer(cluster, positions, limits=limits, isolation=span.isolation)
         printer = Printer(show, positions, count=count)
         committer = None if group is None else _Committer(cluster, group)
         try:
             with printer.ctrl_c:
-                _follow(follower, printer, committer, limits=limits)
+                _follow(tailer, printer, committer, limits=limits)
         except KeyboardInterrupt:
             printer.flush()
         except BrokenPipeError:
@@ -163,22 +163,22 @@ class _Committer:
 
 
 def _follow(
-    follower: Follower,
+    tailer: Tailer,
     printer: Printer,
     committer: _Committer | None,
     *,
     limits: Mapping[TopicPartition, int] | None,
 ) -> None:
     told = ""
-    while not follower.is_over and not printer.has_enough:
+    while not tailer.is_over and not printer.has_enough:
         try:
-            for each in follower.poll(POLL_S):
+            for each in tailer.poll(POLL_S):
                 if not printer.has_enough:
                     records = (record for record, _ in each.records())
                     printer.print(each.partition, records, next_offset=each.limit_offset)
             printer.flush()
             for place, limit in (limits or {}).items():
-                if place not in follower.positions and not printer.has_enough:
+                if place not in tailer.positions and not printer.has_enough:
                     # Compaction may have removed the last records before the limit.
                     printer.begin(place, max(limit, printer.flushed[place]))
             if committer is not None:

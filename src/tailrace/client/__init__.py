@@ -5,7 +5,7 @@
     drive                        who waits for the connections: threads, or an event loop
     calls, routes                the requests of an operation, and which broker gets them
     cluster_engine, reader       a client that asks a cluster; nothing runs in the background
-    fetcher, follower            records of one range, and of many partitions as they come
+    tailer                       records of one range, and of many partitions as they come
     admin                        administration, on threads and on an event loop
     producer, consumer           send and read records
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
         UnreachableBrokerError,
         UnsupportedBrokerError,
     )
-    from tailrace.client.fetcher import fetch_batches, fetch_pieces
     from tailrace.client.nodes import AuthenticationError
     from tailrace.client.reader import ClusterReader, RemoteBroker
+    from tailrace.client.tailer import fetch_batches, fetch_pieces
 
 __all__ = [
     "AuthenticationError",
@@ -52,8 +52,8 @@ _MODULES = {
     "BrokerAddress": "config",
     "ClusterReader": "reader",
     "RemoteBroker": "reader",
-    "fetch_batches": "fetcher",
-    "fetch_pieces": "fetcher",
+    "fetch_batches": "tailer",
+    "fetch_pieces": "tailer",
     "parse_bootstrap": "config",
 }
 

@@ -7,13 +7,8 @@ each as long as its records.
 from collections.abc import Sequence
 
 from tailrace.client.errors import raise_for
-from tailrace.client.fetcher import (
-    BY_NAME,
-    checked_pieces,
-    fetch_request_for,
-    partition_data,
-)
 from tailrace.client.reader import ClusterReader
+from tailrace.client.tailer import BY_NAME, checked_pieces, fetch_request_for, parts_of
 from tailrace.errors import FatalError
 from tailrace.model import IsolationLevel, Offset, TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -49,17 +44,14 @@ def find_outcome(
     def ask() -> bool | None:
         leader = cluster.leader(partition)
         answer = leader.request(request, FetchResponse, version_max=BY_NAME)
-        data = partition_data(answer, partition)
+        data = parts_of(answer, [partition])[partition]
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise ForgottenTransactionError(f"{partition} does not have offset {offset} any more")
         raise_for(data.error_code, about=f"records of {partition} at {leader.address}")
         if data.last_stable_offset <= offset:
             return None
         pieces = checked_pieces(
-            received_records(data.records),
-            offset=offset,
-            address=leader.address,
-            partition=partition,
+            received_records(data.records), offset=offset, place=f"{leader.address}, {partition}"
         )
         if _producer_of(pieces, offset) != producer_id:
             raise ForgottenTransactionError(

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.client.config import BrokerAddress
 from tailrace.client.errors import RemoteFatalError, RemoteRetriableError
-from tailrace.client.fetcher import checked_pieces, fetch_request_for, partition_data
 from tailrace.client.reader import list_offsets_request
+from tailrace.client.tailer import checked_pieces, fetch_request_for, parts_of
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, TailraceError
 from tailrace.model import IsolationLevel, Offset, TopicPartition
@@ -19,7 +18,7 @@ from tailrace.records.runs import batches_of
 from tests.naive import LegacyMessage, write_all_legacy
 
 FLIGHTS = TopicPartition("flights", 3)
-ADDRESS = BrokerAddress("host", 9092)
+PLACE = "host:9092, flights-3"
 
 
 def built(base_offset: int, count: int) -> bytes:
@@ -34,7 +33,7 @@ def built(base_offset: int, count: int) -> bytes:
 
 def checked(data: bytes, offset: int) -> list[Batch]:
     """The batches of an answer."""
-    pieces = checked_pieces(memoryview(data), offset=offset, address=ADDRESS, partition=FLIGHTS)
+    pieces = checked_pieces(memoryview(data), offset=offset, place=PLACE)
     return [
         batch
         for piece in pieces
@@ -98,15 +97,15 @@ def test_the_partition_asked_for_is_found_in_the_answer() -> None:
             ),
         )
     )
-    assert partition_data(answer, FLIGHTS) is wanted
+    assert parts_of(answer, [FLIGHTS])[FLIGHTS] is wanted
 
 
 def test_an_answer_without_the_partition_may_be_asked_for_again() -> None:
     """A missing partition is retriable; a top-level error has its own class."""
     with pytest.raises(RemoteRetriableError):
-        partition_data(FetchResponse(), FLIGHTS)
+        parts_of(FetchResponse(), [FLIGHTS])
     with pytest.raises(RemoteFatalError):
-        partition_data(FetchResponse(error_code=ErrorCode.INVALID_REQUEST), FLIGHTS)
+        parts_of(FetchResponse(error_code=ErrorCode.INVALID_REQUEST), [FLIGHTS])
 
 
 def test_requests_say_what_they_should() -> None:

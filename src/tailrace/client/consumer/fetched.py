@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tailrace.client.consumer.errors import DamagedRecordsError
-from tailrace.client.fetcher import committed_pieces
+from tailrace.client.tailer import committed_pieces
 from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.model import NO_LEADER_EPOCH, OFFSET_MAX, Offset, TopicPartition
 from tailrace.protocol.messages.fetch import AbortedTransaction

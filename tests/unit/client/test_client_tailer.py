@@ -1,4 +1,4 @@
-"""A follower of partitions, whose logs grow, whose nodes die, and whose leaders move."""
+"""A tailer of partitions, whose logs grow, whose nodes die, and whose leaders move."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from tailrace.client import ClusterReader, UnreachableBrokerError
-from tailrace.client.follower import Follower
+from tailrace.client.tailer import Tailer
 from tailrace.errors import OffsetOutOfRangeError
 from tailrace.model import IsolationLevel
 from tailrace.protocol.apis import ApiKey
@@ -29,12 +29,12 @@ def stage(*, nodes: int = 2) -> Iterator[tuple[ReadableCluster, ClusterReader]]:
         client.close()
 
 
-def values(follower: Follower, polls: int = 1) -> list[int]:
+def values(tailer: Tailer, polls: int = 1) -> list[int]:
     """The values that some polls give; those of `ReadableLog` are offsets."""
     return [
         int(record.value or b"")
         for _ in range(polls)
-        for each in follower.poll(0.5)
+        for each in tailer.poll(0.5)
         for record, _ in each.records()
     ]
 
@@ -42,55 +42,55 @@ def values(follower: Follower, polls: int = 1) -> list[int]:
 def test_a_follower_reads_up_to_its_limit_and_is_over() -> None:
     """It begins and ends in the middle of batches, and asks for nothing afterwards."""
     with stage() as (cluster, client):
-        follower = Follower(client, {FLIGHTS: 5}, limits={FLIGHTS: 25})
-        assert values(follower) == [*range(5, 25)]
-        assert follower.is_over
+        tailer = Tailer(client, {FLIGHTS: 5}, limits={FLIGHTS: 25})
+        assert values(tailer) == [*range(5, 25)]
+        assert tailer.is_over
         assert cluster.count(ApiKey.FETCH) == 1
 
 
 def test_a_follower_without_a_limit_gets_what_comes_later() -> None:
     """A poll without news returns nothing, and the next one has the new records."""
     with stage() as (cluster, client):
-        follower = Follower(client, {FLIGHTS: 0})
-        assert values(follower) == [*range(30)]
+        tailer = Tailer(client, {FLIGHTS: 0})
+        assert values(tailer) == [*range(30)]
         cluster.flights.write(5)
-        assert values(follower, polls=3) == [*range(30, 35)]
-        assert not follower.is_over
+        assert values(tailer, polls=3) == [*range(30, 35)]
+        assert not tailer.is_over
 
 
 def test_the_next_fetch_is_under_way_when_records_are_given_out() -> None:
     """The broker works while the caller does; never more than one fetch ahead."""
     with stage() as (cluster, client):
-        follower = Follower(client, {FLIGHTS: 0}, fetch_bytes=1)
+        tailer = Tailer(client, {FLIGHTS: 0}, fetch_bytes=1)
         for number in range(1, 3):
-            assert len(values(follower)) == 10
+            assert len(values(tailer)) == 10
             client.retrying(lambda: client.leader(FLIGHTS).reader.pause(1))
             assert cluster.count(ApiKey.FETCH) == number + 1
 
 
 def test_a_leader_that_moves_loses_and_repeats_nothing() -> None:
-    """The follower goes on at the new leader, at the position that it had."""
+    """The tailer goes on at the new leader, at the position that it had."""
     with stage() as (cluster, client):
-        follower = Follower(client, {FLIGHTS: 0}, limits={FLIGHTS: 30}, fetch_bytes=1)
-        found = values(follower)
+        tailer = Tailer(client, {FLIGHTS: 0}, limits={FLIGHTS: 30}, fetch_bytes=1)
+        found = values(tailer)
         cluster.kill(1)
-        while not follower.is_over:
-            found += values(follower)
+        while not tailer.is_over:
+            found += values(tailer)
         assert found == [*range(30)]
 
 
 def test_a_follower_can_be_polled_again_after_an_error() -> None:
     """When no node is left, the error is raised; when they are back, nothing is missing."""
     with stage() as (cluster, client):
-        follower = Follower(client, {FLIGHTS: 0}, limits={FLIGHTS: 30}, fetch_bytes=1)
-        found = values(follower)
+        tailer = Tailer(client, {FLIGHTS: 0}, limits={FLIGHTS: 30}, fetch_bytes=1)
+        found = values(tailer)
         cluster.kill(1)
         cluster.kill(2)
         with pytest.raises(UnreachableBrokerError):
-            follower.poll(0.5)
+            tailer.poll(0.5)
         cluster.heal()
-        while not follower.is_over:
-            found += values(follower)
+        while not tailer.is_over:
+            found += values(tailer)
         assert found == [*range(30)]
 
 
@@ -98,16 +98,16 @@ def test_lost_answers_are_asked_for_again() -> None:
     """A connection that breaks between request and answer costs nothing."""
     with stage() as (cluster, client):
         cluster.script.add(ApiKey.FETCH, FaultKind.CUT_AFTER, times=3)
-        follower = Follower(client, {FLIGHTS: 0}, limits={FLIGHTS: 30})
-        assert values(follower) == [*range(30)]
+        tailer = Tailer(client, {FLIGHTS: 0}, limits={FLIGHTS: 30})
+        assert values(tailer) == [*range(30)]
 
 
 def test_an_offset_that_the_log_does_not_have_is_told_with_its_range() -> None:
     """The error names the partition and both ends."""
     with stage() as (_, client):
-        follower = Follower(client, {FLIGHTS: 99})
+        tailer = Tailer(client, {FLIGHTS: 99})
         with pytest.raises(OffsetOutOfRangeError, match=r"99 is not in flights-0, .* 0 to 30"):
-            follower.poll(0.5)
+            tailer.poll(0.5)
 
 
 def test_readers_of_committed_records_see_no_aborted_ones() -> None:
@@ -119,35 +119,35 @@ def test_readers_of_committed_records_see_no_aborted_ones() -> None:
         cluster.flights.finish(8, is_commit=True)
         cluster.flights.write(5, producer_id=9)
         end = cluster.flights.end_for(READ_COMMITTED)
-        follower = Follower(client, {FLIGHTS: 25}, limits={FLIGHTS: end}, isolation=READ_COMMITTED)
-        assert values(follower) == [*range(25, 30), *range(36, 41)]
-        assert follower.is_over
+        tailer = Tailer(client, {FLIGHTS: 25}, limits={FLIGHTS: end}, isolation=READ_COMMITTED)
+        assert values(tailer) == [*range(25, 30), *range(36, 41)]
+        assert tailer.is_over
 
 
 def test_a_position_passes_batches_that_are_left_out() -> None:
-    """A follower whose range has only aborted records ends."""
+    """A tailer whose range has only aborted records ends."""
     with stage() as (cluster, client):
         cluster.flights.write(5, producer_id=7)
         cluster.flights.finish(7, is_commit=False)
-        follower = Follower(client, {FLIGHTS: 30}, limits={FLIGHTS: 36}, isolation=READ_COMMITTED)
-        (fetched,) = follower.poll(0.5)
+        tailer = Tailer(client, {FLIGHTS: 30}, limits={FLIGHTS: 36}, isolation=READ_COMMITTED)
+        (fetched,) = tailer.poll(0.5)
         assert [*fetched.records()] == []
-        assert (fetched.next_offset, follower.is_over) == (36, True)
+        assert (fetched.next_offset, tailer.is_over) == (36, True)
 
 
 def test_a_log_whose_last_records_were_compacted_away_ends() -> None:
     """If nothing is left between the position and the end, there is nothing to wait for."""
     with stage() as (cluster, client):
-        follower = Follower(client, {FLIGHTS: 10}, limits={FLIGHTS: 30})
+        tailer = Tailer(client, {FLIGHTS: 10}, limits={FLIGHTS: 30})
         after, last = cluster.flights.batches[-1]
         cluster.flights.batches[1:] = [(after, b"")]
         assert last
-        assert values(follower) == []
-        assert follower.is_over
+        assert values(tailer) == []
+        assert tailer.is_over
 
 
 def test_partitions_that_begin_at_their_limit_are_over() -> None:
     """An empty range asks nobody."""
     with stage() as (cluster, client):
-        assert Follower(client, {FLIGHTS: 30}, limits={FLIGHTS: 30}).is_over
+        assert Tailer(client, {FLIGHTS: 30}, limits={FLIGHTS: 30}).is_over
         assert cluster.count(ApiKey.FETCH) == 0
