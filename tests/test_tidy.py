@@ -31,8 +31,15 @@ HOUSE_WORDS = re.compile(
 )
 """Words of a dialect; and "behind", which means lag in Kafka: say "after" or "lags"."""
 ROOMS_READ = (
-    "client/drive", "coordinator/groups", "demo", "handlers/", "kernels", "offline", "protocol/",
-    "spark", "testing",
+    "client/drive",
+    "coordinator",
+    "demo",
+    "handlers/",
+    "kernels",
+    "offline",
+    "protocol/",
+    "spark",
+    "testing",
 )  # fmt: skip
 """Rooms and modules that have been read for `HOUSE_WORDS`; each that is opened joins them."""
 BANNED_NAMES = {"utils", "util", "common", "helpers", "core", "impl", "misc", "base"}

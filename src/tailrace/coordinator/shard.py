@@ -152,7 +152,8 @@ class Shard(Generic[M]):
     """One partition of a coordinator's topic that this broker leads; `load` makes it active.
 
     `make_machine` returns an empty machine, and `make_codec` what reads its records. `load` calls
-    both on a worker thread, where they may import modules, and again if it has to begin anew.
+    both on a worker thread, where they may import modules, and again if a compaction makes it read
+    the log once more.
     """
 
     def __init__(
@@ -211,7 +212,7 @@ class Shard(Generic[M]):
                 )
             return
         except Exception:
-            # A bug in a machine: clients must not be told for ever that the partition is loading.
+            # A bug in a machine: clients must not ask for ever whether the partition is loaded.
             self.state = ShardState.FAILED
             self._counts.failed_loads += 1
             logger.exception("coordinator_load_failed partition=%s", self._log.partition)
@@ -256,10 +257,14 @@ class Shard(Generic[M]):
         _ = self.machine
         if (waiting := self._log.wait_until_free()) is not None:
             await waiting
+        # Decide, append and replay: no await from here to the commit, or another request would see
+        # a state without this one (decision 33).
         decision = self._decided(decide)
         await self._commit()
         if not isinstance(decision.reply, Awaitable):
             return decision.reply
+        # A parked reply comes with records of its own, as the assignment of a rebalance: these have
+        # to be committed too.
         # `shield`: the machine keeps a parked reply, also when its client has gone.
         reply: T = await asyncio.shield(decision.reply)
         await self._commit()
@@ -327,6 +332,7 @@ class Shard(Generic[M]):
         self._log.append(marker, raises_epoch=raises_epoch)
         self._counts.appended(self._clock.monotonic_s() - started_s)
         try:
+            # Not by a record: a marker is a batch of its own kind, which the log writes.
             machine.replay_marker(producer.producer_id, is_commit=is_commit)
         except Exception as error:
             self._fail_left_behind(error)
@@ -383,7 +389,7 @@ class Shard(Generic[M]):
         try:
             self._machine.stop(NotCoordinatorError(reason))
         except Exception:
-            # A bug in a machine: its partition goes all the same, and so does what comes behind it.
+            # A bug in a machine: its partition goes all the same, and so do the others.
             logger.exception("coordinator_stop_failed partition=%s", self._log.partition)
 
     def _append(self, decision: Decision[object]) -> None:
@@ -392,6 +398,8 @@ class Shard(Generic[M]):
         try:
             offset = self._log.append(batch, guard=decision.guard)
         except (TailraceError, OSError) as error:
+            # The append comes before the replay, so there is nothing to roll back but what only
+            # memory had (decision 33).
             self._counts.failed_appends += 1
             if decision.undo is not None:
                 decision.undo(error)
@@ -437,7 +445,10 @@ class Shard(Generic[M]):
     def _replay(self, machine: M, batch: Batch) -> None:
         batch.check()
         if batch.is_control:
-            _replay_marker(machine, batch)
+            marker = end_transaction_marker_or_none(batch)
+            if marker is not None:
+                is_commit = marker.type is ControlType.COMMIT
+                machine.replay_marker(batch.producer_id, is_commit=is_commit)
             return
         producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
         for each in records_of(batch):
@@ -456,9 +467,3 @@ class Shard(Generic[M]):
             # Its position is one in the record, and would be taken for one in the file.
             error.position, error.offset = None, offset
             raise
-
-
-def _replay_marker(machine: Machine, batch: Batch) -> None:
-    marker = end_transaction_marker_or_none(batch)
-    if marker is not None:
-        machine.replay_marker(batch.producer_id, is_commit=marker.type is ControlType.COMMIT)

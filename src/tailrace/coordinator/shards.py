@@ -1,21 +1,33 @@
 """The shards of one coordinator's topic on this broker, by the keys that they have."""
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from tailrace.coordinator.errors import NotCoordinatorError
 from tailrace.coordinator.machine import Machine, TransactionalProducer
-from tailrace.coordinator.placement import partition_of
 from tailrace.coordinator.shard import PartitionLog, Shard, ShardState
 from tailrace.coordinator.statistics import ShardCounts, ShardsStatistics, shards_statistics
 from tailrace.model import LeaderEpoch
+from tailrace.protocol.java_strings import java_hash
 
 M = TypeVar("M", bound=Machine)
 
-logger = logging.getLogger(__name__)
+_SIGN: Final = 0x8000_0000
+
+
+def partition_of(key: str, partition_count: int) -> int:
+    """The partition of a group id or transactional id; `partition_count` is at least 1.
+
+    The absolute value of the hash, with 0 for -2^31, whose absolute value is no int32.
+
+    Example:
+        >>> partition_of("polygenelubricants", 50)
+        0
+    """
+    value = java_hash(key)
+    return 0 if value == -_SIGN else abs(value) % partition_count
 
 
 class _Led(NamedTuple, Generic[M]):
@@ -28,13 +40,13 @@ class _Led(NamedTuple, Generic[M]):
 class Shards(Generic[M]):
     """Loads a shard when this broker begins to lead its partition, and stops it afterwards.
 
-    Changes of leaders may be told late and in any order; the newest leader epoch counts.
+    Changes of leaders may arrive late and in any order; the newest leader epoch counts.
     """
 
     def __init__(
         self, make: Callable[[PartitionLog], Shard[M]], *, partition_count: Callable[[], int]
     ) -> None:
-        """`partition_count` tells the number of the topic's partitions; 0 until it exists."""
+        """`partition_count` gives the number of the topic's partitions; 0 until it exists."""
         self._make = make
         self._partition_count = partition_count
         self._led: dict[int, _Led[M]] = {}
@@ -62,7 +74,7 @@ class Shards(Generic[M]):
         """Stop the shard of a partition that another broker leads since `leader_epoch`.
 
         Does nothing if this broker leads it in that epoch or a newer one. None: the partition is
-                not here any more.
+        not here any more.
         """
         led = self._led.get(number)
         if led is None or (leader_epoch is not None and led.leader_epoch >= leader_epoch):

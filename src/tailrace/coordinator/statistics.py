@@ -1,7 +1,7 @@
 """The partitions of a coordinator's topic in numbers.
 
-`ShardCounts` is shared by all shards of a topic, so that its totals outlast each of them: they go
-on when a partition goes elsewhere and comes back. States are looked at when they are asked for.
+`ShardCounts` is shared by all shards of a topic, so that its totals outlast each of them: they
+continue when a partition goes elsewhere and comes back. States are looked at when somebody asks.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class ShardsStatistics:
     """The partitions of a coordinator's topic that this broker leads; totals since its start."""
 
     loading_count: int
-    """Partitions that are being read now; their clients are told to ask again."""
+    """Partitions that are being read now; their clients have to ask again."""
     active_count: int
     """Partitions whose groups or transactions are served."""
     failed_count: int

@@ -6,7 +6,7 @@ is for the coordinator of the group.
 
 from tailrace.coordinator.errors import RefusedError
 from tailrace.coordinator.groups.topics import compile_pattern
-from tailrace.coordinator.placement import partition_of
+from tailrace.coordinator.shards import partition_of
 from tailrace.coordinator.transactions.add_partitions_to_txn import add_partitions_to_txn
 from tailrace.handlers.services import Services
 from tailrace.handlers.transactions import coordinator_of

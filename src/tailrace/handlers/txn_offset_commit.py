@@ -15,7 +15,7 @@ from functools import partial
 from tailrace.coordinator.errors import CoordinatorNotAvailableError
 from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
 from tailrace.coordinator.machine import TransactionalProducer
-from tailrace.coordinator.placement import partition_of
+from tailrace.coordinator.shards import partition_of
 from tailrace.coordinator.transactions.requests import AddPartitions
 from tailrace.coordinator.transactions.state import CLASSIC, EPOCH_PER_TRANSACTION
 from tailrace.errors import TailraceError

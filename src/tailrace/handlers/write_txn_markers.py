@@ -13,8 +13,7 @@ from tailrace.coordinator.errors import (
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
-from tailrace.coordinator.transactions.leader_markers import LocalMarkers
-from tailrace.coordinator.transactions.markers import Marker
+from tailrace.coordinator.transactions.markers import LocalMarkers, Marker
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
 from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from tailrace.coordinator.placement import partition_of
+from tailrace.coordinator.shards import partition_of
 from tailrace.model import OFFSETS_TOPIC, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode

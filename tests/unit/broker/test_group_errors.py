@@ -16,9 +16,8 @@ from tailrace.coordinator.groups.machine import GroupMachine
 from tailrace.coordinator.groups.record_codec import GroupRecordCodec
 from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from tailrace.coordinator.machine import Decision
-from tailrace.coordinator.placement import partition_of
 from tailrace.coordinator.shard import PartitionLog, Shard
-from tailrace.coordinator.shards import Shards
+from tailrace.coordinator.shards import Shards, partition_of
 from tailrace.errors import RecordTooLargeError, StorageError
 from tailrace.handlers.group_admin import handle_list_groups
 from tailrace.handlers.groups import commit_offsets, decide, forget_topic

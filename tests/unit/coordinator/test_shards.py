@@ -6,9 +6,8 @@ from functools import partial
 import pytest
 
 from tailrace.coordinator.errors import NotCoordinatorError
-from tailrace.coordinator.placement import partition_of
 from tailrace.coordinator.shard import Shard
-from tailrace.coordinator.shards import Shards
+from tailrace.coordinator.shards import Shards, partition_of
 from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.testing.coordinator_log import MemoryPartitionLog
 from tailrace.testing.outside import Outside, virtual_runtime

@@ -1,13 +1,9 @@
 """`TransactionCoordinator`: the requests of clients, to the partitions that this broker leads.
 
 Who may ask, and which topics there are, `handlers` knows and says in the arguments.
-
-A producer id may have to be waited for. So a request that needs one is decided twice: the first
-decision changes nothing and says so, then the id is obtained, and the second decision takes it. If
-another request has changed the transaction meanwhile, the second decides on that, and the id may
-be left over; ids are never given out twice, and gaps between them mean nothing.
 """
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
@@ -19,7 +15,6 @@ from tailrace.coordinator.errors import (
 )
 from tailrace.coordinator.machine import Decision, TransactionalProducer
 from tailrace.coordinator.shards import Shards
-from tailrace.coordinator.transactions import views
 from tailrace.coordinator.transactions.machine import TransactionMachine
 from tailrace.coordinator.transactions.requests import (
     NO_PRODUCER,
@@ -33,6 +28,7 @@ from tailrace.coordinator.transactions.state import (
     CLASSIC,
     EPOCH_PER_TRANSACTION,
     Transaction,
+    TransactionStatus,
 )
 from tailrace.errors import RecordTooLargeError, StorageError
 from tailrace.model import ProducerEpoch, ProducerId, TopicPartition
@@ -41,7 +37,7 @@ from tailrace.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
 )
-from tailrace.protocol.messages.describe_transactions import TransactionState
+from tailrace.protocol.messages.describe_transactions import TopicData, TransactionState
 from tailrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
@@ -58,6 +54,8 @@ T = TypeVar("T")
 
 Unavailable = CoordinatorLoadInProgressError | CoordinatorNotAvailableError | NotCoordinatorError
 _UNAVAILABLE = CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError
+
+_STATUSES = {status.label: status for status in TransactionStatus}
 
 ID_BYTES_MAX = 32_767
 """Size of a transactional id in UTF-8 that fits into the key of a record."""
@@ -156,8 +154,8 @@ class TransactionCoordinator:
             transactional_id, lambda machine, _: machine.describe(transactional_id)
         )
         if isinstance(reply, ErrorCode):
-            return views.undescribed(transactional_id, reply)
-        return views.described(transactional_id, reply, is_visible)
+            return TransactionState(transactional_id=transactional_id, error_code=reply)
+        return _described(transactional_id, reply, is_visible)
 
     async def list_transactions(
         self, request: ListTransactionsRequest, is_listed: Callable[[str], bool]
@@ -166,13 +164,19 @@ class TransactionCoordinator:
 
         `is_listed` says what the client may see, and whether the pattern of the request matches.
         """
-        statuses, unknown = views.known_statuses(request.state_filters)
-        wanted = views.Filter(
-            statuses=statuses,
-            producer_ids=frozenset(request.producer_id_filters),
-            duration_ms=request.duration_filter,
-            is_listed=is_listed,
-        )
+        names = request.state_filters
+        statuses = {_STATUSES[each] for each in names if each in _STATUSES}
+        unknown = tuple(each for each in names if each not in _STATUSES)
+        producer_ids, duration_ms = frozenset(request.producer_id_filters), request.duration_filter
+
+        def is_wanted(each: Transaction, now_ms: int) -> bool:
+            return (
+                (not names or each.status in statuses)
+                and (not producer_ids or each.producer_id in producer_ids)
+                and (duration_ms < 0 or now_ms - each.start_ms >= duration_ms)
+                and is_listed(each.transactional_id)
+            )
+
         slices = Slices()
         listed: list[Listed] = []
         for shard in self._shards:
@@ -183,8 +187,14 @@ class TransactionCoordinator:
             except _UNAVAILABLE as error:
                 return ListTransactionsResponse(error_code=_code_for(error))
             for each in transactions:
-                if wanted.takes(each, now_ms):
-                    listed.append(views.listed(each))
+                if is_wanted(each, now_ms):
+                    listed.append(
+                        Listed(
+                            transactional_id=each.transactional_id,
+                            producer_id=each.producer_id,
+                            transaction_state=each.status.label,
+                        )
+                    )
                 await slices.turn()
         return ListTransactionsResponse(
             unknown_state_filters=unknown, transaction_states=tuple(listed)
@@ -217,6 +227,7 @@ class TransactionCoordinator:
         """The fault of a request for a transactional id, as far as the request alone shows it."""
         if request.transactional_id == "":
             return ErrorCode.INVALID_REQUEST
+        # As Kafka 4.3 without `transaction.two.phase.commit.enable` (KIP-939).
         if request.enable2_pc:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if request.keep_prepared_txn:
@@ -249,6 +260,9 @@ class TransactionCoordinator:
             transactional_id, lambda machine, now_ms: decide(machine, now_ms, None)
         )
         if reply is None:
+            # The first decision has changed nothing. If another request changes the transaction
+            # while the id is obtained, the second one decides on that, and the id may be left over:
+            # ids are never given out twice, and gaps between them mean nothing.
             new = await self._new_producer()
             if new.error is not ErrorCode.NONE:
                 return new
@@ -268,7 +282,7 @@ def for_version(error: ErrorCode, version: int, *, fenced_since: int) -> ErrorCo
 
 
 def _code_for(error: Unavailable) -> ErrorCode:
-    """The code that tells a client to ask again, to ask elsewhere, or to give up."""
+    """The code by which a client asks again, asks elsewhere, or gives up."""
     match error:
         case CoordinatorLoadInProgressError():
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -279,6 +293,31 @@ def _code_for(error: Unavailable) -> ErrorCode:
             return ErrorCode.UNKNOWN_SERVER_ERROR
         case _:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def _described(
+    transactional_id: str, transaction: Transaction | None, is_visible: Callable[[str], bool]
+) -> TransactionState:
+    if transaction is None:
+        return TransactionState(
+            transactional_id=transactional_id, error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        )
+    topics: dict[str, list[int]] = defaultdict(list)
+    for each in sorted(transaction.partitions):
+        if is_visible(each.topic):
+            topics[each.topic].append(each.partition)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=transaction.status.label,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=tuple(
+            TopicData(topic=topic, partitions=tuple(partitions))
+            for topic, partitions in topics.items()
+        ),
+    )
 
 
 def _all(machine: TransactionMachine, now_ms: int) -> Decision[tuple[tuple[Transaction, ...], int]]:

@@ -6,22 +6,18 @@ CONCURRENT_TRANSACTIONS is left for transactions whose end is prepared and not c
 has the completion pending all the time.
 
 Only records change a transaction. What a restart forgets: the epoch before the last change,
-deadlines, and the tasks that write markers, which begin anew.
+deadlines, and the tasks that write markers, which begin again.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import TypeVar
+from itertools import islice
+from typing import Final, TypeVar
 
 from tailrace.coordinator.deadlines import Timers
 from tailrace.coordinator.machine import CoordinatorRecord, Decision, Origin, Propose
-from tailrace.coordinator.transactions import transitions
-from tailrace.coordinator.transactions.adding import plan_add, verify
-from tailrace.coordinator.transactions.ending import plan_end
-from tailrace.coordinator.transactions.expiry import is_timed_out, take_expired
-from tailrace.coordinator.transactions.init_producer_id import plan_init
 from tailrace.coordinator.transactions.markers import Completions, MarkerWriter
 from tailrace.coordinator.transactions.records import (
     stored_transaction,
@@ -33,9 +29,19 @@ from tailrace.coordinator.transactions.requests import (
     EndTransaction,
     InitProducerId,
     ProducerReply,
+    plan_add,
+    plan_end,
+    plan_init,
+    verify,
 )
 from tailrace.coordinator.transactions.settings import TransactionSettings
-from tailrace.coordinator.transactions.state import Transaction, TransactionStatus
+from tailrace.coordinator.transactions.state import (
+    IDLE,
+    Transaction,
+    TransactionStatus,
+    aborted_by_coordinator,
+    completed,
+)
 from tailrace.coordinator.transactions.statistics import TransactionCounts
 from tailrace.errors import TailraceError
 from tailrace.model import LeaderEpoch, ProducerId, TopicPartition
@@ -44,6 +50,13 @@ from tailrace.protocol.records import TransactionLogKey, TransactionLogValue
 from tailrace.values import replace
 
 ReplyT = TypeVar("ReplyT")
+
+LOOKED_AT_MAX: Final = 5_000
+"""Ids that are looked at in one turn of the event loop."""
+BATCH_BYTES_MAX: Final = 500_000
+"""Size of one batch of tombstones, about half of what `max.message.bytes` is by default."""
+_TOMBSTONE_BYTES: Final = 32
+"""Size of a tombstone without its id, at most."""
 
 logger = logging.getLogger(__name__)
 
@@ -168,15 +181,15 @@ class TransactionMachine:
         self._every(self._settings.abort_interval_ms, self._abort_timed_out)
         self._every(self._settings.expiry_interval_ms, self._remove_expired)
 
-    def stop(self, error: Exception) -> None:  # noqa: ARG002 - nobody is told
-        """Leave everything to the next leader; no reply is parked here."""
+    def stop(self, error: Exception) -> None:  # noqa: ARG002 - no reply is parked
+        """Leave everything to the next leader."""
         self._timers.clear()
         self._completions.stop()
         for task in self._obtaining:
             task.cancel()
 
     def _change(self, planned: Transaction, reply: ReplyT) -> Decision[ReplyT]:
-        """A decision whose record makes the state this one."""
+        # The state changes when the record is replayed; the reply leaves when it is committed.
         self._decided = planned
         return Decision(reply=reply, records=(transaction_record(planned),))
 
@@ -185,7 +198,7 @@ class TransactionMachine:
         current = self._transactions.get(prepared.transactional_id)
         if current != prepared:
             return Decision(reply=None)
-        return self._change(transitions.completed(prepared, now_ms), None)
+        return self._change(completed(prepared, now_ms), None)
 
     def _every(self, interval_ms: int, search: Callable[[int], Decision[None]]) -> None:
         def expire() -> None:
@@ -199,7 +212,7 @@ class TransactionMachine:
         """Propose the abort of each transaction that is open for too long."""
         assert self._propose is not None
         for transactional_id in self._open:
-            if is_timed_out(self._transactions[transactional_id], now_ms):
+            if _is_timed_out(self._transactions[transactional_id], now_ms):
                 self._propose(partial(self._abort, transactional_id))
         return Decision(reply=None)
 
@@ -207,11 +220,9 @@ class TransactionMachine:
         self, transactional_id: str, now_ms: int, *, new_producer_id: ProducerId | None = None
     ) -> Decision[None]:
         current = self._transactions.get(transactional_id)
-        if current is None or not is_timed_out(current, now_ms):
+        if current is None or not _is_timed_out(current, now_ms):
             return Decision(reply=None)
-        planned = transitions.aborted_by_coordinator(
-            current, now_ms, new_producer_id=new_producer_id
-        )
+        planned = aborted_by_coordinator(current, now_ms, new_producer_id=new_producer_id)
         if planned is None:
             task = asyncio.ensure_future(self._abort_with_new_producer_id(transactional_id))
             self._obtaining.add(task)
@@ -239,10 +250,28 @@ class TransactionMachine:
         return self._remove_expired_of(iter(tuple(self._transactions)), now_ms)
 
     def _remove_expired_of(self, ids: Iterator[str], now_ms: int) -> Decision[None]:
-        expired, is_done = take_expired(
-            map(self._transactions.get, ids), self._settings.id_expiration_ms, now_ms=now_ms
-        )
-        if not is_done:
+        expired: list[str] = []
+        size = looked_at = 0
+        for transactional_id in islice(ids, LOOKED_AT_MAX):
+            looked_at += 1
+            current = self._transactions.get(transactional_id)
+            if current is None or current.status not in IDLE:
+                continue
+            if current.updated_ms + self._settings.id_expiration_ms <= now_ms:
+                expired.append(transactional_id)
+                size += len(transactional_id.encode()) + _TOMBSTONE_BYTES
+                # An id that does not fit into a batch beside others is the last of its batch.
+                if size > BATCH_BYTES_MAX:
+                    break
+        if size > BATCH_BYTES_MAX or looked_at == LOOKED_AT_MAX:
             assert self._propose is not None
             self._propose(partial(self._remove_expired_of, ids))
         return Decision(reply=None, records=tuple(map(transaction_tombstone, expired)))
+
+
+def _is_timed_out(transaction: Transaction, now_ms: int) -> bool:
+    """Whether the coordinator aborts it, because its client has not ended it in time."""
+    return (
+        transaction.status is TransactionStatus.ONGOING
+        and transaction.start_ms + transaction.timeout_ms < now_ms
+    )

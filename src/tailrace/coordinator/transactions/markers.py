@@ -1,13 +1,17 @@
-"""Write a marker at each partition after a prepared end, then the completion in the log.
+"""The way from a prepared end to its completion: a marker at each partition, then a record.
 
     PrepareX committed --> markers, all at once --> CompleteX committed
                                |    ^                   |   ^
                                '----' again later       '---' again later
 
-The task of a transaction runs as long as it takes, or until the shard stops; the next leader begins
-anew with all markers, which partitions take twice. As in Kafka it waits for a partition until that
-is back or deleted, whatever the partition answers, for only then the transaction has ended for its
-readers. The operator is told once of each partition that takes no markers.
+    Completions        the task of each transaction
+    LeaderMarkers      a marker to the leader of a partition, and the errors of Kafka's
+      |                TransactionMarkerRequestCompletionHandler
+      '- LocalMarkers  of the leader, also for WriteTxnMarkers: to the log, or to the shard of a
+                       group, whose pending offsets count or vanish with the marker
+
+This broker leads all partitions. A leader elsewhere would take the marker by WriteTxnMarkers: one
+more writer next to `LocalMarkers`.
 """
 
 import asyncio
@@ -16,11 +20,15 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from tailrace.coordinator.errors import CoordinatorNotAvailableError, NotCoordinatorError
-from tailrace.coordinator.machine import Decision, Propose
-from tailrace.coordinator.transactions.state import Transaction
+from tailrace.coordinator.machine import Decision, Propose, TransactionalProducer
+from tailrace.coordinator.shard import PartitionLog
+from tailrace.coordinator.transactions.state import EPOCH_PER_TRANSACTION, Transaction
 from tailrace.coordinator.transactions.statistics import TransactionCounts
 from tailrace.errors import FatalError, RetriableError, TailraceError
-from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
+from tailrace.model import OFFSETS_TOPIC, LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
+from tailrace.records.control import build_end_marker
+from tailrace.runtime.clock import Clock
+from tailrace.storage.producers import CoordinatorFencedError, InvalidProducerEpochError
 from tailrace.values import dataclass
 
 BACKOFF_S = 0.1
@@ -29,7 +37,7 @@ BACKOFF_S_MAX = 5.0
 PATIENCE_S = 0.005
 """Longest time that the answer to an end waits for its markers."""
 DELAYS_SILENT = 6
-"""Delays of a marker, 6 seconds together, after which the operator is told."""
+"""Delays of a marker, 6 seconds together, after which a warning is logged."""
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +99,7 @@ class Completions:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """By transactional id: its next transaction is not ended before this one is complete."""
         self._late: set[TopicPartition] = set()
-        """Partitions that take no markers, as the operator was told."""
+        """Partitions that take no markers; each has had its warning."""
 
     def begin(self, transaction: Transaction, propose: Propose) -> None:
         """Bring a prepared transaction to its end, as soon as its record is committed."""
@@ -106,11 +114,9 @@ class Completions:
         task.add_done_callback(forget)
 
     async def wait_for_markers(self, transactional_id: str) -> None:
-        """Return when the end of its transaction is complete, or `PATIENCE_S` later.
-
-        A client that hears of the end before that sends its next request too early, and the pause
-        before it, or this broker, tries again is much longer than the markers take.
-        """
+        """Return when the end of its transaction is complete, or `PATIENCE_S` later."""
+        # A client that has its answer before that sends its next request too early, and the pause
+        # before it, or this broker, tries again is much longer than the markers take.
         task = self._tasks.get(transactional_id)
         if task is not None:
             await asyncio.wait({task}, timeout=PATIENCE_S)
@@ -129,6 +135,8 @@ class Completions:
             transaction_version=transaction.client_version,
         )
         try:
+            # No marker before the prepared end is committed: a new leader could abort what readers
+            # have seen as committed.
             await _until_decided(propose, lambda _: Decision(reply=None))
             await self._write_all(transaction, marker)
             await _until_decided(propose, lambda now_ms: self._complete(transaction, now_ms))
@@ -154,7 +162,7 @@ class Completions:
             await asyncio.gather(*writes)
         finally:
             for write in writes:
-                write.cancel()  # If one was refused, the others must not go on by themselves.
+                write.cancel()  # If one was refused, the others must not continue by themselves.
 
     async def _write(self, partition: TopicPartition, marker: Marker) -> None:
         self._counts.waiting_markers += 1
@@ -163,6 +171,10 @@ class Completions:
         finally:
             self._counts.waiting_markers -= 1
 
+    # The task of a transaction runs as long as it takes, or until the shard stops; the next leader
+    # begins again with all markers, which partitions take twice. As in Kafka it waits for a
+    # partition until that is back or deleted, whatever the partition answers, for only then the
+    # transaction has ended for its readers.
     async def _until_written(self, partition: TopicPartition, marker: Marker) -> None:
         for count, delay_s in enumerate(_delays(), 1):
             try:
@@ -184,7 +196,7 @@ class Completions:
                 continue
             if partition in self._late:
                 self._late.discard(partition)
-                logger.info("transaction_markers_go_on partition=%s", partition)
+                logger.info("transaction_markers_resumed partition=%s", partition)
             return
 
 
@@ -208,3 +220,88 @@ def _delays() -> Iterator[float]:
     while True:
         yield delay_s
         delay_s = min(2 * delay_s, BACKOFF_S_MAX)
+
+
+class GroupPartitions(Protocol):
+    """The partitions of `__consumer_offsets` that this broker leads."""
+
+    async def end_transaction(
+        self,
+        number: int,
+        producer: TransactionalProducer,
+        *,
+        is_commit: bool,
+        coordinator_epoch: LeaderEpoch,
+        raises_epoch: bool,
+    ) -> None:
+        """Append a marker to a partition, and end the transaction in its groups."""
+        ...
+
+
+class LocalMarkers:
+    """Writes markers to partitions that this broker leads."""
+
+    def __init__(
+        self,
+        log_of: Callable[[TopicPartition], PartitionLog],
+        groups: GroupPartitions,
+        clock: Clock,
+    ) -> None:
+        self._log_of = log_of
+        self._groups = groups
+        self._clock = clock
+
+    async def write(self, partition: TopicPartition, marker: Marker) -> None:
+        """Append a marker; returns when it is committed.
+
+        Raises:
+            RetriableError: the partition is not here, or its groups are being loaded.
+            InvalidProducerEpochError, CoordinatorFencedError: a newer epoch has ended it.
+            TailraceError, OSError: the log cannot take it now.
+        """
+        raises_epoch = marker.transaction_version >= EPOCH_PER_TRANSACTION
+        if partition.topic == OFFSETS_TOPIC:
+            await self._groups.end_transaction(
+                partition.partition,
+                TransactionalProducer(marker.producer_id, marker.producer_epoch),
+                is_commit=marker.is_commit,
+                coordinator_epoch=marker.coordinator_epoch,
+                raises_epoch=raises_epoch,
+            )
+            return
+        log = self._log_of(partition)
+        if (waiting := log.wait_until_free()) is not None:
+            await waiting
+        batch = build_end_marker(
+            marker.producer_id,
+            marker.producer_epoch,
+            is_commit=marker.is_commit,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp=self._clock.now_ms(),
+        )
+        log.append(batch, raises_epoch=raises_epoch)
+        committed = log.committed()
+        if committed is not None:
+            await committed
+
+
+class LeaderMarkers:
+    """See `MarkerWriter`; `has_partition`: whether the cluster has a partition."""
+
+    def __init__(
+        self, local: LocalMarkers, *, has_partition: Callable[[TopicPartition], bool]
+    ) -> None:
+        self._local = local
+        self._has_partition = has_partition
+
+    async def write(self, partition: TopicPartition, marker: Marker) -> None:
+        """Return when the marker is committed; raises as `MarkerWriter`."""
+        if not self._has_partition(partition):
+            raise MarkerNotNeededError(f"{partition} is deleted")
+        try:
+            await self._local.write(partition, marker)
+        except (InvalidProducerEpochError, CoordinatorFencedError) as error:
+            raise MarkerFencedError(str(error)) from error
+        except OSError as error:
+            # Its directory has failed: another leader, or a restart, can take the marker.
+            raise CoordinatorNotAvailableError(str(error)) from error

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tailrace.coordinator.transactions.transitions import IDLE
+from tailrace.coordinator.transactions.state import IDLE
 from tests.unit.coordinator.transactions.stage import Stage, play, stored
 from tests.unit.coordinator.transactions.trouble import (
     CALM_S,
