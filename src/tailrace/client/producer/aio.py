@@ -30,7 +30,7 @@ from tailrace.client.producer.plugins import (
     ProducerRecord,
     Serializer,
 )
-from tailrace.client.producer.queued_records import Lines, LoopWaiting
+from tailrace.client.producer.queued_records import LoopWaiting, RecordQueues
 from tailrace.client.producer.transaction_calls import TransactionCalls
 from tailrace.errors import TailraceError
 from tailrace.runtime.system import Runtime, system_runtime
@@ -97,7 +97,7 @@ class AsyncProducer(AwaitingFace, TransactionCalls):
         adopt_identity(engine.transactions, identity)
         self._waiting.engine = engine
         self._settle(engine)
-        self._lines: Lines = Lines(engine, self._driver, self._waiting)
+        self._queued: RecordQueues = RecordQueues(engine, self._driver, self._waiting)
         if on_metrics is not None:
             call = figures_call(
                 engine, on_metrics, metrics=self.metrics, statistics=self.statistics
@@ -129,7 +129,7 @@ class AsyncProducer(AwaitingFace, TransactionCalls):
         outcome, also after the close.
         """
         await self._run(self._close_steps(timeout))
-        await self._lines.ended()
+        await self._queued.ended()
 
     async def __aenter__(self) -> Self:
         return self
@@ -150,7 +150,7 @@ class AsyncProducer(AwaitingFace, TransactionCalls):
         prepared = None
         try:
             prepared = engine.preparation.prepare(record)
-            placed = self._lines.put(prepared, now_ns)
+            placed = self._queued.put(prepared, now_ns)
         except ClosedProducerError:
             raise
         except TailraceError as error:
@@ -159,12 +159,12 @@ class AsyncProducer(AwaitingFace, TransactionCalls):
                 self._waiting.call_back(refused, 0, on_delivery)
             return refused, 0
         self._placed(*placed, on_delivery)
-        self._lines.set_off()
+        self._queued.send_ready()
         return placed
 
     def held(self) -> int:
         """The number of records that are not acknowledged yet, including queued ones."""
-        return super().held() + self._lines.held()
+        return super().held() + self._queued.held()
 
     async def _run(self, steps: Steps[T]) -> T:
         return await self._driver.run(steps)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tailrace.client.producer.intake.slices import ColumnSlice
     from tailrace.client.producer.queue.batches import FilledRecords
     from tailrace.client.producer.queue.open_batches import HeadersLike
-    from tailrace.client.producer.queued_records import Lines
+    from tailrace.client.producer.queued_records import RecordQueues
 
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class ProducerCalls(SendCall):
 
     _engine: Engine
     _driver: "ThreadDriver | LoopDriver"
-    _lines: "Lines | None" = None
+    _queued: "RecordQueues | None" = None
     """Records of an `AsyncProducer` that cannot get into a batch yet."""
     _is_closing = False
     """`close` was called: no new records are taken, but queued ones still go into batches."""
@@ -167,7 +167,7 @@ class ProducerCalls(SendCall):
                 plan = yield CallUser(plan_rows, (engine, topic, chunk))
                 yield CallUser(self._refuse_rows, (summary, plan.refused))
                 for columns in plan.slices:
-                    yield from self._lines_served(topic)
+                    yield from self._queue_served(topic)
                     outcome = yield from self._place_slice(topic, columns, self._max_block())
                     self._rows_placed(outcome, columns)
                     summary.add(outcome, columns)
@@ -203,7 +203,7 @@ class ProducerCalls(SendCall):
         with batch.sending(engine, partition) as columns:
             record = ProducerRecord(batch.topic, partition=columns.partition)
             yield from topic_known(engine, record, deadline)
-            yield from self._lines_served(batch.topic)
+            yield from self._queue_served(batch.topic)
             outcome = yield from self._place_slice(batch.topic, columns, deadline)
         columns.note_placed(outcome, engine.interceptors)
         self._driver.move()
@@ -226,7 +226,7 @@ class ProducerCalls(SendCall):
         engine, deadline = self._engine, self._max_block()
         if engine.metadata.partition_count(topic) is None:
             yield from topic_known(engine, ProducerRecord(topic), deadline)
-        yield from self._lines_served(topic)
+        yield from self._queue_served(topic)
         outcome = yield from self._place_slice(topic, rows, deadline)
         self._rows_placed(outcome, rows)
         self._driver.move()
@@ -278,8 +278,8 @@ class ProducerCalls(SendCall):
             ReentrantCallError: called by a signal handler that has interrupted another call.
         """
         engine, driver, deadline = self._engine, self._driver, self._deadline(timeout)
-        if self._lines is not None:
-            is_served = self._lines.served()
+        if self._queued is not None:
+            is_served = self._queued.served()
             if not (yield Until(is_served, deadline)) and not driver.is_over:
                 raise TimeoutError(f"not everything got into a batch within {timeout} s")
         with engine.flushing() as is_over:
@@ -295,7 +295,7 @@ class ProducerCalls(SendCall):
 
     def _close_steps(self, timeout: float | None) -> Steps[None]:
         """Send what waits, wait for its outcome, and stop the driver."""
-        engine, driver, lines = self._engine, self._driver, self._lines
+        engine, driver, queued = self._engine, self._driver, self._queued
         deadline = self._deadline(timeout)
         # Each caller waits until its own deadline and then stops the driver. So it need not rely on
         # another one, which may be interrupted or have a later deadline.
@@ -305,9 +305,9 @@ class ProducerCalls(SendCall):
             is_first, self._is_closing = not self._is_closing, True
             engine.open_batches.halt()
             if is_first and timeout != 0 and engine.abort_open():
-                self._end_lines(TransactionAbortedError("not sent: the producer was closed"))
-            if lines is not None:
-                yield Until(lines.served(), deadline)
+                self._end_queued(TransactionAbortedError("not sent: the producer was closed"))
+            if queued is not None:
+                yield Until(queued.served(), deadline)
             engine.begin_close()
             yield Until(lambda: not engine.accumulator.incomplete, deadline)
             end_by = min(deadline, self._max_block())
@@ -317,13 +317,13 @@ class ProducerCalls(SendCall):
                 yield Until(engine.is_settled, end_by)
         finally:
             engine.begin_close()
-            self._end_lines(ClosedProducerError("the producer was closed"))
+            self._end_queued(ClosedProducerError("the producer was closed"))
             driver.stop()
 
-    def _lines_served(self, topic: str) -> Steps[None]:
+    def _queue_served(self, topic: str) -> Steps[None]:
         """Wait until records of this topic that were sent before are in batches."""
-        if self._lines is not None:
-            yield Until(self._lines.served(topic), inf)
+        if self._queued is not None:
+            yield Until(self._queued.served(topic), inf)
 
     def _place_slice(
         self, topic: str, columns: "ColumnSlice | FilledRecords", deadline: float
@@ -342,7 +342,6 @@ class ProducerCalls(SendCall):
         return outcome
 
     def _listed(self, topics: list[str] | None, deadline: float) -> Steps[Listing]:
-        """These topics, or all, with their partitions."""
         pending = self._engine.sender.cluster.listings.ask(topics)
         try:
             yield Until(lambda: pending.is_done, deadline)
@@ -357,9 +356,9 @@ class ProducerCalls(SendCall):
             )
         return pending.result()
 
-    def _end_lines(self, error: Exception) -> None:
-        if self._lines is not None:
-            self._lines.end(error)
+    def _end_queued(self, error: Exception) -> None:
+        if self._queued is not None:
+            self._queued.end(error)
 
     # -- helpers ------------------------------------------------------------------------------
 
@@ -373,7 +372,6 @@ class ProducerCalls(SendCall):
         return inf if timeout is None else self._driver.clock() + timeout
 
     def _max_block(self) -> float:
-        """The time `max.block.ms` from now."""
         return self._driver.clock() + self._engine.config.max_block_ms / 1000
 
     def _appended(self, append: Callable[[], T]) -> T:

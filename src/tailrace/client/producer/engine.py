@@ -152,17 +152,14 @@ class Engine:
 
     @property
     def pool(self) -> BufferPool:
-        """The memory of the batches."""
         return self.accumulator.supply.pool
 
     # -- the driver ---------------------------------------------------------------------------
 
     def poll(self, now: float) -> None:
-        """Do everything that is due now, without waiting."""
         self.sender.poll(now)
 
     def next_deadline(self, now: float) -> float:
-        """The time for the next `poll`, if no socket event comes before."""
         return min(self.sender.next_deadline(now), self._end_by)
 
     def abandoned(self, now: float) -> bool:
@@ -182,7 +179,6 @@ class Engine:
         return False
 
     def reentrant_error(self) -> ReentrantCallError:
-        """The error of a call by a signal handler that has interrupted another call."""
         return ReentrantCallError(_REENTRANT)
 
     # -- sending a record ---------------------------------------------------------------------
@@ -348,7 +344,6 @@ class Engine:
         return True
 
     def is_settled(self) -> bool:
-        """Return whether no commit or abort is under way."""
         return self.transactions is None or not self.transactions.is_completing
 
     def abort_open(self) -> bool:

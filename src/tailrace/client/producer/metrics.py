@@ -143,7 +143,6 @@ class Metrics:
             counts.record_error_total += 1
 
     def sent(self, batches: "Iterable[InFlightBatch]") -> None:
-        """Count a request with these batches."""
         self.request_total += 1
         for batch in batches:
             for counts in self._of(batch.partition.topic):
@@ -153,19 +152,16 @@ class Metrics:
             self.record_total += batch.record_count
 
     def answered(self, latency_s: float, throttle_ms: int) -> None:
-        """Count the answer to a request."""
         self.response_total += 1
         self.request_latency_total_s += latency_s
         self.request_latency_max_s = max(self.request_latency_max_s, latency_s)
         self.produce_throttle_time_max_ms = max(self.produce_throttle_time_max_ms, throttle_ms)
 
     def retried(self, batch: "InFlightBatch") -> None:
-        """Count a batch that will be sent again."""
         for counts in self._of(batch.partition.topic):
             counts.record_retry_total += batch.record_count
 
     def ended(self, batch: "ClosedBatch") -> None:
-        """Count the outcome of a batch."""
         for counts in self._of(batch.partition.topic):
             if batch.outcome.failure is None:
                 counts.record_send_total += batch.record_count

@@ -79,7 +79,6 @@ class DeliveryOutcome:
         """Called under the producer's lock as soon as it is done; they only wake a waiter."""
 
     def error_of(self, index: int) -> Exception | None:
-        """Return the record's error, or None."""
         return self.errors.get(index, self.failure)
 
     def metadata_of(self, index: int) -> RecordMetadata:
@@ -91,7 +90,6 @@ class DeliveryOutcome:
         return self.place_of(index)
 
     def place_of(self, index: int) -> RecordMetadata:  # noqa: ARG002 - a batch knows more
-        """Partition, offset and timestamp of the record, as far as they are known."""
         return RecordMetadata(*self.partition, offset=-1, timestamp=-1)
 
     def finish(self) -> "list[DeliveryOutcome]":
@@ -107,7 +105,6 @@ class DeliveryOutcome:
         self.callbacks.extend((index, callback))
 
     def add_watcher(self, wake: Callable[[], None]) -> None:
-        """Have `wake` called when this is done; not done yet, under the lock."""
         if self.watchers is None:
             self.watchers = []
         self.watchers.append(wake)
@@ -130,7 +127,6 @@ class DeliveryOutcome:
     def _results(
         self, indexes: Sequence[int]
     ) -> tuple[Iterable[RecordMetadata], Iterable[Exception | None]]:
-        """Places and errors of these records."""
         return map(self.place_of, indexes), map(self.error_of, indexes)
 
     def tell(self, index: int, callback: DeliveryCallback) -> None:
@@ -230,7 +226,6 @@ class BatchOutcome(DeliveryOutcome):
         return next(part for part in reversed(self.parts) if part.start <= index)
 
     def place_of(self, index: int) -> RecordMetadata:
-        """The record's partition, offset and timestamp."""
         if self.parts:
             part = self._part_of(index)
             return part.outcome.place_of(index - part.start)
@@ -241,7 +236,6 @@ class BatchOutcome(DeliveryOutcome):
         return RecordMetadata(*self.partition, offset, timestamp)
 
     def error_of(self, index: int) -> Exception | None:
-        """Return the record's error, or None."""
         if self.parts:
             part = self._part_of(index)
             return part.outcome.error_of(index - part.start)
@@ -250,7 +244,6 @@ class BatchOutcome(DeliveryOutcome):
     def _results(
         self, indexes: Sequence[int]
     ) -> tuple[Iterable[RecordMetadata], Iterable[Exception | None]]:
-        """Places and errors of these records, without a step of the interpreter for each."""
         written = self.log_append_time
         has_places = self.base_offset >= 0 and (written >= 0 or len(self.timestamps) > 0)
         if not has_places or self.parts or self.failure is not None or self.errors:

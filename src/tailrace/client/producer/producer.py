@@ -77,7 +77,6 @@ class ThreadWaiting:
     def call_back_soon(
         self, outcome: DeliveryOutcome, index: int, callback: DeliveryCallback
     ) -> None:
-        """Have the own thread call the callback of a record that was refused."""
         with self.engine.lock:
             if not self._driver.has_made_calls:
                 self._driver.call_soon(partial(outcome.tell, index, callback))

@@ -182,7 +182,6 @@ class ProducerBatch:
 
 
 def check_batch(batch: object) -> None:
-    """Raises TypeError if `batch` is none."""
     if not isinstance(batch, ProducerBatch):
         raise TypeError(
             f"batch is {kind_of(batch)}; it has to be a batch from create_batch(), and rows go to "

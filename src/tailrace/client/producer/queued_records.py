@@ -1,14 +1,11 @@
-"""`Lines`: queues of `AsyncProducer` records that cannot get into a batch yet, in their order.
+"""`RecordQueues`: records of an `AsyncProducer` that cannot get into a batch yet, in their order.
 
-A record waits in the queue (line) of its topic while the topic's metadata is not known or there is
-no memory. A record for a partition that the topic does not have waits in a queue of that partition.
-
-A task that awaits each receipt has one record in line at a time. A task that does not await could
-queue records without limit, so records that nobody awaits may take `buffer.memory` bytes at most.
+A record waits in the queue of its topic while the topic's metadata is not known or there is no
+memory. A record for a partition that the topic does not have waits in a queue of that partition.
 
 Not here: sending (`aio`).
 
-Invariant: a record in line later gets into a batch, or fails, or leaves the line because its await
+Invariant: a queued record later gets into a batch, or fails, or leaves the queue because its await
 was cancelled; in each case its bytes are no longer counted.
 """
 
@@ -45,20 +42,20 @@ if TYPE_CHECKING:
 
 
 QUEUED_MEMORY: Final = 700
-"""Bytes that a record in line takes besides its key, value and headers: its receipt, its callbacks,
-and its entry in the line (630 were measured for one without callbacks)."""
+"""Bytes that a queued record takes besides its key, value and headers: its receipt, its callbacks,
+and its entry in the queue (630 were measured for one without callbacks)."""
 
 
 class QueuedRecord(DeliveryOutcome):
-    """The outcome of a record that is in line first, and in a batch later."""
+    """The outcome of a record that is in a queue first, and in a batch later."""
 
     __slots__ = (
+        "await_changed",
         "deadline",
         "index",
-        "is_aside",
         "is_counted",
         "joined",
-        "leave",
+        "lacks_partition",
         "now_ns",
         "prepared",
         "request",
@@ -72,24 +69,24 @@ class QueuedRecord(DeliveryOutcome):
         *,
         now_ns: int,
         deadline: float,
-        leave: "Callable[[QueuedRecord], None]",
+        await_changed: "Callable[[QueuedRecord], None]",
     ) -> None:
         super().__init__(TopicPartition(prepared.record.topic, NO_PARTITION), waiting)
         self.prepared: Prepared | None = prepared
-        """The record, while it is in line."""
+        """The record, while it is in a queue."""
         self.size = prepared.size
         """Bytes it takes in a batch, at most."""
         self.is_counted = False
-        """Its bytes are counted as bytes in line that nobody awaits."""
-        self.is_aside = False
-        """It is in the line of a partition that is not there."""
+        """Its bytes are counted as queued bytes that nobody awaits."""
+        self.lacks_partition = False
+        """It is in the queue of a partition that does not exist."""
         self.request: int | None = None
-        """The request for metadata that tells whether that partition has been added; one tells all
-        records that were in line before it."""
-        self.leave = leave
+        """The request for metadata whose answer says whether that partition has been added; one
+        answer is enough for all records that were queued before it."""
+        self.await_changed = await_changed
         """Called when a task begins to await it, and when the last one stops before it is sent."""
         self.deadline = deadline
-        """The loop's time at which it fails if it is still in line."""
+        """The loop's time at which it fails if it is still queued."""
         self.now_ns = now_ns
         self.joined: BatchOutcome | None = None
         """The outcome of its batch, once it is in one."""
@@ -98,20 +95,18 @@ class QueuedRecord(DeliveryOutcome):
     def add_watcher(self, wake: Callable[[], None]) -> None:
         """Note that a task awaits it."""
         super().add_watcher(wake)
-        self.leave(self)
+        self.await_changed(self)
 
     def remove_watcher(self, wake: Callable[[], None]) -> None:
-        """Note that a task awaits it no more; without any, it leaves the line."""
+        """Note that a task awaits it no more; without any, it leaves the queue."""
         super().remove_watcher(wake)
         if self.prepared is not None and not self.watchers:
-            self.leave(self)
+            self.await_changed(self)
 
     def place_of(self, index: int) -> RecordMetadata:
-        """The record's partition, offset and timestamp, as far as known."""
         return super().place_of(index) if self.joined is None else self.joined.place_of(self.index)
 
     def error_of(self, index: int) -> Exception | None:
-        """Return the record's error, or None."""
         return super().error_of(index) if self.joined is None else self.joined.error_of(self.index)
 
 
@@ -130,14 +125,12 @@ class LoopWaiting:
         raise TypeError("a receipt of AsyncProducer has no outcome yet: await it")
 
     def call_back(self, outcome: DeliveryOutcome, index: int, callback: DeliveryCallback) -> None:
-        """Have the callback called by the loop."""
         if outcome.is_done:
             self._driver.loop.call_soon(outcome.tell, index, callback)
         else:
             outcome.add_callback(index, callback)
 
     def awaiting(self, outcome: DeliveryOutcome) -> Generator[object, None, None]:
-        """Suspend the task until the outcome is there."""
         future = self._driver.loop.create_future()
         wake = partial(_wake, future)
         with self.engine.lock:
@@ -157,34 +150,34 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class Lines:
-    """The lines of one producer; each has its own task while it is not empty."""
+class RecordQueues:
+    """The queues of one producer; each has its own task while it is not empty."""
 
     def __init__(self, engine: "Engine", driver: "LoopDriver", waiting: "LoopWaiting") -> None:
         self._engine = engine
         self._driver = driver
         self._waiting = waiting
-        self._lines: dict[TopicPartition, deque[QueuedRecord]] = {}
-        """Records in line by topic (partition -1), or by partition if that does not exist."""
-        self._bytes = 0
-        """Memory of the records in line that nobody awaits, with `QUEUED_MEMORY` for each."""
-        self._beyond: dict[asyncio.Task[object] | None, QueuedRecord] = {}
+        self._queues: dict[TopicPartition, deque[QueuedRecord]] = {}
+        """Records by topic (partition -1), or by partition if that does not exist."""
+        self._unawaited_bytes = 0
+        """Memory of the queued records that nobody awaits, with `QUEUED_MEMORY` for each."""
+        self._excess: dict[asyncio.Task[object] | None, QueuedRecord] = {}
         """By the task that sent them (None for callbacks): records beyond `buffer.memory`, which
         fail unless they are awaited soon."""
-        self._pumps: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def put(self, prepared: Prepared, now_ns: int) -> tuple[DeliveryOutcome, int]:
-        """Append a record to a batch if that is possible now, else to its line; then `set_off`.
+        """Append a record to a batch if that is possible now, else queue it; then `send_ready`.
 
         Raises:
             TailraceError: the record can go to neither.
         """
         placed: tuple[DeliveryOutcome, int] | None = None
-        if self._line_of(prepared.record) is None:
-            placed = self._place(prepared, now_ns)
-        return placed or (self._get_in_line(prepared, now_ns), 0)
+        if self._queue_of(prepared.record) is None:
+            placed = self._append(prepared, now_ns)
+        return placed or (self._enqueue(prepared, now_ns), 0)
 
-    def _place(self, prepared: Prepared, now_ns: int) -> tuple[BatchOutcome, int] | None:
+    def _append(self, prepared: Prepared, now_ns: int) -> tuple[BatchOutcome, int] | None:
         """Append the record to a batch if that is possible now, else return None."""
         engine = self._engine
         count = self._partition_count(prepared.record)
@@ -199,20 +192,20 @@ class Lines:
         count = self._engine.metadata.partition_count(record.topic)
         return None if count is None or (record.partition or 0) >= count else count
 
-    def set_off(self) -> None:
+    def send_ready(self) -> None:
         """Send ready batches, after the record's callbacks have been added."""
         with self._engine.lock:
             self._driver.moved()
 
-    def _line_of(self, record: ProducerRecord) -> TopicPartition | None:
-        """The line that a record must join to keep the order; None if there is none."""
+    def _queue_of(self, record: ProducerRecord) -> TopicPartition | None:
+        """The key of the queue that a record must join to keep the order, or None."""
         for partition in (NO_PARTITION, record.partition):
-            place = TopicPartition(record.topic, partition or 0)
-            if place in self._lines:
-                return place
+            key = TopicPartition(record.topic, partition or 0)
+            if key in self._queues:
+                return key
         return None
 
-    def _get_in_line(self, prepared: Prepared, now_ns: int) -> QueuedRecord:
+    def _enqueue(self, prepared: Prepared, now_ns: int) -> QueuedRecord:
         record = prepared.record
         topic = TopicPartition(record.topic, NO_PARTITION)
         if self._engine.transactions is not None:
@@ -222,60 +215,60 @@ class Lines:
             self._waiting,
             now_ns=now_ns,
             deadline=self._driver.clock() + self._engine.config.max_block_ms / 1000,
-            leave=self._awaited,
+            await_changed=self._await_changed,
         )
-        if self._bytes + queued.size + QUEUED_MEMORY > self._engine.config.buffer_memory:
+        if self._unawaited_bytes + queued.size + QUEUED_MEMORY > self._engine.config.buffer_memory:
+            # A task that awaits each receipt has one record queued at a time. A task that does not
+            # could queue records without limit, so what nobody awaits is limited (decision 22).
             sender = asyncio.current_task(self._driver.loop)
             # A task that sends again has not awaited its previous record.
-            self._refuse(sender, self._beyond.get(sender))
-            self._beyond[sender] = queued
+            self._refuse(sender, self._excess.get(sender))
+            self._excess[sender] = queued
             # `wait_for` and `shield` await in a new task, whose first step runs in the next
             # iteration of the loop, after the calls that are due there already.
             self._driver.loop.call_soon(self._driver.loop.call_soon, self._refuse, sender, queued)
         else:
             queued.is_counted = True
-            self._bytes += queued.size + QUEUED_MEMORY
-        self._stand_in(self._line_of(record) or self._aside(record) or topic, queued)
+            self._unawaited_bytes += queued.size + QUEUED_MEMORY
+        self._join_queue(self._queue_of(record) or self._missing_partition(record) or topic, queued)
         return queued
 
-    def _aside(self, record: ProducerRecord) -> TopicPartition | None:
-        """The line of the record's partition, if the topic is known not to have it; else None.
-
-        So a record for a missing partition does not delay other records of the topic.
-        """
+    def _missing_partition(self, record: ProducerRecord) -> TopicPartition | None:
+        """The record's partition, if the topic is known not to have it; else None."""
+        # It has a queue of its own, so the record does not delay others of the topic.
         count = self._engine.metadata.partition_count(record.topic)
         if count is None or (record.partition or 0) < count:
             return None
         return TopicPartition(record.topic, record.partition or 0)
 
-    def _stand_in(self, place: TopicPartition, queued: QueuedRecord) -> None:
-        """Append a record to a line; a new line gets a task that serves it."""
-        queued.is_aside = place.partition != NO_PARTITION
-        if queued.is_aside:
+    def _join_queue(self, key: TopicPartition, queued: QueuedRecord) -> None:
+        """Append a record to a queue; a new queue gets a task that serves it."""
+        queued.lacks_partition = key.partition != NO_PARTITION
+        if queued.lacks_partition:
             queued.request = self._engine.metadata.request_update()
-        line = self._lines.get(place)
-        if line is not None:
-            line.append(queued)
+        queue = self._queues.get(key)
+        if queue is not None:
+            queue.append(queued)
             return
-        # Otherwise later plain records would get into an open batch before those in line.
-        self._engine.open_batches.shut(place.topic)
-        self._lines[place] = line = deque((queued,))
-        pump = self._driver.loop.create_task(self._pump(place, line), name=f"line-of-{place}")
-        self._pumps.add(pump)
+        # Otherwise later plain records would get into an open batch before those that are queued.
+        self._engine.open_batches.shut(key.topic)
+        self._queues[key] = queue = deque((queued,))
+        task = self._driver.loop.create_task(self._serve_queue(key, queue), name=f"queue-of-{key}")
+        self._tasks.add(task)
 
-        def ended(pump: asyncio.Task[None]) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
             # A task that is cancelled before its first step runs nothing of its coroutine.
-            self._remove(place, line)
-            self._pumps.discard(pump)
+            self._remove(key, queue)
+            self._tasks.discard(task)
 
-        pump.add_done_callback(ended)
+        task.add_done_callback(ended)
 
-    def _remove(self, place: TopicPartition, line: deque[QueuedRecord]) -> None:
-        """Remove a line whose task has ended; records left in it by a cancellation fail."""
-        if self._lines.get(place) is not line:
+    def _remove(self, key: TopicPartition, queue: deque[QueuedRecord]) -> None:
+        """Remove a queue whose task has ended; records left in it by a cancellation fail."""
+        if self._queues.get(key) is not queue:
             return
-        del self._lines[place]
-        for queued in line:
+        del self._queues[key]
+        for queued in queue:
             error = SendCancelledError(
                 f"{queued.partition.topic}: not sent: the record waited for memory or metadata, "
                 "and the producer's task that serves such records was cancelled; close the "
@@ -285,61 +278,61 @@ class Lines:
 
     def _refuse(self, sender: asyncio.Task[object] | None, queued: QueuedRecord | None) -> None:
         """Fail a record beyond the limit, unless it is awaited by now, or was refused before."""
-        if queued is None or self._beyond.get(sender) is not queued:
+        if queued is None or self._excess.get(sender) is not queued:
             return
-        del self._beyond[sender]
+        del self._excess[sender]
         if queued.prepared is not None and not queued.watchers:
-            why = self._why_in_line(queued, queued.prepared.record)
+            why = self._why_queued(queued, queued.prepared.record)
             error = BufferExhaustedError(
-                f"records in line that nobody awaits take {self._bytes} bytes, and buffer.memory "
-                f"allows {self._engine.config.buffer_memory}; {why}. Await each send, or use "
-                "send_many()"
+                f"queued records that nobody awaits take {self._unawaited_bytes} bytes, and "
+                f"buffer.memory allows {self._engine.config.buffer_memory}; {why}. Await each "
+                "send, or use send_many()"
             )
             self._end_queued(queued, error)
 
-    def _why_in_line(self, queued: QueuedRecord, record: ProducerRecord) -> str:
-        """The text about what the line of a record waits for, and the setting to change."""
+    def _why_queued(self, queued: QueuedRecord, record: ProducerRecord) -> str:
+        """The text about what the queue of a record waits for, and the setting to change."""
         engine = self._engine
-        partition = (record.partition or 0) if queued.is_aside else NO_PARTITION
-        line = self._lines.get(TopicPartition(record.topic, partition)) or (queued,)
-        began = line[0].deadline - engine.config.max_block_ms / 1000
+        partition = (record.partition or 0) if queued.lacks_partition else NO_PARTITION
+        queue = self._queues.get(TopicPartition(record.topic, partition)) or (queued,)
+        began = queue[0].deadline - engine.config.max_block_ms / 1000
         waited = self._driver.clock() - began
-        if queued.is_aside or engine.metadata.partition_count(record.topic) is None:
+        if queued.lacks_partition or engine.metadata.partition_count(record.topic) is None:
             return why_no_topic(engine, record, waited)
         return why_no_memory(engine, waited)
 
-    def _awaited(self, queued: QueuedRecord) -> None:
-        """Handle the `leave` calls of a record: it is awaited now, or not any more."""
+    def _await_changed(self, queued: QueuedRecord) -> None:
+        """Note that a record is awaited now, or not any more."""
         if queued.joined is not None:
             self._engine.flush_batch(queued.joined)
             return
         self._discount(queued)
         if not queued.watchers:
             error = SendCancelledError(
-                "not sent: the record was in line, and the await of its receipt was cancelled"
+                "not sent: the record was queued, and the await of its receipt was cancelled"
             )
             self._end_queued(queued, error)
 
     def _discount(self, queued: QueuedRecord) -> None:
         if queued.is_counted:
             queued.is_counted = False
-            self._bytes -= queued.size + QUEUED_MEMORY
+            self._unawaited_bytes -= queued.size + QUEUED_MEMORY
 
     def served(self, topic: str | None = None) -> Callable[[], bool]:
-        """A predicate: whether all records that are in line now are in a batch or have failed.
+        """A predicate: whether all records that are queued now are in a batch or have failed.
 
         With `topic`, only for that topic's records, without those for a missing partition.
         """
         pending = [
             queued
-            for place, line in self._lines.items()
-            if topic is None or place == TopicPartition(topic, NO_PARTITION)
-            for queued in line
+            for key, queue in self._queues.items()
+            if topic is None or key == TopicPartition(topic, NO_PARTITION)
+            for queued in queue
         ]
 
         def is_over() -> bool:
             while pending and (
-                pending[-1].prepared is None or (topic is not None and pending[-1].is_aside)
+                pending[-1].prepared is None or (topic is not None and pending[-1].lacks_partition)
             ):
                 pending.pop()
             return not pending
@@ -347,28 +340,29 @@ class Lines:
         return is_over
 
     def held(self) -> int:
-        """The number of records in line; a finalizer may call this in any thread."""
-        lines = [tuple(line) for line in list(self._lines.values())]
-        return sum(queued.prepared is not None for line in lines for queued in line)
+        """The number of queued records; a finalizer may call this in any thread."""
+        # Copies, since the loop's thread may change the queues meanwhile.
+        queues = [tuple(queue) for queue in list(self._queues.values())]
+        return sum(queued.prepared is not None for queue in queues for queued in queue)
 
     def end(self, error: Exception) -> None:
-        """Fail all records in line."""
-        for pump in self._pumps:
-            pump.cancel()
-        lines, self._lines = self._lines, {}
-        for line in lines.values():
-            for queued in line:
+        """Fail all queued records."""
+        for task in self._tasks:
+            task.cancel()
+        queues, self._queues = self._queues, {}
+        for queue in queues.values():
+            for queued in queue:
                 self._end_queued(queued, error)
 
-    async def _pump(self, place: TopicPartition, line: deque[QueuedRecord]) -> None:
-        """Serve a line until it is empty."""
+    async def _serve_queue(self, key: TopicPartition, queue: deque[QueuedRecord]) -> None:
+        """Serve a queue until it is empty."""
         task = asyncio.current_task()
         assert task is not None, "a coroutine that awaits futures of asyncio runs in a task"
         try:
-            while line:
-                queued = line[0]
+            while queue:
+                queued = queue[0]
                 try:
-                    await self._driver.run(self._serve(queued, place))
+                    await self._driver.run(self._serve(queued))
                 except TailraceError as error:
                     self._end_queued(queued, error)
                 except BaseException as error:
@@ -377,26 +371,27 @@ class Lines:
                     if task.cancelling() or self._driver.loop.is_closed():
                         raise
                     self._end_queued(queued, _unserved(queued, error))
-                line.popleft()
+                # Only now: while it is served, later records of `put` have to join this queue.
+                queue.popleft()
         finally:
-            self._remove(place, line)
+            self._remove(key, queue)
 
-    def _serve(self, queued: QueuedRecord, place: TopicPartition) -> Steps[None]:
-        """Append a record to a batch, or move it to the line of its missing partition."""
+    def _serve(self, queued: QueuedRecord) -> Steps[None]:
+        """Append a record to a batch, or move it to the queue of its missing partition."""
         engine, granted = self._engine, 0
         try:
+            # Each wait may end because the record failed or its await was cancelled meanwhile.
             while (prepared := queued.prepared) is not None:
                 record = prepared.record
-                is_aside = place.partition != NO_PARTITION
-                known = record if is_aside else ProducerRecord(record.topic)
+                known = record if queued.lacks_partition else ProducerRecord(record.topic)
                 yield from topic_known(
                     engine, known, queued.deadline, queued=queued, request=queued.request
                 )
                 if queued.prepared is None:
                     break
-                aside = None if is_aside else self._aside(record)
-                if aside is not None:
-                    self._stand_in(aside, queued)
+                missing = None if queued.lacks_partition else self._missing_partition(record)
+                if missing is not None:
+                    self._join_queue(missing, queued)
                     break
                 count = self._partition_count(record)
                 if count is None:
@@ -408,7 +403,7 @@ class Lines:
                 )
                 if placed is not None:
                     granted = 0
-                    self._join(queued, *placed)
+                    self._enter_batch(queued, *placed)
                 elif not granted:
                     # A record before this one may have opened a batch for plain records.
                     engine.open_batches.shut(record.topic)
@@ -420,25 +415,21 @@ class Lines:
             if granted:
                 self._engine.pool.deallocate(granted)
 
-    def _join(self, queued: QueuedRecord, outcome: BatchOutcome, index: int) -> None:
+    def _enter_batch(self, queued: QueuedRecord, outcome: BatchOutcome, index: int) -> None:
         """Note that the record is in a batch now and shares its outcome."""
         self._discount(queued)
         queued.prepared = None
         queued.joined, queued.index, queued.partition = outcome, index, outcome.partition
         outcome.is_forgotten |= queued.is_forgotten
-
-        def finish() -> None:
-            ended = queued.finish()
-            self._engine.sender.calls += (each.run_callbacks for each in ended if each.callbacks)
-
-        outcome.add_watcher(finish)
+        # The caller's receipt refers to `queued`, so that ends with its batch.
+        outcome.add_watcher(lambda: self._finish(queued))
         if queued.watchers:
             self._engine.flush_batch(outcome)
         # Needed even if there is nothing to send: `served` may wait for this record.
         self._driver.wake()
 
     def _end_queued(self, queued: QueuedRecord, error: Exception) -> None:
-        """Fail a record in line; idempotent. The line's task skips it later."""
+        """Fail a queued record; idempotent. The queue's task skips it later."""
         if queued.prepared is None:
             return
         self._discount(queued)
@@ -447,13 +438,16 @@ class Lines:
         self._engine.note_refused(queued.partition.topic, error)
         if queued.is_forgotten:
             log.warning("record_failed topic=%s reason=%s", queued.partition.topic, error)
+        self._finish(queued)
+        self._driver.wake()
+
+    def _finish(self, queued: QueuedRecord) -> None:
         ended = queued.finish()
         self._engine.sender.calls += (each.run_callbacks for each in ended if each.callbacks)
-        self._driver.wake()
 
     async def ended(self) -> None:
         """Wait for the tasks, after `end`."""
-        await asyncio.gather(*self._pumps, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def _unserved(queued: QueuedRecord, error: BaseException) -> RejectedRecordError:

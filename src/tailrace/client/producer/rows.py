@@ -115,7 +115,6 @@ class RowCode:
 
 
 def _fields(name: str, column: object) -> list[Any]:
-    """The items of a column as fields of a `ProducerRecord`."""
     if name in _INTEGERS:
         if not len(numbers := integers_of(name, column)):
             return [None] * len(column)  # type: ignore[arg-type]

@@ -140,7 +140,6 @@ class Sender:
         """Calls of user code that are due; the driver makes them, without the lock."""
 
     def poll(self, now: float) -> None:
-        """Do everything that is due now, without waiting."""
         accumulator = self._accumulator
         self._nodes.poll(now)
         if accumulator.incomplete:
@@ -160,7 +159,6 @@ class Sender:
             pass
 
     def next_deadline(self, now: float) -> float:
-        """Return the time for the next `poll`, if no socket event comes before."""
         times = [self.cluster.next_deadline(now), self.metrics_call.due_at]
         timer = self._accumulator.next_timer()
         if timer is not None:
@@ -338,7 +336,6 @@ class Sender:
     # -- answers ------------------------------------------------------------------------------
 
     def _answered(self, sent: SentBatches, answer: Message | NodeError | None) -> None:
-        """Handle the answer to a Produce request, or the error that came instead."""
         node_id, batches, sent_at = sent
         now = self._monotonic()
         if answer is None:
@@ -522,7 +519,6 @@ class Sender:
             self.calls.append(partial(self._hooks.on_done, info, outcome.failure))
 
     def _expire(self, now: float) -> None:
-        """Fail the batches whose `delivery.timeout.ms` is over."""
         overdue = []
         for outcome, batch in self._accumulator.incomplete.items():
             if now < batch.created_at + self._delivery_timeout_s:
@@ -565,7 +561,6 @@ def _by_topic(batches: Batches) -> tuple[TopicProduceData, ...]:
 
 
 def _info_of(batch: ClosedBatch) -> BatchInfo:
-    """The `BatchInfo` of a batch at this moment."""
     sent = batch if isinstance(batch, InFlightBatch) and batch.number >= 0 else None
     return BatchInfo(
         number=-1 if sent is None else sent.number,

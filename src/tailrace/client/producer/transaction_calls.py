@@ -84,8 +84,8 @@ class TransactionCalls(ProducerCalls):
             ProducerFencedError: another producer uses the `transactional.id` now.
             TransactionStateError: no transaction is open.
         """
-        if self._lines is not None:
-            yield Until(self._lines.served(), math.inf)
+        if self._queued is not None:
+            yield Until(self._queued.served(), math.inf)
         yield from self._take(COMMIT, self._commit)
 
     @operation
@@ -99,7 +99,7 @@ class TransactionCalls(ProducerCalls):
             ProducerFencedError: another producer uses the `transactional.id` now.
             TransactionStateError: no transaction is open.
         """
-        self._end_lines(TransactionAbortedError("not sent: its transaction was aborted"))
+        self._end_queued(TransactionAbortedError("not sent: its transaction was aborted"))
         yield from self._take(ABORT, self._manager.abort)
 
     @operation
@@ -119,8 +119,8 @@ class TransactionCalls(ProducerCalls):
         """
         engine = self._engine
         self._manager.check("prepare_transaction")
-        if self._lines is not None:
-            yield Until(self._lines.served(), math.inf)
+        if self._queued is not None:
+            yield Until(self._queued.served(), math.inf)
         with engine.flushing():
             yield Until(lambda: not engine.accumulator.incomplete, math.inf)
         return self._manager.prepare()
@@ -187,12 +187,12 @@ class TransactionCalls(ProducerCalls):
         pending = self._manager.commit()
         # Other tasks may have queued records after the block ended. They must fail now, or they
         # would get into the next transaction.
-        self._end_lines(TransactionStateError("not sent: its transaction is being committed"))
+        self._end_queued(TransactionStateError("not sent: its transaction is being committed"))
         return pending
 
     def _abort_open(self) -> Steps[None]:
         """Abort the transaction, unless its commit or abort was requested."""
-        self._end_lines(TransactionAbortedError("not sent: its transaction was aborted"))
+        self._end_queued(TransactionAbortedError("not sent: its transaction was aborted"))
         if self._can_abort():
             yield from self._take(ABORT, self._manager.abort)
 
@@ -210,7 +210,6 @@ class TransactionCalls(ProducerCalls):
             yield from self._take(ABORT, self._manager.abort)
 
     def _take(self, step: str, start: Callable[[], PendingOperation]) -> Steps[None]:
-        """Start a step and wait for its outcome."""
         engine = self._engine
         with engine.flushing():
             try:
@@ -287,7 +286,6 @@ class TransactionCalls(ProducerCalls):
         return self._manager.unsettled
 
     def _no_end(self, step: str) -> Exception:
-        """The error of a step that timed out."""
         reason = last_failure(self._engine) or "the coordinator has not answered"
         limit_ms = self._engine.config.max_block_ms
         why = f"{step} took longer than max.block.ms ({limit_ms} ms): {reason}"

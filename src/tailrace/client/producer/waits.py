@@ -145,5 +145,4 @@ def why_no_memory(engine: "Engine", waited_s: float) -> str:
 
 
 def last_failure(engine: "Engine") -> "NodeError | None":
-    """The latest failure of a connection to a broker."""
     return engine.nodes.failure_of_any(engine.metadata.nodes)

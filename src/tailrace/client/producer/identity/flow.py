@@ -97,7 +97,6 @@ REACHED_FROM: dict[State, frozenset[State]] = {
 
 
 def misplaced(state: State, call: str) -> TransactionStateError:
-    """The error for a call that is not allowed in a state."""
     return TransactionStateError(f"{call} is not allowed: the producer is {state.value}")
 
 
@@ -445,7 +444,6 @@ class TransactionFlow:
         self.ask_for_end(pending, is_commit=False)
 
     def abort_reason(self) -> Exception:
-        """The error of batches without a sequence number while the transaction is aborted."""
         return self.error or TransactionAbortedError("not sent: its transaction was aborted")
 
     def ask_for_end(self, pending: PendingOperation, *, is_commit: bool) -> None:

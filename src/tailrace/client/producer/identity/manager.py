@@ -83,7 +83,6 @@ class TransactionManager:
 
     @property
     def error(self) -> Exception | None:
-        """Error of the transaction or of the producer; None if neither failed."""
         return self.flow.error
 
     @property
@@ -92,7 +91,6 @@ class TransactionManager:
 
     @property
     def is_completing(self) -> bool:
-        """Whether a commit or an abort is under way."""
         return self.state in {State.COMMITTING, State.ABORTING}
 
     @property
@@ -125,14 +123,12 @@ class TransactionManager:
         return self._started("init_transactions", start)
 
     def begin(self) -> None:
-        """Begin a transaction."""
         self.check("begin_transaction")
         self.flow.move(State.IN_TRANSACTION)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> PendingOperation:
-        """Commit a group's offsets together with the transaction."""
         self.check("send_offsets_to_transaction")
         if self.state is not State.IN_TRANSACTION:
             raise misplaced(self.state, "send_offsets_to_transaction")
@@ -213,7 +209,6 @@ class TransactionManager:
         return operation[1]
 
     def check(self, name: str) -> None:
-        """Check that a call is allowed now."""
         self._check_transactional()
         self._check_settled(name)
         self._check_failure(name)

@@ -146,7 +146,6 @@ class TransactionRequest:
 
     @property
     def body(self) -> Message:
-        """The message to send."""
         return self.make()
 
 
@@ -338,7 +337,6 @@ def find_coordinator(kind: CoordinatorKeyType, key: str) -> FindCoordinatorReque
 def add_partitions(
     transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
-    """An AddPartitionsToTxn request for these partitions."""
     topics = groupby(sorted(partitions), key=lambda each: each.topic)
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
@@ -358,7 +356,6 @@ def offset_commit(
     *,
     group: ConsumerGroupMetadata,
 ) -> TxnOffsetCommitRequest:
-    """A TxnOffsetCommit request for these offsets."""
     topics = groupby(sorted(offsets), key=lambda each: each.topic)
     return TxnOffsetCommitRequest(
         transactional_id=transactional_id,
@@ -400,19 +397,15 @@ class RequestQueue:
         """The request that `take` returned and that is not answered yet."""
 
     def add(self, request: TransactionRequest) -> None:
-        """Queue a request."""
         self._waiting.append(request)
 
     def has(self, key: ApiKey) -> bool:
-        """Return whether a request of this API waits."""
         return any(request.key is key for request in self._waiting)
 
     def first(self) -> TransactionRequest | None:
-        """The request that is sent next, or None."""
         return min(self._waiting, key=lambda each: each.priority, default=None)
 
     def remove(self, request: TransactionRequest) -> None:
-        """Remove a waiting request."""
         self._waiting.remove(request)
 
     def take(self, now: float) -> TransactionRequest | None:
@@ -437,7 +430,6 @@ class RequestQueue:
         self._waiting.append(request)
 
     def forget_coordinator(self, request: TransactionRequest) -> None:
-        """Forget this request's coordinator, so that it is looked up again."""
         if request.coordinator is not None:
             self._coordinators.pop((request.coordinator, request.group_id), None)
 

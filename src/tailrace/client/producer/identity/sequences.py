@@ -106,7 +106,6 @@ class PartitionSequences:
         return self.next != (self.last_acked + 1) % SEQUENCE_LIMIT
 
     def is_first(self, batch: InFlightBatch) -> bool:
-        """Return whether this batch is the first of those in flight."""
         return bool(self.in_flight) and self.in_flight[0] is batch
 
     def number(self, batch: InFlightBatch) -> None:
@@ -128,7 +127,6 @@ class PartitionSequences:
         self.remove(batch)
 
     def remove(self, batch: InFlightBatch) -> None:
-        """Remove a batch that has its outcome from those in flight."""
         if batch in self.in_flight:
             self.in_flight.remove(batch)
 
@@ -156,7 +154,6 @@ class PartitionSequences:
             batch.was_sequence_reset = True
 
     def split(self, parent: InFlightBatch, parts: Sequence[InFlightBatch]) -> None:
-        """Replace a batch by its parts, which divide its numbers."""
         place = self.in_flight.index(parent)
         sequence = parent.base_sequence
         for part in parts:
@@ -194,7 +191,6 @@ class Sequences:
 
     @property
     def needs_bump(self) -> bool:
-        """Whether a partition waits for a new epoch."""
         return bool(self._to_restart)
 
     def may_send(self, batch: "QueuedBatch") -> bool:
@@ -269,7 +265,6 @@ class Sequences:
         return True
 
     def completed(self, batch: InFlightBatch, base_offset: int) -> None:
-        """Note that the batch is in the log; `base_offset` is -1 if it is not known."""
         self.of(batch.partition).acked(batch, base_offset)
 
     def failed(self, batch: "ClosedBatch", *, was_refused: bool) -> None:
@@ -289,7 +284,6 @@ class Sequences:
         self._unresolved.discard(partition)
 
     def split(self, parent: InFlightBatch, parts: Sequence[InFlightBatch]) -> None:
-        """Replace a batch by its parts."""
         self.of(parent.partition).split(parent, parts)
 
     @property

@@ -78,7 +78,6 @@ class Binaries(NamedTuple):
 
     @property
     def sizes(self) -> Int64s:
-        """Bytes of each row; 0 for null."""
         return np.diff(self.ends ^ (self.ends >> 63))
 
     def item(self, row: int) -> bytes | None:
@@ -192,7 +191,6 @@ def _chunks_of_rows(rows: Iterator[object], change: Change | None, *, size: int)
 
 
 def _rows_for(size: int, seen: int, count: int) -> int:
-    """The number of rows in `size` bytes, if `count` rows had `seen` bytes."""
     return max(1, min(_ROWS_MAX, size * count // max(1, seen)))
 
 

@@ -113,7 +113,6 @@ def plain_headers(headers: object) -> tuple[Header, ...]:
 
 
 def plain_topic(topic: object) -> str:
-    """The topic as a plain `str`; raises TypeError if it is not a `str`."""
     return _plain_text("topic", topic)
 
 
@@ -123,7 +122,6 @@ def plain_partition(partition: object) -> int:
 
 
 def check_callback(callback: object) -> None:
-    """Raises TypeError if `on_delivery` cannot be called."""
     if callback is not None and not callable(callback):
         _refuse("on_delivery", callback, "callable")
 

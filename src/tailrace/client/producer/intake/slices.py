@@ -248,7 +248,6 @@ def _refusals(
 
 
 def _cut(plan: Plan, partitions: Int64s, batch_size: int) -> list[ColumnSlice]:
-    """The slices in the order of their first rows."""
     count = plan.chunk.row_count - len(plan.refused)
     cuts, totals = np.empty(count + 1, np.int64), np.empty(count, np.int64)
     runs = cut_rows(

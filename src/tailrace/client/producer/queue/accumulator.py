@@ -87,7 +87,6 @@ class Accumulator:
         return None
 
     def enqueue(self, batch: OpenBatch | SealedBatch, *, now: float) -> None:
-        """Put a new batch at the end of its queue."""
         self.incomplete[batch.outcome] = batch
         queue = self.queues.get(batch.partition)
         if queue is None:
@@ -179,12 +178,10 @@ class Accumulator:
         return self._sealed(batch)
 
     def mute(self, partition: TopicPartition) -> None:
-        """Send nothing for a partition until `unmute`."""
         self.muted.add(partition)
         self.ready.pop(partition, None)
 
     def unmute(self, partition: TopicPartition, now: float) -> None:
-        """Allow sending for a partition again."""
         if partition in self.muted:
             self.muted.discard(partition)
             if partition in self.queues:

@@ -111,7 +111,6 @@ class FilledRecords(NamedTuple):
 
     @property
     def record_count(self) -> int:
-        """Number of records; at least one."""
         return self.records.record_count
 
     @property
@@ -148,7 +147,6 @@ class SealedBatch:
 
     @property
     def partition(self) -> TopicPartition:
-        """The partition of all its records."""
         return self.outcome.partition
 
     def split(self) -> "list[SealedBatch]":
@@ -238,17 +236,14 @@ class InFlightBatch:
 
     @property
     def outcome(self) -> BatchOutcome:
-        """The outcome of its records."""
         return self.sealed.outcome
 
     @property
     def partition(self) -> TopicPartition:
-        """The partition of all its records."""
         return self.sealed.outcome.partition
 
     @property
     def record_count(self) -> int:
-        """Number of records."""
         return self.sealed.record_count
 
     @property
@@ -269,12 +264,10 @@ class InFlightBatch:
 
     @property
     def is_retry(self) -> bool:
-        """Whether it has been sent before."""
         return self.attempts > 0
 
     @property
     def base_sequence(self) -> int:
-        """Sequence number of its first record; -1 without an identity."""
         return self.identity.base_sequence
 
     @property

@@ -71,7 +71,6 @@ class BufferPool:
 
     @property
     def waiting(self) -> int:
-        """The number of waiters."""
         return len(self._line)
 
     def allocate(self, size: int) -> bool:
@@ -117,7 +116,6 @@ class BufferPool:
 
     @contextmanager
     def returning(self, granted: int) -> Iterator[None]:
-        """Return `granted` bytes if the block raises."""
         try:
             yield
         except BaseException:
@@ -168,7 +166,6 @@ class CompressionRatios:
         self._ratios: dict[tuple[str, Codec], float] = {}
 
     def estimate(self, topic: str, codec: Codec) -> float:
-        """The expected compressed size of a batch divided by its size before compression."""
         return self._ratios.get((topic, codec), 1.0)
 
     def observe(self, topic: str, codec: Codec, ratio: float) -> None:
@@ -279,7 +276,6 @@ class BatchSupply:
         return min(first, self.pool.total)
 
     def memory_for_slice(self, columns: "ColumnSlice | FilledRecords") -> int:
-        """Bytes that `new_slice` takes from the pool."""
         return min(columns.memory, self.pool.total)
 
     def makes_room(self, batch: OpenBatch, size: int) -> bool:

@@ -99,7 +99,6 @@ class OpenBatch(RecordBlock):
 
     @property
     def partition(self) -> TopicPartition:
-        """The partition of all its records."""
         return self.outcome.partition
 
     @property
@@ -109,7 +108,6 @@ class OpenBatch(RecordBlock):
 
     @property
     def size(self) -> int:
-        """Bytes of the batch until now, before compression."""
         return self.position
 
     def add(
@@ -177,7 +175,6 @@ class OpenBatch(RecordBlock):
         )
 
     def timestamps(self) -> "array[int]":
-        """The timestamps (ms) of the records."""
         return self.times[: self.record_count]
 
 
@@ -317,7 +314,6 @@ class OpenBatches:
         self._places.pop(topic, None)
 
     def clear(self) -> None:
-        """Forget all batches."""
         self._sticky.clear()
         self._places.clear()
 
@@ -342,7 +338,6 @@ class SendCall:
         _batches: OpenBatches
 
     def _send_into(self, batches: OpenBatches) -> None:
-        """Set where records go."""
         self._batches = batches
 
     @overload
