@@ -15,11 +15,11 @@ from typing import Self
 from tailrace.client.drive.loop import LoopDriver
 from tailrace.client.drive.operation import AwaitingFace
 from tailrace.client.drive.steps import Steps, T
-from tailrace.client.interval_call import check_on_metrics, figures_call
+from tailrace.client.interval_call import check_on_metrics
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.errors import ClosedProducerError
-from tailrace.client.producer.identity import OwnedIdentity, adopt_identity
+from tailrace.client.producer.identity import OwnedIdentity
 from tailrace.client.producer.metrics import OnMetrics
 from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.partitioners import Partitioner
@@ -94,15 +94,9 @@ class AsyncProducer(AwaitingFace, TransactionCalls):
             waiting=self._waiting,
             wake=self._driver.wake,
         )
-        adopt_identity(engine.transactions, identity)
         self._waiting.engine = engine
-        self._settle(engine)
+        self._attach(engine, identity, on_metrics)
         self._queued: RecordQueues = RecordQueues(engine, self._driver, self._waiting)
-        if on_metrics is not None:
-            call = figures_call(
-                engine, on_metrics, metrics=self.metrics, statistics=self.statistics
-            )
-            engine.sender.metrics_call.begin(call, self._driver.loop.time())
         self._driver.start(engine)
 
     @asynccontextmanager

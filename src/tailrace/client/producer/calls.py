@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tailrace.client.drive.operation import operation
 from tailrace.client.drive.steps import CallUser, LetOthersRun, Steps, T, Until
+from tailrace.client.interval_call import figures_call
 from tailrace.client.listings import Listing, PartitionInfo
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.errors import (
@@ -22,8 +23,9 @@ from tailrace.client.producer.errors import (
     TransactionAbortedError,
     UnknownTopicError,
 )
+from tailrace.client.producer.identity import OwnedIdentity, adopt_identity
 from tailrace.client.producer.intake.records import check_callback, plain_record, plain_topic
-from tailrace.client.producer.metrics import ProducerStatistics
+from tailrace.client.producer.metrics import OnMetrics, ProducerStatistics
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.plugins import ProducerRecord
 from tailrace.client.producer.producer_batch import ProducerBatch, check_batch
@@ -58,10 +60,18 @@ class ProducerCalls(SendCall):
     _is_closing = False
     """`close` was called: no new records are taken, but queued ones still go into batches."""
 
-    def _settle(self, engine: Engine) -> None:
-        """Set the engine; the last step of a subclass's `__init__`."""
+    def _attach(
+        self, engine: Engine, identity: OwnedIdentity | None, on_metrics: OnMetrics | None
+    ) -> None:
+        """Set the engine, which the driver may start then."""
+        adopt_identity(engine.transactions, identity)
         self._engine = engine
         self._send_into(engine.open_batches)
+        if on_metrics is not None:
+            call = figures_call(
+                engine, on_metrics, metrics=self.metrics, statistics=self.statistics
+            )
+            engine.sender.metrics_call.begin(call, self._driver.clock())
 
     def _send_slowly(
         self,

@@ -95,8 +95,8 @@ class Engine:
         self.closed_error: ClosedProducerError | None = None
         self._end_by = inf
         """The time until which an abandoned producer sends what it has."""
+        # Made once, as the last calls of user code.
         self._closing = [self.interceptors.close, plugins.close]
-        """Calls that close the user's code; made once, as the last calls."""
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
         self.nodes = ConnectionPool(
             config,
@@ -106,6 +106,7 @@ class Engine:
             in_flight_max=config.max_in_flight_requests_per_connection,
         )
         self.metadata = ProducerMetadata(
+            # As in Kafka's clients, bootstrap servers have negative ids, for want of their own.
             [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)],
             Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance),
             max_age_ms=config.metadata_max_age_ms,
@@ -197,6 +198,7 @@ class Engine:
         Returns None while there is no memory for the record. `granted` bytes were taken from the
         pool for it before; they are returned to the pool if they are not needed.
         """
+        # Once more: the caller may have waited since it checked.
         self.check_open()
         topic = prepared.record.topic
         if self.transactions is not None:
@@ -204,11 +206,9 @@ class Engine:
         while True:
             batch = self._batch_for(topic, partition)
             if batch is None:
-                place = TopicPartition(
-                    topic, self.partitioning.sticky(topic) if partition < 0 else partition
-                )
+                chosen = self.partitioning.sticky(topic) if partition < 0 else partition
                 batch = self.accumulator.supply.new_batch(
-                    place, size=prepared.size, now=now, granted=granted
+                    TopicPartition(topic, chosen), size=prepared.size, now=now, granted=granted
                 )
                 if batch is None:
                     return None
@@ -216,8 +216,10 @@ class Engine:
                 self._enqueue(batch, now)
             index = self.accumulator.append(batch, prepared, now_ns=now_ns)
             if index is not None:
+                # Another thread has opened a batch meanwhile.
                 if granted:
                     self.pool.deallocate(granted)
+                # Only now: the first record of a batch has to be the first one in it.
                 self.open_batches.show(
                     batch,
                     self.metadata.partition_count(topic),
@@ -235,12 +237,12 @@ class Engine:
     ) -> BatchOutcome | None:
         """Queue a whole batch, under the lock; None while there is no memory for it."""
         partition = columns.partition
-        place = TopicPartition(
+        chosen = TopicPartition(
             topic, self.partitioning.sticky(topic) if partition is None else partition
         )
         if self.transactions is not None:
-            self.transactions.may_append(place)
-        batch = self.accumulator.supply.new_slice(place, columns, now=now, granted=granted)
+            self.transactions.may_append(chosen)
+        batch = self.accumulator.supply.new_slice(chosen, columns, now=now, granted=granted)
         if batch is None:
             return None
         self._enqueue(batch, now)
@@ -266,18 +268,16 @@ class Engine:
         return batch
 
     def should_move(self) -> bool:
-        """Return whether the caller should send batches now.
-
-        True if a batch is full, or if a ready batch's node has no request in flight. Otherwise the
-        next answer triggers the sending, and more records gather meanwhile. A node that answers
-        slowly does not delay the others.
-        """
+        """Return whether the caller should send batches now."""
+        # True if a batch is full, or if a ready batch's node has no request in flight. Otherwise
+        # the next answer triggers the sending, and more records gather meanwhile.
         accumulator = self.accumulator
         is_full, accumulator.has_full = accumulator.has_full, False
         if is_full or not accumulator.ready:
             return is_full
         if not self.sender.in_flight:
             return True
+        # The newest ready partition, so that a node that answers slowly does not delay the others.
         leader = self.metadata.leader(next(reversed(accumulator.ready)))
         return leader is not None and not self.nodes.in_flight(leader.node_id)
 
@@ -322,6 +322,7 @@ class Engine:
         self.accumulator.flushes += 1
         self.accumulator.begin_flush()
 
+        # The newest one mostly ends last, so one look at it is enough until then.
         def is_over() -> bool:
             while pending and pending[-1].is_done:
                 pending.pop()
@@ -336,6 +337,7 @@ class Engine:
         """Refuse new records from now on; returns False if that was so already."""
         if self.closed_error is not None:
             return False
+        # The fast path does not look at `closed_error`; without open batches it takes nothing.
         self.open_batches.clear()
         self.accumulator.is_closed = True
         self.accumulator.begin_flush()
@@ -371,6 +373,7 @@ class Engine:
         self.open_batches.clear()
         self.accumulator.is_closed = True
         for outcome, batch in list(self.accumulator.incomplete.items()):
+            # A thread may be about to add a record to it; a closed batch refuses that.
             if isinstance(batch, OpenBatch):
                 batch.close()
             self.fail_outcome(outcome)
@@ -402,12 +405,14 @@ class Engine:
 
     def forked(self) -> None:
         """Disable the producer in a forked child, which shares the parent's sockets."""
+        # Another thread of the parent may have held the lock; that thread does not exist here.
         renew(self.lock)
         self.open_batches.clear()
         self.closed_error = ClosedProducerError(
             "this process is a fork of the one that created the producer; create a new producer "
             "in this process"
         )
+        # Not failed one by one: callbacks belong to the parent, which sends the records.
         for outcome in self.accumulator.incomplete:
             outcome.failure, outcome.is_done = self.closed_error, True
         self.accumulator.incomplete.clear()

@@ -21,11 +21,11 @@ from tailrace.client.drive.locks import is_owned
 from tailrace.client.drive.operation import BlockingFace
 from tailrace.client.drive.steps import Steps, T
 from tailrace.client.drive.thread import ThreadDriver
-from tailrace.client.interval_call import check_on_metrics, figures_call
+from tailrace.client.interval_call import check_on_metrics
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.errors import ClosedProducerError, ReentrantCallError
-from tailrace.client.producer.identity import OwnedIdentity, adopt_identity
+from tailrace.client.producer.identity import OwnedIdentity
 from tailrace.client.producer.intake.records import Prepared
 from tailrace.client.producer.metrics import OnMetrics
 from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome
@@ -152,14 +152,8 @@ class Producer(BlockingFace, TransactionCalls):
                 waiting=self._waiting,
                 wake=_nothing,
             )
-            adopt_identity(engine.transactions, identity)
             self._waiting.engine = engine
-            self._settle(engine)
-            if on_metrics is not None:
-                call = figures_call(
-                    engine, on_metrics, metrics=self.metrics, statistics=self.statistics
-                )
-                engine.sender.metrics_call.begin(call, time.monotonic())
+            self._attach(engine, identity, on_metrics)
             self._driver.start(engine)
         except BaseException:
             network.close()

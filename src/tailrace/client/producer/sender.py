@@ -147,6 +147,7 @@ class Sender:
         self.cluster.send(now)
         if self._transactions is not None and not self._transactions.is_quiet:
             self._step_transaction(self._transactions, now)
+        # A topic may have got a leader, or been forgotten, by an answer that `nodes.poll` has read.
         if self._metadata.version != self._seen_version:
             self._seen_version = self._metadata.version
             accumulator.wake_moved(self._metadata.leader, now)
@@ -155,6 +156,7 @@ class Sender:
         if due is not None:
             self.calls.append(partial(call_user_code, due, about="on_metrics"))
         accumulator.wake_timers(now)
+        # A node may take several requests: until none does, or no batch is ready.
         while accumulator.ready and self._drain(now):
             pass
 
@@ -186,6 +188,7 @@ class Sender:
     def _step_transaction(self, transactions: TransactionManager, now: float) -> None:
         """Send the next request about the producer id or the transaction, if one is due."""
         transactions.resolve_sequences(now)
+        # Before the request: EndTxn waits until no batch is incomplete.
         if transactions.is_aborting_batches:
             self._abort_batches(transactions)
         request = transactions.flow.next_request(
@@ -258,6 +261,7 @@ class Sender:
         for partition in list(self._accumulator.ready):
             leader = self._metadata.leader(partition)
             if leader is None:
+                # `add_topic` again: it may have been idle for metadata.max.idle.ms by now.
                 self._metadata.add_topic(partition.topic, now)
                 self._metadata.request_topic(partition.topic)
                 continue
@@ -271,12 +275,14 @@ class Sender:
             batch = self._accumulator.queues[partition][0]
             if self._transactions is not None and not self._transactions.may_drain(batch):
                 continue
+            # At least one batch goes, however large, as in Kafka: the broker decides then.
             size = sizes.get(node_id, 0) + batch.size
             if node_id in requests and size > self._config.max_request_size:
                 busy.add(node_id)
                 continue
             taken = self._accumulator.take(partition, now)
             taken.leader = leader
+            # Encoded by its first attempt; a later one changes id and numbers alone.
             requests.setdefault(node_id, {})[partition] = self._prepared(taken)
             sizes[node_id] = size
         for node_id, batches in requests.items():
@@ -303,6 +309,8 @@ class Sender:
             self._transactions.sequences.assign(batch)
         supply = self._accumulator.supply
         batch.encode(supply.pool, self._config, supply.ratios)
+        # With one request in flight per connection the order is kept without numbers too, also
+        # after a change of the leader (Kafka's `guaranteeMessageOrder`).
         if self._is_muting:
             self._accumulator.mute(batch.partition)
         batch.is_unanswered = True
@@ -330,6 +338,7 @@ class Sender:
             done=partial(self._answered, SentBatches(node_id, batches, now)),
             timeout_ms=self._config.request_timeout_ms,
             has_answer=is_answered,
+            # From v12 on a leader adds the partition to the transaction (KIP-890).
             version_max=None if is_v2 else BEFORE_KIP_890[ApiKey.PRODUCE],
         )
 
@@ -338,7 +347,7 @@ class Sender:
     def _answered(self, sent: SentBatches, answer: Message | NodeError | None) -> None:
         node_id, batches, sent_at = sent
         now = self._monotonic()
-        if answer is None:
+        if answer is None:  # acks=0: the request was written to the socket.
             for batch in batches.values():
                 self._request_ended(batch, now)
                 self._complete(batch, None)
@@ -352,10 +361,11 @@ class Sender:
         waiting = dict(batches)
         for topic in answer.responses:
             for part in topic.partition_responses:
-                place = TopicPartition(topic.name, part.index)
-                if place not in waiting:
+                partition = TopicPartition(topic.name, part.index)
+                if partition not in waiting:
                     continue
-                batch = waiting.pop(place)
+                batch = waiting.pop(partition)
+                # A broker that does not lead the partition any more says who does (KIP-951).
                 leader = part.current_leader
                 if leader.leader_id >= 0 and leader.leader_id in endpoints:
                     end = endpoints[leader.leader_id]
@@ -379,6 +389,7 @@ class Sender:
             self._request_ended(batch, now)
             if batch.outcome.is_done:
                 continue
+            # A broker that speaks no such version, or refuses the login, does so again.
             if isinstance(error, DisconnectedError) and self._can_retry(
                 batch, ErrorCode.NETWORK_EXCEPTION, log_start_offset=-1, now=now
             ):
@@ -396,6 +407,7 @@ class Sender:
             self._metadata.request_update()
         if batch.outcome.is_done:
             return
+        # A duplicate whose offset the leader has forgotten is in the log all the same.
         if code in {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
             self._complete(batch, part)
             return
@@ -418,6 +430,7 @@ class Sender:
         batch.is_unanswered = False
         self.in_flight.pop(batch, None)
         self._accumulator.unmute(batch.partition, now)
+        # An expired batch has kept its memory until now, because the socket may have read it.
         if batch.outcome.is_done:
             self._accumulator.supply.release(batch)
 
@@ -439,7 +452,7 @@ class Sender:
         self._metrics.retried(batch)
         leader = self._metadata.leader(batch.partition)
         is_moved = leader is not None and leader != batch.leader
-        self._accumulator.requeue(batch, now=now, place=self._place_of(batch), is_moved=is_moved)
+        self._accumulator.requeue(batch, now=now, index=self._index_of(batch), is_moved=is_moved)
 
     def _split(self, batch: InFlightBatch, now: float) -> None:
         """Replace a batch that is too large for the topic by two smaller ones."""
@@ -454,14 +467,14 @@ class Sender:
         if info is not None:
             self.calls.append(partial(self._hooks.on_done, info, batch.last_error))
         self._accumulator.end(batch)
-        self._accumulator.requeue_parts(parts, now=now, place=self._place_of(parts[0]))
+        self._accumulator.requeue_parts(parts, now=now, index=self._index_of(parts[0]))
 
-    def _place_of(self, batch: InFlightBatch) -> int:
-        """The number of batches in the queue that have lower sequence numbers than this one."""
+    def _index_of(self, batch: InFlightBatch) -> int:
+        """The index in its queue at which a batch is sent again, by sequence numbers."""
         if self._transactions is None:
             return 0
         queue = self._accumulator.queues.get(batch.partition, ())
-        return self._transactions.sequences.place_in(queue, batch)
+        return self._transactions.sequences.index_in(queue, batch)
 
     def _complete(self, batch: InFlightBatch, part: PartitionProduceResponse | None) -> None:
         outcome = batch.outcome
@@ -484,6 +497,7 @@ class Sender:
         """Fail a batch; `was_refused` is False if it may be in the log all the same."""
         outcome = batch.outcome
         outcome.failure = error
+        # A broker refuses a batch as a whole, and names the records that it did not like (KIP-467).
         if part is not None and part.record_errors:
             outcome.errors = {
                 each.batch_index: RejectedRecordError(
@@ -504,6 +518,7 @@ class Sender:
 
     def _end(self, batch: ClosedBatch) -> None:
         outcome = batch.outcome
+        # First: a caller that the outcome wakes finds its memory free.
         self._accumulator.end(batch)
         info = _info_of(batch) if self._hooks else None
         self._metrics.ended(batch)
@@ -519,6 +534,8 @@ class Sender:
             self.calls.append(partial(self._hooks.on_done, info, outcome.failure))
 
     def _expire(self, now: float) -> None:
+        # `delivery.timeout.ms` counts from the first record, also for a batch that was never sent
+        # (KIP-91). Batches are in the order of their age.
         overdue = []
         for outcome, batch in self._accumulator.incomplete.items():
             if now < batch.created_at + self._delivery_timeout_s:
@@ -526,6 +543,7 @@ class Sender:
             overdue.append(outcome)
         for outcome in overdue:
             batch = self._accumulator.withdraw(outcome)
+            # It may be in the log: the next batch must not get its number (see `Sequences`).
             self._fail(batch, self._overdue(batch, now), was_refused=False)
 
     def _overdue(self, batch: ClosedBatch, now: float) -> DeliveryTimeoutError:

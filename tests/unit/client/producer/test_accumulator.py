@@ -100,7 +100,7 @@ def test_what_is_put_back_pauses_and_others_do_not() -> None:
     batch_of(accumulator)
     batch_of(accumulator, partition=T1)
     again = accumulator.take(T0, 0.0)
-    accumulator.requeue(again, now=1.0, place=0, is_moved=False)
+    accumulator.requeue(again, now=1.0, index=0, is_moved=False)
     accumulator.begin_flush()
     assert list(accumulator.ready) == [T1]
     due = accumulator.next_timer()
@@ -116,7 +116,7 @@ def test_a_new_leader_ends_the_pause() -> None:
     batch_of(accumulator)
     again = accumulator.take(T0, 0.0)
     again.leader = "old"
-    accumulator.requeue(again, now=1.0, place=0, is_moved=False)
+    accumulator.requeue(again, now=1.0, index=0, is_moved=False)
     accumulator.wake_moved(lambda _: "old", 1.0)
     assert not accumulator.ready
     accumulator.wake_moved(lambda _: "new", 1.0)
@@ -151,7 +151,7 @@ def test_parts_take_the_place_of_the_whole_and_keep_the_order_of_age() -> None:
     whole = accumulator.take(T0, 1.0)
     parts = [InFlightBatch(each) for each in whole.sealed.split()]
     accumulator.end(whole)
-    accumulator.requeue_parts(parts, now=2.0, place=0)
+    accumulator.requeue_parts(parts, now=2.0, index=0)
     assert list(accumulator.incomplete.values()) == [older, *parts]
     assert [each.created_at for each in parts] == [1.0, 1.0]
     records = [[(each.value, each.headers) for each in records_in(part)] for part in parts]

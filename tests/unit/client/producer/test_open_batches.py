@@ -306,7 +306,7 @@ class Batches(ProducerCalls):
             waiting=NobodyWaits(),
             wake=lambda: None,
         )
-        self._settle(engine)
+        self._attach(engine, None, None)
 
     @property
     def batches(self) -> list[QueuedBatch]:

@@ -94,7 +94,7 @@ def test_after_the_largest_number_comes_zero() -> None:
     assert behind.base_sequence == 3
     for batch in (across, behind):
         assert can_retry(life, batch, LOST)
-    assert life.manager.sequences.place_in([across], behind) == 1
+    assert life.manager.sequences.index_in([across], behind) == 1
     assert life.manager.may_drain(across)
     assert not life.manager.may_drain(behind)
     life.manager.sequences.completed(across, 10)
@@ -152,7 +152,7 @@ def test_batches_go_back_into_the_queue_in_their_order() -> None:
     new = closed_batch()
     queue = deque([new])
     for batch in (sent[2], sent[0], sent[3], sent[1]):
-        queue.insert(life.manager.sequences.place_in(queue, batch), batch)
+        queue.insert(life.manager.sequences.index_in(queue, batch), batch)
     assert list(queue) == [*sent, new]
 
 
@@ -399,7 +399,7 @@ def test_parts_of_a_batch_share_its_numbers() -> None:
     parts = [closed_batch(count=2), closed_batch(count=3)]
     life.manager.sequences.split(whole, parts)
     assert [identity(each) for each in parts] == [(7, 0, 1), (7, 0, 3)]
-    assert life.manager.sequences.place_in([parts[0], behind], parts[1]) == 1
+    assert life.manager.sequences.index_in([parts[0], behind], parts[1]) == 1
     life.manager.sequences.completed(parts[0], 0)
     life.manager.sequences.completed(parts[1], 2)
     life.manager.sequences.completed(behind, 5)
@@ -597,7 +597,7 @@ class ProducerLife(RuleBasedStateMachine):
             batch.outcome.finish()
         elif can_retry(self.life, batch, code):
             queue = self.queues[batch.partition]
-            queue.insert(manager.sequences.place_in(queue, batch), batch)
+            queue.insert(manager.sequences.index_in(queue, batch), batch)
         else:
             manager.failed(batch, RejectedRecordError("no"), code=code, was_refused=True)
             batch.outcome.finish()

@@ -150,8 +150,7 @@ class TransactionVersion:
 
 
 ADD_PARTITIONS_PAUSE_S: Final = 0.02
-"""Longest pause before the first AddPartitionsToTxn is retried while the coordinator completes the
-previous transaction (Kafka does the same, KAFKA-5482)."""
+"""Longest pause before the first AddPartitionsToTxn is retried, as in Kafka."""
 
 _TIMEOUT_MS_MAX = 2**31 - 1
 
@@ -199,6 +198,8 @@ class TransactionFlow:
         version `request.first_version`. `has_incomplete` says that batches have no outcome yet;
         EndTxn waits for them.
         """
+        # InitProducerId was refused with an abortable error: there is no transaction to abort, so
+        # `init_transactions` may be called again, and other producers ask again by themselves.
         if self.state is State.ABORTABLE_ERROR and self.init_failures:
             self.move(State.UNINITIALIZED)
         if self.queue.in_flight is not None:
@@ -208,6 +209,8 @@ class TransactionFlow:
         if request is not None and request.priority is Priority.END_TXN:
             if has_incomplete:
                 return None
+            # The coordinator knows nothing of a transaction without partitions and offsets, and
+            # would answer INVALID_TXN_STATE.
             if not self.is_started:
                 self.queue.remove(request)
                 self._ended(request.pending)
@@ -215,6 +218,7 @@ class TransactionFlow:
 
     def note_partition(self, partition: TopicPartition) -> None:
         """Add the partition of an appended record to the transaction."""
+        # In version 2 the leader of the partition adds it, by the first Produce (KIP-890).
         if self.version.is_v2:
             self.added.add(partition)
             self.is_started = True
@@ -228,6 +232,8 @@ class TransactionFlow:
         if self.queue.in_flight is not request:
             return
         self.queue.in_flight = None
+        # A commit whose answer is lost may have been carried out. If the producer fails before it
+        # gets another answer, the outcome is unknown, and must not be reported as an abort.
         if request.is_sent and request.is_commit:
             is_lost = isinstance(answer, RetriableError)
             request.pending.is_in_doubt |= is_lost or (
@@ -253,6 +259,8 @@ class TransactionFlow:
             except BrokerRefusedError as error:
                 self.fail(error, request)
         elif verdict in {Verdict.RETRY, Verdict.RELOCATE}:
+            # The markers of the previous transaction are written within milliseconds, so a pause of
+            # retry.backoff.ms would make short transactions slow (KAFKA-5482).
             is_early = any(code == ErrorCode.CONCURRENT_TRANSACTIONS for _, code in codes)
             is_early = is_early and key is ApiKey.ADD_PARTITIONS_TO_TXN and not self.added
             self._retry(
@@ -272,6 +280,7 @@ class TransactionFlow:
         *,
         now: float,
     ) -> None:
+        # Without a new epoch (InitProducerId before v3), numbers could not restart after the abort.
         can_abort = verdict is not Verdict.ABORT_AND_BUMP or self.version.can_go_on
         is_end_of_abort = request.key is ApiKey.END_TXN and self.state is State.ABORTING
         is_fatal = verdict is Verdict.FATAL or not can_abort or is_end_of_abort
@@ -285,6 +294,7 @@ class TransactionFlow:
         if is_fatal:
             self.fail(error, request)
             return
+        # The abort itself needs the coordinator, and cannot be aborted once more.
         if self.state is State.ABORTING and request.key is ApiKey.FIND_COORDINATOR:
             self._retry(request, now, is_relocated=False)
             return
@@ -342,6 +352,8 @@ class TransactionFlow:
             raise BrokerRefusedError(
                 f"InitProducerId gave the id {answer.producer_id}, epoch {answer.producer_epoch}"
             )
+        # A coordinator gives an epoch only after it has ended what was open, so numbers restart.
+        # Without transactions, batches in flight keep the id and numbers that they have.
         if self.transactional_id:
             self.sequences.clear()
         self.sequences.become(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
@@ -370,6 +382,7 @@ class TransactionFlow:
             for topic in answer.results_by_topic_v3_and_below
             for each in topic.results_by_partition
         }
+        # A missing partition would get no marker: its records stay invisible to read_committed.
         if added != self.adding:
             raise BrokerRefusedError("AddPartitionsToTxn was answered for other partitions")
         self.added |= added
@@ -407,6 +420,7 @@ class TransactionFlow:
         pending: PendingOperation,
     ) -> None:
         self.is_started = True
+        # The transaction may have failed while AddOffsetsToTxn was in flight.
         if self.state is not State.IN_TRANSACTION and self.state is not State.COMMITTING:
             pending.finish(self.error or TransactionAbortedError("the transaction was aborted"))
             return
@@ -467,13 +481,14 @@ class TransactionFlow:
 
     def _ended(self, pending: PendingOperation, answer: EndTxnResponse | None = None) -> None:
         """Note that the transaction has ended, or that it was empty and needs no EndTxn."""
-        # Since v5 a broker gives the id and epoch of the next transaction.
+        # Since v5 (KIP-890) a broker gives the id and epoch of the next transaction.
         if answer is not None and answer.producer_id >= 0 and answer.producer_epoch >= 0:
             self.sequences.clear()
             self.sequences.become(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
         needs_bump, self.needs_bump = self.needs_bump, False
         if self.version.refresh() and self.version.gives_epochs:
-            # Late records of this transaction would else be taken for those of the next.
+            # The cluster has switched to version 2. Late records of this transaction would be taken
+            # for those of the next one, which needs no AddPartitionsToTxn, if it had no new epoch.
             needs_bump = True
         self.is_started = False
         self.new.clear()
@@ -496,12 +511,14 @@ class TransactionFlow:
 
     def to_abortable(self, error: Exception) -> None:
         """Note an error after which the transaction must be aborted; no effect in an abort."""
+        # The first error is the cause; those that follow from it would hide it.
         if self.state in {State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR}:
             return
         if self.state not in REACHED_FROM[State.ABORTABLE_ERROR]:
             self.fail(misplaced(self.state, f"outside of a transaction: {error}"))
             return
         self.state, self.error = State.ABORTABLE_ERROR, error
+        # Look-ups continue, since the abort needs the coordinator too.
         self.queue.drop(error, lambda request: request.key is not ApiKey.FIND_COORDINATOR)
 
     def fail(self, error: Exception, request: TransactionRequest | None = None) -> None:
@@ -515,6 +532,8 @@ class TransactionFlow:
 
     def fail_of_unknown_outcome(self) -> None:
         """Handle a batch of unknown outcome: its partition needs a new epoch, or all fails."""
+        # The coordinator may write the commit marker before or after the lost batch arrives, so the
+        # transaction must not be committed.
         message = "a batch was sent and never acknowledged, so sequence numbers need a new epoch"
         if self.version.can_go_on:
             self.needs_bump |= self.version.asks_for_epochs

@@ -103,6 +103,7 @@ class EpochAfterCommit(PendingOperation):
     def finish(self, error: Exception | None = None) -> None:
         """Set the outcome of both."""
         super().finish(error)
+        # The transaction is committed, whatever becomes of the next epoch.
         self._commit.finish()
 
 
@@ -257,6 +258,7 @@ _OF_API: dict[ApiKey, dict[ErrorCode, Verdict]] = {
 
 def verdict_on(key: ApiKey, code: int) -> Verdict:
     """Choose the reaction to an error code in the answer of an API, as Kafka's own client does."""
+    # A code of a newer broker; Kafka's `Errors.forCode` does the same.
     if code not in set(ErrorCode):
         code = ErrorCode.UNKNOWN_SERVER_ERROR
     known = ErrorCode(code)
@@ -265,6 +267,8 @@ def verdict_on(key: ApiKey, code: int) -> Verdict:
         return found
     if known.is_retriable:
         return Verdict.RETRY
+    # The other partitions of the answer get OPERATION_NOT_ATTEMPTED, and a retriable code of one of
+    # them counts more: then all are asked for again.
     is_of_partition = key is ApiKey.ADD_PARTITIONS_TO_TXN
     return Verdict.ABORT_UNLESS_RETRIED if is_of_partition else Verdict.FATAL
 
@@ -304,6 +308,7 @@ def error_of(
     None: the request is no commit.
     """
     found = [(about, code) for about, code in codes if verdict_on(key, code) is verdict]
+    # Partitions that were not tried because another one failed are no cause.
     causes = [each for each in found if each[1] != ErrorCode.OPERATION_NOT_ATTEMPTED] or found
     code = causes[0][1]
     known = ErrorCode(code) if code in set(ErrorCode) else None
@@ -413,6 +418,7 @@ class RequestQueue:
         request = self.first()
         if request is None:
             return None
+        # Each kind of coordinator is a broker of its own: of the transactional id, of the group.
         if request.coordinator is not None:
             request.node = self._coordinators.get((request.coordinator, request.group_id))
             if request.node is None and request.ready_at <= now:
@@ -472,7 +478,8 @@ class RequestQueue:
     def _located(
         self, key: tuple[CoordinatorKeyType, str], answer: FindCoordinatorResponse
     ) -> None:
-        """Store the coordinator of an answer; from v4 on it is in a list, before in fields."""
+        """Store the coordinator of an answer."""
+        # From v4 on it is in a list (KIP-699), before in fields.
         if len(answer.coordinators) > 1:
             raise BrokerRefusedError(
                 f"FindCoordinator named {len(answer.coordinators)} coordinators for one key"

@@ -3,24 +3,14 @@
 Each batch for a partition has the producer's id and epoch and the number of its first record. The
 leader appends a batch whose number follows the last one it has, acknowledges a duplicate of its
 last five batches without appending it, and refuses all others (OUT_OF_ORDER_SEQUENCE_NUMBER).
-These are Kafka's terms and rules (KIP-98, KIP-360), with two exceptions:
-
--   Only an answer to the first batch in flight may restart a partition's numbers. Kafka does so
-    after any refusal, even while an earlier batch may be in the log and its answer is missing; that
-    batch would be written again under its new number.
--   After a new id or epoch, the second batch of a partition waits until the first is in the log. A
-    leader that does not know a producer accepts any number, so it could append the second batch
-    after it refused the first for a moment (NOT_ENOUGH_REPLICAS, a change of leader). The wait
-    costs one round trip per partition and epoch.
+These are Kafka's terms and rules (KIP-98, KIP-360), but for the exceptions of decision 15, which
+are noted where they apply.
 
     next             the number of the next new batch; 0 follows 2^31 - 1
     in flight        batches with a number and without an outcome, sent or waiting for a retry
     unresolved       a batch failed and may be in the log: no new batch is sent until the batches
                      after it have an outcome, which shows whether it is
     restart          new epoch, number 0: the log has a gap, or that cannot be found out
-
-The numbers of an `OwnedIdentity` never restart: its owner has to know under which number a record
-is in the log. If a leader refuses the number of the first batch in flight, the batch fails.
 
 Not here: the request for a producer id (`flow`), and encoding.
 
@@ -135,6 +125,9 @@ class PartitionSequences:
 
         Returns whether the number was taken back.
         """
+        # If it was sent twice, the first may have been written: the next batch under its number
+        # would be acknowledged as its duplicate, and never written. Kafka's client lowers the
+        # numbers of all batches that follow, or takes a new epoch for each refusal (decision 15).
         self.remove(batch)
         is_last = (batch.last_sequence + 1) % SEQUENCE_LIMIT == self.next
         if self.in_flight or batch.is_retry or not is_last:
@@ -194,19 +187,21 @@ class Sequences:
         return bool(self._to_restart)
 
     def may_send(self, batch: "QueuedBatch") -> bool:
-        """Return whether the batch, the first in its queue, may be sent now.
-
-        A retry is sent when all batches before it have their outcome. A new batch waits while a
-        batch in flight has an older epoch, or a failed one may be in the log.
-        """
+        """Return whether the batch, the first in its queue, may be sent now."""
         partition = batch.partition
         if self.producer == NO_PRODUCER or partition in self._to_restart:
             return False
         state = self.of(partition)
+        # A retry waits until all batches before it have their outcome: a leader takes numbers in
+        # order only, and its answer to the first decides about those that follow.
         if isinstance(batch, InFlightBatch) and batch.base_sequence >= 0:
             return state.is_first(batch)
         if partition in self._unresolved or len(state.in_flight) >= IN_FLIGHT_MAX:
             return False
+        # After a new id or epoch, the second batch of a partition waits until the first is in the
+        # log (Kafka's does not). A leader that does not know a producer accepts any number, so it
+        # could append the second batch after it refused the first for a moment
+        # (NOT_ENOUGH_REPLICAS, a new leader). The wait costs one round trip a partition and epoch.
         is_known = state.producer == self.producer and state.last_acked >= 0
         return is_known or not state.in_flight
 
@@ -220,14 +215,17 @@ class Sequences:
             state.restart(self.producer)
         state.number(batch)
 
-    def place_in(self, queue: Iterable["QueuedBatch"], batch: InFlightBatch) -> int:
+    def index_in(self, queue: Iterable["QueuedBatch"], batch: InFlightBatch) -> int:
         """The index, by sequence number, at which a batch goes back into its partition's queue."""
+        # Batches of a partition fail in any order, since up to five are in flight.
         in_flight = self.of(batch.partition).in_flight
         earlier = in_flight[: in_flight.index(batch)]
         return sum(queued in earlier for queued in queue) if earlier else 0
 
     def can_retry(self, batch: InFlightBatch, code: int, *, log_start_offset: int) -> bool:
         """Return whether to retry a batch after this error code; may mark a restart."""
+        # Owned numbers never restart: their owner has to know under which number a record is in the
+        # log. So the first batch in flight fails if its number is refused (decision 49).
         if self.is_owned and code in _NUMBER_REFUSED:
             return not self.of(batch.partition).is_first(batch)
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
@@ -237,10 +235,10 @@ class Sequences:
         return code in _RETRIABLE
 
     def _can_retry_gap(self, batch: InFlightBatch) -> bool:
-        """Return whether to retry after OUT_OF_ORDER_SEQUENCE_NUMBER.
-
-        It is expected while an earlier batch has no outcome. Otherwise the log lacks a record.
-        """
+        """Return whether to retry after OUT_OF_ORDER_SEQUENCE_NUMBER."""
+        # It is expected while an earlier batch has no outcome; otherwise the log lacks a record.
+        # Kafka restarts the numbers after any refusal, even while an earlier batch may be in the
+        # log and its answer is missing; that batch would be written twice (decision 15).
         if batch.was_sequence_reset or not self.of(batch.partition).is_first(batch):
             return True
         if self._is_transactional:
@@ -249,16 +247,17 @@ class Sequences:
         return True
 
     def _can_retry_unknown(self, batch: InFlightBatch, log_start_offset: int) -> bool:
-        """Return whether to retry after UNKNOWN_PRODUCER_ID.
-
-        The leader forgot the producer because it was idle for long or its records were deleted.
-        """
+        """Return whether to retry after UNKNOWN_PRODUCER_ID."""
+        # The leader forgot the producer because it was idle for producer.id.expiration.ms, or, on
+        # brokers before KIP-360, because retention deleted its last records.
         state = self.of(batch.partition)
         if log_start_offset < 0 or batch.was_sequence_reset or not state.is_first(batch):
             return True
         if not self._is_transactional:
             self._to_restart.add(batch.partition)
             return True
+        # Records before the log start were deleted, which explains why the leader forgot. If our
+        # last record is after it, records were lost.
         if state.last_acked_offset >= log_start_offset:
             return False
         state.restart(self.producer)
@@ -292,21 +291,20 @@ class Sequences:
         return not self._unresolved and not self._to_restart
 
     def resolve(self) -> bool:
-        """Check unresolved partitions without batches in flight; returns whether one has a gap.
-
-        Without transactions, the next `bump` restarts such a partition.
-        """
+        """Check unresolved partitions without batches in flight; returns whether one has a gap."""
         gaps = set()
         for partition in [each for each in self._unresolved if not self.of(each).in_flight]:
             self._unresolved.remove(partition)
             if self.of(partition).has_gap:
                 gaps.add(partition)
+        # The next `bump` restarts them. A transaction fails instead: it has lost a record.
         if not self._is_transactional:
             self._to_restart |= gaps
         return bool(gaps)
 
     def bump(self) -> None:
-        """Take the next epoch; after the last one, no id at all, so that a new one is requested."""
+        """Take the next epoch, without a request (KIP-360): nobody else has this id."""
+        # After the last epoch there is no id at all, so that a new one is requested.
         if self.producer.epoch >= EPOCH_MAX:
             self.producer = NO_PRODUCER
         elif self.producer != NO_PRODUCER:

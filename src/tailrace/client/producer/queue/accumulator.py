@@ -1,11 +1,7 @@
 """`Accumulator`: the batches that wait to be sent, in one queue for each partition.
 
-Partitions are not scanned for something to send: a partition becomes ready when its first batch is
-full, or by a timer when that batch has lingered or backed off long enough. So the cost of a poll
-depends on the ready partitions only, not on the number of all partitions.
-
 Kafka's rules of what may be sent (RecordAccumulator.ready and drain) hold: a batch that is full,
-that has another batch behind it, that has waited for `linger.ms`, or that a caller waits for: in a
+that has another batch after it, that has waited for `linger.ms`, or that a caller waits for: in a
 flush, for memory, for the end of a transaction, or for a receipt. A request takes one batch of each
 partition, and partitions take turns.
 
@@ -63,7 +59,10 @@ class Accumulator:
         self._linger_s = config.linger_ms / 1000
         self._backoff = backoff
         self._closed = closed
+        # Kafka's client scans all partitions at each poll. Here a partition becomes ready when its
+        # first batch is full, or by a timer, so a poll costs nothing for all others.
         self._timers: list[tuple[float, int, TopicPartition]] = []
+        # Decides between timers of the same time, since partitions have no order.
         self._ticket = count()
 
     def open_batch(self, partition: TopicPartition) -> OpenBatch | None:
@@ -92,6 +91,7 @@ class Accumulator:
         if queue is None:
             self.queues[batch.partition] = deque((batch,))
         else:
+            # Records go into the last batch only, or their order would change.
             queue[-1] = self._sealed(queue[-1])
             self._make_ready(batch.partition)
             queue.append(batch)
@@ -100,6 +100,7 @@ class Accumulator:
     def flush_batch(self, outcome: BatchOutcome) -> None:
         """Send the batch of this outcome, and those before it in its queue, without lingering."""
         outcome.is_awaited = True
+        # If other batches come first, their turns come at once: they are full.
         queue = self.queues.get(outcome.partition)
         if queue and (queue[0].outcome is outcome or len(queue) > 1):
             self._make_ready(outcome.partition)
@@ -111,6 +112,8 @@ class Accumulator:
 
     def wake_timers(self, now: float) -> None:
         """Make partitions ready whose first batch has lingered or backed off long enough."""
+        # A timer may be outdated, since none is removed when its batch is sent; then it finds
+        # another batch, or none.
         timers = self._timers
         while timers and timers[0][0] <= now:
             partition = heapq.heappop(timers)[2]
@@ -119,6 +122,7 @@ class Accumulator:
 
     def wake_moved(self, leader_of: Callable[[TopicPartition], object], now: float) -> None:
         """End the retry pause of batches whose partition has a new leader since the attempt."""
+        # As Kafka's client since KIP-951: the pause is for a broker that was busy, not for another.
         for partition, queue in self.queues.items():
             batch = queue[0]
             if not isinstance(batch, InFlightBatch) or not batch.pause_s:
@@ -145,22 +149,23 @@ class Accumulator:
             self.ready.pop(partition, None)
         return batch
 
-    def requeue(self, batch: InFlightBatch, *, now: float, place: int, is_moved: bool) -> None:
-        """Queue a batch for a retry, behind the first `place` batches of its queue.
+    def requeue(self, batch: InFlightBatch, *, now: float, index: int, is_moved: bool) -> None:
+        """Queue a batch for a retry, at `index` in its queue.
 
         It pauses first, unless the partition has a new leader since the attempt (KIP-951).
         """
         batch.pause_s = 0.0 if is_moved else self._backoff.pause_s(batch.attempts)
         batch.attempts += 1
         batch.last_attempt_at = now
-        self.queues.setdefault(batch.partition, deque()).insert(place, batch)
+        self.queues.setdefault(batch.partition, deque()).insert(index, batch)
         self.ready.pop(batch.partition, None)
         self._schedule(batch.partition, now)
 
-    def requeue_parts(self, parts: Sequence[InFlightBatch], *, now: float, place: int) -> None:
-        """Queue the parts of a batch that was too large, behind the first `place` batches."""
+    def requeue_parts(self, parts: Sequence[InFlightBatch], *, now: float, index: int) -> None:
+        """Queue the parts of a batch that was too large, at `index` in its queue."""
         for part in reversed(parts):
-            self.queues.setdefault(part.partition, deque()).insert(place, part)
+            self.queues.setdefault(part.partition, deque()).insert(index, part)
+        # They keep the age of the whole, and `_expire` relies on the order by age.
         incomplete = [*parts, *self.incomplete.values()]
         incomplete.sort(key=lambda each: each.created_at)
         self.incomplete = {each.outcome: each for each in incomplete}
@@ -194,6 +199,7 @@ class Accumulator:
         """
         if self.incomplete.pop(batch.outcome, None) is None:
             return
+        # An expired batch may still be in a request, whose buffers the socket reads.
         if not (isinstance(batch, InFlightBatch) and batch.is_unanswered):
             self.supply.release(batch)
 
@@ -208,6 +214,7 @@ class Accumulator:
         return sealed
 
     def _make_ready(self, partition: TopicPartition) -> None:
+        # A flush does not end the pause of a retry: the broker has just refused the batch.
         first = self.queues[partition][0]
         is_paused = isinstance(first, InFlightBatch) and first.pause_s > 0
         if partition not in self.muted and not is_paused:
@@ -228,9 +235,11 @@ class Accumulator:
         if due <= now:
             self.ready[partition] = None
         else:
+            # The batch that made it ready was sent; the next one lingers for itself.
             self.ready.pop(partition, None)
             heapq.heappush(self._timers, (due, next(self._ticket), partition))
 
     @property
     def _is_flushing(self) -> bool:
+        # With callers that wait for memory nothing lingers: only sent batches give it back.
         return bool(self.flushes or self.is_closed or self.supply.pool.waiting)

@@ -2,8 +2,7 @@
 
 The pool is bounded by `buffer.memory`: a count of bytes, from which `allocate` takes and to which
 `deallocate` returns, and a free list of blocks of `batch.size` bytes, so that encoding a batch
-needs no new allocation. It does not block; it calls `granted`, and the caller blocks its thread or
-task until then.
+needs no new allocation.
 
 A batch takes memory as it grows: for as many records as the last batch of its topic had, or for a
 few if there was none or memory is short, then twice as much whenever that is used up, until it has
@@ -58,20 +57,25 @@ class Waiter:
 
 
 class BufferPool:
-    """`total` bytes to give out, and a free list of blocks of `block_size` bytes."""
+    """`total` bytes to give out, and a free list of blocks of `block_size` bytes.
+
+    It never blocks: it calls `granted`, and the caller blocks its thread or task until then.
+    """
 
     def __init__(self, total: int, block_size: int) -> None:
         self.total = total
         self.block_size = block_size
         self.available = total
         """Bytes that are not given out."""
-        self._line: deque[Waiter] = deque()
+        # Served strictly in order, as in Kafka, and `allocate` fails while there is a waiter, so
+        # that small requests cannot starve a large one.
+        self._waiters: deque[Waiter] = deque()
         self._blocks: list[bytearray] = []
         self._is_closed = False
 
     @property
     def waiting(self) -> int:
-        return len(self._line)
+        return len(self._waiters)
 
     def allocate(self, size: int) -> bool:
         """Take `size` bytes at once; False if there are not enough, or there is a waiter.
@@ -81,7 +85,7 @@ class BufferPool:
             ClosedProducerError: after `close`.
         """
         self._check(size)
-        if self._line or size > self.available:
+        if self._waiters or size > self.available:
             return False
         self.available -= size
         return True
@@ -95,17 +99,17 @@ class BufferPool:
         """
         self._check(size)
         waiter = Waiter(size, granted)
-        self._line.append(waiter)
-        self._serve()
+        self._waiters.append(waiter)
+        self._serve()  # Bytes may have come since `allocate` failed.
         return waiter
 
     def cancel(self, waiter: Waiter) -> bool:
         """Stop waiting; False if `granted` was called already."""
         try:
-            self._line.remove(waiter)
+            self._waiters.remove(waiter)
         except ValueError:
             return False
-        self._serve()
+        self._serve()  # The next waiter may want less than this one.
         return True
 
     def deallocate(self, size: int) -> None:
@@ -132,6 +136,7 @@ class BufferPool:
 
     def give_block(self, block: bytearray) -> None:
         """Keep a block for reuse, if it has the right size and there are not too many."""
+        # Blocks of other sizes are of records larger than a batch, which are rare.
         if len(block) == self.block_size and len(self._blocks) < self.total // self.block_size:
             self._blocks.append(block)
 
@@ -139,8 +144,8 @@ class BufferPool:
         """Grant nothing more: waiters and later callers get a `ClosedProducerError`."""
         self._is_closed = True
         self._blocks.clear()
-        line, self._line = self._line, deque()
-        for waiter in line:
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
             waiter.granted(ClosedProducerError("the producer was closed while a record waited"))
 
     def _check(self, size: int) -> None:
@@ -150,8 +155,8 @@ class BufferPool:
             raise RecordTooLargeError(size, limit=self.total, setting="buffer.memory")
 
     def _serve(self) -> None:
-        while self._line and self._line[0].size <= self.available:
-            waiter = self._line.popleft()
+        while self._waiters and self._waiters[0].size <= self.available:
+            waiter = self._waiters.popleft()
             self.available -= waiter.size
             waiter.granted(None)
 
@@ -169,11 +174,9 @@ class CompressionRatios:
         return self._ratios.get((topic, codec), 1.0)
 
     def observe(self, topic: str, codec: Codec, ratio: float) -> None:
-        """Note the ratio of a batch.
-
-        A worse one raises the estimate at once, by at least 0.05; a better one lowers it by at most
-        0.005.
-        """
+        """Note the ratio of a batch."""
+        # A worse one raises the estimate at once and a better one lowers it slowly: too large a
+        # batch is refused and sent again in parts, too small a one costs little.
         known = self.estimate(topic, codec)
         if ratio > known:
             known = max(known + self._WORSE_STEP, ratio)
@@ -306,6 +309,7 @@ class BatchSupply:
 
     def note_too_large(self, topic: str, size: int) -> None:
         """Limit the topic's batches to half of `size` bytes, which a broker has refused."""
+        # Else each batch of a topic with a low max.message.bytes would be refused (decision 16).
         self._caps[topic] = min(self.batch_size(topic), max(1, size // 2))
 
     def batch_size(self, topic: str) -> int:
@@ -314,6 +318,7 @@ class BatchSupply:
 
     def release(self, batch: ClosedBatch) -> None:
         """Return a batch's memory to the pool; called once for each batch."""
+        # Parts of a split batch have reserved nothing: the whole has given its memory back.
         sealed = batch.sealed if isinstance(batch, InFlightBatch) else batch
         if isinstance(batch, InFlightBatch) and batch.block is not None:
             self.pool.give_block(batch.block)
@@ -322,6 +327,7 @@ class BatchSupply:
 
     def _size_max(self, topic: str) -> int:
         """Estimated bytes of records that compress to `batch.size`."""
+        # As in Kafka, `batch.size` counts compressed bytes; records are compressed when it is sent.
         size = self.batch_size(topic)
         if self._codec is Codec.NONE:
             return size
