@@ -38,7 +38,10 @@ ROOMS_READ = (
     "kernels",
     "offline",
     "protocol/",
+    "reading",
+    "runtime",
     "spark",
+    "storage",
     "testing",
 )  # fmt: skip
 """Rooms and modules that have been read for `HOUSE_WORDS`; each that is opened joins them."""

@@ -19,7 +19,7 @@ from tailrace.cluster.metadata.snapshot_records import snapshot_records
 from tailrace.records import packages
 from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import DiskFiles
-from tailrace.storage.removals import Removals
+from tailrace.storage.folder import Removals
 
 PARTITIONS = 100_000
 TOPIC_PARTITIONS = 50

@@ -51,7 +51,7 @@ from tailrace.schemas import (
 )
 from tailrace.storage.checkpoints import read_epoch_checkpoint, read_offset_checkpoint
 from tailrace.storage.cleaner.key_map import KeyMap
-from tailrace.storage.cleaner.run import Run
+from tailrace.storage.cleaner.passes import Run
 from tailrace.storage.snapshots import decode_snapshot
 from tailrace.storage.walk import walk_batches
 from tailrace.testing import MemoryFiles

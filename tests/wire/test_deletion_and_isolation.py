@@ -16,9 +16,8 @@ from tailrace.records.control import build_end_marker
 from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage.config import log_config
-from tailrace.storage.folder import PartitionFolder
+from tailrace.storage.folder import PartitionFolder, Removals
 from tailrace.storage.recovery import open_log
-from tailrace.storage.removals import Removals
 from tests.wire.clients import CLIENTS, TIMEOUT_S, Sent
 
 with warnings.catch_warnings():

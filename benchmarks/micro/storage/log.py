@@ -20,11 +20,10 @@ from tailrace.records.layout import ATTRIBUTES_POSITION
 from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage.config import log_config
-from tailrace.storage.folder import PartitionFolder
+from tailrace.storage.folder import PartitionFolder, Removals
 from tailrace.storage.log import Log
 from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.recovery import open_log
-from tailrace.storage.removals import Removals
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -65,7 +65,7 @@ from tailrace.cluster.topic_rules import (
 )
 from tailrace.errors import StorageError
 from tailrace.model import METADATA_TOPIC, ProducerId, TopicPartition
-from tailrace.runtime.grouped import Grouped
+from tailrace.runtime.coalescing import Coalesced
 from tailrace.storage.config import log_config
 from tailrace.values import replace
 
@@ -99,7 +99,7 @@ class Controller:
         self._showing = threading.Lock()
         """For the image; held for no device, since the event loop takes it too."""
         # `TopicChanges` keeps changes of one topic apart, so these do not know of each other.
-        self._topics = Grouped[Callable[[], Iterable[RecordToWrite]]](
+        self._topics = Coalesced[Callable[[], Iterable[RecordToWrite]]](
             lambda changes: self._append(record for change in changes for record in change()),
             self._changing,
             weight_max=RECORDS_AT_ONCE,
@@ -202,7 +202,7 @@ class Controller:
         Raises:
             StorageError: the state could not be saved; nothing has changed.
         """
-        self._topics.do(
+        self._topics.run(
             lambda: chain.from_iterable(
                 topic_records(topic, self.log.image, self._node) for topic in topics
             ),
@@ -289,7 +289,7 @@ class Controller:
         Raises:
             StorageError: the state could not be saved; the topic still exists.
         """
-        self._topics.do(lambda: [remove_topic_record(topic.topic_id)])
+        self._topics.run(lambda: [remove_topic_record(topic.topic_id)])
         self.publish(topic.name)
 
     def next_producer_id(self) -> ProducerId:

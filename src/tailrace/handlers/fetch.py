@@ -52,7 +52,7 @@ from tailrace.replication.partition import Partition
 from tailrace.replication.waiting import Signal, Watched
 from tailrace.runtime.files import without_waiting
 from tailrace.runtime.slices import Slices
-from tailrace.runtime.steps import now_or_later
+from tailrace.runtime.steps import run_eagerly
 from tailrace.storage.epochs import EpochEnd
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
@@ -98,7 +98,7 @@ def handle_fetch(
     reading = _Reading(services, request, context)
     if context.count() > PARTS_INLINE_MAX:
         return _read(reading)
-    return reading.answer_or_none(now_s) or now_or_later(_read(reading))
+    return reading.answer_or_none(now_s) or run_eagerly(_read(reading))
 
 
 async def _begin_later(

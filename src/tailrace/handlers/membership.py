@@ -18,7 +18,7 @@ from tailrace.protocol.messages.leave_group import (
     MemberIdentity,
 )
 from tailrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from tailrace.runtime.steps import now_or_later
+from tailrace.runtime.steps import run_eagerly
 from tailrace.values import replace
 
 
@@ -68,7 +68,7 @@ def handle_heartbeat(
     Behaviour: REBALANCE_IN_PROGRESS asks the member to join again. While the group is loaded the
         answer is a success, as in Kafka, so that nobody leaves for it.
     """
-    return now_or_later(_heartbeat(services, request))
+    return run_eagerly(_heartbeat(services, request))
 
 
 async def _heartbeat(services: Services, request: HeartbeatRequest) -> HeartbeatResponse:

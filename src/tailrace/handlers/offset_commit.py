@@ -26,7 +26,7 @@ from tailrace.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from tailrace.runtime.slices import Slices
-from tailrace.runtime.steps import now_or_later
+from tailrace.runtime.steps import run_eagerly
 
 TOPIC_IDS_SINCE = 10
 
@@ -35,7 +35,7 @@ def handle_offset_commit(
     services: Services, header: RequestHeader, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """Commit what exists, and answer for each partition."""
-    return now_or_later(_commit(services, header, request))
+    return run_eagerly(_commit(services, header, request))
 
 
 async def _commit(

@@ -63,7 +63,7 @@ from tailrace.replication.flushes import Flushed
 from tailrace.replication.partition import Partition, UnknownPartitionError
 from tailrace.replication.validation import loop_share
 from tailrace.runtime.slices import Slices
-from tailrace.runtime.steps import now_or_later
+from tailrace.runtime.steps import run_eagerly
 from tailrace.storage.log import LogAppendInfo, is_flush_due
 from tailrace.storage.verification import VerificationGuard
 from tailrace.values import dataclass
@@ -123,7 +123,7 @@ def _append_all(
     if refusal is None and _has_transactional(request):
         return _produce_in_transaction(services, header, request, is_durable=is_durable)
     if services.replicas.held or not _is_short(services, request):
-        return now_or_later(
+        return run_eagerly(
             _produce_in_slices(services, header, request, refusal=refusal, is_durable=is_durable)
         )
     outcomes = [

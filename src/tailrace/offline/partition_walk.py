@@ -179,12 +179,12 @@ class PartitionWalk:
     def _pass_one_by_one(self, run: BatchRun, epoch: int) -> tuple[int, int]:
         """Number of first batches of a run without a fault, and the offset after them."""
         passed, next_offset = 0, self.next_offset
-        goes_on = self.producers.goes_on
+        is_next = self.producers.is_next
         for header in run.headers:
             base_offset, _, leader_epoch, _, _, _, delta, _, _, producer_id, *_ = header
             if base_offset != next_offset or leader_epoch != epoch:
                 break
-            if producer_id > NO_PRODUCER_ID and not goes_on(header):
+            if producer_id > NO_PRODUCER_ID and not is_next(header):
                 break
             next_offset += delta + 1
             passed += 1

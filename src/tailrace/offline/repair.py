@@ -52,9 +52,8 @@ from tailrace.storage.checkpoints import (
 from tailrace.storage.cleaner.swap import finish_swaps
 from tailrace.storage.config import LogConfig, log_config
 from tailrace.storage.directories import in_use, unusable
-from tailrace.storage.folder import PartitionFolder
+from tailrace.storage.folder import PartitionFolder, Removals
 from tailrace.storage.recovery import INDEX_SUFFIXES, LogCut, open_log
-from tailrace.storage.removals import Removals
 from tailrace.storage.set_aside import copy_parts, keep_bytes, move_file, parts
 from tailrace.storage.walk import walk_batches
 

@@ -1,4 +1,4 @@
-"""Records as Arrow record batches, with the columns that say where each record stands.
+"""Records as Arrow record batches, with the columns that say the place of each record.
 
 Only the columns that are asked for are decoded. Every record batch has exactly the declared schema:
 the names in their order, and the types of `tailrace.records.schema`, all nullable. A broker tells
@@ -74,7 +74,7 @@ def decode(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range in the pieces that hold it; a piece may reach beyond it.
 
-    A batch that breaks a rule of the format is an error, or with `on_skip` told and left out.
+    A batch that breaks a rule of the format is an error, or with `on_skip` reported and left out.
 
     Raises:
         CorruptionError: a batch is damaged; with its place.

@@ -1,4 +1,4 @@
-"""Finds damaged bytes in a partition's log, and the sound batches behind them.
+"""Finds damaged bytes in a partition's log, and the sound batches after them.
 
     position   0          150        300        450        600
     bytes      | sound    | damaged  | sound    | sound    | torn
@@ -33,9 +33,9 @@ class OnDamage(Enum):
     """Ways to read a log with a damaged batch."""
 
     CUT = "cut"
-    """Everything behind it in the partition, as in a broker's recovery."""
+    """Everything after it in the partition, as in a broker's recovery."""
     SKIP = "skip"
-    """Nothing: what is sound behind it stays, under its offsets."""
+    """Nothing: what is sound after it stays, under its offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class EpochRun(NamedTuple):
     last_offset: Offset
     batches: int
     bases: frozenset[Offset]
-    """Base offsets of the segments that they stand in."""
+    """Base offsets of the segments that they are in."""
 
 
 def lost_words(records: int | None, offsets: int | None, size_bytes: int) -> str:
@@ -108,7 +108,7 @@ class LogDamage:
     drops: list[Drop] = field(default_factory=list)
     """In the order of the log."""
     log_end: Offset = _FIRST
-    """Behind the last batch that stays."""
+    """After the last batch that stays."""
     runs: list[EpochRun] = field(default_factory=list)
     """The batches that stay, by leader epoch."""
     size: int = 0
@@ -143,7 +143,7 @@ def find_damage(files: Files, segments: Sequence[SegmentFiles], on_damage: OnDam
 
 
 class SoundBatch(NamedTuple):
-    """A batch that fits behind those before it, wherever it stands."""
+    """A batch that fits after those before it."""
 
     position: Position
     end: Position
@@ -154,7 +154,7 @@ class SoundBatch(NamedTuple):
 
 
 def find_sound(files: Files, file: SegmentFiles, *, due: Offset) -> Iterator[SoundBatch]:
-    """Every batch of a file that is whole and begins at or behind `due` and the ones before it.
+    """Every batch of a file that is whole and begins at or after `due` and the ones before it.
 
     One by one, because a file of a gigabyte may hold ten million of them.
 
@@ -284,7 +284,7 @@ def _cut(files: Files, segments: Sequence[SegmentFiles], found: LogDamage) -> No
     first, later = found.drops[0], segments[1:]
     found.log_end, found.rescued = first.offset, 0
     runs = [run for run in found.runs if run.start_offset < first.offset]
-    # A run that goes on behind the damage ends before it.
+    # A run that continues after the damage ends before it.
     found.runs = [
         run._replace(last_offset=min(run.last_offset, Offset(first.offset - 1))) for run in runs
     ]
@@ -331,7 +331,7 @@ def whole_drops(files: Files, segments: Sequence[SegmentFiles], *, reason: str) 
 
 
 def _counted(files: Files, segment: SegmentFiles, drop: Drop) -> Drop:
-    """The drop of all that stands from a position of a segment on, with its records."""
+    """The drop of everything from a position of a segment on, with its records."""
     found = LogDamage(log_end=drop.offset)
     try:
         file = files.open(segment.path, read_only=True)

@@ -113,8 +113,8 @@ def exchanged(
             if after[place].size < segment.size:
                 return True
             continue
-        behind = after[place + 1].base_offset if place + 1 < len(after) else None
-        if behind != following or after[place].size != segment.size:
+        next_base = after[place + 1].base_offset if place + 1 < len(after) else None
+        if next_base != following or after[place].size != segment.size:
             return True
     return False
 
@@ -212,7 +212,7 @@ def _is_swap(name: str) -> bool:
 
 
 def _end_of(files: Files, path: str, base_offset: int) -> int:
-    """The offset behind the last batch that can be read."""
+    """The offset after the last batch that can be read."""
     end = base_offset
     file = files.open(path, read_only=True)
     try:

@@ -1,4 +1,4 @@
-"""Batches with the place where they stand, and what of them cannot be read: an error, or a value.
+"""Batches with their place, and what of them cannot be read: an error, or a value.
 
 A batch comes from a log file, or from a broker, which tells no place.
 """

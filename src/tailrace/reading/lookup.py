@@ -49,7 +49,7 @@ def position_near(files: Files, segment: SegmentFiles, file: File, *, offset: Of
 
 
 def find_end(files: Files, segments: Sequence[SegmentFiles]) -> Offset:
-    """The offset behind the last whole batch, from the last index entry on; 0 without segments.
+    """The offset after the last whole batch, from the last index entry on; 0 without segments.
 
     Damage on the way is stepped over.
 
@@ -106,7 +106,7 @@ def offset_before_time(files: Files, segment: SegmentFiles, timestamp_ms: int) -
 def newest_timestamp(files: Files, segment: SegmentFiles) -> int | None:
     """The largest timestamp (ms) that the time index knows.
 
-    Batches behind its last entry may have larger ones.
+    Batches after its last entry may have larger ones.
 
     Raises:
         OSError: the time index cannot be read.

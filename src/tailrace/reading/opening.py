@@ -62,7 +62,7 @@ def open_log(
         partition: may be left out where the topic has only one.
         isolation: `read_committed` leaves out records of aborted transactions, and ends before the
             first one that is open.
-        on_damage: `skip` goes on behind damaged bytes and notes in `Log.skipped` what was left out.
+        on_damage: `skip` leaves out damaged bytes and notes them in `Log.skipped`.
 
     Raises:
         CorruptionError: a file is damaged without which the end of the log is not known.

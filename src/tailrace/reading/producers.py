@@ -8,7 +8,7 @@ Nothing is refused and no file is written, other than in `tailrace.storage.produ
 are the same: here a log is judged as it is, however it came to be so.
 
 Invariant: what the walk cannot know is not held against anybody. A producer that was first seen
-behind the start of the log may have begun before it; behind a hole (compaction, damage) sequences
+after the start of the log may have begun before it; after a hole (compaction, damage) sequences
 and transactions may lack their beginning.
 """
 
@@ -35,9 +35,9 @@ class SeenProducer:
     last_offset: Offset = _NO_OFFSET
     transaction_start: Offset = _NO_OFFSET
     holes_at_start: int = 0
-    """Number of holes behind the walk when the transaction was seen to begin."""
+    """Number of holes that the walk has passed when the transaction was seen to begin."""
     holes: int = 0
-    """Number of holes behind the walk at the producer's last batch."""
+    """Number of holes that the walk has passed at the producer's last batch."""
     timestamp: int = NO_TIMESTAMP
     """Timestamp (ms) of the producer's last batch or marker."""
 
@@ -54,7 +54,7 @@ class EndedTransaction:
     last_stable_offset: Offset
     is_aborted: bool
     is_unbroken: bool
-    """Whether no hole lies behind the first offset, in which another transaction may have begun."""
+    """Whether no hole lies after the first offset, in which another transaction may have begun."""
     is_exact: bool
     """Whether there is no hole and no unknown beginning, so that all numbers must agree."""
 
@@ -115,11 +115,11 @@ class ProducerWalk:
         if known.last_sequence < 0 or batch.base_sequence == due:
             return None
         return (
-            f"producer {batch.producer_id} goes on with sequence {batch.base_sequence}, where {due}"
-            " is due"
+            f"producer {batch.producer_id} continues with sequence {batch.base_sequence}, where "
+            f"{due} is due"
         )
 
-    def goes_on(self, header: Header) -> bool:
+    def is_next(self, header: Header) -> bool:
         """Whether a sound batch of a run is just the next one of a known producer.
 
         If so, it is noted, as by `see`. If not, nothing changes, and `see` has to be called.

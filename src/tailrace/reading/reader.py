@@ -49,7 +49,7 @@ class FolderGoneError(DirectoryError):
 
 
 class StoredBatch(NamedTuple):
-    """A batch and where it stands."""
+    """A batch and its place."""
 
     batch: Batch
     path: str
@@ -87,13 +87,13 @@ class _LogEnd(NamedTuple):
     size: int
     """Bytes of whole batches in the last segment."""
     error: CorruptionError | None
-    """Error in the bytes behind them, if they cannot be a batch."""
+    """Error in the bytes after them, if they cannot be a batch."""
     has_tail: bool
-    """Whether there are bytes behind them."""
+    """Whether there are bytes after them."""
 
 
 class JudgeTail(Protocol):
-    """Decides where a log ends if there are bytes behind its last whole batch."""
+    """Decides where a log ends if there are bytes after its last whole batch."""
 
     def __call__(self, last: SegmentFiles, end: Offset, error: CorruptionError | None) -> Offset:
         """The log end: `end`, the offset after the last whole batch, or a larger one.
@@ -119,7 +119,7 @@ class LogReader:
         self.start_offset = Offset(0)
         """The first offset that may be read."""
         self.end_offset = Offset(0)
-        """The offset behind the last whole batch at the time of `open`."""
+        """The offset after the last whole batch at the time of `open`."""
         self.files = files
         self.folder = folder
         self._given_start = log_start_offset
@@ -273,7 +273,7 @@ class LogReader:
                         raise error.located(path=segment.path, position=position) from error
                 yield StoredRun(piece, segment.path, position).since(start_offset)
                 if end >= limit_offset:
-                    return  # Stop here: damage behind the range must not fail this read.
+                    return  # Stop here: damage after the range must not fail this read.
         if end < limit_offset:
             raise CorruptionError(
                 f"the log ends at offset {end}; it reached to {self.end_offset} when opened",
@@ -311,7 +311,7 @@ class LogReader:
         position, end = Position(0), 0
         piece = None
         damage: CorruptionError | None = None
-        behind = OFFSET_MAX if following is None else following
+        next_base = OFFSET_MAX if following is None else following
         file = self.files.open(segment.path, read_only=True)
         try:
             position = end = position_near(self.files, segment, file, offset=start_offset)
@@ -320,7 +320,7 @@ class LogReader:
                 if piece is not None:
                     # Clear `piece` first: it must not be returned below if it is out of order.
                     held, piece = piece, None
-                    limit = min(following_piece.base_offset, behind)
+                    limit = min(following_piece.base_offset, next_base)
                     _check_order(segment, position, held, first=segment.base_offset, limit=limit)
                     yield position, held
                 position, piece = next_position, following_piece
@@ -334,7 +334,7 @@ class LogReader:
         if damage is None and following is not None and end < segment.size:
             damage = CorruptionError("a batch is not whole", path=segment.path, position=end)
         if piece is not None:
-            _check_order(segment, position, piece, first=segment.base_offset, limit=behind)
+            _check_order(segment, position, piece, first=segment.base_offset, limit=next_base)
             yield position, piece
         if damage is not None:
             raise damage
@@ -434,7 +434,7 @@ class LogReader:
         return end
 
     def _walk_to_end(self, last: SegmentFiles) -> "_LogEnd":
-        """The end of the whole batches in the last segment, and the bytes behind them."""
+        """The end of the whole batches in the last segment, and the bytes after them."""
         end, size, error = last.base_offset, 0, None
         file = self.files.open(last.path, read_only=True)
         try:

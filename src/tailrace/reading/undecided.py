@@ -1,7 +1,7 @@
 """Open and aborted transactions, whose records readers of committed records skip.
 
 Both are found as a broker finds them when it starts: from the newest snapshot of producers and the
-batches behind it, and from the transaction indexes.
+batches after it, and from the transaction indexes.
 """
 
 from bisect import bisect_right
@@ -71,7 +71,7 @@ class OpenTransactions:
     walk: ProducerWalk
     """State of the producers after the batches up to there; not to be changed."""
     next_offset: Offset
-    """Behind the last batch that was looked at."""
+    """After the last batch that was looked at."""
 
     @property
     def first_offset(self) -> Offset | None:
@@ -91,9 +91,9 @@ def find_open_transactions(
     """The transactions that are open at `end`, where the log ends.
 
     From what is `known` of the same log when it was shorter, or else from the newest snapshot that
-    can be read, and the batches behind it. A snapshot beyond the end is of a tail that was lost,
-    and recovery removes it. The walk ends at damage, or with `steps_over_damage` goes on behind it:
-    a transaction whose marker is damaged stays open then.
+    can be read, and the batches after it. A snapshot beyond the end is of a tail that was lost,
+    and recovery removes it. The walk ends at damage, or with `steps_over_damage` continues after
+    it: a transaction whose marker is damaged stays open then.
 
     Raises:
         OSError: a file cannot be read.
@@ -119,7 +119,7 @@ def find_open_transactions(
                     walk.see(batch)
                 start = batch.next_offset
         except (CorruptionError, UnsupportedCodecError):
-            break  # A broker would not get behind it either.
+            break  # A broker would not get past it either.
         finally:
             file.close()
     return OpenTransactions(walk, start)

@@ -2,17 +2,17 @@
 
 Over the batches that `LogReader` gives, it decides what of them a reader sees: with read_committed
 nothing from the first open transaction on, and no record of an aborted one; and where damage is
-told and stepped over, what is sound around it.
+skipped, what is sound around it.
 
     position   0          150        300        450        600
     bytes      | sound    | damaged  | sound    | sound    | torn
     raise      |--------->X
-    step over  |--------->  told      |------------------->  told
+    skip       |--------->  reported  |------------------->  reported
 
 Not here: later looks at the same log, and records (`log`).
 
 Invariant: a batch that is given out has the right checksum and fits between its neighbours, and
-every wanted offset is in one of them, in what is told, or was never there.
+every wanted offset is in one of them, in what is reported, or was never there.
 """
 
 from collections.abc import Iterator
@@ -73,32 +73,32 @@ class _DamagedSegment(NamedTuple):
 
 
 class _Tail:
-    """Decides what the bytes behind the last whole batch are, and remembers it."""
+    """Decides what the bytes after the last whole batch are, and remembers it."""
 
     def __init__(self, files: Files, partition: TopicPartition, *, is_skipped: bool) -> None:
         self.skipped: list[Skipped] = []
-        """Damaged ranges behind the end of the log, if damage is skipped."""
+        """Damaged ranges after the end of the log, if damage is skipped."""
         self.torn: Skipped | None = None
         """A batch at the very end that is not whole: an append in progress, or a torn one."""
         self.error: CorruptionError | None = None
-        """Damage behind the end of the log, if damage is an error."""
+        """Damage after the end of the log, if damage is an error."""
         self._files = files
         self._partition = partition
         self._is_skipped = is_skipped
 
     def judge(self, last: SegmentFiles, end: Offset, error: CorruptionError | None) -> Offset:
-        """An append in progress has nothing behind it; damage may have sound batches there."""
+        """An append in progress has nothing after it; damage may have sound batches there."""
         self.error, self.torn, self.skipped = None, None, []
         found = find_tail_damage(self._files, last, end)
         if error is None and found.log_end <= end:
             if found.drops:
-                self.torn = _told(self._partition, found.drops[-1], end, limit=None)
+                self.torn = _skipped(self._partition, found.drops[-1], end, limit=None)
             return end
         if not self._is_skipped:
             self.error = error or _first_error(found.drops, end)
             return end
         self.skipped = [
-            _told(self._partition, drop, drop.offset, limit=None)
+            _skipped(self._partition, drop, drop.offset, limit=None)
             for drop in found.drops
             if drop.offset >= found.log_end
         ]
@@ -130,12 +130,12 @@ class LogView:
 
     @property
     def tail(self) -> list[Skipped]:
-        """Damage behind the end of the log, which is left out."""
+        """Damage after the end of the log, which is left out."""
         return self._tail.skipped
 
     @property
     def tail_error(self) -> CorruptionError | None:
-        """The damage behind the end of the log, where none may be left out."""
+        """The damage after the end of the log, where none may be left out."""
         return self._tail.error
 
     def latest_offset(self) -> Offset:
@@ -198,7 +198,7 @@ class LogView:
     def batches_since(self, timestamp: int, start: Offset, limit: Offset) -> Iterator[StoredBatch]:
         """The batches of a range that may have a record as young as this (ms).
 
-        A time index vouches for what is before its entries, and what is behind the last one is
+        A time index vouches for what is before its entries, and what is after the last one is
         read: a machine that was lost may have left it short.
 
         Raises:
@@ -281,7 +281,7 @@ class LogView:
         """Tell of a batch with the right checksum whose records cannot be read.
 
         Raises:
-            TailraceError: the error itself, with its place, if nobody is told of damage.
+            TailraceError: the error itself, with its place, if damage may not be skipped.
         """
         batch, path, position = stored
         if self._on_skip is None:
@@ -298,10 +298,10 @@ class LogView:
         )  # fmt: skip
 
     def finish(self) -> None:
-        """Tell of what is behind the end of the log, once everything before it is read.
+        """Report what is after the end of the log, once everything before it is read.
 
         Raises:
-            CorruptionError: it is damaged, and nobody is told of damage.
+            CorruptionError: it is damaged and may not be skipped.
         """
         tail = self._tail
         if tail.error is not None:
@@ -351,7 +351,7 @@ class LogView:
     def _sound_pieces(
         self, damaged: "_DamagedSegment", start: Offset, limit: Offset
     ) -> Iterator[StoredRun]:
-        """The batches between the damage, which is told in its place."""
+        """The batches between the damage, which is reported in its place."""
         segment, _, file, damage = damaged
         assert self._on_skip is not None
         try:
@@ -362,7 +362,7 @@ class LogView:
                     if piece.last_offset >= start:
                         yield StoredRun(piece, segment.path, position).since(start)
                 if drop is not None and _meets(drop, start, limit):
-                    self._on_skip(_told(self.partition, drop, start, limit=limit))
+                    self._on_skip(_skipped(self.partition, drop, start, limit=limit))
         finally:
             file.close()
 
@@ -377,7 +377,7 @@ def open_view(
     known: OpenTransactions | None = None,
     log_start_offset: Offset | None = None,
 ) -> LogView:
-    """Open a partition's folder; `on_skip` is told of damage, or it is an error.
+    """Open a partition's folder; `on_skip` gets damage; without it damage is an error.
 
     `log_start_offset` as of `open_log_reader`.
     `known` are the open transactions of an earlier view: they save reading what that has read.
@@ -397,7 +397,9 @@ def open_view(
     )
 
 
-def _told(partition: TopicPartition, drop: Drop, start: Offset, *, limit: Offset | None) -> Skipped:
+def _skipped(
+    partition: TopicPartition, drop: Drop, start: Offset, *, limit: Offset | None
+) -> Skipped:
     first = max(drop.offset, start)
     end = min((each for each in (drop.next_offset, limit) if each is not None), default=None)
     records = drop.records
@@ -413,7 +415,7 @@ def _told(partition: TopicPartition, drop: Drop, start: Offset, *, limit: Offset
 
 
 def _first_error(drops: list[Drop], end: Offset) -> CorruptionError:
-    """The error for the first damage at or behind the end of what can be read."""
+    """The error for the first damage at or after the end of what can be read."""
     first = next((drop for drop in drops if drop.offset >= end), drops[-1])
     return CorruptionError(
         first.reason, path=first.path, position=first.position, offset=first.offset

@@ -175,7 +175,7 @@ class FileSlice(Protocol):
         """
         ...
 
-    def behind(self, size: int) -> "FileSlice":
+    def after(self, size: int) -> "FileSlice":
         """The slice without its first `size` bytes."""
         ...
 

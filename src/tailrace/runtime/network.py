@@ -29,7 +29,7 @@ ACCEPTED_AT_ONCE = 4
 """Connections that are accepted in one callback: each takes some 200 us."""
 
 ACCEPT_PAUSE_S = 0.003
-"""Pause after so many, in seconds: a flood of connections leaves most of the loop to the open ones,
+"""Pause in seconds after those: a flood of connections leaves most of the loop to the open ones,
 and 500 clients that connect at the same time are accepted in less than a second."""
 
 

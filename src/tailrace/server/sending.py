@@ -111,6 +111,6 @@ def unsent(output: list[Records], size: int) -> list[Records]:
                 return output[number:]
             if isinstance(each, _IN_MEMORY):
                 return [memoryview(each)[size:], *output[number + 1 :]]
-            return [each.behind(size), *output[number + 1 :]]
+            return [each.after(size), *output[number + 1 :]]
         size -= len(each)
     return []

@@ -39,7 +39,7 @@ class CheckedBatches(NamedTuple):
     starts: Sequence[int]
     """Positions in `data` at which the batches begin."""
     next_offset: int
-    """Offset behind the last record."""
+    """Offset after the last record."""
     max_timestamp: int
     """Largest of all batches in milliseconds, or -1."""
     max_timestamp_offset: int

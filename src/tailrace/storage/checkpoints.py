@@ -133,7 +133,7 @@ def format_topic_id(topic_id: uuid.UUID) -> str:
 
 
 def parse_topic_id(text: str) -> uuid.UUID:
-    """The id behind its text.
+    """The id that a text encodes.
 
     Raises:
         ValueError: not 16 bytes of base64.

@@ -46,7 +46,7 @@ _CONSEQUENCES = {
     names.LOG_START_OFFSETS: "logs start where their leader epochs say, else at their first "
     "segment: records that were deleted on request may be back",
     names.HIGH_WATERMARKS: "the high watermark of each log is its end",
-    names.CLEANER_OFFSETS: "compaction begins anew at the start of each log",
+    names.CLEANER_OFFSETS: "compaction begins again at the start of each log",
 }
 
 
@@ -193,7 +193,7 @@ def open_log_directory(
 
 
 def clean_stop_epoch(files: Files, path: str) -> int | None:
-    """The broker epoch in the mark of an orderly stop; None without one, -1 if it is not told.
+    """The broker epoch in the mark of an orderly stop; None without one, -1 if it has none.
 
     Kafka takes a stop with another epoch than that of the registration for unclean (KIP-966), and
     then elects every leader again.

@@ -24,10 +24,9 @@ from tailrace.storage.checkpoints import read_partition_metadata, write_partitio
 from tailrace.storage.config import DAY_MS, LogConfig
 from tailrace.storage.directories import LogDirectory, UnusableDirectoryError, unusable
 from tailrace.storage.directory_offsets import DirectoryOffsets
-from tailrace.storage.folder import PartitionFolder
+from tailrace.storage.folder import PartitionFolder, Removals
 from tailrace.storage.log import Log, has_failed
 from tailrace.storage.recovery import open_log
-from tailrace.storage.removals import Removals
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from tailrace.model import TopicPartition
-from tailrace.runtime.grouped import Grouped
+from tailrace.runtime.coalescing import Coalesced
 from tailrace.storage import names
 from tailrace.storage.directories import LogDirectory, unusable
 from tailrace.storage.log import Log
@@ -40,12 +40,12 @@ class DirectoryOffsets:
         cleaner_offsets: dict[TopicPartition, int] | None,
         high_watermarks: dict[TopicPartition, int],
     ) -> None:
-        """None stands for a checkpoint that is malformed."""
+        """None means a checkpoint that is malformed."""
         self._directory = directory
         self._logs = logs
         """The open logs; the event loop adds and removes them while a thread writes."""
         self._writing = threading.Lock()
-        self._begun = Grouped(self._begin_all, self._writing, weight_max=BEGUN_AT_ONCE)
+        self._begun = Coalesced(self._begin_all, self._writing, weight_max=BEGUN_AT_ONCE)
         self._announced: set[TopicPartition] = set()
         self._forgotten: set[TopicPartition] = set()
         self._corrected: set[TopicPartition] = set()
@@ -61,7 +61,7 @@ class DirectoryOffsets:
     def from_checkpoints(
         cls, directory: LogDirectory, logs: Mapping[TopicPartition, Log]
     ) -> "DirectoryOffsets":
-        """The checkpoints as they stand in the directory.
+        """The checkpoints as they are in the directory.
 
         Raises:
             UnusableDirectoryError: they cannot be read.
@@ -107,7 +107,7 @@ class DirectoryOffsets:
             self._announced.discard(partition)
             return
         self._forget_older([partition])
-        self._begun.do(partition)
+        self._begun.run(partition)
 
     def announce(self, partitions: Sequence[TopicPartition]) -> None:
         """Do what `begin` does for new logs that are begun soon, with one write for all.
@@ -138,7 +138,7 @@ class DirectoryOffsets:
     def expect(self, copy: Log, *, cleaner_offset: int | None) -> None:
         """Checkpoint the offsets of a moved copy, before its folder gets the partition's name.
 
-        The whole copy is on the device, so its recovery point lies behind its gaps, and a start
+        The whole copy is on the device, so its recovery point lies above its gaps, and a start
         does not take them for a lost tail.
 
         Raises:

@@ -7,7 +7,7 @@
 The file is `leader-epoch-checkpoint`. `assign` and `cut_start` run on the event loop and change
 memory only. `save` replaces the file: at the next flush of the log, before its recovery point
 moves, and before a new log start is checkpointed (`evidence` relies on that). After a crash before
-`save`, a start rebuilds the same entries from the batches behind the recovery point and from the
+`save`, a start rebuilds the same entries from the batches after the recovery point and from the
 log start. (Kafka waits for the device when an epoch begins; an event loop cannot.) `cut_end` and
 `clear` write the file at once, because the log does not show what was cut.
 
@@ -35,7 +35,7 @@ class EpochEntry(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """A leader epoch and the offset behind its last record, as OffsetForLeaderEpoch answers."""
+    """A leader epoch and the offset after its last record, as OffsetForLeaderEpoch answers."""
 
     epoch: LeaderEpoch
     end_offset: Offset
@@ -118,7 +118,7 @@ class LeaderEpochs:
         self._entries = _assigned(self._entries, EpochEntry(epoch, start_offset))
 
     def cut_end(self, log_end: Offset) -> None:
-        """Remove epochs that begin at or behind the end of the log, after the tail was cut.
+        """Remove epochs that begin at or after the end of the log, after the tail was cut.
 
         On the device on return.
 
@@ -144,7 +144,7 @@ class LeaderEpochs:
         self._directory = directory
 
     def clear(self) -> None:
-        """Remove every epoch, because the log begins anew; on the device on return.
+        """Remove every epoch, because the log restarts; on the device on return.
 
         Raises:
             OSError: the checkpoint could not be replaced; nothing is removed.

@@ -314,7 +314,7 @@ class Log:
         records, aborted = None, NO_ABORTS
         if offset < limit_offset:
             start = Offset(offset)
-            records, behind = reads.slice_from(
+            records, above = reads.slice_from(
                 self.segments,
                 start,
                 limit_offset=limit_offset,
@@ -327,7 +327,7 @@ class Log:
             )
             if limit is ReadLimit.LAST_STABLE:
                 later = self.segments.from_offset(start)
-                aborted = reads.aborted_between(later, start, behind)
+                aborted = reads.aborted_between(later, start, above)
         return ReadSlice(
             records=records,
             log_start_offset=self.start_offset,
@@ -448,7 +448,7 @@ class Log:
             raise
         self.check_usable()
         # Epochs first: a start does not rebuild them below the recovery point. If the disk is full
-        # here, the flush has not failed: the log goes on, and the recovery point stays.
+        # here, the flush has not failed: the log continues, and the recovery point stays.
         self.epochs.save()
         self.positions.advance_recovery_point(Offset(limit), cut_count=cut_count)
         if is_whole:

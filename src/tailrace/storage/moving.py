@@ -71,7 +71,7 @@ class PartitionMove:
 
     @property
     def lag(self) -> int:
-        """Number of offsets that the copy is behind the log."""
+        """Number of offsets by which the copy lags the log."""
         return max(self.source.end_offset - self.future.end_offset, 0)
 
     @property

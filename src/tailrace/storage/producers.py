@@ -452,7 +452,7 @@ class ProducerStates:
         up to the damage, which is logged.
 
         Raises:
-            OSError: a file cannot be read or removed; call again, or open the log anew.
+            OSError: a file cannot be read or removed; call again, or open the log again.
         """
         bases = {segment.base_offset for segment in segments}
         found, start = self.snapshots.load(log_start=log_start, log_end=log_end, bases=bases)
@@ -468,7 +468,7 @@ class ProducerStates:
             self._replay(segment, start, log_end=log_end)
 
     def truncate_fully(self, offset: Offset) -> None:
-        """Drop all state and remove all snapshots: the log begins anew at `offset`.
+        """Drop all state and remove all snapshots: the log restarts at `offset`.
 
         Raises:
             OSError: a snapshot cannot be removed; call again.

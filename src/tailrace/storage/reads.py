@@ -76,14 +76,14 @@ def slice_from(
     segment, following, place = found
     start = place.position
     end = Position(start + (max(bytes_max, place.size) if is_first_whole else bytes_max))
-    behind = limit_offset
+    above = limit_offset
     if following is not None and following.base_offset <= limit_offset:
-        end, behind = min(end, segment.size), following.base_offset
+        end, above = min(end, segment.size), following.base_offset
     else:
         end = _bounded(segment, end, limit_offset)
     near = segment.limit_near(end) if bounds_closely else None
     records = segment.log.slice(start, max(start, end)) if end > start else None
-    return records, behind if near is None else min(near, behind)
+    return records, above if near is None else min(near, above)
 
 
 def _find_first(

@@ -1,7 +1,7 @@
-"""The `.log` file of one segment: whole batches one behind the other, from byte 0.
+"""The `.log` file of one segment: whole batches one after the other, from byte 0.
 
 Appends go to the position that this object remembers, not to the end of the file. So a file may be
-preallocated, with zeros behind the last batch. Bytes of a failed append (a full disk) are cut at
+preallocated, with zeros after the last batch. Bytes of a failed append (a full disk) are cut at
 once or, if that fails too, by `trim`.
 
 Reads copy the bytes: a device error is an OSError, and a file that another program has cut is a
@@ -60,7 +60,7 @@ class BatchPosition(NamedTuple):
 
     @property
     def end(self) -> Position:
-        """Position behind the batch."""
+        """Position after the batch."""
         return Position(self.position + self.size)
 
 
@@ -139,7 +139,7 @@ class LogSlice:
             raise FileCutError(self.path, position=self._start + count)
         return count
 
-    def behind(self, size: int) -> "LogSlice":
+    def after(self, size: int) -> "LogSlice":
         """The slice without its first `size` bytes."""
         return self._between(self._start + size, self._limit)
 
@@ -177,7 +177,7 @@ class RecordsFile:
         self.size = Position(file.size() if size is None else size)
         """Bytes of whole batches, and so the position of the next append.
 
-        Bytes behind them in the file do not count.
+        Bytes after them in the file do not count.
         """
         if self.size > INT32_MAX:
             raise CorruptionError(
@@ -191,7 +191,7 @@ class RecordsFile:
         self._sync_failure: tuple[int | None, str, str] | None = None
 
     def append(self, data: Buffer) -> Position:
-        """Write batches behind the last one; returns the position where they start.
+        """Write batches after the last one; returns the position where they start.
 
         In the page cache when this returns: a killed process keeps them, a lost machine may not.
 
@@ -202,7 +202,7 @@ class RecordsFile:
         position = self.size
         if len(data) > INT32_MAX - position:
             raise ValueError(
-                f"{self.path}: {len(data)} bytes behind {position} would make more than {INT32_MAX}"
+                f"{self.path}: {len(data)} bytes after {position} would make more than {INT32_MAX}"
             )
         try:
             self._file.write(position, data)
@@ -433,7 +433,7 @@ class RecordsFile:
         self._cut(size)
 
     def trim(self) -> None:
-        """Cut the bytes behind the last batch: zeros, or the bytes of a failed append."""
+        """Cut the bytes after the last batch: zeros, or the bytes of a failed append."""
         self._cut(self.size)
 
     def sync(self) -> None:
@@ -477,7 +477,7 @@ def open_records_file(
     """Open the log file of a segment, or with `create` make an empty one.
 
     With `preallocated_bytes` the new file has that length, filled with zeros. After a crash
-    recovery cuts the zeros behind the last batch, as any tail.
+    recovery cuts the zeros after the last batch, as any tail.
 
     Raises:
         CorruptionError: the file is larger than a segment can be.

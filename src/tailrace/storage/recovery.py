@@ -7,11 +7,11 @@
     index without its .log          deleted
     .log without an index, or with  that segment is recovered
       an index that does not fit
-    170.log after an unclean stop   recovered, if it reaches behind the recovery point
-    170.snapshot                    the newest is read, and the batches behind it; see `producers`
+    170.log after an unclean stop   recovered, if it reaches beyond the recovery point
+    170.snapshot                    the newest is read, and the batches after it; see `producers`
 
 Recovery of a segment checks each batch (CRC, rising offsets), rewrites all indexes, and cuts the
-file behind the last good batch. If anything was cut, the segments behind it leave service: records
+file after the last good batch. If anything was cut, the segments after it leave service: records
 after a hole are not a prefix of what was appended (promise 2). A crash of the machine can also lose
 a tail that ends between two batches. Then no batch is torn, but the next segment begins too late,
 and it leaves service too.
@@ -29,10 +29,10 @@ count of their records. `tailrace log repair` restores those that fit.
 
 Bytes that were on the device before the crash are not cut: all segments but the last after an
 orderly stop, and everything below the recovery point. Damage there is bit rot, not a torn tail, and
-the batches behind it are sound. It is logged, readers get an error, and `tailrace log repair` can
+the batches after it are sound. It is logged, readers get an error, and `tailrace log repair` can
 skip it.
 
-Recovery can be interrupted at any point and repeated. Therefore the segments behind a cut are set
+Recovery can be interrupted at any point and repeated. Therefore the segments after a cut are set
 aside first, the last one first, and the file is cut afterwards: the damage tells the next run that
 they must leave service.
 """
@@ -185,7 +185,7 @@ class _LogOpening:
         log_start = max(self._log_start, opened[0].base_offset)
         if log_end < log_start:
             # DeleteRecords removed everything below the log start, and the tail is lost: the log
-            # begins anew.
+            # restarts there.
             for segment in opened:
                 segment.close()
             self._drop(
@@ -256,7 +256,7 @@ class _LogOpening:
         )
 
     def _open_segments(self, bases: list[int]) -> list[Segment]:
-        """The segments that stay in service, with sound indexes; sets aside those behind a cut."""
+        """The segments that stay in service, with sound indexes; sets aside those after a cut."""
         opened: list[Segment] = []
         waiting = list(bases)
         while waiting:
@@ -318,7 +318,7 @@ class _LogOpening:
             segment.log.truncate(Position(cut.position))
             cut = None
         if cut is not None and later and is_on_device:
-            # The segment and those behind it were on the device: keep them, readers get an error.
+            # The segment and those after it were on the device: keep them, readers get an error.
             logger.error(
                 "segment_damaged path=%s position=%d repair=tailrace_log_repair reason=%s",
                 cut.path, cut.position, cut.reason,
@@ -359,7 +359,7 @@ class _LogOpening:
             self._files, path, position=start, limit=segment.log.size, target=target
         )
         self._files.sync_directory(self._folder.path)
-        self._tell(cut, kept)
+        self._report_cut(cut, kept)
         segment.log.truncate(Position(start))
 
     def _cut_tail(self, segment: Segment, size: int, *, is_last: bool) -> None:
@@ -421,14 +421,14 @@ class _LogOpening:
                 offset=base_offset,
                 next_offset=limit,
             )
-            self._tell(cut, kept)
+            self._report_cut(cut, kept)
             for suffix in INDEX_SUFFIXES:
                 path = f"{folder}/{names.segment_file_name(base_offset, suffix)}"
                 if self._files.exists(path):
                     self._files.remove(path)
         self._files.sync_directory(folder)
 
-    def _tell(self, cut: LogCut, kept: str | None) -> None:
+    def _report_cut(self, cut: LogCut, kept: str | None) -> None:
         total = RecordTotal(0, 0)
         if kept is not None:
             following = None if cut.next_offset is None else Offset(cut.next_offset)
@@ -439,14 +439,16 @@ class _LogOpening:
                 following=following,
                 may_have_gaps=self._may_have_gaps,
             )
-        told = replace(cut, kept=kept, records=total.records, unknown_ranges=total.unknown_ranges)
+        counted = replace(
+            cut, kept=kept, records=total.records, unknown_ranges=total.unknown_ranges
+        )
         logger.warning(
             "log_cut path=%s position=%d bytes=%d offset=%d records=%d unknown_ranges=%d kept=%s "
             "reason=%s",
-            cut.path, cut.position, cut.bytes_cut, cut.offset, told.records, told.unknown_ranges,
-            kept or "none", cut.reason,
+            cut.path, cut.position, cut.bytes_cut, cut.offset, counted.records,
+            counted.unknown_ranges, kept or "none", cut.reason,
         )  # fmt: skip
-        self._report(told)
+        self._report(counted)
 
 
 def recover_segment(
@@ -686,7 +688,7 @@ def _check_overflow(segment: Segment, position: int, *, may_have_gaps: bool) -> 
     """
     if not may_have_gaps:
         raise CorruptionError(
-            f"an offset is 2147483648 or more behind {segment.base_offset}, and the log was never "
+            f"an offset is 2147483648 or more above {segment.base_offset}, and the log was never "
             "compacted",
             path=segment.log.path,
             position=position,

@@ -305,7 +305,7 @@ def _older_claim_in(data: bytes, at: int, *, position: int, end: int) -> Claim |
     has_codec = bool(data[at + layout.FRAME_SIZE] & layout.CODEC_MASK)
     (key_size,) = layout.LENGTH.unpack_from(data, sizes_at)
     value_size_at = sizes_at + layout.LENGTH.size + max(key_size, 0)
-    # Two sizes stand before key and value.
+    # Key and value are preceded by their sizes.
     rest = end - position - (value_size_at - at) - layout.LENGTH.size
     if key_size < -1 or rest < 0:
         return None

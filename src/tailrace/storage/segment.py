@@ -6,10 +6,10 @@
     00000000000000000170.txnindex    aborted transactions, from the first abort on
 
 While a segment is being made by compaction, or put in place of others, each name has one more
-suffix behind it (`names.CLEANED_SUFFIX`, `names.SWAP_SUFFIX`).
+suffix after it (`names.CLEANED_SUFFIX`, `names.SWAP_SUFFIX`).
 
 Invariant: an entry of a sparse index points at or before the batch searched for, so that a scan
-forward finds it. The indexes may be behind the log, never ahead of it; therefore `truncate_to` cuts
+forward finds it. The indexes may lag the log, never lead it; therefore `truncate_to` cuts
 them first.
 """
 
@@ -211,7 +211,7 @@ class Segment:
             newest = TimestampOffset(max_timestamp, max_timestamp_offset)
         # An append is counted after the check, so the first one of a segment never gets an entry:
         # its position is 0, where a search without an entry begins.
-        tail, self._tail = self._tail, None  # Never behind the size of the log, in any thread.
+        tail, self._tail = self._tail, None  # Never less than the size of the log, in any thread.
         position = _append_with_entries(self, data, due) if due else self.log.append(data)
         before = last_offset if tail is None else tail[-1]
         self._tail = before, position, last_offset

@@ -182,7 +182,7 @@ def truncate_to(log: Log, offset: int) -> None:
     """Remove every batch with a last offset of at least `offset`; on the device on return.
 
     If `offset` is at or above the log end, only leader epochs that begin there are removed; if it
-    is below the first segment, the log begins anew at `offset`.
+    is below the first segment, the log restarts at `offset`.
 
         [0…99] [100…169]   truncate_to(120)   [0…99] [100…119]
 
@@ -242,9 +242,7 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
         log.epochs.clear()
         log.producers.truncate_fully(Offset(offset))
     except OSError as error:
-        log.fail(
-            f"it could not begin anew at offset {offset}: {error}; restart the broker to recover"
-        )
+        log.fail(f"it could not restart at offset {offset}: {error}; restart the broker to recover")
         raise
     log.positions.begin_at(Offset(offset))
 

@@ -108,7 +108,7 @@ class KnownProducer(NamedTuple):
     def is_writing(self, epoch: int) -> bool:
         """Whether the open transaction is of this producer epoch.
 
-        A transaction of an older epoch waits for its marker: the next one begins behind that.
+        A transaction of an older epoch waits for its marker: the next one begins after that.
         """
         return self.transaction_start >= 0 and epoch == self.epoch
 
@@ -241,7 +241,7 @@ class SnapshotFiles:
         that are neither the newest nor at one of `bases`, the base offsets of the segments.
 
         Raises:
-            OSError: a file cannot be read or removed; call again, or open the log anew.
+            OSError: a file cannot be read or removed; call again, or open the log again.
         """
         found: dict[ProducerId, KnownProducer] | None = None
         start = log_start
@@ -270,7 +270,7 @@ class SnapshotFiles:
         return found or {}, start
 
     def clear(self, offset: Offset) -> None:
-        """Remove all snapshots; the log begins anew at `offset`.
+        """Remove all snapshots; the log restarts at `offset`.
 
         Raises:
             OSError: a snapshot cannot be removed; call again.

@@ -67,7 +67,7 @@ class StoredBytes:
         buffer[:] = b"x"
         return 1
 
-    def behind(self, size: int) -> Self:
+    def after(self, size: int) -> Self:
         """See `FileSlice`."""
         raise NotImplementedError
 

@@ -18,7 +18,7 @@ from tailrace.cluster.metadata.log import (
 from tailrace.cluster.metadata.snapshot_records import snapshot_records
 from tailrace.protocol.metadata_records import ConfigRecord, FeatureLevelRecord
 from tailrace.runtime.files import Files
-from tailrace.storage.removals import Removals
+from tailrace.storage.folder import Removals
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import SetClock
 

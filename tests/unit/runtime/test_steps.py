@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tailrace.runtime.steps import now_or_later
+from tailrace.runtime.steps import run_eagerly
 from tailrace.testing import Outside
 
 
@@ -14,7 +14,7 @@ def test_a_coroutine_that_does_not_wait_gives_its_result() -> None:
     async def answer() -> int:
         return 1
 
-    assert now_or_later(answer()) == 1
+    assert run_eagerly(answer()) == 1
 
 
 def test_an_error_before_the_first_wait_is_raised_at_once() -> None:
@@ -24,7 +24,7 @@ def test_an_error_before_the_first_wait_is_raised_at_once() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        now_or_later(fail())
+        run_eagerly(fail())
 
 
 async def test_the_rest_of_a_coroutine_that_waits_is_awaited(outside: Outside) -> None:
@@ -36,7 +36,7 @@ async def test_the_rest_of_a_coroutine_that_waits_is_awaited(outside: Outside) -
         await outside.pass_time(1)
         return found + 1
 
-    rest = now_or_later(add())
+    rest = run_eagerly(add())
     assert not isinstance(rest, int)
     first.set_result(2)
     assert await rest == 3
@@ -52,7 +52,7 @@ async def test_a_cancelled_rest_cancels_the_coroutine(outside: Outside) -> None:
         finally:
             cleaned.append(True)
 
-    rest = now_or_later(wait_forever())
+    rest = run_eagerly(wait_forever())
     assert rest is not None
     task = asyncio.ensure_future(rest)
     await outside.pass_time(1)

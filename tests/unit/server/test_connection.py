@@ -36,7 +36,7 @@ class BrokenSlice:
         """See `FileSlice`."""
         raise self._failures.pop(0)
 
-    def behind(self, size: int) -> Self:
+    def after(self, size: int) -> Self:
         """See `FileSlice`."""
         raise NotImplementedError
 
@@ -60,7 +60,7 @@ class LongSlice:
         """See `FileSlice`."""
         return min(len(buffer), self._size)
 
-    def behind(self, size: int) -> "LongSlice":
+    def after(self, size: int) -> "LongSlice":
         """See `FileSlice`."""
         return LongSlice(self._size - size)
 

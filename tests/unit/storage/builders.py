@@ -7,10 +7,9 @@ from tailrace.model import Codec, LeaderEpoch, TopicPartition
 from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.runtime.files import Files
 from tailrace.storage.config import LogConfig, log_config
-from tailrace.storage.folder import PartitionFolder
+from tailrace.storage.folder import PartitionFolder, Removals
 from tailrace.storage.log import Log, LogAppendInfo
 from tailrace.storage.recovery import LogCut, open_log
-from tailrace.storage.removals import Removals
 from tailrace.testing import MemoryFiles
 
 PARTITION = TopicPartition("flights", 0)

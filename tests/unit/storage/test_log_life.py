@@ -14,9 +14,9 @@ from tailrace.storage import names
 from tailrace.storage.config import DAY_MS, LogConfig
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.directory_logs import DirectoryLogs
+from tailrace.storage.folder import Removals
 from tailrace.storage.log import Log, is_flush_due
 from tailrace.storage.offset_lookup import find_offset
-from tailrace.storage.removals import Removals
 from tailrace.storage.segment import Segment, SegmentAppend, open_segment
 from tailrace.storage.shrink import raise_log_start, replace_segments, truncate_to
 from tailrace.testing import DiskFault, MemoryFiles

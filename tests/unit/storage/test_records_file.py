@@ -115,12 +115,12 @@ def test_slices_have_the_bytes_of_the_file() -> None:
     first, second = SIZES[0], SIZES[0] + SIZES[1]
     assert log.read(Position(0), TOTAL) == log.slice(Position(0), TOTAL).read() == content
     assert log.slice(Position(first), second).read() == BATCHES[1]
-    assert log.slice(Position(0), TOTAL).behind(first).upto(SIZES[1]).read() == BATCHES[1]
+    assert log.slice(Position(0), TOTAL).after(first).upto(SIZES[1]).read() == BATCHES[1]
     rest, pieces, buffer = log.slice(Position(1), TOTAL), b"", bytearray(7)
     while rest:
         count = rest.read_into(memoryview(buffer))
         pieces += buffer[:count]
-        rest = rest.behind(count)
+        rest = rest.after(count)
     assert pieces == content[1:]
 
 

@@ -49,7 +49,7 @@ from tailrace.storage.checkpoints import (
     write_whole,
 )
 from tailrace.storage.config import log_config, segment_configs
-from tailrace.storage.folder import PartitionFolder
+from tailrace.storage.folder import PartitionFolder, Removals
 from tailrace.storage.log import Log
 from tailrace.storage.names import (
     DELETED_SUFFIX,
@@ -57,7 +57,6 @@ from tailrace.storage.names import (
     partition_directory_name,
 )
 from tailrace.storage.recovery import LogCut, open_log
-from tailrace.storage.removals import Removals
 from tailrace.storage.shrink import (
     delete_old_segments,
     raise_log_start,

@@ -73,16 +73,14 @@ from tailrace.storage.checkpoints import (
     write_offset_checkpoint,
 )
 from tailrace.storage.cleaner import swap
-from tailrace.storage.cleaner.facts import log_facts, segment_facts
 from tailrace.storage.cleaner.group import RewriteRules, legacy_horizon_ms, producer_ends
-from tailrace.storage.cleaner.passes import source_of
+from tailrace.storage.cleaner.passes import log_facts, segment_facts, source_of
 from tailrace.storage.cleaner.plan import CleaningPlan, group_segments, plan_cleaning, plan_range
 from tailrace.storage.config import LogConfig
 from tailrace.storage.directories import unusable
-from tailrace.storage.folder import PartitionFolder
+from tailrace.storage.folder import PartitionFolder, Removals
 from tailrace.storage.log import Log
 from tailrace.storage.recovery import open_log
-from tailrace.storage.removals import Removals
 from tailrace.storage.segment import Segment, open_segment
 from tailrace.values import dataclass
 

@@ -37,7 +37,6 @@ from tailrace.config.settings import INT64_MAX
 from tailrace.errors import FatalError
 from tailrace.model import Position
 from tailrace.runtime.files import Files, raise_descriptor_limit
-from tailrace.storage.cleaner.errors import SegmentOverflowError
 from tailrace.storage.cleaner.group import (
     GroupRewriter,
     ProducerEnd,
@@ -45,8 +44,13 @@ from tailrace.storage.cleaner.group import (
     RewriteRules,
 )
 from tailrace.storage.cleaner.key_map import NO_OFFSET, KeyMap
-from tailrace.storage.cleaner.passes import Pace, SegmentPass, SourceSegment
-from tailrace.storage.cleaner.run import Run
+from tailrace.storage.cleaner.passes import (
+    Pace,
+    Run,
+    SegmentOverflowError,
+    SegmentPass,
+    SourceSegment,
+)
 from tailrace.storage.cleaner.transactions import (
     NOTHING_OPEN,
     CleanedTransactions,

@@ -30,7 +30,7 @@ from tailrace.records.builder import Record, records_of
 from tailrace.records.codecs import compress
 from tailrace.records.legacy import entries_of
 from tailrace.runtime.files import Buffer
-from tailrace.storage.cleaner.run import RetainedRecords, Run
+from tailrace.storage.cleaner.passes import RetainedRecords, Run
 
 _FRAME: Final = Struct(">qiI")
 _INT64: Final = Struct(">q")

@@ -39,10 +39,16 @@ from tailrace.storage.cleaner.batches import (
     legacy_with_chosen,
     rewritten,
 )
-from tailrace.storage.cleaner.errors import SegmentOverflowError
 from tailrace.storage.cleaner.output import CleanedSegmentWriter, discard, open_cleaned
-from tailrace.storage.cleaner.passes import Pace, SegmentPass, SourceSegment
-from tailrace.storage.cleaner.run import KEEPS_ALL, RetainedRecords, Run
+from tailrace.storage.cleaner.passes import (
+    KEEPS_ALL,
+    Pace,
+    RetainedRecords,
+    Run,
+    SegmentOverflowError,
+    SegmentPass,
+    SourceSegment,
+)
 from tailrace.storage.cleaner.transactions import CleanedTransactions
 from tailrace.storage.config import LogConfig
 from tailrace.storage.producers import ProducerStates

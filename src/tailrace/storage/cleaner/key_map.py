@@ -6,7 +6,7 @@ as in Kafka, so 128 MiB have room for 3.7 million keys of up to 16 bytes.
 
 When there is no room for one more key, the map is full: this round compacts what is in it, and the
 next round the rest. A key that fits an empty map is compacted in some round. For a key larger than
-the arena, `choose` keeps all records, so that nothing is lost and the round goes on.
+the arena, `choose` keeps all records, so that nothing is lost and the round continues.
 
 Invariant: a record is only removed if `put` was given a newer one with its key.
 """
@@ -17,7 +17,7 @@ from typing import Final
 from tailrace import kernels
 from tailrace.kernels import BATCH_ROW_SIZE, GROUP_SIZE, BatchRow, MapState, RecordFault
 from tailrace.records.checks import CorruptRecordError, record_error
-from tailrace.storage.cleaner.run import Run
+from tailrace.storage.cleaner.passes import Run
 
 SIZE_BYTES_MIN: Final = 64
 """Two slots, one of which stays free, and an arena of 32 bytes."""

@@ -1,20 +1,134 @@
 """One pass over a closed segment: check each batch, then process batches in runs.
 
-Both passes of a cleaning use it: the one that maps keys and the one that rewrites.
+Both passes of a cleaning use it: the one that maps keys and the one that rewrites. A `Run` is
+neighbouring batches, whose records go through the kernels in one call: a call takes many times as
+long as the work on one record, and batches may have few records.
 
-Invariant: no batch is used before its checksum and its offsets were checked.
+Invariant: no batch is used before its checksum and its offsets were checked. A run has at most
+`RUN_BYTES` of stored bytes, plus one batch.
 """
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-from tailrace.errors import CorruptionError
+from tailrace.errors import CorruptionError, RetriableError
+from tailrace.kernels import BATCH_ROW_SIZE, BatchRow
 from tailrace.records.batch import Batch
-from tailrace.storage.cleaner.run import RUN_BYTES, Run
+from tailrace.storage.cleaner.plan import CleanableSegment, LogFacts
+from tailrace.storage.index.offset import ENTRY as OFFSET_ENTRY
+from tailrace.storage.index.time import ENTRY as TIME_ENTRY
 from tailrace.storage.index.transaction import AbortedTxn
+from tailrace.storage.positions import Positions
 from tailrace.storage.reads import aborted_between
 from tailrace.storage.records_file import RecordsFile
-from tailrace.storage.segment import Segment
+from tailrace.storage.segment import Segment, retention_time_ms
 from tailrace.values import dataclass
+
+
+class CleaningAbortedError(RetriableError):
+    """The round was called off; the log is as it was, but for groups already exchanged."""
+
+
+class SegmentOverflowError(RetriableError):
+    """A segment has offsets that are too far from its base; it has to be split first."""
+
+    def __init__(self, base_offset: int, *, offset: int) -> None:
+        self.base_offset = base_offset
+        self.offset = offset
+        super().__init__(
+            f"offset {offset} is 2147483648 or more above the base of segment {base_offset}"
+        )
+
+
+RUN_BYTES: Final = 256 * 1024
+"""Small enough that the records stay in the processor's cache between two kernel calls."""
+
+KEEPS_ALL: Final = -(2**63)
+"""A latest offset below every record, so that all records are kept."""
+
+_UNWRITTEN: Final = (0,) * (BATCH_ROW_SIZE - BatchRow.KEPT)
+
+
+class RetainedRecords(NamedTuple):
+    """Counts of the kept records of a batch: the fields of a `BatchRow` from KEPT to SIZE."""
+
+    kept: int
+    unkeyed: int
+    """Records that are removed because they have no key."""
+    tombstones: int
+    """Kept records without a value."""
+    timestamp_delta_first: int
+    """Timestamp delta of the first kept record."""
+    timestamp_delta_max: int
+    """Largest timestamp delta of the kept records; 0 if there are none."""
+    size: int
+    """Bytes of the kept records, uncompressed."""
+
+
+class Run:
+    """Batches with the arrays that the kernels read and write."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.positions: list[int] = []
+        """Position of each batch in its segment, in bytes."""
+        self.rows = array("q")
+        """A `BatchRow` for each batch."""
+        self.keeps = bytearray()
+        """A byte for each record: 1 if it is kept."""
+        self.stored_bytes = 0
+        """Stored bytes of all batches that were read, also of those that were not added."""
+        self.next_offset = 0
+        """The offset after the last batch that was read."""
+        self._firsts: list[int] = []
+        """Index in `keeps` of the first record of each batch."""
+        self._views: list[memoryview] = []
+        self._size = 0
+
+    def add(
+        self,
+        batch: Batch,
+        *,
+        position: int = 0,
+        latest_offset: int = KEEPS_ALL,
+        keeps_tombstones: bool = True,
+    ) -> int:
+        """Decompresses and adds a batch; returns its index in the run.
+
+        Raises:
+            CorruptCompressionError: the payload cannot be decompressed.
+            UnsupportedCodecError: the codec number is undefined.
+        """
+        view = batch.records_view()
+        start, self._size = self._size, self._size + len(view)
+        self.rows.extend((
+            start, self._size, batch.record_count, batch.base_offset,
+            latest_offset, keeps_tombstones, *_UNWRITTEN,
+        ))  # fmt: skip
+        self._firsts.append(len(self.keeps))
+        # A wrong record count must not cost much memory before a kernel refuses it.
+        self.keeps += bytes(max(0, min(batch.record_count, len(view))))
+        self._views.append(view)
+        self.batches.append(batch)
+        self.positions.append(position)
+        return len(self.batches) - 1
+
+    def data(self) -> memoryview:
+        """The records of all batches, one after the other."""
+        if len(self._views) > 1:
+            self._views = [memoryview(b"".join(self._views))]
+        return self._views[0] if self._views else memoryview(b"")
+
+    def choice(self, place: int) -> RetainedRecords:
+        """The counts of the kept records of a batch, after `KeyMap.choose`."""
+        row = BATCH_ROW_SIZE * place
+        return RetainedRecords._make(self.rows[row + BatchRow.KEPT : row + BatchRow.SIZE + 1])
+
+    def kept_of(self, place: int) -> bytearray:
+        """The bytes of `keeps` for one batch, after `KeyMap.choose`."""
+        first = self._firsts[place]
+        return self.keeps[first : first + self.batches[place].record_count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +168,38 @@ def source_of(segments: Sequence[Segment], number: int) -> SourceSegment:
         limit_offset=limit_offset,
         modified_ms=segment.modified_ms(),
         aborted=aborted_between(segments[number:], segment.base_offset, limit_offset),
+    )
+
+
+def segment_facts(segment: Segment) -> CleanableSegment:
+    """The facts of one segment.
+
+    Raises:
+        CorruptionError: the log does not begin with a batch.
+        OSError: the file's time cannot be read.
+    """
+    return CleanableSegment(
+        base_offset=segment.base_offset,
+        size_bytes=segment.size,
+        largest_timestamp_ms=retention_time_ms(segment),
+        first_timestamp_ms=segment.first_timestamp,
+        offset_index_bytes=segment.offset_index.entries.count * OFFSET_ENTRY.size,
+        time_index_bytes=segment.time_index.entries.count * TIME_ENTRY.size,
+    )
+
+
+def log_facts(segments: Sequence[Segment], positions: Positions) -> LogFacts:
+    """The facts of a log and all of its segments.
+
+    Raises:
+        CorruptionError: a log file does not begin with a batch.
+        OSError: the time of a file cannot be read.
+    """
+    return LogFacts(
+        log_start=positions.log_start,
+        last_stable=positions.last_stable,
+        log_end=positions.log_end,
+        segments=tuple(segment_facts(segment) for segment in segments),
     )
 
 

@@ -15,8 +15,6 @@ from tailrace.model import Offset
 from tailrace.records.batch import Batch
 from tailrace.records.codecs import DecompressedTooLargeError
 from tailrace.runtime.files import Files
-from tailrace.storage.cleaner.errors import CleaningAbortedError, SegmentOverflowError
-from tailrace.storage.cleaner.facts import segment_facts
 from tailrace.storage.cleaner.group import (
     GroupRewriter,
     ProducerEnd,
@@ -24,9 +22,16 @@ from tailrace.storage.cleaner.group import (
     legacy_horizon_ms,
 )
 from tailrace.storage.cleaner.key_map import KeyMap
-from tailrace.storage.cleaner.passes import Pace, SegmentPass, source_of
+from tailrace.storage.cleaner.passes import (
+    CleaningAbortedError,
+    Pace,
+    Run,
+    SegmentOverflowError,
+    SegmentPass,
+    segment_facts,
+    source_of,
+)
 from tailrace.storage.cleaner.plan import CleaningPlan, group_segments
-from tailrace.storage.cleaner.run import Run
 from tailrace.storage.cleaner.transactions import CleanedTransactions
 from tailrace.storage.config import LogConfig
 from tailrace.storage.reads import aborted_between

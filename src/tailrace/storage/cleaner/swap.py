@@ -14,7 +14,7 @@ the exchange can only be completed, and a start completes it (as Kafka's LogLoad
 
 A start finds the old segments by their offsets: from the first new base offset up to the end of the
 new segments. So if no record of the last old segments was kept, some of these may come back after a
-crash right before the exchange. They are complete, and the records that replace theirs are behind
+crash right before the exchange. They are complete, and the records that replace theirs are after
 them. The next round cleans them again.
 
 Invariant: at every point, each range of offsets is served by its old segments or by its new one.

@@ -31,9 +31,8 @@ from tailrace.model import TopicPartition
 from tailrace.runtime.clock import Clock
 from tailrace.storage import shrink
 from tailrace.storage.cleaner import swap
-from tailrace.storage.cleaner.errors import CleaningAbortedError, SegmentOverflowError
-from tailrace.storage.cleaner.facts import log_facts
 from tailrace.storage.cleaner.output import discard
+from tailrace.storage.cleaner.passes import CleaningAbortedError, SegmentOverflowError, log_facts
 from tailrace.storage.cleaner.plan import (
     CleaningPlan,
     choose_filthiest,

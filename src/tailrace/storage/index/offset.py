@@ -52,7 +52,7 @@ class OffsetIndex:
         return OffsetPosition(found[0] + self.base_offset, found[1])
 
     def tail_offset(self, entry_count: int) -> Offset:
-        """Offset of the entry so many before the end; the segment's base offset if there are fewer.
+        """Offset of an entry counted from the end; the base offset if there are fewer.
 
         Raises:
             OSError: the device refused, or something else has cut the file.
@@ -92,7 +92,7 @@ class OffsetIndex:
 
         Raises:
             CorruptionError: the length is no multiple of the entry size; or the last entry is not
-                above the first one (as in zeros), below the base offset or behind the log's end.
+                above the first one (as in zeros), below the base offset or beyond the log's end.
         """
         self.entries.check_length()
         last = self.entries.last_or_none()

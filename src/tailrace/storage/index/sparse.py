@@ -1,6 +1,6 @@
 """An index file of fixed-size entries in rising order: preallocated while active, then trimmed.
 
-The index of an active segment has its full size, and zeros behind the entries; the count of entries
+The index of an active segment has its full size, and zeros after the entries; the count of entries
 is only in memory. On roll and on close the file is trimmed to its entries. After a kill the length
 says nothing, so recovery rebuilds the entries from the log.
 
@@ -38,7 +38,7 @@ BLOCK_ENTRIES: Final = 256
 """Entries per read of a search: half a page of the page cache."""
 
 WAITING_ENTRIES_MAX: Final = 32
-"""Entries that are written together. A reader in another process scans the log behind the entries
+"""Entries that are written together. A reader in another process scans the log after the entries
 that were written: with the usual interval of 4 KiB, at most 128 KiB of it, or 32 batches."""
 
 
@@ -71,7 +71,7 @@ class SparseIndex:
         self.capacity = size // entry.size
         """Number of entries that the file has room for."""
         self.odd_bytes = size % entry.size
-        """Bytes behind the last entry when the file was opened; any at all mean damage."""
+        """Bytes after the last entry when the file was opened; any at all mean damage."""
         self._newest: tuple[int, tuple[Any, ...]] | None = None
         """The last entry once it was read or written, and its number."""
         self._oldest: tuple[Any, ...] | None = None
@@ -85,7 +85,7 @@ class SparseIndex:
         """
         if self.odd_bytes:
             raise CorruptionError(
-                f"{self.odd_bytes} bytes are left over behind entries of {self._entry.size}",
+                f"{self.odd_bytes} bytes are left over after entries of {self._entry.size}",
                 path=self.path,
             )
 
@@ -162,7 +162,7 @@ class SparseIndex:
         return low - 1, floor
 
     def append(self, *fields: int) -> None:
-        """Write one entry behind the last.
+        """Write one entry after the last.
 
         Raises:
             OSError: the device is full; the entry does not count.
@@ -191,7 +191,7 @@ class SparseIndex:
         self._waiting = min(first, count), waiting[:kept]
 
     def extend(self, entries: Buffer) -> None:
-        """Write many entries, packed one behind the other.
+        """Write many entries, packed one after the other.
 
         Raises:
             OSError: the device is full; none of them counts.

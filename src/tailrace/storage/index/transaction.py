@@ -1,4 +1,4 @@
-"""The transaction index: the aborted transactions whose end markers stand in one segment.
+"""The transaction index: the aborted transactions whose end markers are in one segment.
 
     entry, 34 bytes, big-endian         meaning
      0  int16  version                  0
@@ -94,7 +94,7 @@ class TransactionIndex:
             if entry.last_offset <= last_offset or entry.first_offset > entry.last_offset:
                 raise CorruptionError(
                     f"a transaction from {entry.first_offset} to {entry.last_offset} where its "
-                    f"end is due behind {last_offset}",
+                    f"end is due after {last_offset}",
                     path=self.path,
                     position=number * ENTRY.size,
                 )
@@ -153,7 +153,7 @@ class TransactionIndex:
         """
         if self._odd_bytes:
             raise CorruptionError(
-                f"{self._odd_bytes} bytes are left over behind entries of {ENTRY.size}",
+                f"{self._odd_bytes} bytes are left over after entries of {ENTRY.size}",
                 path=self.path,
                 position=self._count * ENTRY.size,
             )

@@ -17,7 +17,7 @@ from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.records.control import build_end_marker
 from tailrace.runtime.files import Files
 from tailrace.spark.jobs.compact import CompactionSummary, choose_configs, compact_with
-from tailrace.storage.cleaner.run import RUN_BYTES
+from tailrace.storage.cleaner.passes import RUN_BYTES
 from tailrace.storage.directory_logs import DELETE_DELAY_MS
 from tailrace.storage.log import Log
 from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError

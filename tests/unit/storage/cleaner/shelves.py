@@ -19,8 +19,8 @@ from tailrace.spark.jobs.compact_tasks import (
     tag_ranges,
 )
 from tailrace.storage.cleaner import swap
-from tailrace.storage.cleaner.facts import segment_facts
 from tailrace.storage.cleaner.key_map import KeyMap
+from tailrace.storage.cleaner.passes import segment_facts
 from tailrace.storage.cleaner.plan import CleaningPlan
 from tailrace.storage.cleaner.rewrite import (
     CleaningRound,

@@ -6,7 +6,7 @@ from tailrace.model import Offset
 from tailrace.records.batch import Batch
 from tailrace.records.checks import CorruptRecordError
 from tailrace.storage.cleaner.key_map import SIZE_BYTES_MIN, KeyMap
-from tailrace.storage.cleaner.run import Run
+from tailrace.storage.cleaner.passes import Run
 from tests.naive import NaiveRecord, write_record
 from tests.unit.records.batches import batch_with
 from tests.unit.storage.cleaner.shelves import Shelf

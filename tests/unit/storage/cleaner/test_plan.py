@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.model import Offset, TopicPartition
-from tailrace.storage.cleaner.facts import log_facts
+from tailrace.storage.cleaner.passes import log_facts
 from tailrace.storage.cleaner.plan import (
     CleanableSegment,
     CleaningPlan,

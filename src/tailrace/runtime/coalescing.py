@@ -1,10 +1,8 @@
-"""Calls of several threads that one of them does for all: a group commit, whatever is committed.
+"""`Coalesced`: one thread runs an operation for all threads that wait for it (group commit).
 
-    thread 1   do(a)   works on a
-    thread 2   do(b)   waits               works on b and c
-    thread 3   do(c)   waits               finds its work done
-
-A device takes as long for the work of one call as for that of many.
+thread 1   run(a)   works on a
+thread 2   run(b)   waits               works on b and c
+thread 3   run(c)   waits               finds its work done
 """
 
 import threading
@@ -25,7 +23,7 @@ class _Waiting(Generic[T]):
     error: BaseException | None = None
 
 
-class Grouped(Generic[T]):
+class Coalesced(Generic[T]):
     """Work on items in groups, one group after the other, in the order of the calls."""
 
     def __init__(
@@ -47,16 +45,19 @@ class Grouped(Generic[T]):
         """Number of items that no call works on yet."""
         return len(self._waiting)
 
-    def do(self, item: T, *, weight: int = 1) -> None:
+    def run(self, item: T, *, weight: int = 1) -> None:
         """Return when the item was worked on; an item that is heavier goes alone.
 
         Raises:
             BaseException: the work on its group failed, the same for each of its items.
         """
         mine = _Waiting(item, weight)
+        # Queued before the turn is taken: the thread with the next turn works on it too. A device
+        # takes as long for the fsync of one call as for that of many.
         with self._adding:
             self._waiting.append(mine)
         with self._turn:
+            # Usually the thread that had the turn before has done it already.
             while not mine.is_done:
                 self._work_on_next()
         if mine.error is not None:
@@ -64,6 +65,7 @@ class Grouped(Generic[T]):
 
     def _work_on_next(self) -> None:
         with self._adding:
+            # The first one always goes, however heavy: otherwise it would wait forever.
             count, weight = 1, self._waiting[0].weight
             for each in self._waiting[1:]:
                 weight += each.weight

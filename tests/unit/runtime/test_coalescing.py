@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
-from tailrace.runtime.grouped import Grouped
+from tailrace.runtime.coalescing import Coalesced
 
 
 class Device:
@@ -16,7 +16,7 @@ class Device:
         self.groups: list[list[int]] = []
         self.is_busy = threading.Event()
         self.may_go_on = threading.Event()
-        self.grouped = Grouped(self.work, threading.Lock(), weight_max=weight_max)
+        self.coalesced = Coalesced(self.work, threading.Lock(), weight_max=weight_max)
 
     def work(self, items: Sequence[int]) -> None:
         """Note a group."""
@@ -30,11 +30,11 @@ class Device:
 def done_beside_each_other(device: Device, *items: int, weight: int = 1) -> list[str]:
     """Work on 0, and on the items while that takes its time; returns what the callers heard."""
     with ThreadPoolExecutor(len(items) + 1) as pool:
-        calls = [pool.submit(device.grouped.do, 0)]
+        calls = [pool.submit(device.coalesced.run, 0)]
         device.is_busy.wait()
         for item in items:
-            calls.append(pool.submit(device.grouped.do, item, weight=weight))
-            while device.grouped.waiting_count < len(calls) - 1:
+            calls.append(pool.submit(device.coalesced.run, item, weight=weight))
+            while device.coalesced.waiting_count < len(calls) - 1:
                 pass
         device.may_go_on.set()
         wait(calls)
