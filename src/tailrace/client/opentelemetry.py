@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Final
 
-from tailrace.client.consumer.base_consumer import BaseConsumer
+from tailrace.client.consumer.calls import ConsumerCalls
 from tailrace.client.consumer.metrics import METRICS as CONSUMER_METRICS
 from tailrace.client.producer.calls import ProducerCalls
 from tailrace.client.producer.metrics import METRICS as PRODUCER_METRICS
@@ -58,7 +58,7 @@ class ClientMetrics:
         Make one for a provider: a second one would make the same instruments again.
         """
         self._meter = metrics.get_meter("tailrace", meter_provider=provider)
-        self._clients: dict[str, list[weakref.ref[ProducerCalls | BaseConsumer]]] = {
+        self._clients: dict[str, list[weakref.ref[ProducerCalls | ConsumerCalls]]] = {
             "producer": [],
             "consumer": [],
         }
@@ -67,7 +67,7 @@ class ClientMetrics:
             for instrument, group in groupby(figures, key=lambda each: each[0]):
                 self._make(kind, instrument, list(group), table=table)
 
-    def observe(self, client: ProducerCalls | BaseConsumer) -> None:
+    def observe(self, client: ProducerCalls | ConsumerCalls) -> None:
         """Export the figures of a client too, until the program drops it.
 
         Clients are told apart by `client.id`, so that has to differ.
@@ -75,7 +75,7 @@ class ClientMetrics:
         Raises:
             TypeError: it is neither a producer nor a consumer.
         """
-        if not isinstance(client, ProducerCalls | BaseConsumer):
+        if not isinstance(client, ProducerCalls | ConsumerCalls):
             raise TypeError(f"client is {kind_of(client)}; give a producer or a consumer")
         kind = "producer" if isinstance(client, ProducerCalls) else "consumer"
         kept = [each for each in self._clients[kind] if each() not in {None, client}]
@@ -120,7 +120,7 @@ def _figure(kind: str, name: str) -> _Figure:
 
 
 def _observations(
-    kind: str, client: ProducerCalls | BaseConsumer, figures: list[_Figure]
+    kind: str, client: ProducerCalls | ConsumerCalls, figures: list[_Figure]
 ) -> Iterator[Observation]:
     """The figures of one instrument, of one client: each topic's, and what belongs to none.
 

@@ -3,13 +3,15 @@
 `Consumer` is for threads and `AsyncConsumer` for an event loop; both are built on one
 `ConsumerEngine`.
 
-    engine         one consumer without its own thread; connects the parts below
-    subscription   topics, partitions, and the position in each
-    metadata       brokers, topics, leaders                lookups     offsets from leaders
-    fetching       Fetch requests and answers              fetch_session   KIP-227
-    fetched        from bytes to checked batches           rows, columns   from these to records
-    membership/    the member of a group, and commits      group_work      connects it
-    steps          what a call waits for                   driver, aio     who waits, and how
+    engine          one consumer without its own thread; connects the parts below
+    subscription    topics, partitions, and the position in each
+    metadata        brokers, topics, leaders                lookups     offsets from leaders
+    fetching        Fetch requests and answers              fetch_session   KIP-227
+    fetched         from bytes to checked batches           rows, columns   from these to records
+    fetch_collector hands records out, moves positions      handling    what the program has handled
+    membership/     the member of a group, and commits      group       connects it
+    calls           subscribe, seek, offsets                reading_calls   poll, commit, close
+    consumer, aio   who runs these calls: a thread or an event loop
 
 Not here: connections (`tailrace.client.nodes`).
 """
@@ -22,9 +24,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tailrace.client.consumer.aio import AsyncConsumer
     from tailrace.client.consumer.consumer import Consumer
-    from tailrace.client.consumer.hooks import RebalanceHooks
     from tailrace.client.consumer.metrics import ConsumerStatistics, PartitionStatistics
     from tailrace.client.consumer.records import ConsumerRecord, OffsetAndTimestamp
+    from tailrace.client.consumer.subscription import RebalanceHooks
     from tailrace.client.group_offsets import OffsetAndMetadata
     from tailrace.client.listings import PartitionInfo
 
@@ -49,7 +51,7 @@ _MODULES = {
     "OffsetAndTimestamp": "consumer.records",
     "PartitionInfo": "listings",
     "PartitionStatistics": "consumer.metrics",
-    "RebalanceHooks": "consumer.hooks",
+    "RebalanceHooks": "consumer.subscription",
 }
 
 

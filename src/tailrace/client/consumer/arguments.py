@@ -13,8 +13,8 @@ from math import isnan
 from typing import TypeGuard
 
 from tailrace.client.consumer.errors import SubscriptionError
-from tailrace.client.consumer.hooks import Hook
 from tailrace.client.consumer.records import ConsumerRecord
+from tailrace.client.consumer.subscription import Hook
 from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.errors import kind_of
 from tailrace.model import TopicPartition

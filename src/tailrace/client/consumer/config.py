@@ -4,12 +4,12 @@ Names, defaults and ranges are Kafka's; times are ms, sizes bytes. Names may be 
 with underscores.
 """
 
+import re
 from collections.abc import Mapping
 from itertools import count
 from typing import Any, ClassVar, Final
 
 from tailrace.client.config import RecordsConfig, given_settings, typed_settings
-from tailrace.client.consumer.durations import parse_duration_ms
 from tailrace.client.consumer.subscription import ResetPolicy
 from tailrace.client.foreign import Client
 from tailrace.config import setting, settings_of
@@ -22,6 +22,23 @@ _numbers = count(1)
 
 _RESETS: Final = ("earliest", "latest", "none")
 _BY_DURATION: Final = "by_duration:"
+
+
+_DURATION: Final = re.compile(
+    r"P(?:(?P<days>\d{1,9})D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
+    r"(?:(?P<seconds>\d{1,9}(?:\.\d{1,9})?)S)?)?",
+    re.ASCII,
+)
+
+
+def parse_duration_ms(text: str) -> int | None:
+    """The milliseconds of an ISO 8601 duration such as PT1H30M or P2DT3.5S; None if it is none."""
+    found = _DURATION.fullmatch(text)
+    if found is None or not any(found.groups()):
+        return None
+    days, hours, minutes, seconds = (float(each or 0) for each in found.groups())
+    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
 
 
 def _is_reset(text: object) -> bool:

@@ -28,8 +28,9 @@ from tailrace.client.consumer.errors import (
     WakeupError,
     consumer_error,
 )
+from tailrace.client.consumer.fetch_collector import FetchCollector
 from tailrace.client.consumer.fetching import Fetches
-from tailrace.client.consumer.group_work import GroupWork
+from tailrace.client.consumer.group import ConsumerGroup
 from tailrace.client.consumer.handling import Handling
 from tailrace.client.consumer.lookups import OffsetLookups
 from tailrace.client.consumer.metadata import ConsumerMetadata, topics_with
@@ -42,7 +43,6 @@ from tailrace.client.consumer.subscription import (
     Position,
     SubscriptionState,
 )
-from tailrace.client.consumer.taking import Taking
 from tailrace.client.drive.locks import renew
 from tailrace.client.nodes import Backoff, ConnectionPool, Node
 from tailrace.client.nodes.versions import VERSION_LIMITS
@@ -113,7 +113,7 @@ class ConsumerEngine:
             metrics=self.metrics,
             clock=lambda: self.now,
         )
-        self.taking = Taking(
+        self.collector = FetchCollector(
             config, subscription=self.subscription, fetches=self.fetches, metrics=self.metrics
         )
         self.lookups = OffsetLookups(
@@ -130,9 +130,9 @@ class ConsumerEngine:
         self.handling = Handling(self.subscription, stir=self.fetches.stir)
         self.close_by: float | None = None
         """The deadline of a `close` that has interrupted another call, which is to carry it out."""
-        self.group: GroupWork | None = None
+        self.group: ConsumerGroup | None = None
         if config.group_id is not None:
-            self.group = GroupWork(
+            self.group = ConsumerGroup(
                 config,
                 subscription=self.subscription,
                 metadata=self.metadata,
@@ -224,7 +224,7 @@ class ConsumerEngine:
         if self.group is not None:
             if self.group.is_assigning:
                 return
-            unknown = self.group.offsets.without_offsets(unknown)
+            unknown = self.group.without_offsets(unknown)
         for state in unknown:
             policy = self.config.auto_offset_reset
             if policy.name == "none":
@@ -291,7 +291,7 @@ class ConsumerEngine:
 
     def _error_lists(self) -> list[list[Exception]]:
         found = [self.errors, self.cluster.errors, self.fetches.errors, self.lookups.errors]
-        return found if self.group is None else [*found, self.group.offsets.errors]
+        return found if self.group is None else [*found, self.group.errors]
 
     @property
     def has_error(self) -> bool:
@@ -303,7 +303,7 @@ class ConsumerEngine:
     @property
     def has_news(self) -> bool:
         """Whether a poll would return records, raise, or have something to do."""
-        return self.has_urgent_news or self.has_error or self.taking.has_some
+        return self.has_urgent_news or self.has_error or self.collector.has_some
 
     @property
     def has_urgent_news(self) -> bool:
@@ -341,7 +341,7 @@ class ConsumerEngine:
     def end_close(self) -> None:
         """End the fetch sessions, and close the connections."""
         if self.group is not None:
-            self.group.offsets.close(ClosedConsumerError("the consumer was closed meanwhile"))
+            self.group.close(ClosedConsumerError("the consumer was closed meanwhile"))
         self.fetches.close_sessions(self.now)
         self.subscription.unsubscribe()
         self.nodes.close()

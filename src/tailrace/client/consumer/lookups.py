@@ -21,8 +21,7 @@ from tailrace.client.consumer.errors import (
     TopicAuthorizationError,
     consumer_error,
 )
-from tailrace.client.consumer.explanations import describe_wait
-from tailrace.client.consumer.metadata import ConsumerMetadata, topics_with
+from tailrace.client.consumer.metadata import ConsumerMetadata, describe_wait, topics_with
 from tailrace.client.consumer.records import OffsetAndTimestamp
 from tailrace.client.consumer.subscription import (
     LATEST,

@@ -1,4 +1,8 @@
-"""`ReadingCalls`: the calls that return records, as objects or as columns."""
+"""`ReadingCalls`: the calls that return records, commit, and end the reading.
+
+A rebalance is carried out inside of them, on the thread or task of the caller, since its hooks are
+the caller's code.
+"""
 
 import logging
 from collections.abc import Callable, Collection, Sequence
@@ -6,13 +10,18 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from tailrace.client.consumer.base_consumer import reading
+from tailrace.client.consumer.arguments import Partitions, offsets_of, partitions_of
+from tailrace.client.consumer.calls import ConsumerCalls, reading
 from tailrace.client.consumer.errors import WakeupError
-from tailrace.client.consumer.group_calls import GroupCalls
-from tailrace.client.consumer.offset_calls import OffsetCalls
+from tailrace.client.consumer.group import ConsumerGroup
+from tailrace.client.consumer.membership import RebalanceStep, StepKind
+from tailrace.client.consumer.metadata import describe_silence
 from tailrace.client.consumer.records import ConsumerRecord
 from tailrace.client.consumer.rows import deserialized
+from tailrace.client.consumer.subscription import RebalanceHooks
+from tailrace.client.drive.operation import operation
 from tailrace.client.drive.steps import CallUser, Steps, Until
+from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.client.pending import T
 from tailrace.errors import TailraceError, kind_of
 from tailrace.model import SpecialTimestamp, TopicPartition
@@ -29,8 +38,8 @@ _GLANCE_S: Final = 0.1
 """Longest wait for records before a table looks at the positions again."""
 
 
-class ReadingCalls(GroupCalls, OffsetCalls):
-    """Polls of one consumer."""
+class ReadingCalls(ConsumerCalls):
+    """A consumer with all calls; `Consumer` and `AsyncConsumer` run them."""
 
     @reading
     def poll(self, timeout: float | None = 1.0) -> Steps[list[ConsumerRecord]]:
@@ -95,6 +104,61 @@ class ReadingCalls(GroupCalls, OffsetCalls):
         deadline = self._deadline(timeout, is_poll=True)
         return self._table(deadline, columns, bytes_max=bytes_max)
 
+    @operation
+    def commit(self, offsets: object = None, *, timeout: float | None = None) -> Steps[None]:
+        """Store offsets in the group, and wait until they are.
+
+        Without offsets, those after all records that were returned; in an iteration, after the
+        record that was handed out last. `offsets` may be a record or several (the offsets after
+        them), or a mapping of partitions to offsets or `OffsetAndMetadata`: of the next record to
+        read, not the last that was read.
+
+        Raises:
+            CommitFailedError: others may have the partitions; records are read again.
+            RebalanceInProgressError: call `poll`, then commit again.
+        """
+        deadline = self._deadline(timeout)
+        group = self._group_for("commit")
+        places = self._handling.returned() if offsets is None else offsets_of(offsets)
+        pending = group.commit(places, deadline=deadline)
+        about = f"commit of group {self._engine.config.group_id}"
+        yield from self._result(pending, deadline, about=about)
+        self._handling.committed(places)
+
+    @operation
+    def committed(
+        self, partitions: Partitions, timeout: float | None = None
+    ) -> Steps[dict[TopicPartition, OffsetAndMetadata | None]]:
+        """The offset that the group has stored for each partition; None if there is none."""
+        deadline = self._deadline(timeout)
+        group = self._group_for("committed")
+        places = partitions_of(partitions)
+        pending = group.committed(places, deadline=deadline)
+        about = f"committed offsets of group {self._engine.config.group_id}"
+        found = yield from self._result(pending, deadline, about=about)
+        return {each: found.get(each) for each in places}
+
+    @operation
+    def unsubscribe(self, timeout: float | None = None) -> Steps[None]:
+        """Remove the subscription; a member leaves its group, after `on_revoked`."""
+        deadline = self._deadline(timeout)
+        self._settle_last()
+        with self._reading():
+            engine = self._engine
+            engine.check_open()
+            group = engine.group
+            if group is not None and engine.subscription.is_by_group:
+                engine.handling.put_back()
+                group.leave("the consumer unsubscribed from all topics", self._clock())
+                yield from self._rebalance()
+                yield Until(lambda: group.has_left, deadline)
+            engine.handling.drop(engine.subscription.assigned)
+            engine.subscription.unsubscribe()
+            engine.subscription_changed(self._clock())
+            self._hooks = RebalanceHooks()
+
+    # -- reading -----------------------------------------------------------------------------------
+
     def _poll(self, deadline: float, count_max: int) -> Steps[list[ConsumerRecord]]:
         """Records that iteration has left over, or the next ones."""
         engine = self._engine
@@ -106,7 +170,7 @@ class ReadingCalls(GroupCalls, OffsetCalls):
             return [ahead.popleft() for _ in range(min(count_max, len(ahead)))]
 
         def take() -> list[list[ConsumerRecord]]:
-            return engine.taking.records(count_max)
+            return engine.collector.records(count_max)
 
         while True:
             taken = yield from self._taking(take, deadline)
@@ -143,7 +207,7 @@ class ReadingCalls(GroupCalls, OffsetCalls):
         collector = self._collectors[wanted]
 
         def take() -> "Collector | None":
-            engine.taking.columns(collector)
+            engine.collector.columns(collector)
             return collector if collector.row_count else None
 
         yield from self._taking(take, deadline, is_more=is_more)
@@ -271,3 +335,97 @@ class ReadingCalls(GroupCalls, OffsetCalls):
         """Put the positions before these records."""
         first = {each[0].topic_partition: each[0].offset for each in reversed(taken)}
         self._engine.handling.hold_back(first)
+
+    # -- the group ---------------------------------------------------------------------------------
+
+    def _rebalance(self) -> Steps[None]:
+        """Do what the group wants to be done on this thread.
+
+        Raises:
+            Exception: the first error of a hook, after all steps are done.
+        """
+        group = self._engine.group
+        failure: BaseException | None = None
+        while group is not None and (step := group.next_step()) is not None:
+            found = yield from self._rebalance_step(group, step)
+            failure = failure or found
+        if failure is not None:
+            raise failure
+
+    def _rebalance_step(
+        self, group: ConsumerGroup, step: RebalanceStep
+    ) -> Steps[BaseException | None]:
+        """Do one step; returns the error of its hook."""
+        hooks = self._hooks
+        match step.kind:
+            case StepKind.ASSIGN:
+                hook = hooks.on_assigned
+            case StepKind.REVOKE:
+                hook = hooks.on_revoked
+            case _:
+                hook = hooks.on_lost or hooks.on_revoked
+        group.begin_step(step)
+        if step.kind is not StepKind.ASSIGN:
+            self._engine.handling.put_back(step.partitions)
+        if step.kind is StepKind.REVOKE and group.commits_by_itself and self._closer is None:
+            yield from self._last_commit(
+                self._clock() + self._engine.config.request_timeout_ms / 1000
+            )
+        failure: BaseException | None = None
+        if hook is not None and (step.partitions or step.kind is StepKind.ASSIGN):
+            try:
+                yield CallUser(hook, (list(step.partitions),))
+            except Exception as error:  # noqa: BLE001 - raised once the rebalance is carried out
+                failure = error
+            except BaseException:
+                group.step_done(step, self._clock())
+                raise
+        group.step_done(step, self._clock())
+        return failure
+
+    def _last_commit(self, deadline: float) -> Steps[None]:
+        """Commit what is handled before partitions go away; a failure is logged."""
+        group = self._engine.group
+        assert group is not None, "without a group nothing is committed"
+        pending = group.commit_handled(deadline=deadline)
+        if not pending.is_done:
+            yield Until(lambda: pending.is_done, deadline)
+        pending.is_abandoned = True
+        if pending.error is not None or not pending.is_done:
+            log.warning(
+                "commit_failed group=%s effect=records are read again reason=%s",
+                self._engine.config.group_id,
+                pending.error
+                or pending.reason
+                or describe_silence(self._engine.metadata, self._engine.nodes),
+            )
+
+    def _close_steps(self, deadline: float, *, is_over: bool | None) -> Steps[bool]:
+        """Commit and leave the group; `is_over`: see `_settle_last`.
+
+        A second call, by another thread or task, waits for the first. Returns False for one inside
+        of the first, in a hook.
+        """
+        engine, closer = self._engine, self._caller()
+        self._settle_last(is_over=is_over)
+        if engine.is_closing:
+            if closer is self._closer:
+                return engine.closed_error is not None
+            yield Until(lambda: engine.closed_error is not None, deadline)
+            return True
+        engine.is_closing = True
+        self._closer = closer
+        self._woken()
+        engine.handling.put_back()
+        group = engine.group
+        try:
+            if group is not None:
+                if group.commits_by_itself:
+                    yield from self._last_commit(deadline)
+                if engine.subscription.is_by_group:
+                    group.leave("the consumer is being closed", self._clock())
+                    yield from self._rebalance()
+                yield Until(lambda: group.is_idle, deadline)
+        finally:
+            engine.begin_close()
+        return True

@@ -15,9 +15,9 @@ to an older request can be told.
 
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.client.cluster_metadata import NO_NODE, NOBODY, Leader
 from tailrace.client.consumer.errors import SubscriptionError
@@ -279,3 +279,24 @@ class SubscriptionState:
                 f"this consumer reads by {self.kind.value}; call unsubscribe before {kind.value}"
             )
         self.kind = kind
+
+
+Hook = Callable[[list[TopicPartition]], Any]
+"""Is called with the partitions, in order; for `AsyncConsumer` it may be a coroutine function."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebalanceHooks:
+    """The hooks of one subscription.
+
+    They run in the thread or task that calls `poll`, `unsubscribe` or `close`, without any lock,
+    and may call the consumer: `seek` in `on_assigned`, `commit` in `on_revoked`. An exception in a
+    hook is raised by the call, after the rebalance has been carried out.
+    """
+
+    on_assigned: Hook | None = None
+    """Partitions came; the list may be empty, since it is called after each rebalance."""
+    on_revoked: Hook | None = None
+    """Partitions go to another member; what was read of them can still be committed."""
+    on_lost: Hook | None = None
+    """Partitions are gone, and another member may read them already; `on_revoked` if not given."""

@@ -1,4 +1,4 @@
-"""`Taking`: hands fetched records to the caller, and moves the positions behind them.
+"""`FetchCollector`: hands fetched records to the caller, and moves the positions behind them.
 
 Not here: how records are decoded (`rows`, `columns`).
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Taking:
+class FetchCollector:
     """The returned records of one consumer."""
 
     def __init__(

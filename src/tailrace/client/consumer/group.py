@@ -1,20 +1,21 @@
-"""`GroupWork`: the part of a consumer that is about its group: membership, commits, offsets.
+"""`ConsumerGroup`: a consumer's group: its membership, its commits, and the committed offsets.
 
 It connects the state machines of `membership` with the consumer's nodes, metadata and positions.
-The steps of a rebalance are carried out in `base_consumer`, on the caller's thread or task.
+The steps of a rebalance are carried out in `reading_calls`, on the caller's thread or task.
 
 Invariant: partitions that are being revoked or lost return no records, and those that are being
-assigned have no position before the hook of the caller has run, unless it sets one.
+assigned have no position before the hook of the caller has run, unless it sets one. A partition
+gets its committed offset only if it still waits for it.
 """
 
+import logging
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
+from tailrace.client.cluster_metadata import NOBODY
 from tailrace.client.consumer.config import ConsumerConfig
-from tailrace.client.consumer.explanations import describe_silence
-from tailrace.client.consumer.group_offsets import GroupOffsets
-from tailrace.client.consumer.handling import Handling
+from tailrace.client.consumer.handling import Handling, Offsets
 from tailrace.client.consumer.membership import (
     AutoCommit,
     ClassicMembership,
@@ -30,12 +31,17 @@ from tailrace.client.consumer.membership import (
     StepKind,
     TopicShape,
 )
-from tailrace.client.consumer.metadata import ConsumerMetadata, replica_racks
+from tailrace.client.consumer.membership.commit_requests import FetchedOffsets
+from tailrace.client.consumer.membership.interface import NEVER
+from tailrace.client.consumer.metadata import ConsumerMetadata, describe_silence, replica_racks
 from tailrace.client.consumer.subscription import (
+    Assigned,
     Kind,
+    Phase,
+    Position,
     SubscriptionState,
 )
-from tailrace.client.group_offsets import ConsumerGroupMetadata
+from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.client.nodes import (
     ConnectionPool,
     Node,
@@ -43,12 +49,15 @@ from tailrace.client.nodes import (
     RequestOutcome,
     UnsupportedVersionError,
 )
-from tailrace.model import INTERNAL_TOPICS
+from tailrace.client.pending import Pending
+from tailrace.model import INTERNAL_TOPICS, TopicPartition
 from tailrace.protocol.apis import api_of
 from tailrace.protocol.fields import NO_UUID
 
+log = logging.getLogger(__name__)
 
-class GroupWork:
+
+class ConsumerGroup:
     """The group of one consumer; times are monotonic seconds."""
 
     def __init__(
@@ -78,15 +87,6 @@ class GroupWork:
         self._outsider = NoMembership(config.group)
         self._commits = Commits(config, coordinator, self._outsider, chance=chance)
         self._auto_commit = AutoCommit(config, clock())
-        self.offsets = GroupOffsets(
-            self._commits,
-            self._auto_commit,
-            config=config,
-            subscription=subscription,
-            metadata=metadata,
-            clock=clock,
-            handling=handling,
-        )
         self._handling = handling
         self.is_assigning = False
         """Whether the hook for new partitions is running, which may set their positions."""
@@ -97,6 +97,14 @@ class GroupWork:
         """When an iteration took the record that the membership knows of."""
         self._is_waiting = False
         """Whether a request was due and had no connection at the last `send`."""
+        self._look_at = 0.0
+        """When to look again whether an iteration progresses, while a commit is due."""
+        self.errors: list[Exception] = []
+        """Errors of the fetch of committed offsets; the next poll of the caller raises them."""
+        self._asked: dict[TopicPartition, int] = {}
+        """Partitions whose committed offsets are fetched, with the versions of their states."""
+        self._without: set[TopicPartition] = set()
+        """Partitions that turned out to have no committed offset."""
 
     # -- what the caller sees -----------------------------------------------------------------
 
@@ -132,7 +140,7 @@ class GroupWork:
         return ConsumerGroupMetadata(group_id, generation, member_id, instance_id)
 
     def subscription_changed(self, now: float) -> None:
-        """Join, or subscribe anew; assigning partitions needs no membership."""
+        """Join, or change what the member subscribes to; `assign` needs no membership."""
         subscription = self._subscription
         is_by_group = subscription.is_by_group
         self._commits.membership = self._member if is_by_group else self._outsider
@@ -165,7 +173,8 @@ class GroupWork:
         """The caller polls: it is alive, and has handled what was returned."""
         if self._subscription.is_by_group:
             self._member.polled(now)
-        self.offsets.polled(now)
+        if self._auto_commit.is_due(now):
+            self._commit_by_itself(self._handling.handled(), now)
 
     def check_progress(self, now: float) -> None:
         """Note what an iteration has done since the last poll: the caller is alive."""
@@ -174,7 +183,14 @@ class GroupWork:
             self._taken_at = taken_at
             if self._subscription.is_by_group:
                 self._member.polled(taken_at)
-        self.offsets.commit_progress(now)
+        # The caller need not poll for a commit: a loop over many records would commit too late.
+        if self._auto_commit.is_due(now) and now >= self._look_at:
+            offsets = self._handling.progress()
+            if offsets is not None:
+                self._commit_by_itself(offsets, now)
+            else:
+                # The next poll is to commit. An iteration continues without being heard of here.
+                self._look_at = now + self._config.auto_commit_interval_ms / 1000
 
     def request_rejoin(self, reason: str, now: float) -> None:
         """Have the group rebalance."""
@@ -213,6 +229,133 @@ class GroupWork:
         self._member.step_done(step, now)
         self._want()
 
+    # -- committed offsets -------------------------------------------------------------------------
+
+    def without_offsets(self, states: Collection[Assigned]) -> list[Assigned]:
+        """Fetch the committed offsets of partitions; returns those that turned out to have none.
+
+        They are asked for until there is an answer, however long the coordinator is away: a `poll`
+        waits for them as it does for records.
+        """
+        found = [each for each in states if each.partition in self._without]
+        self._without -= {each.partition for each in found}
+        missing = {
+            each.partition: each.version
+            for each in states
+            if each not in found and each.partition not in self._asked
+        }
+        if missing:
+            self._asked |= missing
+            self._commits.fetch(
+                missing,
+                done=lambda outcome: self._take_committed(missing, outcome),
+                deadline=NEVER,
+            )
+        return found
+
+    def commit(self, offsets: Offsets, *, deadline: float, is_last: bool = False) -> Pending[None]:
+        """Store offsets; with `is_last`, before partitions go to others."""
+        pending: Pending[None] = Pending()
+
+        def take(error: Exception | None) -> None:
+            if error is None:
+                self._note_stored(offsets)
+                pending.settle(None)
+            else:
+                pending.fail(error)
+
+        self._commits.commit(offsets, done=take, deadline=deadline, is_before_revocation=is_last)
+        return pending
+
+    def commit_handled(self, *, deadline: float) -> Pending[None]:
+        """Store the offsets after handled records, before partitions go away.
+
+        Those that were stored last are left out, so that a consumer with nothing to commit need
+        not wait for a coordinator that is away.
+        """
+        assigned = self._subscription.assigned
+        handled = self._handling.handled()
+        offsets = {each: at for each, at in handled.items() if assigned[each].stored != at}
+        if offsets:
+            return self.commit(offsets, deadline=deadline, is_last=True)
+        pending: Pending[None] = Pending()
+        pending.settle(None)
+        return pending
+
+    def commit_given_up(self, offsets: Offsets, now: float) -> None:
+        """Store the positions of partitions that `assign` gives up; a failure is logged."""
+        deadline = now + self._config.default_api_timeout_ms / 1000
+
+        def done(error: Exception | None) -> None:
+            if error is not None:
+                log.warning(
+                    "commit_failed group=%s partitions=%s reason=%s",
+                    self._config.group_id,
+                    ",".join(map(str, offsets)),
+                    error,
+                )
+
+        self._commits.commit(offsets, done=done, deadline=deadline)
+
+    def committed(
+        self, partitions: Collection[TopicPartition], *, deadline: float
+    ) -> Pending[Mapping[TopicPartition, OffsetAndMetadata | None]]:
+        """The offsets that the group has stored."""
+        pending: Pending[Mapping[TopicPartition, OffsetAndMetadata | None]] = Pending()
+
+        def take(outcome: FetchedOffsets | Exception) -> None:
+            if isinstance(outcome, Exception):
+                pending.fail(outcome)
+            else:
+                pending.settle(
+                    {
+                        each: None if found is None else OffsetAndMetadata(*found)
+                        for each, found in outcome.items()
+                    }
+                )
+
+        self._commits.fetch(partitions, done=take, deadline=deadline)
+        return pending
+
+    def _note_stored(self, offsets: Offsets) -> None:
+        for each, at in offsets.items():
+            if each in self._subscription.assigned:
+                self._subscription.assigned[each].stored = at
+
+    def _take_committed(
+        self, asked: Mapping[TopicPartition, int], outcome: FetchedOffsets | Exception
+    ) -> None:
+        """Give partitions the positions that the group has stored."""
+        for each in asked:
+            self._asked.pop(each, None)
+        if isinstance(outcome, Exception):
+            if any(each in self._subscription.assigned for each in asked):
+                self.errors.append(outcome)
+            return
+        for each, offset in outcome.items():
+            state = self._subscription.current(each, asked[each])
+            if state is None or state.phase is not Phase.INITIALIZING:
+                continue
+            if offset is None:
+                self._without.add(each)
+            else:
+                leader = self._metadata.leader(each) or NOBODY
+                state.seek_unvalidated(Position(offset.offset, offset.leader_epoch, leader))
+                state.stored = OffsetAndMetadata(offset.offset, offset.leader_epoch)
+
+    def _commit_by_itself(self, offsets: Offsets, now: float) -> None:
+        def done(error: Exception | None) -> None:
+            if error is None:
+                self._note_stored(offsets)
+            self._auto_commit.finished(error, self._clock())
+
+        self._auto_commit.started(now)
+        self._commits.commit(offsets, done=done, deadline=None)
+
+    def close(self, error: Exception) -> None:
+        """Fail commits that have no outcome."""
+        self._commits.close(error)
+
     # -- requests -----------------------------------------------------------------------------
 
     def send(self, now: float) -> None:
@@ -231,10 +374,10 @@ class GroupWork:
         due = min(
             self._member.next_deadline(now),
             self._commits.next_deadline(now),
-            self.offsets.next_deadline(),
+            max(self._auto_commit.next_deadline(), self._look_at),
         )
         if self._is_waiting:
-            # `nodes` tells of the connection. To look at once again would be a loop without end.
+            # `nodes` tells of the connection. Without a pause this would be a busy loop.
             return max(due, now + self._config.retry_backoff_ms / 1000)
         return due
 
