@@ -8,17 +8,15 @@ A resource name is a topic, a group, a transactional id, a user, or `kafka-clust
 `PatternType.PREFIXED` it is the beginning of names.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from enum import IntEnum
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from tailrace.client.admin.items import Question, all_of, ask_one, for_each
+from tailrace.client.admin.items import ItemRequest, all_of, ask_one, entry_error, for_each
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.calls import Call
 from tailrace.client.drive.steps import Steps
-from tailrace.client.errors import error_for
 from tailrace.client.routes import ANY
-from tailrace.errors import TailraceError
 from tailrace.protocol.messages.create_acls import (
     AclCreation,
     CreateAclsRequest,
@@ -26,12 +24,20 @@ from tailrace.protocol.messages.create_acls import (
 )
 from tailrace.protocol.messages.delete_acls import (
     DeleteAclsFilter,
+    DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from tailrace.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from tailrace.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
 from tailrace.values import dataclass
+
+if TYPE_CHECKING:
+    from tailrace.errors import TailraceError
 
 E = TypeVar("E", bound=IntEnum)
 
@@ -141,9 +147,10 @@ def create_acls(call: Call, bindings: Iterable[AclBinding]) -> Steps[Outcomes[Ac
         TypeError: `bindings` is no list of `AclBinding`.
     """
     wanted = all_of(AclBinding, bindings, what="bindings")
-
-    def request(batch: Sequence[AclBinding]) -> CreateAclsRequest:
-        return CreateAclsRequest(
+    request: ItemRequest[AclBinding, None, CreateAclsResponse] = ItemRequest(
+        what="",
+        target=ANY,
+        request=lambda batch: CreateAclsRequest(
             creations=tuple(
                 AclCreation(
                     resource_type=each.resource,
@@ -156,19 +163,12 @@ def create_acls(call: Call, bindings: Iterable[AclBinding]) -> Steps[Outcomes[Ac
                 )
                 for each in batch
             )
-        )
-
-    def read(
-        answer: CreateAclsResponse, address: str, batch: Sequence[AclBinding]
-    ) -> Iterator[tuple[AclBinding, TailraceError | None]]:
-        for binding, each in zip(batch, answer.results, strict=False):
-            about = f"{binding} at {address}"
-            yield binding, error_for(each.error_code, about=about, message=each.error_message)
-
-    question = Question(
-        what="", target=lambda _: ANY, request=request, response=CreateAclsResponse, read=read
+        ),
+        response=CreateAclsResponse,
+        # The answer has the outcomes in the order of the request, and does not name the bindings.
+        entries=lambda answer, batch: zip(batch, answer.results, strict=False),
     )
-    return (yield from for_each(call, wanted, question))
+    return (yield from for_each(call, wanted, request))
 
 
 def describe_acls(call: Call, matching: AclFilter | None = None) -> Steps[tuple[AclBinding, ...]]:
@@ -180,44 +180,31 @@ def describe_acls(call: Call, matching: AclFilter | None = None) -> Steps[tuple[
         OperationTimeoutError: no answer within the time limit.
     """
     [wanted] = all_of(AclFilter, [matching or AclFilter()], what="matching")
-    asked = DescribeAclsRequest(
-        resource_type_filter=wanted.resource,
-        resource_name_filter=wanted.name,
-        pattern_type_filter=wanted.pattern,
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=wanted.operation,
-        permission_type=wanted.permission,
-    )
-
-    def read(
-        answer: DescribeAclsResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, tuple[AclBinding, ...] | TailraceError]]:
-        about = f"access control lists at {address}"
-        error = error_for(answer.error_code, about=about, message=answer.error_message)
-        found = tuple(
-            AclBinding(
-                resource=_known(AclResource, resource.resource_type),
+    request: ItemRequest[str, tuple[AclBinding, ...], DescribeAclsResponse] = ItemRequest(
+        what="the access control lists",
+        target=ANY,
+        request=lambda _: DescribeAclsRequest(
+            resource_type_filter=wanted.resource,
+            resource_name_filter=wanted.name,
+            pattern_type_filter=wanted.pattern,
+            principal_filter=wanted.principal,
+            host_filter=wanted.host,
+            operation=wanted.operation,
+            permission_type=wanted.permission,
+        ),
+        response=DescribeAclsResponse,
+        value=lambda _, answer: tuple(
+            _binding(
+                each,
+                resource=resource.resource_type,
                 name=resource.resource_name,
-                principal=each.principal,
-                operation=_known(AclOperation, each.operation),
-                permission=_known(Permission, each.permission_type),
-                host=each.host,
-                pattern=_known(PatternType, resource.pattern_type),
+                pattern=resource.pattern_type,
             )
             for resource in answer.resources
             for each in resource.acls
-        )
-        yield batch[0], error or found
-
-    question = Question(
-        what="the access control lists",
-        target=lambda _: ANY,
-        request=lambda _: asked,
-        response=DescribeAclsResponse,
-        read=read,
+        ),
     )
-    return (yield from ask_one(call, question))
+    return (yield from ask_one(call, request))
 
 
 def delete_acls(
@@ -233,8 +220,22 @@ def delete_acls(
     """
     wanted = all_of(AclFilter, filters, what="filters")
 
-    def request(batch: Sequence[AclFilter]) -> DeleteAclsRequest:
-        return DeleteAclsRequest(
+    def removed(_: AclFilter, found: DeleteAclsFilterResult) -> Outcomes[AclBinding, None]:
+        outcomes: dict[AclBinding, TailraceError | None] = {}
+        for each in found.matching_acls:
+            acl = _binding(
+                each,
+                resource=each.resource_type,
+                name=each.resource_name,
+                pattern=each.pattern_type,
+            )
+            outcomes[acl] = entry_error(each, about=str(acl))
+        return Outcomes(outcomes)
+
+    request = ItemRequest(
+        what="",
+        target=ANY,
+        request=lambda batch: DeleteAclsRequest(
             filters=tuple(
                 DeleteAclsFilter(
                     resource_type_filter=each.resource,
@@ -247,36 +248,25 @@ def delete_acls(
                 )
                 for each in batch
             )
-        )
-
-    def read(
-        answer: DeleteAclsResponse, address: str, batch: Sequence[AclFilter]
-    ) -> Iterator[tuple[AclFilter, Outcomes[AclBinding, None] | TailraceError]]:
-        for matching, each in zip(batch, answer.filter_results, strict=False):
-            about = f"{matching} at {address}"
-            error = error_for(each.error_code, about=about, message=each.error_message)
-            removed: dict[AclBinding, TailraceError | None] = {}
-            for acl in each.matching_acls:
-                binding = _removed(acl)
-                about = f"{binding} at {address}"
-                removed[binding] = error_for(acl.error_code, about=about, message=acl.error_message)
-            yield matching, error or Outcomes(removed)
-
-    question = Question(
-        what="", target=lambda _: ANY, request=request, response=DeleteAclsResponse, read=read
+        ),
+        response=DeleteAclsResponse,
+        entries=lambda answer, batch: zip(batch, answer.filter_results, strict=False),
+        value=removed,
     )
-    return (yield from for_each(call, wanted, question))
+    return (yield from for_each(call, wanted, request))
 
 
-def _removed(acl: DeleteAclsMatchingAcl) -> AclBinding:
+def _binding(
+    acl: AclDescription | DeleteAclsMatchingAcl, *, resource: int, name: str, pattern: int
+) -> AclBinding:
     return AclBinding(
-        resource=_known(AclResource, acl.resource_type),
-        name=acl.resource_name,
+        resource=_known(AclResource, resource),
+        name=name,
         principal=acl.principal,
         operation=_known(AclOperation, acl.operation),
         permission=_known(Permission, acl.permission_type),
         host=acl.host,
-        pattern=_known(PatternType, acl.pattern_type),
+        pattern=_known(PatternType, pattern),
     )
 
 

@@ -4,16 +4,23 @@ admin.describe_cluster().controller
 admin.update_features({"metadata.version": FeatureUpdate(25)}, validate_only=True)
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from uuid import UUID
 
 from tailrace.client.admin.acls import AclOperation, operations_in
-from tailrace.client.admin.items import Question, ask_one, check_kinds, for_each, values_in
+from tailrace.client.admin.items import (
+    ItemRequest,
+    ask_one,
+    check_kinds,
+    entry_error,
+    for_each,
+    values_in,
+)
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.calls import Call
 from tailrace.client.drive.steps import Steps
-from tailrace.client.errors import IncompleteAnswerError, UnsupportedBrokerError, error_for
+from tailrace.client.errors import IncompleteAnswerError, UnsupportedBrokerError
 from tailrace.client.routes import ANY, CONTROLLER
 from tailrace.errors import RetriableError, TailraceError
 from tailrace.model import METADATA_TOPIC
@@ -183,47 +190,31 @@ def describe_cluster(
         RemoteFatalError: the broker refuses.
         OperationTimeoutError: no answer within the time limit.
     """
-    asked = DescribeClusterRequest(
-        include_cluster_authorized_operations=include_authorized_operations,
-        include_fenced_brokers=include_fenced_brokers,
-    )
-
-    def read(
-        answer: DescribeClusterResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, ClusterDescription | TailraceError]]:
-        about = f"the cluster at {address}"
-        error = error_for(answer.error_code, about=about, message=answer.error_message)
-        brokers = {
-            each.broker_id: BrokerNode(
-                id=each.broker_id,
-                host=each.host,
-                port=each.port,
-                rack=each.rack,
-                is_fenced=each.is_fenced,
-            )
-            for each in answer.brokers
-        }
-        yield (
-            batch[0],
-            error
-            or ClusterDescription(
-                cluster_id=answer.cluster_id,
-                controller=brokers.get(answer.controller_id),
-                brokers=tuple(brokers[each] for each in sorted(brokers)),
-                authorized_operations=operations_in(answer.cluster_authorized_operations),
-            ),
-        )
-
-    question = Question(
+    request: ItemRequest[str, ClusterDescription, DescribeClusterResponse] = ItemRequest(
         what="the cluster",
-        target=lambda _: ANY,
-        request=lambda _: asked,
+        target=ANY,
+        request=lambda _: DescribeClusterRequest(
+            include_cluster_authorized_operations=include_authorized_operations,
+            include_fenced_brokers=include_fenced_brokers,
+        ),
         response=DescribeClusterResponse,
-        read=read,
+        value=lambda _, answer: _cluster(
+            answer,
+            [
+                BrokerNode(
+                    id=each.broker_id,
+                    host=each.host,
+                    port=each.port,
+                    rack=each.rack,
+                    is_fenced=each.is_fenced,
+                )
+                for each in answer.brokers
+            ],
+        ),
         first_version=2 if include_fenced_brokers else 0,
     )
     try:
-        return (yield from ask_one(call, question))
+        return (yield from ask_one(call, request))
     except UnsupportedBrokerError:
         if include_fenced_brokers:
             raise
@@ -237,37 +228,26 @@ def describe_features(call: Call) -> Steps[FeatureMetadata]:
         RemoteFatalError: the broker refuses.
         OperationTimeoutError: no answer within the time limit.
     """
-    asked = ApiVersionsRequest(client_software_name="tailrace", client_software_version="1")
-
-    def read(
-        answer: ApiVersionsResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, FeatureMetadata | TailraceError]]:
-        error = error_for(answer.error_code, about=f"features at {address}")
-        epoch = answer.finalized_features_epoch
-        yield (
-            batch[0],
-            error
-            or FeatureMetadata(
-                finalized={
-                    each.name: LevelRange(each.min_version_level, each.max_version_level)
-                    for each in answer.finalized_features
-                },
-                supported={
-                    each.name: LevelRange(each.min_version, each.max_version)
-                    for each in answer.supported_features
-                },
-                epoch=None if epoch < 0 else epoch,
-            ),
-        )
-
-    question = Question(
+    request: ItemRequest[str, FeatureMetadata, ApiVersionsResponse] = ItemRequest(
         what="the features",
-        target=lambda _: ANY,
-        request=lambda _: asked,
+        target=ANY,
+        request=lambda _: ApiVersionsRequest(
+            client_software_name="tailrace", client_software_version="1"
+        ),
         response=ApiVersionsResponse,
-        read=read,
+        value=lambda _, answer: FeatureMetadata(
+            finalized={
+                each.name: LevelRange(each.min_version_level, each.max_version_level)
+                for each in answer.finalized_features
+            },
+            supported={
+                each.name: LevelRange(each.min_version, each.max_version)
+                for each in answer.supported_features
+            },
+            epoch=None if answer.finalized_features_epoch < 0 else answer.finalized_features_epoch,
+        ),
     )
-    return (yield from ask_one(call, question))
+    return (yield from ask_one(call, request))
 
 
 def update_features(
@@ -293,8 +273,17 @@ def update_features(
                 "upgrade_type that allows it"
             )
 
-    def request(batch: Sequence[str]) -> UpdateFeaturesRequest:
-        return UpdateFeaturesRequest(
+    def results(
+        answer: UpdateFeaturesResponse, batch: Sequence[str]
+    ) -> Iterator[tuple[str, object]]:
+        found = {each.feature: each for each in answer.results}
+        # From version 2 on one code is for all of them.
+        return ((each, found.get(each, answer)) for each in batch)
+
+    request: ItemRequest[str, None, UpdateFeaturesResponse] = ItemRequest(
+        what="feature",
+        target=CONTROLLER,
+        request=lambda batch: UpdateFeaturesRequest(
             timeout_ms=call.left_ms,
             feature_updates=tuple(
                 FeatureUpdateKey(
@@ -305,32 +294,12 @@ def update_features(
                 for each in batch
             ),
             validate_only=validate_only,
-        )
-
-    def read(
-        answer: UpdateFeaturesResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, TailraceError | None]]:
-        about = f"features at {address}"
-        error = error_for(answer.error_code, about=about, message=answer.error_message)
-        told = {each.feature: each for each in answer.results}
-        for each in batch:
-            # From version 2 on one code is for all of them.
-            own = told.get(each)
-            if error is None and own is not None:
-                about = f"feature {each} at {address}"
-                yield each, error_for(own.error_code, about=about, message=own.error_message)
-            else:
-                yield each, error
-
-    question = Question(
-        what="feature",
-        target=lambda _: CONTROLLER,
-        request=request,
+        ),
         response=UpdateFeaturesResponse,
-        read=read,
+        entries=results,
         first_version=1,
     )
-    return (yield from for_each(call, updates, question))
+    return (yield from for_each(call, updates, request))
 
 
 def describe_metadata_quorum(call: Call) -> Steps[MetadataQuorum]:
@@ -341,50 +310,45 @@ def describe_metadata_quorum(call: Call) -> Steps[MetadataQuorum]:
         RemoteFatalError: the broker refuses.
         OperationTimeoutError: no answer within the time limit.
     """
-    asked = DescribeQuorumRequest(
-        topics=(
-            TopicData(topic_name=METADATA_TOPIC, partitions=(PartitionData(partition_index=0),)),
-        )
-    )
 
-    def read(
-        answer: DescribeQuorumResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, MetadataQuorum | TailraceError]]:
-        about = f"the quorum at {address}"
-        error = error_for(answer.error_code, about=about, message=answer.error_message)
+    def fault(_: str, answer: DescribeQuorumResponse) -> TailraceError | None:
+        if answer.error_code:
+            return None
         parts = [each for topic in answer.topics for each in topic.partitions]
         names = [topic.topic_name for topic in answer.topics]
-        if error is None and (names != [METADATA_TOPIC] or len(parts) != 1):
-            yield batch[0], IncompleteAnswerError(f"{about} is not of {METADATA_TOPIC}-0 alone")
-            return
-        if error is None:
-            error = error_for(parts[0].error_code, about=about, message=parts[0].error_message)
-        yield (
-            batch[0],
-            error
-            or MetadataQuorum(
-                leader_id=parts[0].leader_id,
-                leader_epoch=parts[0].leader_epoch,
-                high_watermark=parts[0].high_watermark,
-                voters=tuple(map(_quorum_replica, parts[0].current_voters)),
-                observers=tuple(map(_quorum_replica, parts[0].observers)),
-                addresses={
-                    node.node_id: tuple(
-                        (each.name, each.host, each.port) for each in node.listeners
-                    )
-                    for node in answer.nodes
-                },
-            ),
+        if names != [METADATA_TOPIC] or len(parts) != 1:
+            return IncompleteAnswerError(f"the quorum is not that of {METADATA_TOPIC}-0 alone")
+        return entry_error(parts[0], about="the metadata quorum")
+
+    def quorum(_: str, answer: DescribeQuorumResponse) -> MetadataQuorum:
+        part = answer.topics[0].partitions[0]
+        return MetadataQuorum(
+            leader_id=part.leader_id,
+            leader_epoch=part.leader_epoch,
+            high_watermark=part.high_watermark,
+            voters=tuple(map(_quorum_replica, part.current_voters)),
+            observers=tuple(map(_quorum_replica, part.observers)),
+            addresses={
+                node.node_id: tuple((each.name, each.host, each.port) for each in node.listeners)
+                for node in answer.nodes
+            },
         )
 
-    question = Question(
+    request = ItemRequest(
         what="the metadata quorum",
-        target=lambda _: ANY,
-        request=lambda _: asked,
+        target=ANY,
+        request=lambda _: DescribeQuorumRequest(
+            topics=(
+                TopicData(
+                    topic_name=METADATA_TOPIC, partitions=(PartitionData(partition_index=0),)
+                ),
+            )
+        ),
         response=DescribeQuorumResponse,
-        read=read,
+        special=fault,
+        value=quorum,
     )
-    return (yield from ask_one(call, question))
+    return (yield from ask_one(call, request))
 
 
 def unregister_broker(call: Call, broker_id: int) -> Steps[None]:
@@ -397,60 +361,47 @@ def unregister_broker(call: Call, broker_id: int) -> Steps[None]:
         RemoteFatalError: the controller refuses: BROKER_ID_NOT_REGISTERED.
         OperationTimeoutError: no answer within the time limit.
     """
-
-    def read(
-        answer: UnregisterBrokerResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, TailraceError | None]]:
-        about = f"broker {broker_id} at {address}"
-        yield batch[0], error_for(answer.error_code, about=about, message=answer.error_message)
-
-    question = Question(
+    request: ItemRequest[str, None, UnregisterBrokerResponse] = ItemRequest(
         what=f"broker {broker_id}",
-        target=lambda _: ANY,
+        target=ANY,
         request=lambda _: UnregisterBrokerRequest(broker_id=broker_id),
         response=UnregisterBrokerResponse,
-        read=read,
     )
-    yield from ask_one(call, question)
+    yield from ask_one(call, request)
 
 
 def _describe_by_metadata(call: Call, *, is_authorized: bool) -> Steps[ClusterDescription]:
     """The cluster as a broker before Kafka 2.8 tells it."""
-    asked = MetadataRequest(
-        topics=(),
-        allow_auto_topic_creation=False,
-        include_cluster_authorized_operations=is_authorized,
-    )
-
-    def read(
-        answer: MetadataResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, ClusterDescription | TailraceError]]:
-        error = error_for(answer.error_code, about=f"the cluster at {address}")
-        brokers = {
-            each.node_id: BrokerNode(
-                id=each.node_id, host=each.host, port=each.port, rack=each.rack
-            )
-            for each in answer.brokers
-        }
-        yield (
-            batch[0],
-            error
-            or ClusterDescription(
-                cluster_id=answer.cluster_id,
-                controller=brokers.get(answer.controller_id),
-                brokers=tuple(brokers[each] for each in sorted(brokers)),
-                authorized_operations=operations_in(answer.cluster_authorized_operations),
-            ),
-        )
-
-    question = Question(
+    request: ItemRequest[str, ClusterDescription, MetadataResponse] = ItemRequest(
         what="the cluster",
-        target=lambda _: ANY,
-        request=lambda _: asked,
+        target=ANY,
+        request=lambda _: MetadataRequest(
+            topics=(),
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=is_authorized,
+        ),
         response=MetadataResponse,
-        read=read,
+        value=lambda _, answer: _cluster(
+            answer,
+            [
+                BrokerNode(id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+                for each in answer.brokers
+            ],
+        ),
     )
-    return (yield from ask_one(call, question))
+    return (yield from ask_one(call, request))
+
+
+def _cluster(
+    answer: DescribeClusterResponse | MetadataResponse, found: Iterable[BrokerNode]
+) -> ClusterDescription:
+    brokers = {each.id: each for each in found}
+    return ClusterDescription(
+        cluster_id=answer.cluster_id,
+        controller=brokers.get(answer.controller_id),
+        brokers=tuple(brokers[each] for each in sorted(brokers)),
+        authorized_operations=operations_in(answer.cluster_authorized_operations),
+    )
 
 
 def _quorum_replica(state: ReplicaState) -> QuorumReplica:

@@ -9,17 +9,16 @@ Settings of a broker, and its loggers, are asked of that broker; of all others, 
 Not here: the client's own settings; see `client.config`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-from tailrace.client.admin.items import Question, ask_one, for_each, many
+from tailrace.client.admin.items import ItemRequest, ask_one, for_each, many
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.calls import Call
 from tailrace.client.drive.steps import Steps
-from tailrace.client.errors import error_for
 from tailrace.client.routes import ANY, Target, broker
 from tailrace.config import settings_texts
-from tailrace.errors import TailraceError, kind_of
+from tailrace.errors import kind_of
 from tailrace.protocol.config_resources import (
     ConfigOperation,
     ConfigSource,
@@ -129,9 +128,11 @@ def describe_configs(
     """
     wanted = _resources(resources)
     keys = None if names is None else tuple(names)
-
-    def request(batch: Sequence[ConfigResource]) -> DescribeConfigsRequest:
-        return DescribeConfigsRequest(
+    request: ItemRequest[ConfigResource, dict[str, ConfigEntry], DescribeConfigsResponse]
+    request = ItemRequest(
+        what="settings of",
+        target=_target,
+        request=lambda batch: DescribeConfigsRequest(
             resources=tuple(
                 DescribeConfigsResource(
                     resource_type=each.type, resource_name=each.name, configuration_keys=keys
@@ -140,25 +141,12 @@ def describe_configs(
             ),
             include_synonyms=include_synonyms,
             include_documentation=include_documentation,
-        )
-
-    def read(
-        answer: DescribeConfigsResponse, address: str, _: Sequence[ConfigResource]
-    ) -> Iterator[tuple[ConfigResource, dict[str, ConfigEntry] | TailraceError]]:
-        for each in answer.results:
-            resource = ConfigResource(each.resource_type, each.resource_name)
-            about = f"settings of {resource} at {address}"
-            error = error_for(each.error_code, about=about, message=each.error_message)
-            yield resource, error or {config.name: _entry(config) for config in each.configs}
-
-    question = Question(
-        what="settings of",
-        target=_target,
-        request=request,
+        ),
         response=DescribeConfigsResponse,
-        read=read,
+        entries=lambda answer, _: _of_resources(answer.results),
+        value=lambda _, found: {each.name: _entry(each) for each in found.configs},
     )
-    return (yield from for_each(call, wanted, question))
+    return (yield from for_each(call, wanted, request))
 
 
 def incremental_alter_configs(
@@ -177,9 +165,11 @@ def incremental_alter_configs(
         TypeError: a resource is no `ConfigResource`, or a value is of no kind that settings have.
     """
     wanted = {each: tuple(_changes(each, changes[each])) for each in _resources(changes)}
-
-    def request(batch: Sequence[ConfigResource]) -> IncrementalAlterConfigsRequest:
-        return IncrementalAlterConfigsRequest(
+    request: ItemRequest[ConfigResource, None, IncrementalAlterConfigsResponse]
+    request = ItemRequest(
+        what="settings of",
+        target=_target,
+        request=lambda batch: IncrementalAlterConfigsRequest(
             resources=tuple(
                 IncrementalAlterConfigsResource(
                     resource_type=each.type, resource_name=each.name, configs=wanted[each]
@@ -187,24 +177,11 @@ def incremental_alter_configs(
                 for each in batch
             ),
             validate_only=validate_only,
-        )
-
-    def read(
-        answer: IncrementalAlterConfigsResponse, address: str, _: Sequence[ConfigResource]
-    ) -> Iterator[tuple[ConfigResource, TailraceError | None]]:
-        for each in answer.responses:
-            resource = ConfigResource(each.resource_type, each.resource_name)
-            about = f"{resource} at {address}"
-            yield resource, error_for(each.error_code, about=about, message=each.error_message)
-
-    question = Question(
-        what="settings of",
-        target=_target,
-        request=request,
+        ),
         response=IncrementalAlterConfigsResponse,
-        read=read,
+        entries=lambda answer, _: _of_resources(answer.responses),
     )
-    return (yield from for_each(call, wanted, question))
+    return (yield from for_each(call, wanted, request))
 
 
 def list_config_resources(
@@ -220,33 +197,31 @@ def list_config_resources(
         OperationTimeoutError: no answer within the time limit.
     """
     asked = ListConfigResourcesRequest(resource_types=tuple(types))
-
-    def read(
-        answer: ListConfigResourcesResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, tuple[ConfigResource, ...] | TailraceError]]:
-        found = tuple(
+    # Version 0 has no types, and would list client metrics whatever was asked for.
+    only_metrics = asked.resource_types == (ResourceType.CLIENT_METRICS,)
+    request: ItemRequest[str, tuple[ConfigResource, ...], ListConfigResourcesResponse]
+    request = ItemRequest(
+        what="the resources",
+        target=ANY,
+        request=lambda _: ListConfigResourcesRequest() if only_metrics else asked,
+        response=ListConfigResourcesResponse,
+        value=lambda _, answer: tuple(
             sorted(
                 ConfigResource(each.resource_type, each.resource_name)
                 for each in answer.config_resources
             )
-        )
-        error = error_for(answer.error_code, about=f"{address} was asked for its resources")
-        yield batch[0], error or found
-
-    # Version 0 has no types, and would list client metrics whatever was asked for.
-    only_metrics = asked.resource_types == (ResourceType.CLIENT_METRICS,)
-    question = Question(
-        what="the resources",
-        target=lambda _: ANY,
-        request=lambda _: ListConfigResourcesRequest() if only_metrics else asked,
-        response=ListConfigResourcesResponse,
-        read=read,
+        ),
         first_version=1 if asked.resource_types and not only_metrics else 0,
     )
-    found = yield from ask_one(call, question)
+    found = yield from ask_one(call, request)
     if only_metrics:
         return tuple(each for each in found if each.type == ResourceType.CLIENT_METRICS)
     return found
+
+
+def _of_resources(entries: Iterable[Any]) -> Iterator[tuple[ConfigResource, Any]]:
+    for each in entries:
+        yield ConfigResource(each.resource_type, each.resource_name), each
 
 
 def _resources(resources: object) -> list[ConfigResource]:

@@ -11,13 +11,14 @@ Not here: members of groups, which commit what they have processed.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tailrace.client.admin.groups import NoSuchGroupError
+from tailrace.client.admin.groups import no_such_group
 from tailrace.client.admin.items import (
-    Question,
+    ItemRequest,
     ask_one,
     by_topic,
     for_each,
     name_in,
+    of_partitions,
     partition_values_in,
     partitions_in,
 )
@@ -106,29 +107,34 @@ def list_group_offsets(
         require_stable=require_stable,
     )
 
-    def read(
-        answer: OffsetFetchResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, _Committed | TailraceError]]:
+    def of_group(
+        answer: OffsetFetchResponse, _: Sequence[str]
+    ) -> Iterator[tuple[str, OffsetFetchResponse | OffsetFetchResponseGroup]]:
         # Until version 7 the answer is about one group; later it has a list.
-        groups = [each for each in answer.groups if each.group_id == group]
-        if answer.groups and not groups:
-            return
-        told = groups[0] if groups else answer
-        about = f"offsets of group {group!r} at {address}"
-        if told.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            yield batch[0], Outcomes({})
-            return
-        yield batch[0], error_for(told.error_code, about=about) or _committed(told, wanted, about)
+        if not answer.groups:
+            yield group, answer
+        yield from ((group, each) for each in answer.groups if each.group_id == group)
 
-    question = Question(
+    def offsets(
+        _: str, found: OffsetFetchResponse | OffsetFetchResponseGroup
+    ) -> _Committed | TailraceError:
+        return _committed(found, wanted, about=f"offsets of group {group!r}")
+
+    def unknown(_: str, found: OffsetFetchResponse | OffsetFetchResponseGroup) -> _Committed | None:
+        is_unknown = found.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        return Outcomes({}) if is_unknown else None
+
+    request = ItemRequest(
         what="the offsets of group",
         target=group_coordinator,
         request=lambda _: asked,
         response=OffsetFetchResponse,
-        read=read,
+        entries=of_group,
+        special=unknown,
+        value=offsets,
         first_version=7 if require_stable else 0,
     )
-    return (yield from ask_one(call, question, group))
+    return (yield from ask_one(call, request, group))
 
 
 def alter_group_offsets(
@@ -147,9 +153,10 @@ def alter_group_offsets(
         each: offset if isinstance(offset, CommittedOffset) else CommittedOffset(offset=offset)
         for each, offset in given.items()
     }
-
-    def request(batch: Sequence[TopicPartition]) -> OffsetCommitRequest:
-        return OffsetCommitRequest(
+    request: ItemRequest[TopicPartition, None, OffsetCommitResponse] = ItemRequest(
+        what=f"the offset of group {group!r} for",
+        target=group_coordinator(group),
+        request=lambda batch: OffsetCommitRequest(
             group_id=group,
             topics=tuple(
                 OffsetCommitRequestTopic(
@@ -160,25 +167,11 @@ def alter_group_offsets(
                 )
                 for topic, numbers in by_topic(batch).items()
             ),
-        )
-
-    def read(
-        answer: OffsetCommitResponse, address: str, _: Sequence[TopicPartition]
-    ) -> Iterator[tuple[TopicPartition, TailraceError | None]]:
-        for topic in answer.topics:
-            for each in topic.partitions:
-                partition = TopicPartition(topic.name, each.partition_index)
-                about = f"offset of group {group!r} for {partition} at {address}"
-                yield partition, error_for(each.error_code, about=about)
-
-    question = Question(
-        what=f"the offset of group {group!r} for",
-        target=lambda _: group_coordinator(group),
-        request=request,
+        ),
         response=OffsetCommitResponse,
-        read=read,
+        entries=lambda answer, _: of_partitions(answer.topics),
     )
-    return (yield from for_each(call, wanted, question))
+    return (yield from for_each(call, wanted, request))
 
 
 def delete_group_offsets(
@@ -191,9 +184,10 @@ def delete_group_offsets(
     """
     name_in(group, what="group")
     places = partitions_in(partitions)
-
-    def request(batch: Sequence[TopicPartition]) -> OffsetDeleteRequest:
-        return OffsetDeleteRequest(
+    request: ItemRequest[TopicPartition, None, OffsetDeleteResponse] = ItemRequest(
+        what=f"the offset of group {group!r} for",
+        target=group_coordinator(group),
+        request=lambda batch: OffsetDeleteRequest(
             group_id=group,
             topics=tuple(
                 OffsetDeleteRequestTopic(
@@ -204,33 +198,12 @@ def delete_group_offsets(
                 )
                 for topic, numbers in by_topic(batch).items()
             ),
-        )
-
-    def read(
-        answer: OffsetDeleteResponse, address: str, batch: Sequence[TopicPartition]
-    ) -> Iterator[tuple[TopicPartition, TailraceError | None]]:
-        error: TailraceError | None = error_for(
-            answer.error_code, about=f"group {group!r} at {address}"
-        )
-        if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            error = NoSuchGroupError(group)
-        if error is not None:
-            yield from ((each, error) for each in batch)
-            return
-        for topic in answer.topics:
-            for each in topic.partitions:
-                partition = TopicPartition(topic.name, each.partition_index)
-                about = f"offset of group {group!r} for {partition} at {address}"
-                yield partition, error_for(each.error_code, about=about)
-
-    question = Question(
-        what=f"the offset of group {group!r} for",
-        target=lambda _: group_coordinator(group),
-        request=request,
+        ),
         response=OffsetDeleteResponse,
-        read=read,
+        entries=lambda answer, _: of_partitions(answer.topics),
+        special=lambda _, found: no_such_group(group, found),
     )
-    return (yield from for_each(call, places, question))
+    return (yield from for_each(call, places, request))
 
 
 def reset_group_offsets(
@@ -265,6 +238,7 @@ def reset_group_offsets(
 def _committed(
     told: OffsetFetchResponse | OffsetFetchResponseGroup,
     wanted: Collection[TopicPartition] | None,
+    *,
     about: str,
 ) -> _Committed | RemoteRetriableError:
     """The offsets in an answer; the retriable error of a partition is one of all."""

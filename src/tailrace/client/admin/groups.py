@@ -7,24 +7,24 @@
 Not here: committed offsets; see `group_offsets`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
+from typing import Any
 
 from tailrace.client.admin.acls import AclOperation, operations_in
 from tailrace.client.admin.cluster import brokers_of
-from tailrace.client.admin.items import Question, for_each, names
+from tailrace.client.admin.items import ItemRequest, for_each, names
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.calls import Call, address_of
 from tailrace.client.config import BrokerAddress
 from tailrace.client.drive.steps import Steps
-from tailrace.client.errors import RemoteFatalError, UnsupportedBrokerError, error_for
-from tailrace.client.nodes import Node
+from tailrace.client.errors import RemoteFatalError, UnsupportedBrokerError
 from tailrace.client.routes import broker, group_coordinator
 from tailrace.errors import FatalError, TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.codec import decode
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError
-from tailrace.protocol.messages import consumer_group_describe
+from tailrace.protocol.messages import consumer_group_describe as modern
 from tailrace.protocol.messages import describe_groups as classic
 from tailrace.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from tailrace.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -143,36 +143,25 @@ def list_groups(
         types_filter=tuple(names(types, what="types")),
     )
     kinds = None if protocol_types is None else set(names(protocol_types, what="protocol_types"))
-
-    def read(
-        answer: ListGroupsResponse, address: str, batch: Sequence[int]
-    ) -> Iterator[tuple[int, list[GroupListing] | TailraceError]]:
-        error = error_for(answer.error_code, about=f"{address} was asked for its groups")
-        yield (
-            batch[0],
-            error
-            or [
-                GroupListing(
-                    group=each.group_id,
-                    type=each.group_type.lower(),
-                    state=each.group_state,
-                    protocol_type=each.protocol_type,
-                )
-                for each in answer.groups
-            ],
-        )
-
-    question = Question(
+    request: ItemRequest[int, list[GroupListing], ListGroupsResponse] = ItemRequest(
         what="the groups of broker",
         target=broker,
         request=lambda _: asked,
         response=ListGroupsResponse,
-        read=read,
+        value=lambda _, answer: [
+            GroupListing(
+                group=each.group_id,
+                type=each.group_type.lower(),
+                state=each.group_state,
+                protocol_type=each.protocol_type,
+            )
+            for each in answer.groups
+        ],
         first_version=5 if asked.types_filter else 4 if asked.states_filter else 0,
         is_single=True,
     )
-    told = yield from for_each(call, (yield from brokers_of(call)), question)
-    found = {each.group: each for groups in told.complete().values() for each in groups}
+    listed = yield from for_each(call, (yield from brokers_of(call)), request)
+    found = {each.group: each for groups in listed.complete().values() for each in groups}
     return [
         each for _, each in sorted(found.items()) if kinds is None or each.protocol_type in kinds
     ]
@@ -189,38 +178,25 @@ def describe_groups(
         TypeError: `groups` is no list of names.
     """
     wanted = names(groups, what="groups")
-
-    def request(batch: Sequence[str]) -> consumer_group_describe.ConsumerGroupDescribeRequest:
-        return consumer_group_describe.ConsumerGroupDescribeRequest(
-            group_ids=tuple(batch), include_authorized_operations=include_authorized_operations
-        )
-
-    def read(
-        answer: consumer_group_describe.ConsumerGroupDescribeResponse,
-        address: str,
-        _: Sequence[str],
-    ) -> Iterator[tuple[str, GroupDescription | TailraceError]]:
-        for each in answer.groups:
-            about = f"group {each.group_id!r} at {address}"
-            error = error_for(each.error_code, about=about, message=each.error_message)
-            coordinator = call.routes.known(group_coordinator(each.group_id))
-            yield each.group_id, error or _consumer_group(each, _address(coordinator))
-
-    question = Question(
+    request: ItemRequest[str, GroupDescription, modern.ConsumerGroupDescribeResponse]
+    request = ItemRequest(
         what="group",
         target=group_coordinator,
-        request=request,
-        response=consumer_group_describe.ConsumerGroupDescribeResponse,
-        read=read,
+        request=lambda batch: modern.ConsumerGroupDescribeRequest(
+            group_ids=tuple(batch), include_authorized_operations=include_authorized_operations
+        ),
+        response=modern.ConsumerGroupDescribeResponse,
+        entries=lambda answer, _: ((each.group_id, each) for each in answer.groups),
+        value=lambda group, each: _consumer_group(each, _coordinator(call, group)),
     )
-    told = yield from for_each(call, wanted, question)
-    others = [group for group, error in told.errors.items() if _may_be_classic(error)]
+    described = yield from for_each(call, wanted, request)
+    others = [group for group, error in described.errors.items() if _may_be_classic(error)]
     if not others:
-        return told
+        return described
     classics = yield from _describe_classic(
         call, others, is_authorized=include_authorized_operations
     )
-    return told.merged(classics)
+    return described.merged(classics)
 
 
 def delete_groups(call: Call, groups: Iterable[str]) -> Steps[Outcomes[str, None]]:
@@ -232,27 +208,16 @@ def delete_groups(call: Call, groups: Iterable[str]) -> Steps[Outcomes[str, None
     Raises:
         TypeError: `groups` is no list of names.
     """
-
-    def read(
-        answer: DeleteGroupsResponse, address: str, _: Sequence[str]
-    ) -> Iterator[tuple[str, TailraceError | None]]:
-        for each in answer.results:
-            error: TailraceError | None = error_for(
-                each.error_code, about=f"group {each.group_id!r} at {address}"
-            )
-            if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-                error = NoSuchGroupError(each.group_id)
-            yield each.group_id, error
-
-    question = Question(
+    request: ItemRequest[str, None, DeleteGroupsResponse] = ItemRequest(
         what="group",
         target=group_coordinator,
         request=lambda batch: DeleteGroupsRequest(groups_names=tuple(batch)),
         response=DeleteGroupsResponse,
-        read=read,
+        entries=lambda answer, _: ((each.group_id, each) for each in answer.results),
+        special=no_such_group,
         is_sent_once=True,
     )
-    return (yield from for_each(call, names(groups, what="groups"), question))
+    return (yield from for_each(call, names(groups, what="groups"), request))
 
 
 def remove_members_from_group(
@@ -293,30 +258,19 @@ def remove_members_from_group(
             )
             for each in names(instance_ids, what="instance_ids")
         }
-
-    def read(
-        answer: LeaveGroupResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, TailraceError | None]]:
-        error = error_for(answer.error_code, about=f"group {group!r} at {address}")
-        if error is not None:
-            yield from ((each, error) for each in batch)
-            return
-        for each in answer.members:
-            name = each.group_instance_id or each.member_id
-            about = f"member {name!r} of group {group!r} at {address}"
-            yield name, error_for(each.error_code, about=about)
-
-    question = Question(
+    request: ItemRequest[str, None, LeaveGroupResponse] = ItemRequest(
         what=f"group {group!r}, member",
-        target=lambda _: group_coordinator(group),
+        target=group_coordinator(group),
         request=lambda batch: LeaveGroupRequest(
             group_id=group, members=tuple(wanted[each] for each in batch)
         ),
         response=LeaveGroupResponse,
-        read=read,
+        entries=lambda answer, _: (
+            (each.group_instance_id or each.member_id, each) for each in answer.members
+        ),
         first_version=3,
     )
-    return (yield from for_each(call, wanted, question))
+    return (yield from for_each(call, wanted, request))
 
 
 def _may_be_classic(error: TailraceError) -> bool:
@@ -328,40 +282,37 @@ def _may_be_classic(error: TailraceError) -> bool:
 def _describe_classic(
     call: Call, groups: Sequence[str], *, is_authorized: bool
 ) -> Steps[Outcomes[str, GroupDescription]]:
-    def read(
-        answer: classic.DescribeGroupsResponse, address: str, _: Sequence[str]
-    ) -> Iterator[tuple[str, GroupDescription | TailraceError]]:
-        for each in answer.groups:
-            about = f"group {each.group_id!r} at {address}"
-            error: TailraceError | None = error_for(
-                each.error_code, about=about, message=each.error_message
-            )
-            if each.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (
-                not each.error_code and each.group_state == DEAD
-            ):
-                error = NoSuchGroupError(each.group_id)
-            coordinator = call.routes.known(group_coordinator(each.group_id))
-            yield each.group_id, error or _classic_group(each, _address(coordinator))
+    def absent(group: str, found: classic.DescribedGroup) -> NoSuchGroupError | None:
+        # Before Kafka 4 a coordinator calls a group that it does not know dead.
+        is_dead = not found.error_code and found.group_state == DEAD
+        return NoSuchGroupError(group) if is_dead else no_such_group(group, found)
 
-    question = Question(
+    request: ItemRequest[str, GroupDescription, classic.DescribeGroupsResponse] = ItemRequest(
         what="group",
         target=group_coordinator,
         request=lambda batch: classic.DescribeGroupsRequest(
             groups=tuple(batch), include_authorized_operations=is_authorized
         ),
         response=classic.DescribeGroupsResponse,
-        read=read,
+        entries=lambda answer, _: ((each.group_id, each) for each in answer.groups),
+        special=absent,
+        value=lambda group, each: _classic_group(each, _coordinator(call, group)),
     )
-    return (yield from for_each(call, groups, question))
+    return (yield from for_each(call, groups, request))
 
 
-def _address(node: Node | None) -> BrokerAddress:
+def no_such_group(group: str, entry: Any) -> NoSuchGroupError | None:  # noqa: ANN401 - any part
+    """The error of a group that its coordinator does not know."""
+    is_absent = entry.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    return NoSuchGroupError(group) if is_absent else None
+
+
+def _coordinator(call: Call, group: str) -> BrokerAddress:
+    node = call.routes.known(group_coordinator(group))
     return BrokerAddress("", -1) if node is None else address_of(node)
 
 
-def _consumer_group(
-    found: consumer_group_describe.DescribedGroup, coordinator: BrokerAddress
-) -> GroupDescription:
+def _consumer_group(found: modern.DescribedGroup, coordinator: BrokerAddress) -> GroupDescription:
     return GroupDescription(
         group=found.group_id,
         type=CONSUMER,
@@ -384,7 +335,7 @@ def _consumer_group(
     )
 
 
-def _assigned(assignment: consumer_group_describe.Assignment) -> tuple[TopicPartition, ...]:
+def _assigned(assignment: modern.Assignment) -> tuple[TopicPartition, ...]:
     return _in_order({topic.topic_name: topic.partitions for topic in assignment.topic_partitions})
 
 

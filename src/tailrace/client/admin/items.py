@@ -13,8 +13,8 @@ cannot have got it. All other requests may be repeated after a lost connection.
 Not here: what the requests mean; see the modules of the operations.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.calls import Ask, Call, Reply
@@ -25,6 +25,7 @@ from tailrace.client.errors import (
     RemoteRetriableError,
     UnknownOutcomeError,
     UnsupportedBrokerError,
+    error_for,
 )
 from tailrace.client.routes import Target
 from tailrace.errors import RetriableError, TailraceError, kind_of
@@ -47,20 +48,32 @@ _ABSENT = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOP
                      ErrorCode.REPLICA_NOT_AVAILABLE})  # fmt: skip
 
 
+def _nothing(item: object, entry: object) -> Any:  # noqa: ANN401, ARG001 - None, as any V
+    """The result of a change: that it was made."""
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question(Generic[K, V, M]):
+class ItemRequest(Generic[K, V, M]):
     """The requests of one operation, and how their answers are read."""
 
     what: str
     """The kind of the items in errors: `topic`."""
-    target: Callable[[K], Target]
-    """The broker that an item is asked of."""
+    target: Target | Callable[[K], Target]
+    """The broker that all items are asked of, or an item."""
     request: Callable[[Sequence[K]], Message]
     """The request about items of one broker."""
     response: type[M]
-    read: Callable[[M, str, Sequence[K]], Iterable[tuple[K, V | TailraceError]]]
-    """The outcomes in an answer of the broker at an address to the request about these items;
-    other items are ignored."""
+    entries: Callable[[M, Sequence[K]], Iterable[tuple[K, Any]]] | None = None
+    """The parts of an answer, each with its item; items that were not asked about are ignored.
+
+    Each part has an `error_code`, and may have an `error_message`. None: the whole answer is about
+    the only item.
+    """
+    value: Callable[[K, Any], V | TailraceError] = _nothing
+    """The result of an item, from its part of the answer if that has no error."""
+    special: Callable[[K, Any], V | TailraceError | None] = _nothing
+    """The outcome of a part that is not just the error of its code, or its result; else None."""
     is_single: bool = False
     """Whether each item has its own request."""
     is_sent_once: bool = False
@@ -71,6 +84,50 @@ class Question(Generic[K, V, M]):
     """The highest one that has it; None for any."""
     final: frozenset[int] = frozenset()
     """Error codes that are not retried, although Kafka's clients retry them elsewhere."""
+
+    def target_of(self, item: K) -> Target:
+        """The broker that an item is asked of."""
+        return self.target if isinstance(self.target, Target) else self.target(item)
+
+    def name_of(self, item: K) -> str:
+        """The item in the text of an error."""
+        return f"{self.what} {item}".strip()
+
+    def read(
+        self, answer: M, batch: Sequence[K], *, address: str
+    ) -> Iterator[tuple[K, V | TailraceError]]:
+        """The outcomes in the answer of a broker to the request about these items."""
+        entries: Iterable[tuple[K, Any]]
+        names = ""
+        if self.entries is None or _code_of(answer):
+            # An error of the whole answer is one of each item, in the same words.
+            entries = ((each, answer) for each in batch)
+            names = f"{self.what} {', '.join(map(str, batch))}".strip()
+        else:
+            entries = self.entries(answer, batch)
+        for item, entry in entries:
+            outcome = self.special(item, entry)
+            if outcome is None:
+                about = f"{names or self.name_of(item)} at {address}"
+                outcome = entry_error(entry, about=about)
+            yield item, self.value(item, entry) if outcome is None else outcome
+
+
+def entry_error(entry: Any, *, about: str) -> TailraceError | None:  # noqa: ANN401 - of any answer
+    """The error that a part of an answer has, with the broker's message if it gives one."""
+    message = getattr(entry, "error_message", None)
+    return error_for(entry.error_code, about=about, message=message)
+
+
+def _code_of(answer: Any) -> int:  # noqa: ANN401 - not all answers have one
+    return int(getattr(answer, "error_code", 0))
+
+
+def of_partitions(topics: Iterable[Any]) -> Iterator[tuple[TopicPartition, Any]]:
+    """The parts of an answer about partitions, which are listed by topic."""
+    for topic in topics:
+        for each in topic.partitions:
+            yield TopicPartition(topic.name, each.partition_index), each
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,7 +142,9 @@ class _Round(Generic[K, V]):
     """Items that get their own request, because one in theirs could not be sent."""
 
 
-def for_each(call: Call, items: Iterable[K], question: Question[K, V, M]) -> Steps[Outcomes[K, V]]:
+def for_each(
+    call: Call, items: Iterable[K], request: ItemRequest[K, V, M]
+) -> Steps[Outcomes[K, V]]:
     """The outcome of each item.
 
     Raises nothing: errors are outcomes.
@@ -94,30 +153,30 @@ def for_each(call: Call, items: Iterable[K], question: Question[K, V, M]) -> Ste
     state: _Round[K, V] = _Round(pending=order)
     attempt = 0
     while state.pending:
-        targets = {each: question.target(each) for each in state.pending}
+        targets = {each: request.target_of(each) for each in state.pending}
         routed = yield from call.routes.find(call, set(targets.values()))
         batches: dict[tuple[Node | None, object], list[K]] = {}
         for item in state.pending:
             node = routed[targets[item]]
             if isinstance(node, TailraceError):
-                _settle(state, question, item=item, outcome=node, attempt=attempt)
+                _settle(state, request, item=item, outcome=node, attempt=attempt)
             else:
-                is_alone = question.is_single or item in state.alone
+                is_alone = request.is_single or item in state.alone
                 batches.setdefault((node, item if is_alone else None), []).append(item)
         if batches:
             asks = tuple(
                 Ask(
                     node,
-                    question.request(batch),
+                    request.request(batch),
                     call.deadline,
-                    question.first_version,
-                    question.last_version,
+                    request.first_version,
+                    request.last_version,
                 )
                 for (node, _), batch in batches.items()
             )
             replies = yield from call.send(asks)
             for batch, reply in zip(batches.values(), replies, strict=True):
-                _take(state, question, batch, reply=reply, attempt=attempt)
+                _take(state, request, batch, reply=reply, attempt=attempt)
         call.routes.forget(targets[item] for item in state.later)
         state.pending = [each for each in state.pending if each not in state.done]
         if not state.later:
@@ -128,7 +187,7 @@ def for_each(call: Call, items: Iterable[K], question: Question[K, V, M]) -> Ste
             break
         if call.left_s <= seconds:
             state.done |= {
-                item: _timed_out(call, _name(question, item), error)
+                item: _timed_out(call, request.name_of(item), error)
                 for item, error in state.later.items()
             }
             break
@@ -138,13 +197,13 @@ def for_each(call: Call, items: Iterable[K], question: Question[K, V, M]) -> Ste
     return Outcomes({item: state.done[item] for item in order})
 
 
-def ask_one(call: Call, question: Question[str, V, M], item: str = "") -> Steps[V]:
+def ask_one(call: Call, request: ItemRequest[str, V, M], item: str = "") -> Steps[V]:
     """The result of an operation with one item.
 
     Raises:
         TailraceError: the error of the item.
     """
-    return (yield from for_each(call, [item], question)).result(item)
+    return (yield from for_each(call, [item], request)).result(item)
 
 
 def many(items: object, *, what: str) -> list[object]:
@@ -259,7 +318,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 def _take(
     state: _Round[K, V],
-    question: Question[K, V, M],
+    request: ItemRequest[K, V, M],
     batch: Sequence[K],
     *,
     reply: Reply,
@@ -273,28 +332,28 @@ def _take(
             state.alone.update(batch)
             return
         for item in batch:
-            if question.is_sent_once and reply.is_sent:
-                name = _name(question, item)
+            if request.is_sent_once and reply.is_sent:
+                name = request.name_of(item)
                 state.done[item] = UnknownOutcomeError(name, cause=outcome)
             else:
-                _settle(state, question, item=item, outcome=outcome, attempt=attempt)
+                _settle(state, request, item=item, outcome=outcome, attempt=attempt)
         return
-    assert isinstance(outcome, question.response)
-    found = dict(question.read(outcome, reply.address, batch))
+    assert isinstance(outcome, request.response)
+    found = dict(request.read(outcome, batch, address=reply.address))
     for item in batch:
         if item in found:
-            _settle(state, question, item=item, outcome=found[item], attempt=attempt)
+            _settle(state, request, item=item, outcome=found[item], attempt=attempt)
         else:
             name = type(outcome).__name__
             state.done[item] = IncompleteAnswerError(
-                f"{_name(question, item)}: {reply.address} left it out of its {name}; is it a "
+                f"{request.name_of(item)}: {reply.address} left it out of its {name}; is it a "
                 "broker of Kafka?"
             )
 
 
 def _settle(
     state: _Round[K, V],
-    question: Question[K, V, M],
+    request: ItemRequest[K, V, M],
     *,
     item: K,
     outcome: V | TailraceError,
@@ -305,9 +364,9 @@ def _settle(
         state.done[item] = outcome
         return
     code = outcome.code if isinstance(outcome, RemoteRetriableError) else ErrorCode.NONE
-    if question.is_sent_once and code == ErrorCode.REQUEST_TIMED_OUT:
-        state.done[item] = UnknownOutcomeError(_name(question, item), cause=outcome)
-    elif code in question.final or (code in _ABSENT and attempt + 1 >= ABSENT_ATTEMPTS_MAX):
+    if request.is_sent_once and code == ErrorCode.REQUEST_TIMED_OUT:
+        state.done[item] = UnknownOutcomeError(request.name_of(item), cause=outcome)
+    elif code in request.final or (code in _ABSENT and attempt + 1 >= ABSENT_ATTEMPTS_MAX):
         state.done[item] = outcome
     else:
         state.later[item] = outcome
@@ -317,7 +376,3 @@ def _timed_out(call: Call, name: str, last: TailraceError) -> OperationTimeoutEr
     error = OperationTimeoutError(name, limit_ms=call.limit_ms, last=last)
     error.__cause__ = last
     return error
-
-
-def _name(question: Question[K, V, M], item: K) -> str:
-    return f"{question.what} {item}".rstrip()

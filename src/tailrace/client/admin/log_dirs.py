@@ -4,11 +4,11 @@ for path, directory in admin.describe_log_dirs([1]).result(1).items(): ...
 admin.alter_replica_log_dirs({Replica("flights", 0, 1): "/disks/b"})
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.client.admin.cluster import brokers_of
-from tailrace.client.admin.items import Question, all_of, by_topic, for_each, values_in
+from tailrace.client.admin.items import ItemRequest, all_of, by_topic, for_each, values_in
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.calls import Call
 from tailrace.client.drive.steps import Steps
@@ -138,7 +138,7 @@ def alter_replica_log_dirs(
     """
     wanted = {Replica(*each): path for each, path in values_in(moves, what="moves").items()}
 
-    def request(batch: Sequence[Replica]) -> AlterReplicaLogDirsRequest:
+    def asked(batch: Sequence[Replica]) -> AlterReplicaLogDirsRequest:
         by_path: dict[str, list[TopicPartition]] = {}
         for each in batch:
             partition = TopicPartition(each.topic, each.partition)
@@ -156,23 +156,19 @@ def alter_replica_log_dirs(
             )
         )
 
-    def read(
-        answer: AlterReplicaLogDirsResponse, address: str, batch: Sequence[Replica]
-    ) -> Iterator[tuple[Replica, TailraceError | None]]:
-        for topic in answer.results:
-            for each in topic.partitions:
-                replica = Replica(topic.topic_name, each.partition_index, batch[0].broker)
-                yield replica, error_for(each.error_code, about=f"{replica} at {address}")
-
-    question = Question(
+    request: ItemRequest[Replica, None, AlterReplicaLogDirsResponse] = ItemRequest(
         what="replica",
         target=lambda each: broker(each.broker),
-        request=request,
+        request=asked,
         response=AlterReplicaLogDirsResponse,
-        read=read,
+        entries=lambda answer, batch: (
+            (Replica(topic.topic_name, each.partition_index, batch[0].broker), each)
+            for topic in answer.results
+            for each in topic.partitions
+        ),
         final=_OFFLINE,
     )
-    return (yield from for_each(call, wanted, question))
+    return (yield from for_each(call, wanted, request))
 
 
 def _describe(
@@ -185,33 +181,30 @@ def _describe(
             for topic, numbers in by_topic(set(partitions)).items()
         )
 
-    def read(
-        answer: DescribeLogDirsResponse, address: str, batch: Sequence[int]
-    ) -> Iterator[tuple[int, dict[str, LogDirectory] | TailraceError]]:
-        error = error_for(answer.error_code, about=f"log directories at {address}")
-        if error is None and not answer.results:
-            # Until version 2 a refusal has no code, and a broker always has a directory.
-            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            error = error_for(code, about=f"log directories at {address}")
-        yield (
-            batch[0],
-            error or {each.log_dir: _directory(each, address) for each in answer.results},
-        )
+    def refused(number: int, answer: DescribeLogDirsResponse) -> TailraceError | None:
+        # Until version 2 a refusal has no code, and a broker always has a directory.
+        if answer.error_code or answer.results:
+            return None
+        about = f"the log directories of broker {number}"
+        return error_for(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, about=about)
 
-    question = Question(
+    request: ItemRequest[int, dict[str, LogDirectory], DescribeLogDirsResponse] = ItemRequest(
         what="the log directories of broker",
         target=broker,
         request=lambda _: DescribeLogDirsRequest(topics=topics),
         response=DescribeLogDirsResponse,
-        read=read,
+        special=refused,
+        value=lambda number, answer: {
+            each.log_dir: _directory(each, number) for each in answer.results
+        },
         is_single=True,
     )
-    return (yield from for_each(call, brokers, question))
+    return (yield from for_each(call, brokers, request))
 
 
-def _directory(told: DescribeLogDirsResult, address: str) -> LogDirectory:
+def _directory(told: DescribeLogDirsResult, number: int) -> LogDirectory:
     return LogDirectory(
-        error=error_for(told.error_code, about=f"{told.log_dir} at {address}"),
+        error=error_for(told.error_code, about=f"{told.log_dir} of broker {number}"),
         replicas={
             TopicPartition(topic.name, each.partition_index): ReplicaSize(
                 size=each.partition_size,

@@ -6,15 +6,21 @@
 Not here: offsets that groups have committed; see `group_offsets`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple, assert_never
 
-from tailrace.client.admin.items import Question, by_topic, for_each, partition_values_in
+from tailrace.client.admin.items import (
+    ItemRequest,
+    by_topic,
+    for_each,
+    of_partitions,
+    partition_values_in,
+)
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.calls import Call
 from tailrace.client.drive.steps import Steps
-from tailrace.client.errors import IncompleteAnswerError, error_for
+from tailrace.client.errors import IncompleteAnswerError
 from tailrace.client.routes import leader
 from tailrace.errors import TailraceError
 from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
@@ -122,7 +128,7 @@ def list_offsets(
         found |= yield from for_each(
             call,
             partitions,
-            _offsets_question(call, wanted, isolation=isolation, first_version=version),
+            _offsets_request(call, wanted, isolation=isolation, first_version=version),
         )
     return Outcomes({each: found[each] for each in wanted})
 
@@ -231,15 +237,17 @@ def _first_version(timestamp: int) -> int:
     return _FIRST_VERSIONS.get(SpecialTimestamp(timestamp), 0) if special else 0
 
 
-def _offsets_question(
+def _offsets_request(
     call: Call,
     wanted: Mapping[TopicPartition, int],
     *,
     isolation: IsolationLevel,
     first_version: int,
-) -> Question[TopicPartition, ListedOffset, ListOffsetsResponse]:
-    def request(batch: Sequence[TopicPartition]) -> ListOffsetsRequest:
-        return ListOffsetsRequest(
+) -> ItemRequest[TopicPartition, ListedOffset, ListOffsetsResponse]:
+    return ItemRequest(
+        what="partition",
+        target=leader,
+        request=lambda batch: ListOffsetsRequest(
             replica_id=-1,
             isolation_level=isolation,
             topics=tuple(
@@ -255,25 +263,9 @@ def _offsets_question(
                 for topic, numbers in by_topic(batch).items()
             ),
             timeout_ms=call.left_ms,
-        )
-
-    def read(
-        answer: ListOffsetsResponse, address: str, _: Sequence[TopicPartition]
-    ) -> Iterator[tuple[TopicPartition, ListedOffset | TailraceError]]:
-        for topic in answer.topics:
-            for each in topic.partitions:
-                partition = TopicPartition(topic.name, each.partition_index)
-                error = error_for(each.error_code, about=f"offsets of {partition} at {address}")
-                yield (
-                    partition,
-                    error or ListedOffset(each.offset, each.timestamp, each.leader_epoch),
-                )
-
-    return Question(
-        what="partition",
-        target=leader,
-        request=request,
+        ),
         response=ListOffsetsResponse,
-        read=read,
+        entries=lambda answer, _: of_partitions(answer.topics),
+        value=lambda _, each: ListedOffset(each.offset, each.timestamp, each.leader_epoch),
         first_version=first_version,
     )

@@ -8,16 +8,21 @@ An entity is one or two of `user`, `client_id` and `ip`; the name None is the de
 have no quota of their own.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from tailrace.client.admin.items import Question, all_of, ask_one, check_kinds, for_each, values_in
+from tailrace.client.admin.items import (
+    ItemRequest,
+    all_of,
+    ask_one,
+    check_kinds,
+    for_each,
+    values_in,
+)
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.calls import Call
 from tailrace.client.drive.steps import Steps
-from tailrace.client.errors import error_for
 from tailrace.client.routes import ANY
-from tailrace.errors import TailraceError
 from tailrace.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -81,28 +86,20 @@ def describe_client_quotas(
         ),
         strict=is_strict,
     )
-
-    def read(
-        answer: DescribeClientQuotasResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, dict[QuotaEntity, dict[str, float]] | TailraceError]]:
-        about = f"quotas at {address}"
-        error = error_for(answer.error_code, about=about, message=answer.error_message)
-        found = {
+    request: ItemRequest[str, dict[QuotaEntity, dict[str, float]], DescribeClientQuotasResponse]
+    request = ItemRequest(
+        what="the quotas",
+        target=ANY,
+        request=lambda _: asked,
+        response=DescribeClientQuotasResponse,
+        value=lambda _, answer: {
             _entity((each.entity_type, each.entity_name) for each in entry.entity): {
                 value.key: value.value for value in entry.values
             }
             for entry in answer.entries or ()
-        }
-        yield batch[0], error or found
-
-    question = Question(
-        what="the quotas",
-        target=lambda _: ANY,
-        request=lambda _: asked,
-        response=DescribeClientQuotasResponse,
-        read=read,
+        },
     )
-    return (yield from ask_one(call, question))
+    return (yield from ask_one(call, request))
 
 
 def alter_client_quotas(
@@ -121,9 +118,10 @@ def alter_client_quotas(
     """
     all_of(QuotaEntity, values_in(changes, what="changes"), what="changes")
     check_kinds(changes, (Mapping,), what="changes")
-
-    def request(batch: Sequence[QuotaEntity]) -> AlterClientQuotasRequest:
-        return AlterClientQuotasRequest(
+    request: ItemRequest[QuotaEntity, None, AlterClientQuotasResponse] = ItemRequest(
+        what="the quotas of",
+        target=ANY,
+        request=lambda batch: AlterClientQuotasRequest(
             entries=tuple(
                 EntryData(
                     entity=tuple(
@@ -138,24 +136,14 @@ def alter_client_quotas(
                 for entity in batch
             ),
             validate_only=validate_only,
-        )
-
-    def read(
-        answer: AlterClientQuotasResponse, address: str, _: Sequence[QuotaEntity]
-    ) -> Iterator[tuple[QuotaEntity, TailraceError | None]]:
-        for entry in answer.entries:
-            entity = _entity((each.entity_type, each.entity_name) for each in entry.entity)
-            about = f"quotas of {entity} at {address}"
-            yield entity, error_for(entry.error_code, about=about, message=entry.error_message)
-
-    question = Question(
-        what="the quotas of",
-        target=lambda _: ANY,
-        request=request,
+        ),
         response=AlterClientQuotasResponse,
-        read=read,
+        entries=lambda answer, _: (
+            (_entity((part.entity_type, part.entity_name) for part in each.entity), each)
+            for each in answer.entries
+        ),
     )
-    return (yield from for_each(call, changes, question))
+    return (yield from for_each(call, changes, request))
 
 
 def _entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:

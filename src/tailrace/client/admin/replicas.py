@@ -4,23 +4,24 @@ admin.elect_leaders([TopicPartition("flights", 0)])
 admin.alter_partition_reassignments({TopicPartition("flights", 0): [2, 3], other: None})
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from tailrace.client.admin.items import (
-    Question,
+    ItemRequest,
     ask_one,
     by_topic,
+    entry_error,
     for_each,
+    of_partitions,
     partition_values_in,
     partitions_in,
 )
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.calls import Call
 from tailrace.client.drive.steps import Steps
-from tailrace.client.errors import error_for
 from tailrace.client.routes import CONTROLLER
-from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -39,6 +40,9 @@ from tailrace.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from tailrace.values import dataclass
+
+if TYPE_CHECKING:
+    from tailrace.errors import TailraceError
 
 
 class ElectionType(IntEnum):
@@ -87,32 +91,24 @@ def elect_leaders(
             TopicPartitions(topic=topic, partitions=tuple(numbers))
             for topic, numbers in by_topic(set(wanted)).items()
         )
-
-    def read(
-        answer: ElectLeadersResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, dict[TopicPartition, TailraceError | None] | TailraceError]]:
-        found: dict[TopicPartition, TailraceError | None] = {}
-        for topic in answer.replica_election_results:
-            for each in topic.partition_result:
-                partition = TopicPartition(topic.topic, each.partition_id)
-                found[partition] = error_for(
-                    each.error_code, about=f"{partition} at {address}", message=each.error_message
-                )
-        error = error_for(answer.error_code, about=f"{address} was asked to elect leaders")
-        yield batch[0], error or found
-
-    question = Question(
+    request: ItemRequest[str, dict[TopicPartition, TailraceError | None], ElectLeadersResponse]
+    request = ItemRequest(
         what="the election",
-        target=lambda _: CONTROLLER,
+        target=CONTROLLER,
         request=lambda _: ElectLeadersRequest(
             election_type=election, topic_partitions=chosen, timeout_ms=call.left_ms
         ),
         response=ElectLeadersResponse,
-        read=read,
+        value=lambda _, answer: {
+            (partition := TopicPartition(topic.topic, each.partition_id)): entry_error(
+                each, about=str(partition)
+            )
+            for topic in answer.replica_election_results
+            for each in topic.partition_result
+        },
         first_version=0 if election is ElectionType.PREFERRED else 1,
     )
-    found = yield from ask_one(call, question)
-    outcomes = Outcomes(found)
+    outcomes = Outcomes((yield from ask_one(call, request)))
     return outcomes if wanted is None else outcomes.about(wanted, answer="ElectLeaders")
 
 
@@ -131,9 +127,10 @@ def alter_partition_reassignments(
     wanted: dict[TopicPartition, Sequence[int] | None] = partition_values_in(
         replicas, what="replicas", kinds=kinds
     )
-
-    def request(batch: Sequence[TopicPartition]) -> AlterPartitionReassignmentsRequest:
-        return AlterPartitionReassignmentsRequest(
+    request: ItemRequest[TopicPartition, None, AlterPartitionReassignmentsResponse] = ItemRequest(
+        what="the replicas of",
+        target=CONTROLLER,
+        request=lambda batch: AlterPartitionReassignmentsRequest(
             timeout_ms=call.left_ms,
             allow_replication_factor_change=allow_replication_factor_change,
             topics=tuple(
@@ -146,31 +143,12 @@ def alter_partition_reassignments(
                 )
                 for topic, numbers in by_topic(batch).items()
             ),
-        )
-
-    def read(
-        answer: AlterPartitionReassignmentsResponse, address: str, batch: Sequence[TopicPartition]
-    ) -> Iterator[tuple[TopicPartition, TailraceError | None]]:
-        about = f"{address} was asked to move partitions"
-        error = error_for(answer.error_code, about=about, message=answer.error_message)
-        if error is not None:
-            yield from ((each, error) for each in batch)
-            return
-        for topic in answer.responses:
-            for each in topic.partitions:
-                partition = TopicPartition(topic.name, each.partition_index)
-                about = f"{partition} at {address}"
-                yield partition, error_for(each.error_code, about=about, message=each.error_message)
-
-    question = Question(
-        what="the replicas of",
-        target=lambda _: CONTROLLER,
-        request=request,
+        ),
         response=AlterPartitionReassignmentsResponse,
-        read=read,
+        entries=lambda answer, _: of_partitions(answer.responses),
         first_version=0 if allow_replication_factor_change else 1,
     )
-    return (yield from for_each(call, wanted, question))
+    return (yield from for_each(call, wanted, request))
 
 
 def list_partition_reassignments(
@@ -189,34 +167,21 @@ def list_partition_reassignments(
             ListPartitionReassignmentsTopics(name=topic, partition_indexes=tuple(numbers))
             for topic, numbers in by_topic(set(partitions_in(partitions))).items()
         )
-
-    def read(
-        answer: ListPartitionReassignmentsResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, dict[TopicPartition, Reassignment] | TailraceError]]:
-        about = f"{address} was asked for reassignments"
-        error = error_for(answer.error_code, about=about, message=answer.error_message)
-        yield (
-            batch[0],
-            error
-            or {
-                TopicPartition(topic.name, each.partition_index): Reassignment(
-                    replicas=each.replicas,
-                    adding=each.adding_replicas,
-                    removing=each.removing_replicas,
-                )
-                for topic in answer.topics
-                for each in topic.partitions
-            },
-        )
-
-    question = Question(
+    request: ItemRequest[
+        str, dict[TopicPartition, Reassignment], ListPartitionReassignmentsResponse
+    ] = ItemRequest(
         what="the reassignments",
-        target=lambda _: CONTROLLER,
+        target=CONTROLLER,
         request=lambda _: ListPartitionReassignmentsRequest(timeout_ms=call.left_ms, topics=chosen),
         response=ListPartitionReassignmentsResponse,
-        read=read,
+        value=lambda _, answer: {
+            partition: Reassignment(
+                replicas=each.replicas, adding=each.adding_replicas, removing=each.removing_replicas
+            )
+            for partition, each in of_partitions(answer.topics)
+        },
     )
-    return (yield from ask_one(call, question))
+    return (yield from ask_one(call, request))
 
 
 def _reassignable(number: int, brokers: Sequence[int] | None) -> ReassignablePartition:

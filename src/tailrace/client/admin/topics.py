@@ -6,19 +6,21 @@ deletes is sent once: a second request could fail because the first has made the
 Not here: settings of topics (`configs`), and where their replicas are (`replicas`).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from tailrace.client.admin.acls import operations_in
 from tailrace.client.admin.configs import ConfigEntry
 from tailrace.client.admin.items import (
-    Question,
+    ItemRequest,
     ask_one,
     by_topic,
     check_kinds,
+    entry_error,
     for_each,
     many,
     names,
+    of_partitions,
     partition_values_in,
     values_in,
 )
@@ -146,31 +148,20 @@ def create_topics(
             raise ValueError(f"topics has {each.name!r} twice")
         wanted[each.name] = each
     creatable = {name: _creatable(each) for name, each in wanted.items()}
-
-    def request(batch: Sequence[str]) -> CreateTopicsRequest:
-        return CreateTopicsRequest(
+    request: ItemRequest[str, CreatedTopic, CreateTopicsResponse] = ItemRequest(
+        what="topic",
+        target=CONTROLLER,
+        request=lambda batch: CreateTopicsRequest(
             topics=tuple(creatable[each] for each in batch),
             timeout_ms=call.left_ms,
             validate_only=validate_only,
-        )
-
-    def read(
-        answer: CreateTopicsResponse, address: str, _: Sequence[str]
-    ) -> Iterator[tuple[str, CreatedTopic | TailraceError]]:
-        for each in answer.topics:
-            about = f"topic {each.name} at {address}"
-            error = error_for(each.error_code, about=about, message=each.error_message)
-            yield each.name, error or _created(each)
-
-    question = Question(
-        what="topic",
-        target=lambda _: CONTROLLER,
-        request=request,
+        ),
         response=CreateTopicsResponse,
-        read=read,
+        entries=lambda answer, _: ((each.name, each) for each in answer.topics),
+        value=lambda _, each: _created(each),
         is_sent_once=not validate_only,
     )
-    return (yield from for_each(call, wanted, question))
+    return (yield from for_each(call, wanted, request))
 
 
 def delete_topics(call: Call, topics: Iterable[str | UUID]) -> Steps[Outcomes[str | UUID, None]]:
@@ -184,8 +175,7 @@ def delete_topics(call: Call, topics: Iterable[str | UUID]) -> Steps[Outcomes[st
     """
     wanted = _names_and_ids(topics)
 
-    def request(batch: Sequence[str | UUID]) -> DeleteTopicsRequest:
-        by_name = tuple(each for each in batch if isinstance(each, str))
+    def asked(batch: Sequence[str | UUID]) -> DeleteTopicsRequest:
         return DeleteTopicsRequest(
             topics=tuple(
                 DeleteTopicState(name=each)
@@ -193,33 +183,27 @@ def delete_topics(call: Call, topics: Iterable[str | UUID]) -> Steps[Outcomes[st
                 else DeleteTopicState(topic_id=each)
                 for each in batch
             ),
-            topic_names=by_name,
+            topic_names=tuple(each for each in batch if isinstance(each, str)),
             timeout_ms=call.left_ms,
         )
-
-    def read(
-        answer: DeleteTopicsResponse, address: str, batch: Sequence[str | UUID]
-    ) -> Iterator[tuple[str | UUID, TailraceError | None]]:
-        for each in answer.responses:
-            item = each.name if each.name in batch else each.topic_id
-            if item is not None:
-                about = f"topic {item} at {address}"
-                yield item, error_for(each.error_code, about=about, message=each.error_message)
 
     ids = [each for each in wanted if isinstance(each, UUID)]
     found: dict[str | UUID, TailraceError | None] = {}
     for some, version in (([each for each in wanted if isinstance(each, str)], 0), (ids, 6)):
-        question = Question(
+        request: ItemRequest[str | UUID, None, DeleteTopicsResponse] = ItemRequest(
             what="topic",
-            target=lambda _: CONTROLLER,
-            request=request,
+            target=CONTROLLER,
+            request=asked,
             response=DeleteTopicsResponse,
-            read=read,
+            entries=lambda answer, batch: (
+                (each.name if each.name and each.name in batch else each.topic_id, each)
+                for each in answer.responses
+            ),
             is_sent_once=True,
             first_version=version,
             final=_NO_SUCH_TOPIC,
         )
-        found |= yield from for_each(call, some, question)
+        found |= yield from for_each(call, some, request)
     return Outcomes({each: found[each] for each in wanted})
 
 
@@ -292,31 +276,20 @@ def create_partitions(
         name: each if isinstance(each, NewPartitions) else NewPartitions(each)
         for name, each in zip(names(counts, what="counts"), counts.values(), strict=True)
     }
-
-    def request(batch: Sequence[str]) -> CreatePartitionsRequest:
-        return CreatePartitionsRequest(
+    request: ItemRequest[str, None, CreatePartitionsResponse] = ItemRequest(
+        what="topic",
+        target=CONTROLLER,
+        request=lambda batch: CreatePartitionsRequest(
             topics=tuple(_grown(each, wanted[each]) for each in batch),
             timeout_ms=call.left_ms,
             validate_only=validate_only,
-        )
-
-    def read(
-        answer: CreatePartitionsResponse, address: str, _: Sequence[str]
-    ) -> Iterator[tuple[str, TailraceError | None]]:
-        for each in answer.results:
-            about = f"topic {each.name} at {address}"
-            yield each.name, error_for(each.error_code, about=about, message=each.error_message)
-
-    question = Question(
-        what="topic",
-        target=lambda _: CONTROLLER,
-        request=request,
+        ),
         response=CreatePartitionsResponse,
-        read=read,
+        entries=lambda answer, _: ((each.name, each) for each in answer.results),
         is_sent_once=not validate_only,
         final=_NO_SUCH_TOPIC,
     )
-    return (yield from for_each(call, wanted, question))
+    return (yield from for_each(call, wanted, request))
 
 
 def delete_records(
@@ -328,9 +301,10 @@ def delete_records(
     connection: a second request deletes nothing more.
     """
     partitions: dict[TopicPartition, int] = partition_values_in(before, what="before", kinds=(int,))
-
-    def request(batch: Sequence[TopicPartition]) -> DeleteRecordsRequest:
-        return DeleteRecordsRequest(
+    request: ItemRequest[TopicPartition, int, DeleteRecordsResponse] = ItemRequest(
+        what="partition",
+        target=leader,
+        request=lambda batch: DeleteRecordsRequest(
             topics=tuple(
                 DeleteRecordsTopic(
                     name=topic,
@@ -345,25 +319,12 @@ def delete_records(
                 for topic, numbers in by_topic(batch).items()
             ),
             timeout_ms=call.left_ms,
-        )
-
-    def read(
-        answer: DeleteRecordsResponse, address: str, _: Sequence[TopicPartition]
-    ) -> Iterator[tuple[TopicPartition, int | TailraceError]]:
-        for topic in answer.topics:
-            for each in topic.partitions:
-                partition = TopicPartition(topic.name, each.partition_index)
-                error = error_for(each.error_code, about=f"records of {partition} at {address}")
-                yield partition, error or each.low_watermark
-
-    question = Question(
-        what="partition",
-        target=leader,
-        request=request,
+        ),
         response=DeleteRecordsResponse,
-        read=read,
+        entries=lambda answer, _: of_partitions(answer.topics),
+        value=lambda _, each: int(each.low_watermark),
     )
-    return (yield from for_each(call, partitions, question))
+    return (yield from for_each(call, partitions, request))
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
@@ -478,7 +439,7 @@ def _pages(call: Call, topics: Collection[str]) -> Steps[dict[str, _Told]]:
     cursor: Cursor | None = None
     left = PARTITIONS_MAX
     while True:
-        page = yield from ask_one(call, _page_question(sorted(topics), cursor))
+        page = yield from ask_one(call, _page_request(sorted(topics), cursor))
         left -= 1
         for topic in page.topics:
             left -= 1 + len(topic.partitions)
@@ -498,16 +459,16 @@ def _pages(call: Call, topics: Collection[str]) -> Steps[dict[str, _Told]]:
         cursor = after
 
 
-def _page_question(topics: Sequence[str], cursor: Cursor | None) -> Question[str, _Page, _Page]:
-    asked = DescribeTopicPartitionsRequest(
-        topics=tuple(TopicRequest(name=each) for each in topics), cursor=cursor
-    )
-    return Question(
+def _page_request(topics: Sequence[str], cursor: Cursor | None) -> ItemRequest[str, _Page, _Page]:
+    return ItemRequest(
         what="the topics",
-        target=lambda _: ANY,
-        request=lambda _: asked,
+        target=ANY,
+        request=lambda _: DescribeTopicPartitionsRequest(
+            topics=tuple(TopicRequest(name=each) for each in topics), cursor=cursor
+        ),
         response=_Page,
-        read=lambda answer, _, batch: [(batch[0], answer)],
+        # A page has no error of its own: each of its topics has one.
+        special=lambda _, page: page,
     )
 
 
@@ -554,27 +515,25 @@ def _describe_by_metadata(
         include_topic_authorized_operations=is_authorized,
     )
 
-    def read(
-        answer: MetadataResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, Outcomes[str, TopicDescription]]]:
+    def described(_: str, answer: MetadataResponse) -> Outcomes[str, TopicDescription]:
         found: dict[str, TopicDescription | TailraceError] = {}
         for topic in answer.topics:
             name = topic.name or ""
-            error = error_for(topic.error_code, about=f"topic {name} at {address}")
             operations = operations_in(topic.topic_authorized_operations)
-            found[name] = error or describe_topic(
+            found[name] = entry_error(topic, about=f"topic {name}") or describe_topic(
                 name, topic, operations=operations if is_authorized else None
             )
-        yield batch[0], Outcomes(found)
+        return Outcomes(found)
 
-    question = Question(
+    request = ItemRequest(
         what="the topics",
-        target=lambda _: ANY,
+        target=ANY,
         request=lambda _: asked,
         response=MetadataResponse,
-        read=read,
+        # The topics have errors of their own, and that of the answer came with version 13.
+        special=described,
     )
-    found = yield from ask_one(call, question)
+    found = yield from ask_one(call, request)
     if topics is None:
         return Outcomes(found.succeeded)
     missing = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, about="the topic is not in metadata")

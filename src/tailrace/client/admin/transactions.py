@@ -9,26 +9,26 @@ partition's last stable offset stays where it began, and readers of committed re
 Not here: the transactions of our own producer; see `client.producer.identity`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from tailrace.client.admin.cluster import brokers_of
 from tailrace.client.admin.items import (
-    Question,
+    ItemRequest,
     all_of,
     by_topic,
     for_each,
     names,
+    of_partitions,
     partitions_in,
 )
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.calls import Call, address_of
 from tailrace.client.config import BrokerAddress
 from tailrace.client.drive.steps import Steps
-from tailrace.client.errors import error_for
 from tailrace.client.nodes.versions import BEFORE_KIP_890
 from tailrace.client.prepared_transaction import PreparedTransaction
-from tailrace.client.routes import broker, leader, transaction_coordinator
+from tailrace.client.routes import Target, broker, leader, transaction_coordinator
 from tailrace.errors import FatalError, TailraceError
 from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -41,6 +41,7 @@ from tailrace.protocol.messages.describe_producers import (
 from tailrace.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TransactionState,
 )
 from tailrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tailrace.protocol.messages.init_producer_id import (
@@ -164,41 +165,32 @@ def list_transactions(
         transactional_id_pattern=pattern,
     )
 
-    def read(
-        answer: ListTransactionsResponse, address: str, batch: Sequence[int]
-    ) -> Iterator[tuple[int, list[TransactionListing] | TailraceError]]:
-        error = error_for(answer.error_code, about=f"{address} was asked for its transactions")
-        if error is None and answer.unknown_state_filters:
-            unknown = ", ".join(answer.unknown_state_filters)
-            yield batch[0], UnknownStateError(f"{address} knows no such state: {unknown}")
-            return
-        node = call.routes.known(broker(batch[0]))
-        address_known = BrokerAddress("", -1) if node is None else address_of(node)
-        yield (
-            batch[0],
-            error
-            or [
-                TransactionListing(
-                    transactional_id=each.transactional_id,
-                    producer_id=ProducerId(each.producer_id),
-                    state=each.transaction_state,
-                    coordinator=address_known,
-                )
-                for each in answer.transaction_states
-            ],
-        )
+    def unknown_state(number: int, answer: ListTransactionsResponse) -> UnknownStateError | None:
+        if answer.error_code or not answer.unknown_state_filters:
+            return None
+        unknown = ", ".join(answer.unknown_state_filters)
+        return UnknownStateError(f"broker {number} knows no such state: {unknown}")
 
-    question = Question(
+    request: ItemRequest[int, list[TransactionListing], ListTransactionsResponse] = ItemRequest(
         what="the transactions of broker",
         target=broker,
         request=lambda _: asked,
         response=ListTransactionsResponse,
-        read=read,
+        special=unknown_state,
+        value=lambda number, answer: [
+            TransactionListing(
+                transactional_id=each.transactional_id,
+                producer_id=ProducerId(each.producer_id),
+                state=each.transaction_state,
+                coordinator=_address(call, broker(number)),
+            )
+            for each in answer.transaction_states
+        ],
         first_version=2 if pattern is not None else 1 if open_for_ms >= 0 else 0,
         is_single=True,
     )
-    told = yield from for_each(call, (yield from brokers_of(call)), question)
-    found = [each for listed in told.complete().values() for each in listed]
+    listed = yield from for_each(call, (yield from brokers_of(call)), request)
+    found = [each for some in listed.complete().values() for each in some]
     return sorted(found, key=lambda each: each.transactional_id)
 
 
@@ -213,52 +205,47 @@ def describe_transactions(
         TypeError: `transactional_ids` is no list of names.
     """
 
-    def read(
-        answer: DescribeTransactionsResponse, address: str, _: Sequence[str]
-    ) -> Iterator[tuple[str, TransactionDescription | TailraceError]]:
-        for each in answer.transaction_states:
-            name = each.transactional_id
-            if each.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                yield (
-                    name,
-                    NoSuchTransactionError(
-                        f"transactional id {name!r} does not exist: no producer has used it, or "
-                        "not for transactional.id.expiration.ms"
-                    ),
-                )
-                continue
-            node = call.routes.known(transaction_coordinator(name))
-            about = f"transactional id {name!r} at {address}"
-            yield (
-                name,
-                error_for(each.error_code, about=about)
-                or TransactionDescription(
-                    transactional_id=name,
-                    producer_id=ProducerId(each.producer_id),
-                    producer_epoch=ProducerEpoch(each.producer_epoch),
-                    state=each.transaction_state,
-                    timeout_ms=each.transaction_timeout_ms,
-                    start_ms=each.transaction_start_time_ms,
-                    partitions=tuple(
-                        sorted(
-                            TopicPartition(topic.topic, number)
-                            for topic in each.topics
-                            for number in topic.partitions
-                        )
-                    ),
-                    coordinator=BrokerAddress("", -1) if node is None else address_of(node),
-                ),
-            )
+    def absent(name: str, found: TransactionState) -> NoSuchTransactionError | None:
+        if found.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return None
+        return NoSuchTransactionError(
+            f"transactional id {name!r} does not exist: no producer has used it, or not for "
+            "transactional.id.expiration.ms"
+        )
 
-    question = Question(
+    request: ItemRequest[str, TransactionDescription, DescribeTransactionsResponse] = ItemRequest(
         what="transactional id",
         target=transaction_coordinator,
         request=lambda batch: DescribeTransactionsRequest(transactional_ids=tuple(batch)),
         response=DescribeTransactionsResponse,
-        read=read,
+        entries=lambda answer, _: (
+            (each.transactional_id, each) for each in answer.transaction_states
+        ),
+        special=absent,
+        value=lambda name, each: TransactionDescription(
+            transactional_id=name,
+            producer_id=ProducerId(each.producer_id),
+            producer_epoch=ProducerEpoch(each.producer_epoch),
+            state=each.transaction_state,
+            timeout_ms=each.transaction_timeout_ms,
+            start_ms=each.transaction_start_time_ms,
+            partitions=tuple(
+                sorted(
+                    TopicPartition(topic.topic, number)
+                    for topic in each.topics
+                    for number in topic.partitions
+                )
+            ),
+            coordinator=_address(call, transaction_coordinator(name)),
+        ),
     )
     wanted = names(transactional_ids, what="transactional_ids")
-    return (yield from for_each(call, wanted, question))
+    return (yield from for_each(call, wanted, request))
+
+
+def _address(call: Call, target: Target) -> BrokerAddress:
+    node = call.routes.known(target)
+    return BrokerAddress("", -1) if node is None else address_of(node)
 
 
 def describe_producers(
@@ -268,47 +255,31 @@ def describe_producers(
 
     Repeated after a lost connection.
     """
-
-    def request(batch: Sequence[TopicPartition]) -> DescribeProducersRequest:
-        return DescribeProducersRequest(
+    request: ItemRequest[TopicPartition, tuple[ProducerState, ...], DescribeProducersResponse]
+    request = ItemRequest(
+        what="the producers of",
+        target=leader,
+        request=lambda batch: DescribeProducersRequest(
             topics=tuple(
                 TopicRequest(name=name, partition_indexes=tuple(numbers))
                 for name, numbers in by_topic(batch).items()
             )
-        )
-
-    def read(
-        answer: DescribeProducersResponse, address: str, _: Sequence[TopicPartition]
-    ) -> Iterator[tuple[TopicPartition, tuple[ProducerState, ...] | TailraceError]]:
-        for topic in answer.topics:
-            for part in topic.partitions:
-                partition = TopicPartition(topic.name, part.partition_index)
-                about = f"producers of {partition} at {address}"
-                error = error_for(part.error_code, about=about, message=part.error_message)
-                yield (
-                    partition,
-                    error
-                    or tuple(
-                        ProducerState(
-                            partition=partition,
-                            producer_id=ProducerId(each.producer_id),
-                            producer_epoch=ProducerEpoch(each.producer_epoch),
-                            last_timestamp=each.last_timestamp,
-                            coordinator_epoch=LeaderEpoch(each.coordinator_epoch),
-                            transaction_start_offset=each.current_txn_start_offset,
-                        )
-                        for each in part.active_producers
-                    ),
-                )
-
-    question = Question(
-        what="the producers of",
-        target=leader,
-        request=request,
+        ),
         response=DescribeProducersResponse,
-        read=read,
+        entries=lambda answer, _: of_partitions(answer.topics),
+        value=lambda partition, found: tuple(
+            ProducerState(
+                partition=partition,
+                producer_id=ProducerId(each.producer_id),
+                producer_epoch=ProducerEpoch(each.producer_epoch),
+                last_timestamp=each.last_timestamp,
+                coordinator_epoch=LeaderEpoch(each.coordinator_epoch),
+                transaction_start_offset=each.current_txn_start_offset,
+            )
+            for each in found.active_producers
+        ),
     )
-    return (yield from for_each(call, partitions_in(partitions), question))
+    return (yield from for_each(call, partitions_in(partitions), request))
 
 
 def find_hanging_transactions(
@@ -373,7 +344,7 @@ def abort_transaction(
     open_ones = [each for each in states if each.transaction_start_offset >= 0]
     for each in open_ones:
         if each.transaction_start_offset == start_offset:
-            (yield from for_each(call, [place], _abort_question(each))).results()
+            (yield from for_each(call, [place], _abort_request(each))).results()
             return each
     offsets = sorted(each.transaction_start_offset for each in open_ones)
     listed = ", ".join(map(str, offsets))
@@ -395,7 +366,7 @@ def fence_producers(
         TypeError: `transactional_ids` is no list of names.
     """
     wanted = names(transactional_ids, what="transactional_ids")
-    return (yield from for_each(call, wanted, _init_question()))
+    return (yield from for_each(call, wanted, _init_request()))
 
 
 def raise_epoch(
@@ -406,24 +377,14 @@ def raise_epoch(
     Then it has a RemoteFatalError with PRODUCER_FENCED. Repeated after a lost connection: a second
     request changes nothing, as long as the coordinator stays (KIP-360).
     """
-    question = _init_question(producer_id=producer_id, producer_epoch=epoch)
-    return (yield from for_each(call, [transactional_id], question))
+    request = _init_request(producer_id=producer_id, producer_epoch=epoch)
+    return (yield from for_each(call, [transactional_id], request))
 
 
-def _init_question(
+def _init_request(
     *, producer_id: int = -1, producer_epoch: int = -1
-) -> Question[str, FencedProducer, InitProducerIdResponse]:
-    def read(
-        answer: InitProducerIdResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, FencedProducer | TailraceError]]:
-        about = f"transactional id {batch[0]!r} at {address}"
-        yield (
-            batch[0],
-            error_for(answer.error_code, about=about)
-            or FencedProducer(ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch)),
-        )
-
-    return Question(
+) -> ItemRequest[str, FencedProducer, InitProducerIdResponse]:
+    return ItemRequest(
         what="transactional id",
         target=transaction_coordinator,
         request=lambda batch: InitProducerIdRequest(
@@ -433,7 +394,9 @@ def _init_question(
             producer_epoch=producer_epoch,
         ),
         response=InitProducerIdResponse,
-        read=read,
+        value=lambda _, answer: FencedProducer(
+            ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch)
+        ),
         is_single=True,
     )
 
@@ -453,15 +416,10 @@ def end_transactions(
     Raises:
         TypeError: `transactions` is no list of prepared transactions.
     """
-
-    def read(
-        answer: EndTxnResponse, address: str, batch: Sequence[PreparedTransaction]
-    ) -> Iterator[tuple[PreparedTransaction, TailraceError | None]]:
-        about = f"transactional id {batch[0].transactional_id!r} at {address}"
-        yield batch[0], error_for(answer.error_code, about=about)
-
-    def question(*, is_v2: bool) -> Question[PreparedTransaction, None, EndTxnResponse]:
-        return Question(
+    wanted = all_of(PreparedTransaction, transactions, what="transactions")
+    found: dict[PreparedTransaction, TailraceError | None] = {}
+    for is_v2 in (False, True):
+        request: ItemRequest[PreparedTransaction, None, EndTxnResponse] = ItemRequest(
             what="the transaction of",
             target=lambda each: transaction_coordinator(each.transactional_id),
             request=lambda batch: EndTxnRequest(
@@ -471,16 +429,12 @@ def end_transactions(
                 committed=commit,
             ),
             response=EndTxnResponse,
-            read=read,
             is_single=True,
+            # From version 5 on the coordinator raises the epoch, as transactions of version 2 want.
             last_version=None if is_v2 else BEFORE_KIP_890[ApiKey.END_TXN],
         )
-
-    wanted = all_of(PreparedTransaction, transactions, what="transactions")
-    found: dict[PreparedTransaction, TailraceError | None] = {}
-    for is_v2 in (False, True):
         chosen = [each for each in wanted if (each.transaction_version > 0) is is_v2]
-        found |= yield from for_each(call, chosen, question(is_v2=is_v2))
+        found |= yield from for_each(call, chosen, request)
     return Outcomes({each: found[each] for each in wanted})
 
 
@@ -495,9 +449,9 @@ def force_terminate_transaction(call: Call, transactional_id: str) -> Steps[Fenc
     return fenced.result(transactional_id)
 
 
-def _abort_question(
+def _abort_request(
     state: ProducerState,
-) -> Question[TopicPartition, None, WriteTxnMarkersResponse]:
+) -> ItemRequest[TopicPartition, None, WriteTxnMarkersResponse]:
     topic, number = state.partition
     marker = WritableTxnMarker(
         producer_id=state.producer_id,
@@ -507,22 +461,16 @@ def _abort_question(
         # A partition that has seen no marker of this producer knows no epoch, and takes any.
         coordinator_epoch=max(state.coordinator_epoch, 0),
     )
-
-    def read(
-        answer: WriteTxnMarkersResponse, address: str, _: Sequence[TopicPartition]
-    ) -> Iterator[tuple[TopicPartition, TailraceError | None]]:
-        ours = (each for each in answer.markers if each.producer_id == state.producer_id)
-        for written in ours:
-            for each in written.topics:
-                for part in each.partitions:
-                    partition = TopicPartition(each.name, part.partition_index)
-                    about = f"marker for {partition} at {address}"
-                    yield partition, error_for(part.error_code, about=about)
-
-    return Question(
+    return ItemRequest(
         what="the marker for",
         target=leader,
         request=lambda _: WriteTxnMarkersRequest(markers=(marker,)),
         response=WriteTxnMarkersResponse,
-        read=read,
+        entries=lambda answer, _: (
+            (TopicPartition(topic.name, each.partition_index), each)
+            for written in answer.markers
+            if written.producer_id == state.producer_id
+            for topic in written.topics
+            for each in topic.partitions
+        ),
     )

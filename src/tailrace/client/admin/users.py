@@ -8,16 +8,15 @@ A password is salted here, and the broker gets only the salted one.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
-from tailrace.client.admin.items import Question, ask_one, for_each, many, names
+from tailrace.client.admin.items import ItemRequest, ask_one, entry_error, for_each, many, names
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.calls import Call
 from tailrace.client.drive.steps import Steps
-from tailrace.client.errors import error_for
 from tailrace.client.routes import ANY
-from tailrace.errors import TailraceError, kind_of
+from tailrace.errors import kind_of
 from tailrace.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -120,34 +119,34 @@ def describe_user_scram_credentials(
     wanted = None if users is None else names(users, what="users")
     if wanted == []:
         return Outcomes({})
-    asked = DescribeUserScramCredentialsRequest(
-        users=None if wanted is None else tuple(UserName(name=each) for each in wanted)
-    )
 
-    def read(
-        answer: DescribeUserScramCredentialsResponse, address: str, batch: Sequence[str]
-    ) -> Iterator[tuple[str, Outcomes[str, tuple[ScramCredential, ...]] | TailraceError]]:
-        about = f"users at {address}"
-        error = error_for(answer.error_code, about=about, message=answer.error_message)
-        found: dict[str, tuple[ScramCredential, ...] | TailraceError] = {}
-        for each in answer.results:
-            about = f"user {each.user!r} at {address}"
-            refusal = error_for(each.error_code, about=about, message=each.error_message)
-            found[each.user] = refusal or tuple(
-                ScramCredential(_mechanism(info.mechanism), info.iterations)
-                for info in each.credential_infos
-            )
-        yield batch[0], error or Outcomes(found)
+    def found(
+        _: str, answer: DescribeUserScramCredentialsResponse
+    ) -> Outcomes[str, tuple[ScramCredential, ...]]:
+        return Outcomes(
+            {
+                each.user: entry_error(each, about=f"user {each.user!r}")
+                or tuple(
+                    ScramCredential(_mechanism(info.mechanism), info.iterations)
+                    for info in each.credential_infos
+                )
+                for each in answer.results
+            }
+        )
 
-    question = Question(
+    request = ItemRequest(
         what="the users",
-        target=lambda _: ANY,
-        request=lambda _: asked,
+        target=ANY,
+        request=lambda _: DescribeUserScramCredentialsRequest(
+            users=None if wanted is None else tuple(UserName(name=each) for each in wanted)
+        ),
         response=DescribeUserScramCredentialsResponse,
-        read=read,
+        value=found,
     )
-    found = yield from ask_one(call, question)
-    return found if wanted is None else found.about(wanted, answer="DescribeUserScramCredentials")
+    users_found = yield from ask_one(call, request)
+    if wanted is None:
+        return users_found
+    return users_found.about(wanted, answer="DescribeUserScramCredentials")
 
 
 def alter_user_scram_credentials(
@@ -183,7 +182,7 @@ def alter_user_scram_credentials(
         if isinstance(each, ScramUpsertion)
     }
 
-    def request(batch: Sequence[str]) -> AlterUserScramCredentialsRequest:
+    def asked(batch: Sequence[str]) -> AlterUserScramCredentialsRequest:
         chosen = [each for user in batch for each in by_user[user]]
         return AlterUserScramCredentialsRequest(
             deletions=tuple(
@@ -194,21 +193,14 @@ def alter_user_scram_credentials(
             upsertions=tuple(salted[each] for each in chosen if isinstance(each, ScramUpsertion)),
         )
 
-    def read(
-        answer: AlterUserScramCredentialsResponse, address: str, _: Sequence[str]
-    ) -> Iterator[tuple[str, TailraceError | None]]:
-        for each in answer.results:
-            about = f"user {each.user!r} at {address}"
-            yield each.user, error_for(each.error_code, about=about, message=each.error_message)
-
-    question = Question(
+    request: ItemRequest[str, None, AlterUserScramCredentialsResponse] = ItemRequest(
         what="user",
-        target=lambda _: ANY,
-        request=request,
+        target=ANY,
+        request=asked,
         response=AlterUserScramCredentialsResponse,
-        read=read,
+        entries=lambda answer, _: ((each.user, each) for each in answer.results),
     )
-    return (yield from for_each(call, by_user, question))
+    return (yield from for_each(call, by_user, request))
 
 
 def _mechanism(number: int) -> ScramMechanism:
