@@ -129,8 +129,8 @@ class CommitWalk:
         self.groups: dict[str, GroupMetadata] = {}
         self.unknown: Counter[str] = Counter()
         self._committed: dict[OffsetCommitKey, _Stored] = {}
+        # Commits in open transactions, by producer id.
         self._pending: defaultdict[int, dict[OffsetCommitKey, _Stored]] = defaultdict(dict)
-        """Commits in open transactions, by producer id."""
 
     def see(self, batch: Batch) -> None:
         """Take the records of a sound batch, or the marker that it is.
@@ -151,7 +151,6 @@ class CommitWalk:
                 self.unknown[MALFORMED] += 1
 
     def committed(self) -> dict[OffsetCommitKey, OffsetCommit]:
-        """The last committed offsets."""
         return {key: stored.commit for key, stored in self._committed.items()}
 
     def pending(self) -> dict[OffsetCommitKey, tuple[OffsetCommit, ...]]:

@@ -89,7 +89,6 @@ class FindingLimit:
         self._seen: Counter[tuple[str, Rule]] = Counter()
 
     def take(self, findings: Iterable[Finding]) -> Iterator[Finding]:
-        """The findings that pass."""
         for finding in findings:
             place = finding.path, finding.rule
             self._seen[place] += 1

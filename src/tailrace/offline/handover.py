@@ -39,13 +39,13 @@ from tailrace.storage.directories import MetaProperties, clean_stop_epoch, read_
 from tailrace.values import dataclass
 
 CLIENT_METRICS_RESOURCE: Final = 16
+# Directory ids of partitions for which the brokers look into all directories.
 _ANYWHERE: Final = frozenset({UUID(int=0), UUID(int=1)})
-"""Directory ids of partitions for which the brokers look into all directories."""
+# Most names in one sentence.
 _NAMED_MAX: Final = 5
-"""Most names in one sentence."""
 _PLAINTEXT: Final = 0
+# Features whose groups are not served here.
 _IDLE_FEATURES: Final = {"share.version": "share groups", "streams.version": "streams groups"}
-"""Features whose groups are not served here."""
 
 
 class Effect(Enum):
@@ -150,8 +150,8 @@ class _Survey:
         self._home = home
         self.log_dirs = tuple(directories)
         """The directories that may have partitions, as far as it is known."""
+        # The directory id of each directory, where it has one.
         self._ids: dict[str, UUID | None] = {}
-        """The directory id of each directory, where it has one."""
 
     def _hinder(self, side: Side, sentence: str) -> None:
         self.notes.append(Note(Effect.HINDERS, side, sentence))
@@ -563,7 +563,6 @@ def server_properties(handover: Handover) -> dict[str, str]:
 
 
 def properties_text(settings: dict[str, str]) -> str:
-    """The settings as a file."""
     lines = [f"{name}={_escaped(value)}" for name, value in settings.items()]
     return "\n".join([*_HEAD, *lines]) + "\n"
 

@@ -31,8 +31,8 @@ from tailrace.storage.index.transaction import ENTRY, VERSION, AbortedTxn
 
 _CHUNK_ENTRIES = 4096
 
+# One read at the end of an index is compared with it, to find where the unused part begins.
 _ZEROS = bytes(65536)
-"""One read at the end of an index is compared with it, to find where the unused part begins."""
 
 Rises = Callable[[tuple[int, ...], tuple[int, ...]], bool]
 """Whether two entries, by their fields, are in order."""
@@ -58,7 +58,6 @@ class BatchTimes(NamedTuple):
 
 
 def times_of(batch: Batch) -> BatchTimes:
-    """Offsets and times of a batch."""
     is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
     return BatchTimes(batch.base_offset, batch.last_offset, batch.max_timestamp, is_create_time)
 
@@ -75,8 +74,8 @@ class IndexEntries:
         self._layout = layout
         self._rises = rises
         self._count = 0 if file is None else -(-used_bytes(file) // layout.size)
+        # Number of the first entry in `chunk`.
         self._first = 0
-        """Number of the first entry in `chunk`."""
         self._number = 0
         self.chunk = b""
         """Whole entries of the file, one after the other."""
@@ -149,8 +148,8 @@ class OffsetIndexCheck:
         self._path = path
         self._base_offset = base_offset
         self._entries = entries
+        # The entry whose append has begun and not ended yet.
         self._open: Entry | None = None
-        """The entry whose append has begun and not ended yet."""
 
     def see_run(self, position: int, run: BatchRun) -> Iterator[Finding]:
         """Yield the faults of the entries up to the end of a sound run."""
@@ -256,11 +255,11 @@ class TimeIndexCheck:
         self._base_offset = base_offset
         self._entries = entries
         self._newest = NO_TIMESTAMP
+        # Base offset of the first batch with that timestamp; -1 before the first batch.
         self._newest_base = -1
-        """Base offset of the first batch with that timestamp; -1 before the first batch."""
         self._is_newest_create_time = False
+        # Whether every batch so far was sound, so that `_newest` is no guess.
         self._is_exact = True
-        """Whether every batch so far was sound, so that `_newest` is no guess."""
         self._was_sound = True
 
     def see_run(self, run: BatchRun) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ Fields = dict[str, object]
 SECRET: Final = "(secret)"  # noqa: S105 - a placeholder
 """Shown in place of the value of a setting that is a password."""
 
+# Ends of the names of settings that Kafka keeps as passwords, also those of one listener.
 _SECRET_SETTINGS: Final = (
     "password",
     "sasl.jaas.config",
@@ -31,7 +32,6 @@ _SECRET_SETTINGS: Final = (
     ".secret.key",
     ".passphrase",
 )
-"""Ends of the names of settings that Kafka keeps as passwords, also those of one listener."""
 
 
 def decode_metadata_record(

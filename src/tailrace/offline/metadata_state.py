@@ -191,7 +191,6 @@ class _History:
         return "" if self._log is None else f"; the log begins at {self._log.reader.start_offset}"
 
     def _all(self, first: Moment) -> Iterator[MetadataState]:
-        """Yield states from the one of `_base` on."""
         position, now = self._base(first)
         if now is not None:
             yield now

@@ -84,7 +84,6 @@ class ParquetRows:
         self._writer.close()
 
     def begin(self, partition: TopicPartition) -> None:
-        """Begin the rows of this partition."""
         self._flush()
         self._partition = partition
         self.is_late = False

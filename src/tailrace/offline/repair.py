@@ -322,7 +322,6 @@ def _rewrite(files: Files, path: str, drops: list[Drop], *, epochs: list[tuple[i
 
 
 def _kept(drops: list[Drop], size: int) -> Iterator[tuple[int, int]]:
-    """The ranges between the drops."""
     start = 0
     for drop in drops:
         if drop.position > start:

@@ -39,11 +39,11 @@ _FIELDS = (
     "base_timestamp", "max_timestamp", "producer_id", "producer_epoch", "base_sequence",
     "record_count",
 )  # fmt: skip
+# Next item of a log: a batch, or the error that ends the walk.
 _Side: TypeAlias = StoredBatch | CorruptionError | OSError
-"""Next item of a log: a batch, or the error that ends the walk."""
 
+# Number of bytes of a differing value that a finding shows.
 _SHOWN_BYTES = 40
-"""Number of bytes of a differing value that a finding shows."""
 
 
 class DifferenceKind(Enum):
@@ -159,11 +159,10 @@ class _Found:
     def __init__(self) -> None:
         self.counts: Counter[DifferenceKind] = Counter()
         self.differences: list[Difference] = []
+        # A range of batches that differ, which may go on.
         self._open: Difference | None = None
-        """A range of batches that differ, which may go on."""
 
     def add(self, difference: Difference) -> None:
-        """Note a difference."""
         self.close()
         self._keep(difference)
 

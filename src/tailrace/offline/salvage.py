@@ -33,8 +33,8 @@ from tailrace.values import dataclass
 FORMAT: Final = "tailrace.salvage/1"
 
 _WINDOW_BYTES: Final = 1024 * 1024
+# Longer records are not believed: a damaged size must not decide how much memory is taken.
 _RECORD_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Longer records are not believed: a damaged size must not decide how much memory is taken."""
 
 
 @dataclass(slots=True, kw_only=True)

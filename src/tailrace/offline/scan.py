@@ -50,7 +50,6 @@ class PartitionScan:
     """After the last whole batch: an append in progress, or a torn one."""
 
     def add(self, batch: Batch) -> None:
-        """Count one batch."""
         self.batches += 1
         self.records += max(0, batch.record_count)
         self.end_offset = max(self.end_offset, batch.next_offset)

@@ -88,8 +88,8 @@ class SegmentCheck:
         self.is_complete = True
         self.has_grown = False
         self._segment = segment
+        # Base offset of the next segment; None: this one takes the appends.
         self._following = following
-        """Base offset of the next segment; None: this one takes the appends."""
         self._progress = progress
         self._files = files
         self._log = log

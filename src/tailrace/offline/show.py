@@ -98,12 +98,12 @@ class Page:
         self.is_export = is_export
         self._out = bytearray(PAGE_BYTES)
         self._parts: list[bytes] = []
+        # Bytes of log since the last page.
         self._read = 0
-        """Bytes of log since the last page."""
         self._cursors = kernels.int64s(len(Cursor))
         self._cursors[Cursor.LEFT] = records_max
+        # Partition and timestamp type whose literals are in `_tables`.
         self._made_for: tuple[TopicPartition, TimestampType] | None = None
-        """Partition and timestamp type whose literals are in `_tables`."""
         self._tables: tuple[Buffer, Buffer, Buffer, Buffer] = (b"", b"", b"", b"")
 
     @property

@@ -46,12 +46,12 @@ from tailrace.values import dataclass, field, replace
 _HELD_AGAINST_LOGS = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS)
 _OTHER_CHECKPOINTS = (names.HIGH_WATERMARKS, names.CLEANER_OFFSETS)
 
+# Rules that do not hold while a broker appends, rolls, deletes or exchanges segments, and so after
+# it was killed there: its next start completes or removes what is unfinished.
 _UNFINISHED = frozenset({Rule.LEFTOVER, Rule.ORPHAN, Rule.TAIL})
-"""Rules that do not hold while a broker appends, rolls, deletes or exchanges segments, and so after
-it was killed there: its next start completes or removes what is unfinished."""
 
+# Rules of files that the start after a kill rebuilds from the recovery point on.
 _DERIVED = frozenset({Rule.OFFSET_INDEX, Rule.TIME_INDEX, Rule.TRANSACTION_INDEX})
-"""Rules of files that the start after a kill rebuilds from the recovery point on."""
 
 WALKS_MAX = 5
 """Over a partition in which a broker exchanges files under the walk."""
@@ -474,6 +474,5 @@ class _Headers:
         self._log.close()
 
     def _whole(self, position: int, header: Batch) -> Batch:
-        """The batch with its records."""
         end = position + header.size
         return next(walk_batches(self._log, self._path, start=position, limit=end))[1]

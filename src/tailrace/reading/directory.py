@@ -114,7 +114,6 @@ def believed_log_start(
 
 
 def _headers(files: Files, segments: Sequence[SegmentFiles]) -> Iterator[Batch]:
-    """The headers of the first segment's batches."""
     for segment in segments[:1]:
         file = files.open(segment.path, read_only=True)
         try:

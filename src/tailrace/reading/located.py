@@ -28,9 +28,7 @@ class OffsetSpan(Protocol):
         ...
 
     @property
-    def start(self) -> Offset:
-        """The first offset."""
-        ...
+    def start(self) -> Offset: ...
 
     @property
     def limit(self) -> Offset:

@@ -10,8 +10,8 @@ from tailrace.reading.directory import DataDirectory, find_partitions
 from tailrace.reading.log import Isolation, Log, OnDamage
 from tailrace.runtime.files import DiskFiles, Files
 
+# Most topics or partitions that an error names.
 _NAMED_MAX = 10
-"""Most topics or partitions that an error names."""
 
 
 class NamedDirectory(NamedTuple):

@@ -68,8 +68,8 @@ class ProducerWalk:
         """Ranges of offsets that were not seen: gaps, and damaged batches."""
         self.is_history_known = True
         """Whether the state before the first batch is known."""
+        # Producer id by first offset, in rising order.
         self._open: dict[Offset, ProducerId] = {}
-        """Producer id by first offset, in rising order."""
 
     def copy(self) -> "ProducerWalk":
         """The same state, to go on from without a change to this one."""

@@ -62,22 +62,18 @@ class ArrowFile:
         return len(data)
 
     def share(self) -> "ArrowFile":
-        """This object."""
         return self
 
     def write(self, position: int, data: Buffer) -> None:
-        """Refused."""
         _refuse(position, data)
 
     def resize(self, size: int) -> None:
-        """Refused."""
         _refuse(size)
 
     def sync(self) -> None:
         """Do nothing: these files are never written."""
 
     def close(self) -> None:
-        """Close the object."""
         self._source.close()
 
 
@@ -103,7 +99,6 @@ class ArrowFiles:
         return bool(self._info(path).type == fs.FileType.Directory)
 
     def exists(self, path: str) -> bool:
-        """Whether the path exists."""
         return bool(self._info(path).type != fs.FileType.NotFound)
 
     def modified_ms(self, path: str) -> int:
@@ -114,34 +109,27 @@ class ArrowFiles:
         return int(info.mtime_ns) // 1_000_000
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Refused."""
         _refuse(path, modified_ms)
 
     def make_directory(self, path: str) -> None:
-        """Refused."""
         _refuse(path)
 
     def rename(self, source: str, target: str) -> None:
-        """Refused."""
         _refuse(source, target)
 
     def remove(self, path: str) -> None:
-        """Refused."""
         _refuse(path)
 
     def remove_tree(self, path: str) -> None:
-        """Refused."""
         _refuse(path)
 
     def sync_directory(self, path: str) -> None:
         """Do nothing: these directories are never changed."""
 
     def space(self, path: str) -> NoReturn:
-        """Refused."""
         _refuse(path)
 
     def lock(self, path: str) -> NoReturn:
-        """Refused."""
         _refuse(path)
 
     def _info(self, path: str) -> fs.FileInfo:

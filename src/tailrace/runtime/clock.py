@@ -50,5 +50,4 @@ class SystemClock:
         return time.monotonic()
 
     def pause(self, seconds: float) -> None:
-        """Sleep."""
         time.sleep(seconds)

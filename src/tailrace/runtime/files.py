@@ -25,12 +25,10 @@ from tailrace.errors import RetriableError
 
 Buffer = bytes | bytearray | memoryview
 
+# Lock files that this process holds: device and inode.
+# A POSIX lock belongs to the process, so it would not refuse a second broker in the same process;
+# and if the process opens and closes the file again, the lock is lost.
 _LOCKED: set[tuple[int, int]] = set()
-"""Lock files that this process holds: device and inode.
-
-A POSIX lock belongs to the process, so it would not refuse a second broker in the same process; and
-if the process opens and closes the file again, the lock is lost.
-"""
 
 
 class FileCutError(OSError):
@@ -147,11 +145,11 @@ Blocks do not nest. It has no effect on a file system that does not report what 
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", None)
 
 _HAS_PREADV: Final = hasattr(os, "preadv")
+# macOS: has the device empty its own cache too, as Java does there; `fsync` alone does not.
 _FULL_SYNC: Final = getattr(fcntl, "F_FULLFSYNC", None)
-"""macOS: has the device empty its own cache too, as Java does there; `fsync` alone does not."""
 
+# Most descriptors of a process on macOS, which calls the limit infinite and takes no more.
 _OPEN_FILES_MAX: Final = 10_240
-"""Most descriptors of a process on macOS, which calls the limit infinite and takes no more."""
 
 
 class FileSlice(Protocol):
@@ -162,9 +160,7 @@ class FileSlice(Protocol):
         """The file, for messages."""
         ...
 
-    def __len__(self) -> int:
-        """Size in bytes."""
-        ...
+    def __len__(self) -> int: ...
 
     def read_into(self, buffer: memoryview) -> int:
         """Read the first bytes into `buffer`; returns how many.
@@ -187,9 +183,7 @@ class FileSlice(Protocol):
 class Lock(Protocol):
     """An exclusive lock on a file, held until released or until the process dies."""
 
-    def release(self) -> None:
-        """Release the lock."""
-        ...
+    def release(self) -> None: ...
 
 
 class VolumeSpace(NamedTuple):
@@ -274,10 +268,10 @@ class DiskFile:
     def __init__(self, descriptor: _Descriptor, path: str, *, is_synced: bool) -> None:
         self._descriptor: _Descriptor | None = descriptor
         self._is_synced = is_synced
+        # The path at the time of opening, for errors: calls on a descriptor have no path.
         self._path = path
-        """The path at the time of opening, for errors: calls on a descriptor have no path."""
+        # Whether the file system supports RWF_NOWAIT.
         self._tells_cached = True
-        """Whether the file system supports RWF_NOWAIT."""
 
     def size(self) -> int:
         """Current length in bytes."""
@@ -414,12 +408,10 @@ class DiskFiles:
         return sorted(os.listdir(path))
 
     def is_directory(self, path: str) -> bool:
-        """Whether the path is a directory."""
         status = _status(path)
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def exists(self, path: str) -> bool:
-        """Whether the path exists."""
         return _status(path) is not None
 
     def modified_ms(self, path: str) -> int:

@@ -17,7 +17,6 @@ class LoopThread:
         self._thread = threading.Thread(target=loop.run_forever, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def run(self, main: Coroutine[Any, Any, T], *, timeout_s: float | None = None) -> T:

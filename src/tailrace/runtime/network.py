@@ -156,17 +156,13 @@ class Watcher(Protocol):
         """Call back while there is something to receive."""
         ...
 
-    def remove_reader(self, descriptor: int, /) -> object:
-        """Stop that."""
-        ...
+    def remove_reader(self, descriptor: int, /) -> object: ...
 
     def add_writer(self, descriptor: int, callback: Callable[[], None], /) -> object:
         """Call back while there is room to send."""
         ...
 
-    def remove_writer(self, descriptor: int, /) -> object:
-        """Stop that."""
-        ...
+    def remove_writer(self, descriptor: int, /) -> object: ...
 
     def call_soon_threadsafe(self, callback: Callable[[], None], /) -> object:
         """Call back in the next turn; the only method that other threads may call.

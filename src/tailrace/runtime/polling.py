@@ -23,13 +23,13 @@ from tailrace.runtime.network import Connecting, Socket, start_beside
 Events = list[tuple[selectors.SelectorKey, int]]
 """Sockets with news, and whether they can be read or written."""
 
+# The kernel's own list of sockets (Linux, macOS): it may change while a thread waits, and two
+# threads may wait. Python's `poll` can do neither; `select` can if it is woken for each change.
 _Selector: type[selectors.BaseSelector] = (
     getattr(selectors, "EpollSelector", None)
     or getattr(selectors, "KqueueSelector", None)
     or selectors.SelectSelector
 )
-"""The kernel's own list of sockets (Linux, macOS): it may change while a thread waits, and two
-threads may wait. Python's `poll` can do neither; `select` can if it is woken for each change."""
 
 
 class PollingNetwork:
@@ -49,8 +49,8 @@ class PollingNetwork:
         self._writers: dict[int, Callable[[], None]] = {}
         self._soon: deque[Callable[[], None]] = deque()
         self._is_woken = False
+        # Prevents a name lookup that ends late from writing to a closed descriptor.
         self._closing = threading.Lock()
-        """Prevents a name lookup that ends late from writing to a closed descriptor."""
 
     @classmethod
     def open(cls) -> "PollingNetwork":
@@ -140,7 +140,6 @@ class PollingNetwork:
         self._watch(descriptor, before)
 
     def remove_reader(self, descriptor: int) -> None:
-        """Stop that."""
         before = self._mask(descriptor)
         self._readers.pop(descriptor, None)
         self._watch(descriptor, before)
@@ -152,7 +151,6 @@ class PollingNetwork:
         self._watch(descriptor, before)
 
     def remove_writer(self, descriptor: int) -> None:
-        """Stop that."""
         before = self._mask(descriptor)
         self._writers.pop(descriptor, None)
         self._watch(descriptor, before)

@@ -38,7 +38,6 @@ class Slices:
 
 
 async def each_in_slices(items: Iterable[T], work: Callable[[T], R], slices: Slices) -> list[R]:
-    """The results of `work` for each item, in slices."""
     done = []
     for item in items:
         done.append(work(item))

@@ -58,8 +58,8 @@ from tailrace.records.legacy import read_all_batches
 from tailrace.storage.config import LogConfig
 from tailrace.values import dataclass
 
+# An empty range of timestamps: the first is above the last.
 _NOTHING_ALLOWED = (1, 0)
-"""An empty range of timestamps: the first is above the last."""
 
 # A member of an enum takes 0.1 us to look up in Python 3.11, and every append needs these.
 _CLIENT: Final = AppendOrigin.CLIENT
@@ -156,9 +156,11 @@ def plan_append(
     is_client = origin is _CLIENT
     if is_client and batch.base_offset != 0:
         raise InvalidRecordError(f"the batch has base offset {batch.base_offset}; clients send 0")
+    # Before the checksum: a batch that is refused anyway costs no CPU.
     _check_size(batch.size, config.max_message_bytes, "max.message.bytes")
     batch.check()
     _check_header(batch, is_client=is_client)
+    # Once: the check, the recompression and the search for refused records share it.
     view = _decompressed(batch, decompressed_max)
     try:
         totals = check_decompressed(batch, view)
@@ -171,6 +173,7 @@ def plan_append(
     codec = config.codec
     if codec is not None and batch.attributes & layout.CODEC_MASK != codec and not batch.is_control:
         batch = _recompressed(batch, view, codec=codec, config=config)
+    # As it will be stored: recompressed it may be larger than it was sent.
     _check_size(batch.size, config.segment_bytes, "segment.bytes")
     return PlannedAppend(
         batch,
@@ -198,6 +201,7 @@ def plan_built(
     Raises:
         RecordTooLargeError: as `plan_append`.
     """
+    # A changed batch needs its records; these settings are rare on internal topics.
     if config.codec is not None or config.timestamp_type is _LOG_APPEND_TIME:
         return plan_append(
             built,
@@ -235,6 +239,7 @@ def apply_stamps(planned: PlannedAppend) -> memoryview:
     """
     batch, base_offset, _, leader_epoch, max_timestamp, is_append_time = planned
     view = batch.view
+    # The CRC covers both fields, so it is computed again only if one of them changes.
     type_flag = layout.LOG_APPEND_TIME_FLAG if is_append_time else 0
     if (
         batch.max_timestamp != max_timestamp
@@ -266,6 +271,7 @@ def plan_follower_append(records: memoryview, *, log_end: int, log_start: int) -
     last_offset, max_timestamp, max_timestamp_offset = Offset(-1), NO_TIMESTAMP, Offset(-1)
     for position, batch in reader:
         if batch.legacy is None:
+            # Entries of older formats were checked when they were converted.
             _check_at(batch, position)
         if batches and batch.base_offset <= last_offset:
             raise InvalidRecordError(
@@ -314,6 +320,7 @@ def _check_at(batch: Batch, position: int) -> None:
 def _only_batch(records: memoryview) -> Batch:
     if len(records) >= layout.HEADER_SIZE:
         batch = Batch(records)
+        # The usual case, without a reader.
         if batch.magic == layout.MAGIC and batch.length == len(records) - layout.LOG_OVERHEAD:
             return batch
     # The batch reader raises the error that says what the bytes are.
@@ -348,6 +355,7 @@ def _check_header(batch: Batch, *, is_client: bool) -> None:
             f"the header counts {batch.record_count} records "
             f"and ends at offset delta {batch.last_offset_delta}"
         )
+    # Only coordinators end transactions.
     if is_client and batch.is_control:
         raise InvalidRecordError("clients may not write control batches")
     if is_client and batch.producer_id >= 0 and batch.base_sequence < 0:

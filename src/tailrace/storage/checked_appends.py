@@ -23,11 +23,11 @@ from tailrace.storage.segment import DueEntry, SegmentAppend
 if TYPE_CHECKING:
     from array import array
 
+# Far from where the kernel's integers end, whatever the batches hold.
 _OFFSET_MAX: Final = 2**62
-"""Far from where the kernel's integers end, whatever the batches hold."""
 
+# The places of the kernel's state from `Taking.BATCH_BYTES_MAX` to `Taking.NEXT_OFFSET`.
 _ALLOWED: Final = Struct(f"={Taking.NEXT_OFFSET - Taking.BATCH_BYTES_MAX + 1}q")
-"""The places of the kernel's state from `Taking.BATCH_BYTES_MAX` to `Taking.NEXT_OFFSET`."""
 
 _ALLOWED_AT: Final = 8 * Taking.BATCH_BYTES_MAX
 

@@ -37,7 +37,9 @@ def write_atomically(files: Files, directory: str, name: str, *, text: str) -> N
     path = f"{directory}/{name}"
     temporary = f"{path}.tmp"
     write_whole(files, temporary, text.encode(), is_synced=True)
+    # After the sync: a rename that reaches the device before the bytes would leave an empty file.
     files.rename(temporary, path)
+    # Without it a crash may bring the old file back, after the caller has relied on the new one.
     files.sync_directory(directory)
 
 
@@ -67,6 +69,7 @@ def read_text(files: Files, path: str) -> str:
     file = files.open(path, read_only=True)
     try:
         size = file.size()
+        # A damaged size, or another file under this name, must not decide how much memory is taken.
         if size > TEXT_BYTES_MAX:
             raise CorruptionError(f"{size} bytes are too many for a text file", path=path)
         return read_exactly(file, path, position=0, size=size).decode()
@@ -97,7 +100,6 @@ def read_offset_checkpoint(files: Files, path: str) -> dict[TopicPartition, int]
 def write_offset_checkpoint(
     files: Files, directory: str, name: str, *, offsets: Mapping[TopicPartition, int]
 ) -> None:
-    """Replace an offset checkpoint."""
     lines = [f"{topic} {number} {offset}" for (topic, number), offset in sorted(offsets.items())]
     write_atomically(files, directory, name, text=_with_header(lines))
 
@@ -123,7 +125,6 @@ def read_epoch_checkpoint(files: Files, path: str) -> list[tuple[int, int]]:
 def write_epoch_checkpoint(
     files: Files, directory: str, name: str, *, entries: Sequence[tuple[int, int]]
 ) -> None:
-    """Replace an epoch checkpoint."""
     write_atomically(files, directory, name, text=_with_header([f"{e} {o}" for e, o in entries]))
 
 
@@ -158,6 +159,7 @@ def read_partition_metadata(files: Files, path: str) -> uuid.UUID | None:
         version, topic_id = int(fields["version"]), parse_topic_id(fields["topic_id"])
     except (KeyError, ValueError) as error:
         raise CorruptionError(f"not a partition.metadata file: {error}", path=path) from error
+    # Kafka refuses the zero id too: it means that a topic has none.
     if version < 0 or topic_id.int == 0:
         raise CorruptionError("the version is negative or the topic id zero", path=path)
     return topic_id
@@ -178,6 +180,7 @@ def _with_header(lines: list[str]) -> str:
 
 def _numbers(words: Sequence[str], path: str, line: int) -> tuple[int, int]:
     for word in words:
+        # `int` would take signs, blanks, underscores and other digits, which Java does not.
         if not _NUMBER.fullmatch(word) or int(word) > INT64_MAX:
             raise CorruptionError(
                 f"line {line}: {word[:40]!r} is not a number from 0 to {INT64_MAX}", path=path
@@ -200,6 +203,7 @@ def _read_entries(files: Files, path: str) -> Iterator[tuple[int, list[str]]]:
         raise CorruptionError(
             f"unknown version {version.strip()[:20]!r}; only version 0 is known", path=path
         )
+    # Kafka steps over blank lines.
     count = sum(not line[0].isspace() for line in _LINE.finditer(rest))
     if declared.strip() != str(count):
         shown = declared.strip()[:20] or "nothing"

@@ -45,18 +45,18 @@ def _are_replicas(value: Value) -> bool:
     return value == ("*",) or all(_REPLICA.fullmatch(each) for each in value)
 
 
+# The values of compression.type.
 _CODECS: Mapping[str, Codec | None] = {
     "uncompressed": Codec.NONE,
     **{codec.label: codec for codec in reversed(Codec) if codec is not Codec.NONE},
     "producer": None,
 }
-"""The values of compression.type."""
 
+# The values of message.timestamp.type.
 _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
     "LogAppendTime": TimestampType.LOG_APPEND_TIME,
 }
-"""The values of message.timestamp.type."""
 
 
 def level_setting(label: str, levels: Levels) -> Setting:

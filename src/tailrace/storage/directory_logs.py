@@ -100,14 +100,12 @@ class DirectoryLogs:
 
     @property
     def path(self) -> str:
-        """The path of the directory."""
         return self.directory.path
 
     def __iter__(self) -> Iterator[Log]:
         return iter(tuple(self._logs.values()))
 
     def get(self, partition: TopicPartition) -> Log | None:
-        """The open log of a partition."""
         return self._logs.get(partition)
 
     def find_partitions(
@@ -175,12 +173,16 @@ class DirectoryLogs:
         is_new = False
         try:
             if not self.files.is_directory(folder):
+                # Before the folder: an entry of 0 says that this directory has known the log since
+                # it was made, so a gap in it is a lost tail (decision 20).
                 self.offsets.begin(partition)
                 self.files.make_directory(folder)
                 # If the device fails, `is_directory` may have missed a folder with records.
                 is_new = not self.files.list(folder)
                 self.files.sync_directory(path)
             metadata = f"{folder}/{names.PARTITION_METADATA}"
+            # A folder of a topic that was deleted and created again while this disk was away must
+            # not serve its old records (KIP-516).
             found_id = read_partition_metadata(self.files, metadata)
             if found_id is None:
                 write_partition_metadata(
@@ -211,6 +213,7 @@ class DirectoryLogs:
             raise StorageError(str(unusable(folder, error))) from error
         self._logs[partition] = log
         if self.failure is not None:
+            # The directory has failed while this thread opened the log.
             log.fail(self.failure)
             raise StorageError(self.failure)
         return log
@@ -269,6 +272,8 @@ class DirectoryLogs:
         not come back after a crash. It waits for the device, may be made on another thread, and
         raises StorageError if the device refuses.
         """
+        # At once, on the loop: requests from now on get UNKNOWN_TOPIC_OR_PARTITION, whatever the
+        # device does.
         log = self._logs.pop(partition)
         path = self.directory.path
         folder = f"{path}/{names.delete_directory_name(partition, unique_id)}"
@@ -282,6 +287,7 @@ class DirectoryLogs:
             except OSError as error:
                 raise StorageError(str(unusable(folder, error))) from error
             due_ms = self._clock.now_ms() + log.config.file_delete_delay_ms
+            # After the rename: before it, the folder has the partition's name.
             self.removals.add_folder(folder, due_ms=due_ms)
 
         return rename
@@ -374,6 +380,7 @@ class DirectoryLogs:
         self.offsets.write()
         if failure is not None:
             raise failure
+        # Last: with the mark the next start trusts indexes and tails unread.
         self.directory.mark_clean()
 
     def abandon(self) -> None:
@@ -407,6 +414,8 @@ class DirectoryLogs:
 
 
 def _sync_each(home: DirectoryLogs, logs: Iterable[Log], sync: Callable[[Log], None]) -> None:
+    # A full disk is no reason to take a directory out of service: its logs are flushed, only their
+    # epochs are not saved.
     shortage = None
     for log in logs:
         try:

@@ -42,8 +42,8 @@ class DirectoryOffsets:
     ) -> None:
         """None means a checkpoint that is malformed."""
         self._directory = directory
+        # The open logs; the event loop adds and removes them while a thread writes.
         self._logs = logs
-        """The open logs; the event loop adds and removes them while a thread writes."""
         self._writing = threading.Lock()
         self._begun = Coalesced(self._begin_all, self._writing, weight_max=BEGUN_AT_ONCE)
         self._announced: set[TopicPartition] = set()
@@ -51,8 +51,8 @@ class DirectoryOffsets:
         self._corrected: set[TopicPartition] = set()
         self._recovery_points = recovery_points
         self._high_watermarks = high_watermarks
+        # The log start of a log without an entry; None if the checkpoint is malformed.
         self._default_log_start = 0 if log_starts is not None else None
-        """The log start of a log without an entry; None if the checkpoint is malformed."""
         self._log_starts = log_starts or {}
         self._is_cleaning_known = cleaner_offsets is not None
         self._cleaner_offsets = cleaner_offsets or {}
@@ -149,6 +149,7 @@ class DirectoryOffsets:
         if cleaner_offset is not None:
             self.note_cleaned(partition, cleaner_offset)
         with self._writing:
+            # `write` takes only open logs of this directory, and the copy is none yet.
             self._recovery_points[partition] = copy.positions.recovery_point
             self._log_starts[partition] = copy.start_offset
         self.write()
@@ -165,6 +166,7 @@ class DirectoryOffsets:
             OSError: the device refused; the old checkpoints stay.
         """
         with self._writing:
+            # Snapshots: the event loop adds and removes while this thread writes.
             forgotten, logs = tuple(self._forgotten), tuple(self._logs.items())
             corrected = tuple(self._corrected)
             has_other_cleaner_offsets = bool(corrected)
@@ -185,6 +187,7 @@ class DirectoryOffsets:
             # For Apache Kafka: it shows consumers nothing above this offset after its start.
             self._directory.write_checkpoint(names.HIGH_WATERMARKS, self._high_watermarks)
             self._note_log_starts(logs)
+            # Only what this write has left out: others may have been added meanwhile.
             self._forgotten.difference_update(forgotten)
 
     def write_log_starts(self) -> None:
@@ -243,6 +246,7 @@ class DirectoryOffsets:
                     continue  # Its folder was renamed meanwhile, for a deletion or a move.
                 self._log_starts[partition] = log_start
             else:
+                # The name of the first segment says it, as in Kafka, which writes no entry either.
                 self._log_starts.pop(partition, None)
         self._directory.write_checkpoint(names.LOG_START_OFFSETS, self._log_starts)
 

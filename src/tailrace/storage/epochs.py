@@ -77,7 +77,6 @@ class LeaderEpochs:
         return self._entries[number].epoch if number >= 0 else NO_LEADER_EPOCH
 
     def entry(self, epoch: LeaderEpoch) -> EpochEntry | None:
-        """The entry of exactly this epoch."""
         return next((entry for entry in self._entries if entry.epoch == epoch), None)
 
     def previous(self, epoch: LeaderEpoch) -> EpochEntry | None:
@@ -101,6 +100,7 @@ class LeaderEpochs:
         if epoch == self.latest:
             return EpochEnd(epoch, log_end)
         newer = self.next(epoch)
+        # A later epoch than any here: the caller knows more than this log.
         if newer is None:
             return UNKNOWN_END
         floor = self.entry(epoch) or self.previous(epoch)
@@ -136,6 +136,7 @@ class LeaderEpochs:
         """
         count = bisect_right(self._entries, log_start, key=_start_offset)
         if count:
+            # Kafka does the same: the epoch is that of the first record that is left.
             first = EpochEntry(self._entries[count - 1].epoch, log_start)
             self._entries = (first, *self._entries[count:])
 
@@ -161,6 +162,7 @@ class LeaderEpochs:
         """
         with self._saving:
             entries = self._entries
+            # Most flushes come without a new epoch, and then no file is written.
             if entries != self._saved:
                 self._write(entries)
 
@@ -168,6 +170,7 @@ class LeaderEpochs:
         with self._saving:
             if entries != self._entries:
                 self._write(entries)
+                # After the file: if the device refuses, memory and file still agree.
                 self._entries = entries
 
     def _write(self, entries: tuple[EpochEntry, ...]) -> None:

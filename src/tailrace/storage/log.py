@@ -100,12 +100,11 @@ class Log:
         self._jitter_ms = pick_jitter_ms(config, folder.chance)
         self._is_roll_due = False
         self._failure: str | None = None
+        # The newest segment whose name `commit` has put on the device.
         self._named: Segment | None = None
-        """The newest segment whose name `commit` has put on the device."""
 
     @property
     def partition(self) -> TopicPartition:
-        """Topic and number."""
         return self.folder.partition
 
     @property
@@ -187,6 +186,8 @@ class Log:
         self.check_usable()
         next_offset = self.positions.log_end
         if (
+            # Planned on a worker thread perhaps: others have appended since. Only offsets, epoch
+            # and time have to follow, since the checks do not depend on them.
             planned.base_offset != next_offset
             or planned.leader_epoch != leader_epoch
             or (planned.is_append_time and planned.max_timestamp != now_ms)
@@ -196,6 +197,7 @@ class Log:
             )
         batch, base_offset, last_offset, _, max_timestamp, is_append_time = planned
         if batch.producer_id >= 0:
+            # Before the roll: a duplicate writes nothing, so it must not begin a segment either.
             known = self.producers.check(
                 batch, origin=origin, guard=guard, raises_epoch=raises_epoch
             )
@@ -205,11 +207,17 @@ class Log:
             batch.size, last_offset=last_offset, max_timestamp=max_timestamp, now_ms=now_ms
         ):
             self.roll(base_offset)
+        # In memory only: the checkpoint may lag until the next flush, because recovery reads the
+        # epochs of what is not flushed from the batches.
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
         self.segments.active.append(
+            # The CRC does not cover base offset and epoch, so the received bytes are written as
+            # they are. Kafka too notes the last offset of the batch for its largest timestamp.
             SegmentAppend(apply_stamps(planned), last_offset, max_timestamp, last_offset)
         )
+        # After the write: a reader on another thread must not look for bytes that are not there
+        # yet.
         self.positions.advance_end(Offset(last_offset + 1))
         if batch.producer_id >= 0:
             self._note_producer(
@@ -246,6 +254,7 @@ class Log:
         )
         if not planned.batches:
             return self.end_offset
+        # Several batches of a leader are one append, which has to fit one segment.
         if len(planned.data) > self.config.segment_bytes:
             raise RecordTooLargeError(
                 len(planned.data), limit=self.config.segment_bytes, setting="segment.bytes"
@@ -265,6 +274,8 @@ class Log:
         for batch in planned.batches:
             if batch.leader_epoch >= 0:
                 self.epochs.assign(batch.leader_epoch, batch.base_offset)
+            # Formats v0 and v1 have no epoch. As in Kafka the epochs are cleared, so that the next
+            # truncation goes by the high watermark instead of by epochs that lack these batches.
             elif batch.legacy is not None:
                 self.epochs.clear()
         self.segments.active.append(
@@ -310,6 +321,7 @@ class Log:
             raise OffsetOutOfRangeError(
                 offset, log_start_offset=self.start_offset, log_end_offset=self.end_offset
             )
+        # Read once: another thread may advance it between the two uses.
         limit_offset = self.positions.limit(limit)
         records, aborted = None, NO_ABORTS
         if offset < limit_offset:
@@ -348,6 +360,8 @@ class Log:
         """Raise the high watermark to `offset`; returns whether it has changed."""
         if not self.positions.advance_high_watermark(Offset(offset)):
             return False
+        # The producers first: whether a marker is replicated decides where the last stable offset
+        # is.
         self.producers.advance_high_watermark(self.positions.high_watermark)
         self.positions.settle_last_stable(self.producers.first_unstable_offset)
         return True
@@ -365,6 +379,7 @@ class Log:
         ):
             return self._is_roll_due
         if active.created_ms is None:
+            # The first append after a start, or after a cut that emptied the segment.
             active.created_ms = now_ms
         facts = RollFacts(
             active.log.size,
@@ -400,6 +415,7 @@ class Log:
         at = Offset(max(base_offset, self.end_offset))
         active = self.segments.active
         assert at >= active.base_offset
+        # A new segment would have the same name.
         if not active.size and active.base_offset == at:
             return active
         # The file of the new segment may exist from now on. If this fails, the old segment must not
@@ -408,6 +424,8 @@ class Log:
         segment = create_segment(self.folder, at, config=self.config)
         try:
             active.finish()
+            # Kafka writes one at each roll too: a start reads the newest, and only the batches
+            # after it.
             self.producers.write_snapshot(at)
         except OSError:
             segment.close()
@@ -434,12 +452,15 @@ class Log:
         is_whole = limit is None
         limit = self.end_offset if limit is None else limit
         self.check_usable()
+        # Before the syncs: if the log is cut meanwhile, other records may have these offsets, and
+        # the recovery point must not cover them.
         cut_count = self.positions.cut_count
         try:
             for segment in _unsynced(self.segments, self.positions.recovery_point):
                 if segment.base_offset < limit:
                     _sync_in_service(self.segments, segment, segment.sync)
             self.producers.snapshots.sync(self.segments.active.base_offset)
+            # After the files: a name without its bytes would be a segment to recover.
             self.folder.files.sync_directory(self.folder.path)
         except OSError:
             # After a failed fsync the kernel marks the pages clean: a second fsync would do nothing
@@ -468,6 +489,7 @@ class Log:
         try:
             for segment in _unsynced(self.segments, self.positions.recovery_point):
                 _sync_in_service(self.segments, segment, segment.log.sync)
+            # Once for each segment: fsync of a folder costs as much as that of a file.
             if newest is not self._named:
                 self.folder.files.sync_directory(self.folder.path)
                 self._named = newest
@@ -500,6 +522,7 @@ class Log:
 
         Every later call is refused; slices that were returned stay valid.
         """
+        # The first reason stays: a log that has failed is closed afterwards.
         self._failure = self._failure or CLOSED
         for segment in self.segments:
             segment.close()
@@ -532,6 +555,8 @@ class Log:
         )
         if completed is not None:
             if completed.is_aborted:
+                # The index before the producers: while the transaction is open, no reader comes
+                # this far.
                 aborted = AbortedTxn(
                     producer_id=completed.producer_id,
                     first_offset=completed.first_offset,
@@ -614,6 +639,7 @@ def _sync_in_service(segments: Segments, segment: Segment, sync: Callable[[], No
     try:
         sync()
     except OSError:
+        # Retention or compaction has closed it: EBADF or ENOENT then mean no failed device.
         if segment in segments:
             raise
 

@@ -74,13 +74,13 @@ class LogManager:
         """The directory of the metadata log; it has no other log if it is none of `directories`."""
         self.left_out = left_out
         """Directories that could not be used when the broker started: path and reason."""
+        # The directory of every partition that was found or opened, also if it has failed.
         self._homes: dict[TopicPartition, DirectoryLogs] = {}
-        """The directory of every partition that was found or opened, also if it has failed."""
         self._placing = threading.Lock()
+        # Logs that are made in each directory now, which it does not count yet.
         self._creating: Counter[DirectoryLogs] = Counter()
-        """Logs that are made in each directory now, which it does not count yet."""
+        # Directories that were logged as full.
         self._full: set[DirectoryLogs] = set()
-        """Directories that were logged as full."""
         self.on_failure: Callable[[DirectoryLogs], None] = lambda _: None
         """Called when a directory has failed, after its logs were closed."""
 
@@ -116,7 +116,6 @@ class LogManager:
         return None if home is None else home.get(partition)
 
     def home_of(self, log: Log) -> DirectoryLogs:
-        """The directory that a log is in."""
         return self._homes[log.partition]
 
     def directory_of(self, partition: TopicPartition) -> DirectoryLogs | None:

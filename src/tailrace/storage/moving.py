@@ -66,8 +66,8 @@ class PartitionMove:
         self.copied_bytes = 0
         """Size of the batches that `copy` has copied."""
         self._prepared: tuple[int, int] | None = None
+        # Whether the copy may be the only folder that the next start finds.
         self._is_copy_needed = False
-        """Whether the copy may be the only folder that the next start finds."""
 
     @property
     def lag(self) -> int:
@@ -87,6 +87,7 @@ class PartitionMove:
             StorageError: the log or the copy has left service.
             OSError: a device refused.
         """
+        # Read before the batches: what is appended meanwhile is copied by the next call.
         end = self.source.end_offset
         data = self._read_next()
         if data is None:
@@ -107,6 +108,8 @@ class PartitionMove:
     def _skip_to(self, end: int) -> None:
         """Advance the end of the copy to `end`, over offsets without a batch."""
         if self.future.end_offset < end:
+            # A log whose last batches compaction has removed ends with a gap: only a new segment
+            # can say so in files.
             self.future.roll(end)
             self.future.positions.advance_end(Offset(end))
 
@@ -121,6 +124,7 @@ class PartitionMove:
                     self.future.end_offset,
                     bytes_max=min(CHUNK_BYTES, self.future.config.segment_bytes),
                     is_first_whole=True,
+                    # A copy is a replica: it takes what consumers must not see yet, too.
                     limit=ReadLimit.LOG_END,
                 )
                 return None if found.records is None else memoryview(bytearray(found.read()))
@@ -173,6 +177,8 @@ class PartitionMove:
         )  # fmt: skip
         try:
             for name in files.list(source):
+                # Bytes that a recovery has set aside belong to the partition, and the old folder is
+                # deleted.
                 if name.endswith(names.KEPT_SUFFIX):
                     set_aside.copy_file(files, f"{source}/{name}", f"{target}/{name}")
             files.sync_directory(target)
@@ -199,6 +205,7 @@ class PartitionMove:
         future.advance_high_watermark(end)
         if start > future.start_offset and start <= end:
             raise_log_start(future, start)
+        # Before the checkpoints, which promise that these records are on the device.
         future.sync()
         self.target.offsets.expect(
             future, cleaner_offset=self.home.offsets.cleaner_offset(future.partition)
@@ -222,13 +229,17 @@ class PartitionMove:
         aside = f"{self.home.path}/{names.delete_directory_name(partition, unique_id)}"
         new_place = f"{self.target.path}/{names.partition_directory_name(partition)}"
         self._is_copy_needed = True
+        # Before the rename: a flush on another thread that does not find a file then is no failure.
         self.source.is_leaving = True
         try:
+            # The log first. If the copy were renamed first, a crash would leave two folders of one
+            # partition in service.
             files.rename(place, aside)
             files.sync_directory(self.home.path)
         except OSError as error:
             self._put_back(aside, place)
             # After a failed sync the new name may or may not be on the device.
+            # A full disk has refused the rename itself; any other error may have come after it.
             self._is_copy_needed = not is_shortage(error)
             raise MoveError(self.home, error) from error
         try:
@@ -240,6 +251,7 @@ class PartitionMove:
                 raise MoveError(self.target, error, is_final=True, has_moved=True) from error
             self._put_back(aside, place)
             raise MoveError(self.target, error) from error
+        # Settings may have changed while it was copied.
         self.future.config = self.source.config
         _move_log(self.future, new_place)
         self.home.removals.add_folder(
@@ -302,6 +314,7 @@ class PartitionMove:
         if self._is_copy_needed:
             return
         files, path = self.future.folder.files, self.future.folder.path
+        # The copy's own id, so that the name is free.
         unique_id = path.removesuffix(names.FUTURE_DIRECTORY_SUFFIX).rpartition(".")[2]
         aside = names.delete_directory_name(self.future.partition, unique_id)
         try:
@@ -452,6 +465,7 @@ def settle_futures(
             and _serve_copy(logs, partition, copies, known_id=known_ids.get(partition.topic))
         ):
             continue
+        # Only the promoted copy has another name by now; the rest is removed.
         for copy in copies:
             logs.guard(copy.directory, partial(_remove_tree, copy.directory.files, copy.path))
     return again

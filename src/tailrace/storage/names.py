@@ -109,7 +109,6 @@ def is_removed_at_start(name: str) -> bool:
 
 
 def partition_directory_name(partition: TopicPartition) -> str:
-    """The folder of a partition."""
     return str(partition)
 
 

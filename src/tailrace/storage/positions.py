@@ -85,6 +85,7 @@ class Positions:
         """
         stable = self.high_watermark
         if first_unstable is not None and first_unstable < stable:
+            # DeleteRecords may have removed the beginning of the transaction.
             stable = max(first_unstable, self.log_start)
         self.last_stable = stable
         self.check()
@@ -105,6 +106,7 @@ class Positions:
         offsets.
         """
         with self._cutting:
+            # Under the lock of `cut_end`, which runs on the loop's thread.
             if cut_count == self.cut_count:
                 self.recovery_point = max(self.recovery_point, min(offset, self.log_end))
 

@@ -183,16 +183,14 @@ class ProducerStates:
         """The snapshots in the folder of the log."""
         self._expiration_ms = expiration_ms
         self._producers: dict[ProducerId, KnownProducer] = {}
+        # Producer id by first offset. Offsets rise, so the first entry is the oldest one.
         self._open: dict[Offset, ProducerId] = {}
-        """Producer id by first offset. Offsets rise, so the first entry is the oldest one."""
+        # First and last offset of ended transactions, as a heap: the smallest first offset on top.
+        # An entry below the high watermark is removed when it comes to the top; until then it has
+        # no effect on the last stable offset.
         self._unreplicated: list[tuple[Offset, Offset]] = []
-        """First and last offset of ended transactions, as a heap: the smallest first offset on top.
-
-        An entry below the high watermark is removed when it comes to the top; until then it has no
-        effect on the last stable offset.
-        """
+        # The log, and the snapshot's offset, until the batches before it were looked at.
         self._before_snapshot: tuple[Segments, Offset] | None = None
-        """The log, and the snapshot's offset, until the batches before it were looked at."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -224,6 +222,7 @@ class ProducerStates:
                 may know less by now, if it has given the transactional id another producer id.
         """
         known = self._producers.get(producer_id, _UNKNOWN)
+        # A zombie: it must not even ask the coordinator (KIP-890).
         if epoch < known.epoch:
             raise InvalidProducerEpochError(producer_id, epoch=epoch, known_epoch=known.epoch)
         if known.is_writing(epoch):
@@ -273,6 +272,8 @@ class ProducerStates:
             _check_marker(batch, known, origin, raises_epoch=raises_epoch)
             return None
         if origin is AppendOrigin.CLIENT:
+            # First: a batch that is in the log is answered with its offsets, even if the producer
+            # could not append it now.
             repeated = None if known.epoch == NONE else self._repeated(batch, known)
             if repeated is not None:
                 return repeated
@@ -316,11 +317,14 @@ class ProducerStates:
         if batch.is_transactional:
             self.verifications.forget(batch.producer_id)
         known = self._producers.get(batch.producer_id, _UNKNOWN)
+        # Sequences of an older epoch can never come again: the epoch is fenced.
         batches = known.batches if known.epoch == batch.producer_epoch else ()
         if batch.is_control:
             marker = end_transaction_marker_or_none(batch)
             if marker is None:
                 return None
+            # The batches stay: after a commit the producer continues with the next sequence, and a
+            # retry of the last batch is still a duplicate.
             self._producers[batch.producer_id] = KnownProducer(
                 batch.producer_epoch,
                 batches,
@@ -338,6 +342,7 @@ class ProducerStates:
             )
         start = known.transaction_start
         if batch.is_transactional and not known.has_open_transaction:
+            # The first batch of a transaction in this partition: the last stable offset stops here.
             start = base_offset
             self._open[start] = batch.producer_id
         added = _known_batch(
@@ -358,6 +363,7 @@ class ProducerStates:
 
         It is the first offset of the oldest other open transaction, or the offset after the marker.
         """
+        # `_open` is in the order of first offsets, so the first other one is the oldest.
         others = (
             first
             for first, producer_id in self._open.items()
@@ -369,6 +375,7 @@ class ProducerStates:
         """Close a transaction; it holds the last stable offset until its marker is replicated."""
         producer_id = self._open.pop(completed.first_offset, NONE)
         assert producer_id == completed.producer_id, completed
+        # A heap, because transactions end in another order than they begin.
         heappush(self._unreplicated, (completed.first_offset, completed.last_offset))
 
     @property
@@ -385,6 +392,7 @@ class ProducerStates:
 
     def advance_high_watermark(self, offset: Offset) -> None:
         """Drop the transactions whose markers lie below `offset`: they are replicated."""
+        # Only from the top: one below it is covered by the lower first offset above it.
         while self._unreplicated and self._unreplicated[0][1] < offset:
             heappop(self._unreplicated)
 
@@ -405,6 +413,7 @@ class ProducerStates:
             for producer_id, known in self._producers.items()
             if known.seen_ms == NONE
             or now_ms - known.seen_ms < self._expiration_ms
+            # Its marker is still to come, and needs the state.
             or known.has_open_transaction
         }
 
@@ -419,6 +428,7 @@ class ProducerStates:
         found = []
         for first_offset, producer_id in self._open.items():
             timestamp = self._producers[producer_id].timestamp
+            # Kafka counts such partitions in PartitionsWithLateTransactionsCount.
             if 0 < timestamp < limit:
                 found.append(OpenTransaction(producer_id, first_offset, timestamp))
         return found
@@ -459,6 +469,7 @@ class ProducerStates:
         self._reset(found)
         if found:
             self._before_snapshot = segments, start
+        # The next start then finds one near the end, even if this replay was long.
         due = sorted(bases)[-2:]
         for segment in segments.from_offset(start):
             if segment.base_offset >= log_end:
@@ -482,6 +493,8 @@ class ProducerStates:
         except ProducerSequenceError:
             if self._before_snapshot is None:
                 raise
+            # Once for each start: it reads headers for some milliseconds, and only if a client
+            # repeats a batch from before an orderly stop.
             self._recall(*self._before_snapshot)
             self._before_snapshot = None
             return _check_sequence(batch, self._producers[batch.producer_id])
@@ -545,6 +558,7 @@ class ProducerStates:
                 if not batch.has_producer:
                     continue
                 if batch.is_control:
+                    # Only of markers the records are read, so only theirs can be wrong here.
                     batch.check()
                 completed = self.note(
                     batch,
@@ -605,6 +619,7 @@ def _check_sequence(batch: Batch, known: KnownProducer) -> KnownBatch | None:
     first, epoch = batch.base_sequence, batch.producer_epoch
     expected = 0
     if epoch == known.epoch:
+        # After 2147483647 comes 0 (KIP-98).
         expected = (known.last_sequence + 1) & SEQUENCE_MAX
     if epoch >= known.epoch and first == expected:
         return None
@@ -612,6 +627,7 @@ def _check_sequence(batch: Batch, known: KnownProducer) -> KnownBatch | None:
     if epoch == known.epoch and first >= 0:
         last = batch.last_sequence
         for each in known.batches:
+            # Both ends, as Kafka compares: a batch that was split or merged is no duplicate.
             if each.last_sequence == last and each.first_sequence == first:
                 return each
     raise ProducerSequenceError(batch.producer_id, sequence=first, expected=expected)

@@ -29,11 +29,11 @@ from tailrace.records.untaken import TakeBatches
 from tailrace.runtime.files import Buffer, CutMeanwhileError, File, FileCutError, Files, may_wait
 from tailrace.storage.walk import check_large, walk_batches, walk_untaken
 
+# Fields of a batch header: base offset, length, magic, last offset delta, largest timestamp.
 _SKETCH = struct.Struct(">qi4xB6xi8xq")
-"""Fields of a batch header: base offset, length, magic, last offset delta, largest timestamp."""
 
+# The length field of a batch without records.
 _LENGTH_MIN = layout.HEADER_SIZE - layout.LOG_OVERHEAD
-"""The length field of a batch without records."""
 
 START: Final = Position(0)
 """Position of the first batch of a file."""
@@ -223,7 +223,9 @@ class RecordsFile:
             OSError: the device refused.
         """
         cut_count = self.cut_count
+        # `pread`, and no mapped page: a device that fails is an OSError and not a SIGBUS.
         data = self._file.read(start, limit - start)
+        # Whatever was read may be other batches by now, with the same offsets.
         if self.cut_count != cut_count:
             raise CutMeanwhileError(self.path)
         if len(data) < limit - start:
@@ -282,6 +284,8 @@ class RecordsFile:
         """
         size, position = self.size, START
         window, start = memoryview(b""), 0
+        # One loop over local names, without an object for each batch: a start after a crash reads
+        # gigabytes here.
         unpack, last_start = layout.HEADER.unpack_from, size - layout.HEADER_SIZE
         while position <= last_start:
             at = position - start
@@ -304,6 +308,7 @@ class RecordsFile:
             else:
                 view = window[at : at + layout.HEADER_SIZE]
                 check_large(self._file, self.path, position=position)
+            # Covered by the checksum, so a writer has sent it; `batches` finds the words for it.
             if delta < 0 or record_count < 0:
                 break
             yield VerifiedBatch(
@@ -333,6 +338,7 @@ class RecordsFile:
         size = self.size
         if not 0 <= position <= size - layout.HEADER_SIZE:
             return None
+        # The first bytes of the header, up to the fields that are needed.
         sketch = self.read(position, position + _SKETCH.size)
         base_offset, length, magic, delta, _ = _SKETCH.unpack(sketch)
         if length < layout.LENGTH_MIN or length > size - position - layout.LOG_OVERHEAD:
@@ -381,6 +387,7 @@ class RecordsFile:
         if first is not None and not 0 <= position <= last_start:
             position, first = START, None
         window, start = b"", position
+        # On the event loop a search may take no more than its budget (decision 23).
         windows_left = None if may_wait() else FIND_BYTES_MAX // FIND_WINDOW_BYTES
         while position <= last_start:
             at = position - start
@@ -396,6 +403,8 @@ class RecordsFile:
             if magic != layout.MAGIC or length < _LENGTH_MIN or end > size:
                 break
             if first is not None:
+                # The entry of the index points into a batch, or at another one: start over without
+                # it.
                 if position and not first[0] <= base_offset <= base_offset + delta <= first[1]:
                     position = start = START
                     window, first = b"", None

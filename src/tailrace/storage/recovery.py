@@ -164,11 +164,11 @@ class _LogOpening:
         self._producer_expiration_ms = producer_expiration_ms
         self._report = report
         self._epochs = LeaderEpochs(folder.files, folder.path, ())
+        # Producer state after the last opened segment; None if no segment was recovered.
         self._producers: ProducerStates | None = None
-        """Producer state after the last opened segment; None if no segment was recovered."""
 
     def open(self) -> Log:
-        """Recover and return the log."""
+        # First: until then two sets of segments claim the same offsets.
         swap.finish_swaps(self._files, self._folder.path)
         bases = _remove_leftovers(self._files, self._folder.path)
         self._epochs = self._open_epochs(bases)
@@ -177,6 +177,7 @@ class _LogOpening:
         opened = self._open_segments(bases)
         if not opened:
             opened.append(self._new_segment(self._log_start))
+        # Of the last one that is left, after everything after a cut is gone.
         log_end = opened[-1].next_offset()
         if log_end < self._log_start and self._is_of_another_life(opened):
             reason = f"the checkpoint has {self._log_start}, and the log ends at {log_end}"
@@ -196,6 +197,8 @@ class _LogOpening:
             log_end = Offset(log_start)
             self._producers = None
             self._epochs.clear()
+        # The epochs were saved at a flush: those of a lost tail would answer OffsetForLeaderEpoch
+        # with offsets that are given out again.
         self._epochs.cut_end(log_end)
         self._epochs.cut_start(Offset(log_start))
         segments = Segments(opened)
@@ -203,6 +206,7 @@ class _LogOpening:
         if producers is None:
             producers = self._open_producers(segments, log_end)
         producers.offer_snapshot(log_end)
+        # This broker is the only replica: what it has is committed.
         producers.advance_high_watermark(log_end)
         positions = Positions(
             log_start=Offset(log_start),
@@ -266,11 +270,14 @@ class _LogOpening:
                 self._files, self._folder.path, base_offset=Offset(base), config=self._config
             )
             is_last = not waiting
+            # A segment is whole on the device if the next one begins at or below the recovery
+            # point.
             is_on_device = self._is_clean or (not is_last and waiting[0] <= self._recovery_point)
             # A segment that ends at the recovery point was flushed while active, and may have been
             # finished after that.
             checks_end = is_last or waiting[0] == self._recovery_point
             is_cut = False
+            # Nothing of it is read but the ends of its indexes: that is what makes a start fast.
             if is_on_device and has_indexes and _is_sound(segment, checks_end=checks_end):
                 self._producers = None
             else:
@@ -279,6 +286,7 @@ class _LogOpening:
                 except _OverflowError as error:
                     self._cut_tail(segment, error.whole_bytes, is_last=is_last)
                     segment.close()
+                    # Only compaction makes such segments.
                     self._may_have_gaps = True
                     waiting[:0] = swap.split_overflowed(
                         self._files, self._folder.path, base_offset=base, config=self._config
@@ -298,6 +306,7 @@ class _LogOpening:
         producers = self._producers
         if producers is None:
             producers = self._open_producers(Segments(opened or [segment]), segment.base_offset)
+            # A crash during this recovery begins again from here.
             producers.offer_snapshot(segment.base_offset)
         cut = recover_segment(
             segment,
@@ -353,6 +362,7 @@ class _LogOpening:
 
     def _cut(self, segment: Segment, cut: LogCut) -> None:
         """Cut a log file, after its tail was copied to a set-aside file on the device."""
+        # The copy is on the device before the bytes leave the log, so a crash loses neither.
         path, base, start = segment.log.path, segment.base_offset, cut.position
         target = f"{self._folder.path}/{names.set_aside_file_name(base, start)}"
         kept = set_aside.keep_bytes(
@@ -408,6 +418,7 @@ class _LogOpening:
             is_blank = set_aside.is_blank(file, path, start=0, limit=size)
             file.close()
             kept = None
+            # Preallocated, or lost by the device: there is nothing to keep.
             if is_blank:
                 self._files.remove(path)
             else:
@@ -471,6 +482,8 @@ def recover_segment(
         OSError: the device refused.
         _OverflowError: the segment must be split first.
     """
+    # Their length says nothing after a kill: the file has its full size, and zeros look like
+    # entries.
     segment.clear_indexes(config.segment_index_bytes)
     entries = _IndexEntries(segment, config.index_interval_bytes)
     good_bytes = 0
@@ -488,6 +501,8 @@ def recover_segment(
             producer_id,
             view,
         ) in segment.log.checked():
+            # Kafka does not check the order. No checksum covers a base offset, and one that is too
+            # high would make the log end there.
             if not next_offset <= base_offset <= last_offset < limit_offset:
                 raise CorruptionError(
                     f"a batch has offsets {base_offset} to {last_offset}, and only offsets from "
@@ -497,6 +512,7 @@ def recover_segment(
                 )
             if last_offset > holdable_max:
                 _check_overflow(segment, position, may_have_gaps=may_have_gaps)
+            # Only after all checks: what is cut gets no entry.
             entries.add(position, last_offset, max_timestamp)
             if producer_id >= 0:
                 _note_producer(segment, Batch(view), producers)
@@ -507,6 +523,7 @@ def recover_segment(
             next_offset = Offset(last_offset + 1)
     except CorruptionError as error:
         reason = error.rule
+    # One write for all: a segment has 250,000 entries.
     entries.write()
     bytes_cut = segment.log.size - good_bytes
     if not bytes_cut:
@@ -544,6 +561,7 @@ class _IndexEntries:
         if max_timestamp > self._newest.timestamp:
             self._newest = TimestampOffset(max_timestamp, Offset(last_offset))
         if (
+            # As in an append: an entry for the first batch after the interval.
             position - self._last_position <= self._interval_bytes
             or len(self._offsets) >= self._offset_bytes_max
             or len(self._times) >= self._time_bytes_max
@@ -551,6 +569,7 @@ class _IndexEntries:
             return
         self._offsets += offset_index.ENTRY.pack(last_offset - self._base_offset, position)
         timestamp, offset = self._newest
+        # Entries of a time index rise; without a larger timestamp the last one serves.
         if timestamp > self._last_timestamp:
             self._times += time_index.ENTRY.pack(timestamp, offset - self._base_offset)
             self._last_timestamp = timestamp

@@ -39,8 +39,8 @@ from tailrace.runtime.files import File
 from tailrace.storage.set_aside import is_blank
 from tailrace.storage.walk import WINDOW_BYTES, walk_batches
 
+# No record is believed to be that large, so a chain of this length is no value.
 _PROVEN_BYTES: Final = 64 * 1024 * 1024
-"""No record is believed to be that large, so a chain of this length is no value."""
 
 _CODECS: Final = 5
 _VARINT_SIZE_MAX: Final = 5

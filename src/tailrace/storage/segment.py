@@ -104,11 +104,9 @@ class Segment:
         self._first_timestamp: int | None = None
         self.room: SegmentRoom | None = None
         """The largest append without a roll; the caller sets it, and a full index clears it."""
+        # The newest append, so that its readers need no index; None if it is not known.
+        # Last offset of the append before it, its own position and last offset.
         self._tail: tuple[int, Position, Offset] | None = None
-        """The newest append, so that its readers need no index; None if it is not known.
-
-        Last offset of the append before it, its own position and last offset.
-        """
         self._is_finished = False
         self._finish_count = 0
         self._synced_finish = 0
@@ -137,6 +135,7 @@ class Segment:
             _, batch = next(self.log.batches(), (START, None))
             self._first_timestamp = NO_TIMESTAMP if batch is None else batch.max_timestamp
         found = self._first_timestamp
+        # Records without timestamps: the broker's clock counts for the roll.
         return None if found == NO_TIMESTAMP else found
 
     @property
@@ -171,6 +170,7 @@ class Segment:
         )  # fmt: skip
         for part in parts:
             path = part.path.removesuffix(old).removesuffix(new) + new
+            # The transaction index is there only if a transaction was aborted in this segment.
             if path != part.path and self._files.exists(part.path):
                 self._files.rename(part.path, path)
             part.path = path
@@ -188,6 +188,7 @@ class Segment:
         before = self.bytes_before_entry
         due: tuple[DueEntry, ...] = ()
         if before < 0:
+            # For the first batch after the interval has passed, as in Kafka.
             due = (DueEntry(0, *planned[1:]),)
             before = self.index_interval_bytes
         self.append_batches(planned, due, bytes_before_entry=before - len(planned.data))
@@ -213,6 +214,7 @@ class Segment:
         # its position is 0, where a search without an entry begins.
         tail, self._tail = self._tail, None  # Never less than the size of the log, in any thread.
         position = _append_with_entries(self, data, due) if due else self.log.append(data)
+        # Without a known tail nothing before this append can be answered from memory.
         before = last_offset if tail is None else tail[-1]
         self._tail = before, position, last_offset
         self.bytes_before_entry = bytes_before_entry
@@ -248,8 +250,11 @@ class Segment:
             offset_before, position, last_offset = tail
             if offset > last_offset:
                 return None
+            # Most consumers read what was appended last: neither index nor scan is needed.
             if offset > offset_before:
                 return self.log.find(offset, position)
+        # The bounds of the entry let `find` see whether the batch there fits, since an index has no
+        # checksum.
         near = self.offset_index.lookup(offset)
         return self.log.find(offset, near.position, first=(self.base_offset, near.offset))
 
@@ -272,6 +277,8 @@ class Segment:
         """
         if self.newest.timestamp < timestamp:
             return None
+        # The index gives an offset from which on to look; a scan over headers finds the batch, and
+        # its records the first one that is young enough.
         offset = max(self.time_index.lookup(timestamp).offset, start_offset)
         place = self.log.find(offset, self.position_near(offset), timestamp=timestamp)
         while place is not None:
@@ -292,6 +299,7 @@ class Segment:
         Raises:
             CorruptionError: the log does not end with a whole batch.
         """
+        # From the last entry of the index: a closed segment would be a gigabyte to scan.
         position = self.position_near(Offset(self.base_offset + INT32_MAX))
         next_offset = self.base_offset
         for start, batch in self.log.batches(position):
@@ -317,6 +325,8 @@ class Segment:
         position = self.log.size if place is None else place.position
         cut = self.log.size - position
         self._tail = self.room = None
+        # Indexes first: after a crash in between they lack entries, which a scan makes up for. The
+        # other order would leave entries that point after the end of the log.
         self.offset_index.truncate_to(offset, bytes_max=self._index_bytes_max)
         self.time_index.truncate_to(offset, bytes_max=self._index_bytes_max)
         self.transactions.truncate_to(offset)
@@ -344,8 +354,10 @@ class Segment:
         Raises:
             OSError: the device refused; the call may be repeated.
         """
+        # Preallocation, or a failed append, has left bytes after the last batch.
         self.log.trim()
         if self.newest.timestamp != NO_TIMESTAMP:
+            # The last entry has to be the largest timestamp: retention reads only that.
             self.time_index.maybe_append(*self.newest)
         self.offset_index.entries.trim()
         self.time_index.entries.trim()
@@ -359,6 +371,8 @@ class Segment:
         self.offset_index.entries.sync()
         self.time_index.entries.sync()
         self.transactions.sync()
+        # Of the count read before: a segment that is cut and finished again meanwhile is not
+        # settled.
         self._synced_finish = finish
         if self._is_finished:
             self.rest()
@@ -389,6 +403,8 @@ def _append_with_entries(segment: Segment, data: Buffer, due: Sequence[DueEntry]
             segment.time_index.maybe_append(*newest)
         appended = segment.log.append(data)
     except (OSError, ValueError):
+        # A reader may have seen them meanwhile: it compares an entry with the log, where these do
+        # not fit.
         offsets.take_back(counts[0])
         times.take_back(counts[1])
         raise

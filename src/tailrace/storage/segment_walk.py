@@ -38,8 +38,8 @@ _FILE_START: Final = Position(0)
 NOT_WHOLE: Final = "the last batch is not whole"
 """The reason of damage in which the next batch reaches beyond the end of the file."""
 
+# Steps from one damaged batch to the next by their headers, before all bytes are searched.
 _STEPS_MAX: Final = 1000
-"""Steps from one damaged batch to the next by their headers, before all bytes are searched."""
 
 
 class Fault(Enum):
@@ -72,7 +72,6 @@ class Sound(NamedTuple):
     this process decompresses, which is no damage. None for a run, which the kernel checks."""
 
     def batches(self) -> Iterator[tuple[Position, Batch]]:
-        """Each batch with its position in the file."""
         for at, batch in batches_of(self.piece, _LOWEST, OFFSET_MAX):
             # A call of `Position` for each batch would cost more than the sum.
             yield self.position + at, batch  # type: ignore[misc]

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from tailrace.runtime.files import File, Files, read_exactly
 from tailrace.storage import names
 
+# Bytes that are copied or compared at a time.
 _WINDOW_BYTES = 1024 * 1024
-"""Bytes that are copied or compared at a time."""
 
 _ZEROS = bytes(_WINDOW_BYTES)
 
@@ -59,6 +59,8 @@ def keep_bytes(files: Files, path: str, *, position: int, limit: int, target: st
         free, number = target, 1
         while files.exists(free):
             data = parts(source, path, start=position, limit=limit)
+            # A repeated recovery finds the copy of the first attempt: without this each crash would
+            # leave one more.
             if _holds(files, free, data, size=limit - position):
                 return free
             number += 1
@@ -99,6 +101,7 @@ def copy_parts(files: Files, target: str, data: Iterator[bytes]) -> None:
         file.sync()
     finally:
         file.close()
+    # The name last, so that a file with it has all bytes.
     files.rename(temporary, target)
 
 

@@ -46,6 +46,7 @@ class OldSegments:
         self._facts = facts
         self._reasons = reasons
         count = len(plan.deletions)
+        # Noted now, on the owner's thread: `rename` runs on another one.
         self._going = tuple(log.segments)[:count]
         self._log_start = tuple(log.segments)[count].base_offset
         self._has_rolled = plan.must_roll
@@ -94,6 +95,7 @@ class OldSegments:
         for segment in self._renamed:
             segment.close()
         raise_log_start(log, self._log_start)
+        # Some may still be needed by segments that could not be renamed.
         if len(self._renamed) == len(self._going):
             _retire_files(log, log.producers.snapshots.remove_before(self._log_start))
 
@@ -107,6 +109,7 @@ def raise_log_start(log: Log, offset: int) -> bool:
         OffsetOutOfRangeError: above the high watermark.
     """
     log.check_usable()
+    # As Kafka answers DeleteRecords: what is not replicated must not be deleted.
     if offset > log.positions.high_watermark:
         raise OffsetOutOfRangeError(
             offset,
@@ -166,6 +169,7 @@ def delete_old_segments(log: Log, now_ms: int) -> tuple[SegmentDeletion, ...]:
 def retention_facts(log: Log) -> list[RetentionFacts]:
     """The facts that retention decides from, for each segment, oldest first."""
     segments = tuple(log.segments)
+    # A gap after compaction belongs to the segment before it.
     ends = [*(each.base_offset for each in segments[1:]), log.end_offset]
     return [
         RetentionFacts(
@@ -207,11 +211,13 @@ def truncate_to(log: Log, offset: int) -> None:
         return
     kept = [segment for segment in segments if segment.base_offset <= offset]
     try:
+        # The newest first: after a crash what is left is a prefix.
         for segment in reversed(segments[len(kept) :]):
             _retire(log, segment)
         log.folder.files.sync_directory(log.folder.path)
         try:
             kept[-1].truncate_to(Offset(offset))
+            # Shorter on the device too, before the caller acknowledges the cut to its leader.
             kept[-1].sync()
         finally:
             _settle_end(log)
@@ -232,6 +238,7 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
     log.check_usable()
     oldest, *later = tuple(log.segments)
     try:
+        # The newest first: a crash leaves a prefix of the old log.
         for segment in reversed(later):
             _retire(log, segment)
         _retire_files(log, oldest.paths())
@@ -260,6 +267,8 @@ def replace_segments(log: Log, new: Sequence[Segment], old: Sequence[Segment]) -
         OSError: a file cannot be renamed; the log serves the new segments nevertheless.
     """
     log.check_usable()
+    # From here on readers use the new files, whose names still end in `.swap`: open descriptors do
+    # not mind a rename.
     log.segments.replace(new, old)
     kept = {each.base_offset for each in new}
     bases = [each.base_offset for each in old if each.base_offset not in kept]
@@ -267,12 +276,15 @@ def replace_segments(log: Log, new: Sequence[Segment], old: Sequence[Segment]) -
         _retire_files(log, each.paths())
         each.close()
     _retire_files(log, log.producers.snapshots.remove_at(bases))
+    # Last: while a `.swap` name is there, a start knows that the old files have to go.
     swap.complete(*new)
 
 
 def _settle_end(log: Log) -> None:
     """Update positions, epochs and producers after the last segment was cut."""
     positions = log.positions
+    # Read from the file: a batch that reaches across the offset goes as a whole, so the end may be
+    # lower than was asked for.
     positions.cut_end(log.segments.active.next_offset())
     log.epochs.cut_end(log.end_offset)
     log.producers.reload(log.segments, log_start=log.start_offset, log_end=log.end_offset)

@@ -169,10 +169,10 @@ class SnapshotFiles:
         """Knows of no snapshot, and reads no file; `load` does."""
         self._files = files
         self._directory = directory
+        # Offsets of the snapshots in the folder, rising.
         self._offsets: list[Offset] = []
-        """Offsets of the snapshots in the folder, rising."""
+        # Offset of the newest snapshot, or where the replay of batches began.
         self._newest = Offset(0)
-        """Offset of the newest snapshot, or where the replay of batches began."""
 
     @property
     def paths(self) -> list[str]:
@@ -194,9 +194,11 @@ class SnapshotFiles:
         Raises:
             OSError: the device is full or failing; the call can be repeated.
         """
+        # Kafka writes none twice for an offset either: the state at an offset is one.
         if offset > self._newest:
             path = snapshot_path(self._directory, offset)
             write_snapshot(self._files, path, producers=producers, is_synced=is_synced)
+            # Not before: a failed write is tried again.
             self._offsets.append(offset)
             self._newest = offset
         elif is_synced:
@@ -252,6 +254,8 @@ class SnapshotFiles:
             is_of_log = log_start < offset <= log_end
             if is_of_log and found is None:
                 try:
+                    # The newest sound one is enough; older ones stay only for the segments that
+                    # begin there.
                     found, start = _read_state(self._files, path, offset=offset), offset
                     kept.append(offset)
                     continue
@@ -278,6 +282,8 @@ class SnapshotFiles:
         self._newest = offset
         for each in list_snapshots(self._files, self._directory):
             self._files.remove(snapshot_path(self._directory, each))
+        # As in `load`: one that came back after a crash would be taken for the state of other
+        # batches.
         self._files.sync_directory(self._directory)
         self._offsets = []
 
@@ -294,6 +300,8 @@ def _read_state(files: Files, path: str, *, offset: Offset) -> dict[ProducerId, 
     newest = max((known.last_offset for known in found.values()), default=_NO_OFFSET)
     if max([newest, *starts]) >= offset:
         raise CorruptionError(f"the snapshot has an offset at or above {offset}", path=path)
+    # No two can begin with the same batch: the CRC is right, and the state was wrong when it was
+    # written.
     if len(set(starts)) < len(starts):
         raise CorruptionError("two transactions begin at one offset", path=path)
     return found
@@ -318,6 +326,7 @@ def decode_snapshot(data: bytes) -> dict[ProducerId, KnownProducer]:
     producers: dict[ProducerId, KnownProducer] = {}
     for entry in _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :]):
         producer_id, epoch, sequence, offset, delta, timestamp, coordinator, transaction = entry
+        # The CRC holds, so another program has written this.
         if producer_id < 0 or delta < 0 or sequence < NONE:
             raise CorruptionError(f"producer {producer_id}: sequence {sequence}, delta {delta}")
         last = KnownBatch(sequence, offset, delta, timestamp)

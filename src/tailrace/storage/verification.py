@@ -58,7 +58,6 @@ class Verifications:
         self._entries: dict[ProducerId, Verification] = {}
 
     def get(self, producer_id: ProducerId) -> Verification | None:
-        """The verification in progress of a producer, or None."""
         return self._entries.get(producer_id)
 
     def begin(

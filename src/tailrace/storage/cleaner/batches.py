@@ -178,7 +178,6 @@ def _write_header(
     timestamps: tuple[int, int],
     record_count: int,
 ) -> None:
-    """Writes the header of a batch made from `batch` before its records in `data`."""
     layout.HEADER.pack_into(
         data,
         0,

@@ -170,8 +170,8 @@ class GroupRewriter:
         self._chooser = chooser
         self._transactions = transactions
         self._pace = pace
+        # Whether a batch was unread. Tombstones are kept then: one may be for a value in it.
         self._has_unread = False
-        """Whether a batch was unread. Tombstones are kept then: one may be for a value in it."""
 
     def rewrite(
         self, group: Sequence[SourceSegment], *, producers: Mapping[int, ProducerEnd]

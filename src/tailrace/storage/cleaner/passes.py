@@ -81,8 +81,8 @@ class Run:
         """Stored bytes of all batches that were read, also of those that were not added."""
         self.next_offset = 0
         """The offset after the last batch that was read."""
+        # Index in `keeps` of the first record of each batch.
         self._firsts: list[int] = []
-        """Index in `keeps` of the first record of each batch."""
         self._views: list[memoryview] = []
         self._size = 0
 
@@ -209,7 +209,6 @@ class SegmentPass:
     def __init__(
         self, log: RecordsFile, *, base_offset: int, limit_offset: int, pace: Pace
     ) -> None:
-        """`limit_offset` is the base offset of the next segment."""
         self._log = log
         self._base_offset = base_offset
         self._limit_offset = limit_offset

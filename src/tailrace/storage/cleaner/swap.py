@@ -53,6 +53,8 @@ def publish(files: Files, directory: str, *segments: Segment) -> None:
     Raises:
         OSError: the device refused; a start drops the renamed files, unless all were renamed.
     """
+    # From the highest offset down: a `.swap` file counts only if no `.cleaned` of the same or a
+    # lower offset is left. So the set becomes valid with its last rename.
     for segment in sorted(segments, key=lambda each: each.base_offset, reverse=True):
         segment.change_suffix(names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
     files.sync_directory(directory)
@@ -97,12 +99,15 @@ def finish_swaps(files: Files, directory: str) -> None:
         files.remove(f"{directory}/{name}")
     if invalid:
         files.sync_directory(directory)
+    # Only now: without these the invalid `.swap` files would look complete.
     for name in cleaned:
         files.remove(f"{directory}/{name}")
     valid = [name for name in swaps if name not in invalid]
     if not valid:
         return
     _remove_replaced(files, directory, valid)
+    # The log before its indexes: a folder with an index and no log would lose the index at the next
+    # start, one with a log and no index has it rebuilt.
     for name in sorted(valid, key=lambda each: (_offset_of(each), not _is_log(each))):
         path = f"{directory}/{name}"
         files.rename(path, path.removesuffix(names.SWAP_SUFFIX))
@@ -158,10 +163,12 @@ def split_segment(
         output = CleanedSegmentWriter(begin(source.base_offset))
         end = 0
         for position, batch in source.log.batches():
+            # Only then: each part gets as many batches as fit, so few parts are made.
             if not output.segment.can_hold(batch.last_offset):
                 output.flush()
                 output = CleanedSegmentWriter(begin(batch.base_offset))
             end = position + batch.size
+            # Byte for byte, whatever the format: nothing is to be changed but the base.
             data = source.log.read(position, end)
             output.add(data, last_offset=batch.last_offset, max_timestamp=batch.max_timestamp)
         output.flush()
@@ -173,6 +180,7 @@ def split_segment(
         for part in parts:
             part.finish()
             part.sync()
+            # Retention counts from it where records have no timestamps.
             files.set_modified_ms(part.log.path, source.modified_ms())
     except Exception as error:
         discard(files, *parts, after=error)
@@ -196,6 +204,7 @@ def _remove_replaced(files: Files, directory: str, swaps: Sequence[str]) -> None
             continue
         offset, suffix = parsed
         is_new_base = offset in bases
+        # The state before a segment does not depend on what compaction removes from it.
         if is_new_base and suffix == names.SNAPSHOT_SUFFIX:
             continue
         if is_new_base or min(bases) <= offset < limit:

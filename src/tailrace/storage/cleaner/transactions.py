@@ -57,13 +57,13 @@ class CleanedTransactions:
         new segment and clears the list."""
         self._ahead: list[tuple[int, AbortedTxn]] = []
         self._aborted: dict[int, AbortedTxn] = {}
+        # Producers with data of an open transaction that will be aborted.
         self._with_data = set(before.aborted)
-        """Producers with data of an open transaction that will be aborted."""
+        # Producers with data of an open transaction that will be committed.
         self._committed = set(before.committed)
-        """Producers with data of an open transaction that will be committed."""
         self._abort_markers: set[int] = set()
+        # Producers whose commit marker the pass has read.
         self._commit_markers: set[int] = set()
-        """Producers whose commit marker the pass has read."""
 
     def add_aborted(self, aborted: Iterable[AbortedTxn]) -> None:
         """Adds the aborted transactions of the next range of the log."""

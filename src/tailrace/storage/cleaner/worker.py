@@ -113,10 +113,10 @@ class Throttle:
         self.bytes_per_second = bytes_per_second
         """May be changed at any time."""
         self._clock = clock
+        # Bytes requested by all callers so far.
         self._asked_bytes = 0.0
-        """Bytes requested by all callers so far."""
+        # Bytes of these that the rate has allowed until `_granted_s`.
         self._granted_bytes = 0.0
-        """Bytes of these that the rate has allowed until `_granted_s`."""
         self._granted_s = clock.monotonic_s()
         self._counting = threading.Lock()
 
@@ -166,13 +166,13 @@ class CleaningJob:
         self._begun_ms = log.folder.clock.now_ms()
         self._is_aborted = False
         self._was_split = False
+        # Whether files have `.swap` names, so that the exchange must be completed.
         self._is_exchange_open = False
-        """Whether files have `.swap` names, so that the exchange must be completed."""
         self._end_offset = plan.first_dirty
         self._segments = tuple(log.segments)
         self._config = log.config
+        # From `map_keys` on.
         self._round: CleaningRound | None = None
-        """From `map_keys` on."""
 
     def abort(self) -> None:
         """End the round at the next run of batches; exchanged groups stay exchanged."""

@@ -55,27 +55,25 @@ class SparseIndex:
         self.path = path
         self.count = count
         """Entries in use."""
+        # The number of the first entry that is not in the file, and that entry and those after it.
+        # Replaced whole, because other threads read it.
         self._waiting = count, b""
-        """The number of the first entry that is not in the file, and that entry and those after it.
-
-        Replaced whole, because other threads read it.
-        """
+        # Held while waiting entries are written, dropped, or the file gets another length.
         self._changing = threading.Lock()
-        """Held while waiting entries are written, dropped, or the file gets another length."""
         self._entry = entry
         self._files = files
+        # None while it is not needed. Dropped and never closed, as other threads may read.
         self._file: File | None = file
-        """None while it is not needed. Dropped and never closed, as other threads may read."""
         self._is_closed = False
         size = file.size()
         self.capacity = size // entry.size
         """Number of entries that the file has room for."""
         self.odd_bytes = size % entry.size
         """Bytes after the last entry when the file was opened; any at all mean damage."""
+        # The last entry once it was read or written, and its number.
         self._newest: tuple[int, tuple[Any, ...]] | None = None
-        """The last entry once it was read or written, and its number."""
+        # The first entry once it was read or written.
         self._oldest: tuple[Any, ...] | None = None
-        """The first entry once it was read or written."""
 
     def check_length(self) -> None:
         """Check that the file was whole when it was opened.
@@ -126,8 +124,10 @@ class SparseIndex:
         if newest is None:
             return -1, None
         last_number, last = newest
+        # The usual search: of a consumer at the end of the log.
         if last[field] <= key:
             return newest
+        # Only waiting entries can be searched then, and the newest did not serve.
         if self._waiting[0] and self._opened_or_none() is None:
             return -1, None
         first = self._first()
@@ -143,6 +143,8 @@ class SparseIndex:
             low_key = floor[field]
             if is_guess and low_key <= key < high_key:
                 middle = low + (high - low) * (key - low_key) // (high_key - low_key)
+            # Every second step halves the range: timestamps that jump would make each guess miss by
+            # a little.
             is_guess = not is_guess
             start = max(low, middle - BLOCK_ENTRIES // 2)
             limit = min(high, start + BLOCK_ENTRIES)
@@ -173,6 +175,8 @@ class SparseIndex:
         waiting += self._entry.pack(*fields)
         if len(waiting) >= WAITING_ENTRIES_MAX * size:
             with self._changing:
+                # A file that is gone keeps its entries waiting: somebody may look before the
+                # segment leaves service.
                 is_written = self._write(first * size, waiting)
             if is_written:
                 first, waiting = number + 1, b""
@@ -247,6 +251,7 @@ class SparseIndex:
         """Remove all entries; the file gets at most `bytes_max` of zeros."""
         capacity = bytes_max // self._entry.size
         if self.count or self.capacity != capacity:
+            # Through zero: what is in the file must not come back as entries.
             self.resize(0)
             self.resize(capacity)
 
@@ -313,7 +318,6 @@ class SparseIndex:
         return oldest
 
     def _read(self, start: int, limit: int) -> bytes:
-        """The bytes of entries `start` to `limit` - 1."""
         size = self._entry.size
         first, waiting = self._waiting
         data = b""
