@@ -31,6 +31,7 @@ HOUSE_WORDS = re.compile(
 )
 """Words of a dialect; and "behind", which means lag in Kafka: say "after" or "lags"."""
 ROOMS_READ = (
+    "client/consumer",
     "client/drive",
     "coordinator",
     "demo",

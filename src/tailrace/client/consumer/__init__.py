@@ -55,6 +55,8 @@ _MODULES = {
 }
 
 
+# Names are imported when they are asked for: who only produces does not pay for the consumer,
+# and `import tailrace` takes milliseconds (decision 24).
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'tailrace.client.consumer' has no attribute {name!r}")

@@ -75,7 +75,7 @@ class AsyncConsumer(AwaitingFace, ReadingCalls):
             chance=outside.chance,
             wake=self._driver.wake,
         )
-        self._settle(
+        self._set_up(
             engine,
             clock=self._driver.loop.time,
             key_deserializer=key_deserializer,
@@ -87,6 +87,7 @@ class AsyncConsumer(AwaitingFace, ReadingCalls):
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """See `Consumer.__iter__`."""
         self._engine.check_open()
+        # An object of its own: that it is alive says that the `async for` has not ended.
         loop = _Loop(self)
         self._handling.begin_loop(loop)
         return loop
@@ -95,13 +96,13 @@ class AsyncConsumer(AwaitingFace, ReadingCalls):
         """The next record; waits for it."""
         while (record := self._handling.hand_out(self._clock())) is None:
             try:
-                await self._read(self._looking_ahead())
+                await self._read(self._fill_ahead())
             except (WakeupError, ClosedConsumerError) as error:
                 if not self._is_not_end(error):
                     raise StopAsyncIteration from None
         return record
 
-    # -- ending -------------------------------------------------------------------------------
+    # -- ending --------------------------------------------------------------------------------
 
     async def close(self, timeout: float = CLOSE_S) -> None:
         """See `Consumer.close`."""
@@ -137,7 +138,7 @@ class AsyncConsumer(AwaitingFace, ReadingCalls):
         """Close; after an exception, the record in hand or the last poll is not committed."""
         await self._close(CLOSE_S, is_over=kind is None)
 
-    # -- internal -----------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------
 
     def _has_ended(self, reader: object) -> bool:
         assert isinstance(reader, asyncio.Future)

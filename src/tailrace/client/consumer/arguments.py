@@ -48,6 +48,7 @@ def offsets_of(given: object) -> dict[TopicPartition, OffsetAndMetadata]:
                 "partitions to offsets, or nothing for the positions"
             )
         before = found.get(each.topic_partition)
+        # The order of the records does not matter: the offset after the last covers the others.
         if before is None or before.offset <= each.offset:
             found[each.topic_partition] = OffsetAndMetadata(each.offset + 1, each.leader_epoch)
     return found
@@ -61,6 +62,7 @@ def offset_of(offset: object, *, what: str) -> OffsetAndMetadata:
     """
     if _is_int(offset):
         return OffsetAndMetadata(offset)
+    # A plain tuple with the fields of an OffsetAndMetadata is one.
     if isinstance(offset, tuple) and 1 <= len(offset) <= 3 and all(map(_is_int, offset[:2])):
         found = OffsetAndMetadata(*offset)
         if found.metadata is None or isinstance(found.metadata, str):
@@ -78,6 +80,7 @@ def names_of(topics: object) -> frozenset[str]:
         TypeError: something else was given.
         SubscriptionError: there is none, or one has no name.
     """
+    # Bytes are an iterable of numbers, which nobody means.
     if isinstance(topics, (bytes, bytearray)) or not isinstance(topics, Iterable):
         raise TypeError(f"topics is {kind_of(topics)}; give the name of a topic, or several names")
     names = frozenset(
@@ -119,6 +122,8 @@ def pattern_of(pattern: object, *, is_of_broker: bool) -> "re.Pattern[str] | str
         )
     if not text:
         raise SubscriptionError("pattern is empty and matches no topic; give a regular expression")
+    # The broker has RE2, which is not the syntax of `re`; it refuses what it does not understand
+    # (INVALID_REGULAR_EXPRESSION).
     if isinstance(pattern, re.Pattern) or is_of_broker:
         return pattern  # type: ignore[return-value]
     try:
@@ -150,6 +155,7 @@ def timeout_of(timeout: float) -> float:
     """
     if not isinstance(timeout, (int, float)):
         raise TypeError(f"timeout is {kind_of(timeout)} ({timeout!r}); give seconds as a number")
+    # Each comparison with nan is false, so a wait for this deadline would never end.
     if isnan(timeout):
         raise ValueError("timeout is not a number (nan); give seconds, or None")
     return timeout
@@ -165,6 +171,7 @@ def partitions_of(given: object, what: str = "partitions") -> tuple[TopicPartiti
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise TypeError(f"{what} is {kind_of(given)} ({given!r}); {_FORM}, or several")
     if _is_partition(given):
+        # Else ("orders", 0) would be taken for two partitions.
         return (partition_of(given, what),)
     return tuple(dict.fromkeys(partition_of(each, f"one of {what}") for each in given))
 
@@ -196,6 +203,7 @@ def _committed(place: object, offset: object) -> OffsetAndMetadata:
 
 
 def _is_int(given: object) -> TypeGuard[int]:
+    # True is an int for Python, and a mistake as an offset.
     return isinstance(given, int) and not isinstance(given, bool)
 
 

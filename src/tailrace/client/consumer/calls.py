@@ -73,7 +73,7 @@ class ConsumerCalls:
     _clock: Callable[[], float]
     """Monotonic seconds."""
 
-    def _settle(
+    def _set_up(
         self,
         engine: ConsumerEngine,
         *,
@@ -98,6 +98,7 @@ class ConsumerCalls:
         self._hooks = RebalanceHooks()
         self._closer: object = None
         """The thread or task whose `close` has begun, which commits once for all."""
+        # One poll after the other asks for the same columns.
         self._collectors: dict[tuple[str, ...], Collector] = {}
         """The columns of the last call, whose buffers have the right size for the next."""
         self._reader: object = None
@@ -139,6 +140,7 @@ class ConsumerCalls:
             on_revoked=hook_of(on_revoked, "on_revoked"),
             on_lost=hook_of(on_lost, "on_lost"),
         )
+        # All arguments are checked before anything changes.
         if engine.config.group_id is None:
             raise SubscriptionError(
                 "subscribe needs a group that assigns partitions: set group.id, or call assign"
@@ -166,8 +168,9 @@ class ConsumerCalls:
         places = partitions_of(partitions)
         with self._changing():
             engine = self._engine
+            # No later commit has what is given up here, so it is committed now.
             given_up = set(engine.subscription.assigned) - set(places)
-            self._settle_last()
+            self._mark_last_handled()
             handled = engine.handling.handled()
             if not engine.subscription.is_by_group:
                 engine.handling.put_back(given_up)
@@ -220,6 +223,7 @@ class ConsumerCalls:
         places = all_partitions(partitions)
         with self._changing():
             self._engine.subscription.set_paused(places, is_paused=True)
+            # An iteration may have taken records of them ahead; they are read again after `resume`.
             self._handling.put_back(set(places))
 
     def resume(self, *partitions: Partitions) -> None:
@@ -244,7 +248,7 @@ class ConsumerCalls:
             return self._group_for("group_metadata").producer_metadata
 
     def enforce_rebalance(self, reason: str = "the program asked for it") -> None:
-        """Have the group distribute its partitions anew, in the next calls of `poll`."""
+        """Have the group distribute its partitions again, in the next calls of `poll`."""
         if not isinstance(reason, str):
             raise TypeError(f"reason is {kind_of(reason)}; give a str")
         with self._changing():
@@ -270,7 +274,7 @@ class ConsumerCalls:
                 "assigned-partitions": len(self._engine.subscription.assigned),
             }
 
-    # -- calls that wait ---------------------------------------------------------------------------
+    # -- calls that wait -----------------------------------------------------------------------
 
     @operation
     def position(
@@ -318,9 +322,11 @@ class ConsumerCalls:
         at = dict.fromkeys(places, timestamp_ms)
         found = yield from self._offsets_at(at, self._deadline(timeout))
         for each, place in found.items():
+            # A rebalance may have taken it away while the leader was asked.
             if each not in engine.subscription.assigned:
                 continue
             if place is None:
+                # The next record to come is the first that is late enough.
                 engine.subscription.of(each).await_reset(LATEST)
             else:
                 engine.seek(each, place.offset)
@@ -338,6 +344,7 @@ class ConsumerCalls:
         for each in lags:
             yield from self._position(each, deadline)
         lags = lags_of(engine)
+        # A fetch brings the end of its partition along, so only the others are asked for.
         unknown = {each: int(SpecialTimestamp.LATEST) for each, lag in lags.items() if lag is None}
         ends = yield from self._offsets_at(unknown, deadline)
         for each, end in ends.items():
@@ -359,15 +366,16 @@ class ConsumerCalls:
         engine.check_open()
         metadata, refused = engine.metadata, engine.cluster.errors
         topic = topic_of(topic)
+        # A topic that is not subscribed to would be left out of the next refresh.
         metadata.add_guest(topic)
         try:
 
-            def is_told() -> bool:
+            def is_known() -> bool:
                 known = metadata.topics.get(topic)
                 return bool(refused) or (known is not None and known.error in _LASTING)
 
-            if not is_told():
-                yield Until(is_told, deadline)
+            if not is_known():
+                yield Until(is_known, deadline)
             known = metadata.topics.get(topic)
             if known is not None and not known.error:
                 return list(known.partitions)
@@ -396,18 +404,20 @@ class ConsumerCalls:
         pending = self._engine.cluster.listings.ask()
         return (yield from self._result(pending, deadline, about="the list of topics"))
 
-    # -- internal ----------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------
 
     def _position(self, partition: TopicPartition | tuple[str, int], deadline: float) -> Steps[int]:
         engine = self._engine
         engine.check_open()
         place = partition_of(partition)
         state = engine.subscription.of(place)
+        # The position is that of the program, and not after records that an iteration took ahead.
         engine.handling.put_back((place,))
 
         def is_known() -> bool:
             return state.has_position or engine.has_error
 
+        # A rebalance or a reset may take the position away again before this call continues.
         while not state.has_position:
             is_in_time = yield Until(is_known, deadline)
             engine.check_open()
@@ -445,9 +455,9 @@ class ConsumerCalls:
                 raise TypeError(
                     f"the time for {partition} is {kind_of(timestamp)}; give ms since 1970 as int"
                 )
-        question = self._engine.lookups.ask(asked)
+        query = self._engine.lookups.ask(asked)
         about = "offsets of " + ", ".join(map(str, sorted(asked)))
-        return (yield from self._result(question, deadline, about=about))
+        return (yield from self._result(query, deadline, about=about))
 
     def _ends(
         self, partitions: Partitions, timestamp: SpecialTimestamp, deadline: float
@@ -488,6 +498,8 @@ class ConsumerCalls:
         try:
             if not pending.is_done:
                 yield Until(lambda: pending.is_done or bool(refused), deadline)
+            # A login that no broker takes ends the wait at once: it would fail at the deadline
+            # anyway.
             if refused and (not pending.is_done or pending.error is not None):
                 raise refused.pop()
             if not pending.is_done:
@@ -496,6 +508,7 @@ class ConsumerCalls:
                 raise ConsumerTimeoutError(f"{about}: not known in time: {why}")
             return pending.result()
         finally:
+            # Nobody wants the outcome any more, so no further request is sent for it.
             pending.is_abandoned = True
 
     @contextmanager
@@ -504,7 +517,8 @@ class ConsumerCalls:
         with self._engine.lock:
             self._engine.check_open()
             yield
-            self._engine.fetches.stir()
+            # The driver may be waiting for a socket, while there is something to send now.
+            self._engine.fetches.rescan()
             self._woken()
 
     def _deadline(self, timeout: float | None, *, is_poll: bool = False) -> float:
@@ -531,19 +545,22 @@ class ConsumerCalls:
             raise
         except BaseException:
             with self._engine.lock:
+                # Ctrl-C, or a task that was cancelled: the records have not reached the program.
                 self._handling.take_back()
             raise
         finally:
             self._handling.is_taking = False
             self._reader = before
 
-    def _settle_last(self, *, is_over: bool | None = None) -> None:
+    def _mark_last_handled(self, *, is_over: bool | None = None) -> None:
         """Count what was returned last as handled, if the work on it `is_over`; under the lock.
 
         By itself it is not over inside of a `for` loop, and if an exception has ended it. Nor is
         it while another thread or task reads.
         """
         if is_over is None:
+            # An exception may have ended the work on the last records: in doubt they are read
+            # twice, and not lost (decision 60).
             is_over = sys.exception() is None and not self._handling.is_in_loop
         reader = self._last_reader
         if is_over and self._reader is None and (reader is None or self._has_ended(reader)):
@@ -564,6 +581,7 @@ class ConsumerCalls:
         given = all_partitions(partitions)
         with self._changing():
             places = given or tuple(self._engine.subscription.assigned)
+            # The list first: an unassigned partition raises before any of them has changed.
             for state in [self._engine.subscription.of(each) for each in places]:
                 state.await_reset(policy)
             self._handling.drop(set(places))

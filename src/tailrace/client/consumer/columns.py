@@ -55,22 +55,21 @@ class Collector:
 
     @property
     def row_count(self) -> int:
-        """Rows so far."""
         return self._builder.row_count
 
     @property
     def has_room(self) -> bool:
-        """Whether more records should be added."""
         return self._builder.has_room
 
     def append(self, part: FetchedPart, position: int) -> tuple[int, int] | None:
-        """Add the first batches of a part; returns the offset and the leader epoch behind them.
+        """Add the first batches of a part; returns the offset and the leader epoch after them.
 
         None if the part has no more.
 
         Raises:
             DamagedRecordsError: the batch is damaged.
         """
+        # `poll` may have taken a part of the batch: the rest of it is decoded again, as columns.
         part.source = None
         part.passed(position)
         if not part.pieces:
@@ -87,9 +86,11 @@ class Collector:
                 offset=piece.base_offset,
                 next_offset=piece.next_offset,
             ) from error
+        # A batch of the run is damaged. Those before it are returned before the error.
         if count is None:
             part.split_first()
             return self.append(part, position)
+        # One span for neighbours: topic and partition are then repeated by one call of Arrow.
         if self._spans and self._spans[-1][0] == part.partition:
             count += self._spans.pop()[1]
         self._spans.append((part.partition, count))

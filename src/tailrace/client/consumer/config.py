@@ -77,6 +77,7 @@ class ConsumerConfig(RecordsConfig):
             "within `session.timeout.ms`, without a rebalance."
         ),
     )
+    # Kafka's default: brokers before 4.0 do not know the other one.
     group_protocol: str = setting(
         "group.protocol",
         default="classic",
@@ -92,6 +93,8 @@ class ConsumerConfig(RecordsConfig):
         convert=lambda text: text or None,
         text="The broker's assignor with `group.protocol=consumer`, such as uniform or range.",
     )
+    # Kafka's default. With both names a group moves to cooperative rebalances by one rolling
+    # restart, which removes `range` (KIP-429).
     partition_assignment_strategy: tuple[str, ...] = setting(
         "partition.assignment.strategy",
         default=("range", "cooperative-sticky"),
@@ -101,6 +104,7 @@ class ConsumerConfig(RecordsConfig):
             "members have."
         ),
     )
+    # by_duration is KIP-1106.
     auto_offset_reset: ResetPolicy = setting(
         "auto.offset.reset",
         default="latest",
@@ -127,6 +131,7 @@ class ConsumerConfig(RecordsConfig):
         high=INT32_MAX,
         text="How often offsets are committed.",
     )
+    # Kafka's default: it needs no transactions, and has no wait for open ones (KIP-98).
     isolation_level: IsolationLevel = setting(
         "isolation.level",
         default="read_uncommitted",
@@ -161,6 +166,7 @@ class ConsumerConfig(RecordsConfig):
             "or asked for. A larger batch comes alone."
         ),
     )
+    # Kafka has 1048576. An answer costs the same CPU whatever its size (decision 50).
     max_partition_fetch_bytes: int = setting(
         "max.partition.fetch.bytes",
         default=4194304,
@@ -178,6 +184,7 @@ class ConsumerConfig(RecordsConfig):
         high=INT32_MAX,
         text="Most records that one `poll` returns.",
     )
+    # Heartbeats go out beside the program, so a program that hangs needs its own limit (KIP-62).
     max_poll_interval_ms: int = setting(
         "max.poll.interval.ms",
         default=300000,
@@ -188,6 +195,7 @@ class ConsumerConfig(RecordsConfig):
             "that the consumer leaves its group, since its program seems to hang."
         ),
     )
+    # 45 s since Kafka 3.0 (KIP-735): 10 s were too short for the networks of clouds.
     session_timeout_ms: int = setting(
         "session.timeout.ms",
         default=45000,
@@ -205,6 +213,7 @@ class ConsumerConfig(RecordsConfig):
         high=INT32_MAX,
         text="How often the member reports; below `session.timeout.ms`.",
     )
+    # Also for range and the sticky assignors (KIP-881).
     client_rack: str = setting(
         "client.rack",
         default="",
@@ -215,6 +224,7 @@ class ConsumerConfig(RecordsConfig):
         default=True,
         text="Whether a broker may create a topic because this consumer asks for it.",
     )
+    # Every batch is checked when it arrives, whatever this says (decision 43).
     check_crcs: bool = setting(
         "check.crcs",
         default=True,
@@ -286,17 +296,20 @@ def _shorten_assignors(texts: dict[str, str]) -> None:
     """Take the class names of Kafka's assignors for their names."""
     name = "partition.assignment.strategy"
     if name in texts:
+        # Settings are copied from Java programs.
         parts = (each.strip() for each in texts[name].split(","))
         texts[name] = ",".join(_JAVA_ASSIGNORS.get(each, each) for each in parts)
 
 
 def _check_group(typed: dict[str, Any], given: Mapping[str, str], faults: list[str]) -> None:
     if typed["group_id"] is None:
+        # Kafka's client refuses it, too, and turns the default off without a group.
         if typed["enable_auto_commit"] and "enable.auto.commit" in given:
             faults.append("enable.auto.commit: group.id must be given, since a group has offsets")
         typed["enable_auto_commit"] = False
         if typed["group_instance_id"] is not None:
             faults.append("group.instance.id: group.id must be given")
+    # Kafka's client refuses these three, too: a setting without effect hides a mistake.
     if typed["group_protocol"] == "consumer":
         faults += [
             f"{name}: has no effect with group.protocol=consumer, the broker decides; leave it out"
@@ -310,6 +323,7 @@ def _check_group(typed: dict[str, Any], given: Mapping[str, str], faults: list[s
     else:
         if "group.remote.assignor" in given:
             faults.append("group.remote.assignor: needs group.protocol=consumer")
+        # The session would end between two heartbeats.
         if typed["heartbeat_interval_ms"] >= typed["session_timeout_ms"]:
             faults.append(
                 f"heartbeat.interval.ms: {typed['heartbeat_interval_ms']} must be below "

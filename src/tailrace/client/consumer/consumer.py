@@ -76,7 +76,7 @@ class Consumer(BlockingFace, ReadingCalls):
                 chance=random.Random(os.urandom(16)),  # noqa: S311 - spreads load and pauses
                 wake=_nothing,
             )
-            self._settle(
+            self._set_up(
                 engine,
                 clock=time.monotonic,
                 key_deserializer=key_deserializer,
@@ -123,12 +123,12 @@ class Consumer(BlockingFace, ReadingCalls):
     def _look_ahead(self) -> bool:
         """Have records for an iteration; False if that was ended."""
         try:
-            self._read(self._looking_ahead())
+            self._read(self._fill_ahead())
         except (WakeupError, ClosedConsumerError) as error:
             return self._is_not_end(error)
         return True
 
-    # -- ending -------------------------------------------------------------------------------
+    # -- ending --------------------------------------------------------------------------------
 
     def close(self, timeout: float = CLOSE_S) -> None:
         """Commit (with `enable.auto.commit`), leave the group, and close the connections.
@@ -156,6 +156,8 @@ class Consumer(BlockingFace, ReadingCalls):
         """Close; `is_over` says whether the last records are handled, None: find out."""
         deadline = self._deadline(timeout)
         if self._driver.is_interrupted:
+            # The interrupted call holds the lock, so nothing can be changed here: it closes when it
+            # ends.
             self._engine.close_by = deadline
             self._handling.must_poll = True
             self._driver.ring()
@@ -167,6 +169,7 @@ class Consumer(BlockingFace, ReadingCalls):
             if has_ended:
                 with self._engine.lock:
                     self._driver.stop()
+                # Without the lock, which the thread needs to end.
                 self._driver.join()
 
     def __enter__(self) -> Self:
@@ -188,7 +191,7 @@ class Consumer(BlockingFace, ReadingCalls):
         if driver is not None and not driver.is_over and getattr(driver, "_engine", None):
             driver.abandon()
 
-    # -- internal -----------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------
 
     def _woken(self) -> None:
         self._driver.wake()

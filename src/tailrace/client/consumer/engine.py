@@ -127,7 +127,7 @@ class ConsumerEngine:
         )
         self.errors: list[Exception] = []
         """Errors for the next polls of the caller, one at a time."""
-        self.handling = Handling(self.subscription, stir=self.fetches.stir)
+        self.handling = Handling(self.subscription, rescan=self.fetches.rescan)
         self.close_by: float | None = None
         """The deadline of a `close` that has interrupted another call, which is to carry it out."""
         self.group: ConsumerGroup | None = None
@@ -145,7 +145,7 @@ class ConsumerEngine:
         self._seen_metadata = -1
         self._was_waiting = False
 
-    # -- the driver ---------------------------------------------------------------------------
+    # -- the driver ----------------------------------------------------------------------------
 
     def poll(self, now: float) -> None:
         """Take in what has arrived, and send what is due."""
@@ -153,6 +153,8 @@ class ConsumerEngine:
         if self.group is not None:
             self.group.check_progress(now)
         self.nodes.poll(now)
+        # Answers have come in by now. New metadata is looked at first, since what follows sends to
+        # leaders.
         if self.metadata.version != self._seen_metadata:
             self._seen_metadata = self.metadata.version
             self._metadata_changed()
@@ -162,11 +164,12 @@ class ConsumerEngine:
         if waiting or self._was_waiting:
             # An answer may have given one of them its position.
             self._was_waiting = bool(waiting)
-            self.fetches.stir()
+            self.fetches.rescan()
             self._initialize(waiting)
         if self.group is not None:
             self.group.send(now)
         self.lookups.send(now)
+        # After the group and the look-ups: these may have given partitions their positions.
         self.fetches.send(now)
         self.cluster.send(now)
         if self.handling.ahead:
@@ -185,7 +188,7 @@ class ConsumerEngine:
 
     def should_move(self) -> bool:
         """Whether there are partitions to fetch that no request is on its way for."""
-        return self.fetches.is_stirred
+        return self.fetches.needs_scan
 
     def abandoned(self, now: float) -> bool:  # noqa: ARG002
         """End a consumer that nobody can call any more, without a commit."""
@@ -198,7 +201,7 @@ class ConsumerEngine:
 
     def _metadata_changed(self) -> None:
         metadata = self.metadata
-        self.fetches.stir()
+        self.fetches.rescan()
         if self.group is not None:
             self.group.metadata_changed(self.now)
         wanted = self.subscription.topics_in_use()
@@ -211,10 +214,13 @@ class ConsumerEngine:
         for partition, state in self.subscription.assigned.items():
             leader = metadata.leader(partition)
             position = state.position
+            # Another leader may lack records that this consumer has read: it is asked first
+            # (KIP-320).
             if leader is not None and position is not None and leader != position.leader:
                 state.await_validation(leader)
 
     def _raise_soon(self, error: Exception) -> None:
+        # Each refresh of the metadata finds the same error again.
         if not any(str(each) == str(error) for each in self.errors):
             self.errors.append(error)
 
@@ -222,6 +228,7 @@ class ConsumerEngine:
         """Give partitions without a position their beginning."""
         unknown = [each for each in waiting if each.phase is Phase.INITIALIZING]
         if self.group is not None:
+            # The hook is running and may seek: its position counts, and not the committed one.
             if self.group.is_assigning:
                 return
             unknown = self.group.without_offsets(unknown)
@@ -232,7 +239,7 @@ class ConsumerEngine:
             else:
                 state.await_reset(policy)
 
-    # -- the caller ---------------------------------------------------------------------------
+    # -- the caller ----------------------------------------------------------------------------
 
     def polled(self, now: float) -> None:
         """Note that the caller polls: it has handled all that was returned before."""
@@ -274,13 +281,13 @@ class ConsumerEngine:
         self.handling.must_poll = True
 
     def raise_woken(self) -> None:
-        """Raise WakeupError if `wakeup` was called."""
         if self.handling.is_woken:
             self.handling.is_woken = False
             raise WakeupError
 
     def raise_error(self) -> None:
         """Raise the oldest error that no call has raised yet."""
+        # It is raised by each poll: who is refused by the group does not come back (decision 42).
         if self.group is not None and self.group.error is not None:
             self.metrics.error_count += 1
             raise self.group.error
@@ -295,7 +302,6 @@ class ConsumerEngine:
 
     @property
     def has_error(self) -> bool:
-        """Whether an error waits to be raised."""
         if self.group is not None and self.group.error is not None:
             return True
         return any(self._error_lists())
@@ -317,7 +323,7 @@ class ConsumerEngine:
         state = self.subscription.of(partition)
         leader = self.metadata.leader(partition) or NOBODY
         state.seek_unvalidated(Position(offset, epoch, leader))
-        self.fetches.stir()
+        self.fetches.rescan()
 
     def subscription_changed(self, now: float) -> None:
         """Have the metadata of what is subscribed to and assigned, and tell the group."""
@@ -326,9 +332,9 @@ class ConsumerEngine:
             self.metadata.want(self.subscription.topics_in_use())
         else:
             self.group.subscription_changed(now)
-        self.fetches.stir()
+        self.fetches.rescan()
 
-    # -- ending -------------------------------------------------------------------------------
+    # -- ending --------------------------------------------------------------------------------
 
     def begin_close(self) -> bool:
         """Refuse calls from now on; returns False if that was so already."""
@@ -342,6 +348,7 @@ class ConsumerEngine:
         """End the fetch sessions, and close the connections."""
         if self.group is not None:
             self.group.close(ClosedConsumerError("the consumer was closed meanwhile"))
+        # Brokers keep a limited number of sessions, of which others then have more (KIP-227).
         self.fetches.close_sessions(self.now)
         self.subscription.unsubscribe()
         self.nodes.close()
@@ -359,6 +366,7 @@ class ConsumerEngine:
 
     def forked(self) -> None:
         """Disable the consumer in a forked child, which shares the parent's sockets."""
+        # Another thread may have held it, and only the forking one lives on in the child.
         renew(self.lock)
         self.is_closing = True
         self.closed_error = ClosedConsumerError(

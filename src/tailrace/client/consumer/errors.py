@@ -28,6 +28,7 @@ class ConsumerError(TailraceError):
     """Base of a consumer's errors; each is also one of the three kinds above."""
 
 
+# Where a builtin exception fits, it is a base, too, so programs need not import ours.
 class ConsumerTimeoutError(ConsumerError, RetriableError, TimeoutError):
     """A call did not end within its timeout (`default.api.timeout.ms` if none was given)."""
 
@@ -99,7 +100,7 @@ class LogTruncationError(ConsumerError, FatalError, LookupError):
         super().__init__(
             f"the log was truncated below the position, after an unclean election of a leader: "
             f"{places}; seek to the offset from which it differs, and undo what was done for the "
-            "records behind it"
+            "records after it"
         )
 
 
@@ -159,6 +160,7 @@ class DamagedRecordsError(ConsumerError, CorruptionError):
         super().__init__(rule, path=path, position=position, offset=offset)
 
     def __str__(self) -> str:
+        # A position after the damage is a decision of the program: records are lost by it.
         advice = "" if self.next_offset is None else f"; seek to {self.next_offset} to skip it"
         return super().__str__() + advice
 
@@ -198,6 +200,7 @@ class ConsumerUnsupportedVersionError(ConsumerError, UnsupportedVersionError):
     """The broker speaks no version of the request that has the needed fields."""
 
 
+# By the exact class: a subclass has an entry of its own, or is no error for the program.
 _OF_NODES: dict[type[Exception], type[ConsumerError]] = {
     AuthenticationError: ConsumerAuthenticationError,
     DisconnectedError: ConsumerDisconnectedError,
@@ -209,6 +212,7 @@ _OF_NODES: dict[type[Exception], type[ConsumerError]] = {
 
 def consumer_error(error: Exception) -> Exception:
     """The ConsumerError for an error of a connection; other errors are returned unchanged."""
+    # The same arguments, so the same text.
     kind = _OF_NODES.get(type(error))
     return error if kind is None else kind(*error.args)
 

@@ -1,8 +1,8 @@
-"""`FetchCollector`: hands fetched records to the caller, and moves the positions behind them.
+"""`FetchCollector`: hands fetched records to the caller, and moves the positions past them.
 
 Not here: how records are decoded (`rows`, `columns`).
 
-Invariant: a position moves only behind records that are returned, or that are left out for good:
+Invariant: a position moves only past records that are returned, or that are left out for good:
 markers, aborted transactions, gaps. An error is raised only if nothing is returned with it.
 """
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class FetchCollector:
-    """The returned records of one consumer."""
+    """Hands out the records of one consumer, as Kafka's class of this name."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class FetchCollector:
         )
 
     def records(self, count_max: int) -> list[list[ConsumerRecord]]:
-        """The next records, at most so many, by partitions; the positions move behind them.
+        """The next records, `count_max` or fewer, by partitions; the positions move past them.
 
         Raises the error of the next records, if it is the first thing to tell.
         """
@@ -97,6 +97,7 @@ class FetchCollector:
         has_some: Callable[[], bool],
     ) -> None:
         ready = self._fetches.ready
+        # A copy, because partitions leave it on the way.
         for partition in list(ready):
             state = self._subscription.assigned.get(partition)
             if state is None or not state.parts:
@@ -108,32 +109,39 @@ class FetchCollector:
                 while has_room() and state.parts:
                     part = state.parts[0]
                     if not take_part(state, part):
+                        # The error is raised by the next poll, which finds it first: nothing is
+                        # returned with it.
                         if part.error is not None and has_some():
                             return
                         self._end_part(state, part)
             except Exception:
                 if has_some():
                     return
+                # Fetch it again: the damage may be of the wire, and the next answer whole.
                 state.drop_parts()
-                self._fetches.stir()
+                self._fetches.rescan()
                 self._metrics.error_count += 1
                 raise
             if not has_room():
+                # It stays in front, so that the next poll continues where this one has ended.
                 return
             del ready[partition]
 
     def _end_part(self, state: Assigned, part: FetchedPart) -> None:
-        """Go on behind a part that was returned."""
+        """Continue after a part that was returned, or raise its error."""
         assert state.position is not None, "a fetchable partition has a position"
         if part.end_offset > state.position.offset:
             state.read_to(part.end_offset, part.end_epoch)
-        self._fetches.stir()
+        # One answer fewer waits, so the next fetch may go out while the program works.
+        self._fetches.rescan()
         error = part.error
         if error is None:
             state.parts.popleft().release()
             return
         if isinstance(error, PositionOutOfRangeError):
+            # Kafka's client resets, too, when retention has deleted the position.
             policy = self._config.auto_offset_reset
+            # The position has moved since that fetch, so the error says nothing about it.
             if error.offsets.get(state.partition) != state.position.offset:
                 state.drop_parts()
                 return

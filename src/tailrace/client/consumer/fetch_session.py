@@ -63,7 +63,6 @@ class FetchSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether the broker has a session of this consumer."""
         return self._id != _NO_SESSION
 
     def plan(self, wanted: Mapping[TopicPartition, Wanted]) -> SessionRequest:
@@ -80,11 +79,13 @@ class FetchSession:
         else:
             for each in list(self._known):
                 new = wanted.get(each)
+                # A topic that was deleted and made again has the same name, and another id
+                # (KIP-516).
                 if new is None or new.topic_id != self._known[each].topic_id:
                     forgotten[each] = self._known.pop(each).topic_id
             sent = {each: new for each, new in wanted.items() if self._known.get(each) != new}
             for each, new in sent.items():
-                # Behind the others, as the broker does, which fills its answers from the front.
+                # After the others, as the broker does, which fills its answers from the front.
                 self._known.pop(each, None)
                 self._known[each] = new
         return SessionRequest(
@@ -109,6 +110,7 @@ class FetchSession:
             return False
         found = list(partitions)
         is_full = self._epoch == _FIRST_EPOCH
+        # A full answer has all partitions; one to an incremental request only those with news.
         is_sound = all(each in self._known for each in found) and len(set(found)) == len(found)
         if not is_sound or (is_full and len(found) != len(self._known)):
             self._id = _NO_SESSION if is_full else self._id
@@ -119,6 +121,7 @@ class FetchSession:
             self._id, self._epoch = _NO_SESSION, _FIRST_EPOCH
         elif is_full or answer.session_id == self._id:
             self._id = answer.session_id
+            # 0 would ask for a new session.
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
         else:
             self._epoch = _FIRST_EPOCH
@@ -126,7 +129,7 @@ class FetchSession:
         return True
 
     def failed(self) -> None:
-        """The request was not answered: begin anew."""
+        """The request was not answered: restart with a full one."""
         self._epoch = _FIRST_EPOCH
 
     def closing(self) -> SessionRequest | None:

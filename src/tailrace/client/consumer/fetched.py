@@ -61,7 +61,7 @@ class FetchedPart:
         self.partition = partition
         self.pieces: deque[Piece] = deque()
         self.end_offset = offset
-        """The offset behind all records, also those that are left out."""
+        """The offset after all records, also those that are left out."""
         self.end_epoch: int = NO_LEADER_EPOCH
         """Leader epoch of the last batch."""
         self.error = error
@@ -74,7 +74,6 @@ class FetchedPart:
         """The first pieces, if some of their records are taken and others are left."""
 
     def release(self) -> None:
-        """Forget the records."""
         self.pieces.clear()
         self.source = None
         self.size = 0
@@ -117,6 +116,7 @@ def cut_records(
                 piece.check()
             else:
                 piece = piece.since(Offset(offset))  # noqa: PLW2901
+            # Records would be returned twice, or the position would go back.
             if pieces and piece.base_offset < pieces[-1].next_offset:
                 raise CorruptionError(
                     f"the batch begins at offset {piece.base_offset}, before the end of the one "
@@ -126,6 +126,7 @@ def cut_records(
                 raise CorruptionError(f"the batch ends at offset {piece.last_offset}")
             pieces.append(piece)
     except CorruptionError as error:
+        # The sound batches before the damage are returned; the error waits after them.
         begin = pieces[-1].next_offset if pieces else offset
         part.error = damaged(
             error,
@@ -133,23 +134,25 @@ def cut_records(
             place=place,
             position=position,
             offset=begin,
-            next_offset=_offset_behind(records, position, begin),
+            next_offset=_offset_after(records, position, begin),
         )
     if pieces:
         part.end_offset, part.end_epoch = pieces[-1].next_offset, epoch_of(pieces[-1])
+    # Aborted transactions are left out here, by their ranges and markers (KIP-98).
     if aborted is not None:
         try:
             pieces = committed_pieces(pieces, aborted)
         except DECODE_FAULTS as error:
+            # Without its marker nobody knows which records are aborted: none of them is returned.
             part.end_offset, pieces = offset, []
             part.error = damaged(
                 error, part.partition, place=place, position=None, offset=offset, next_offset=None
             )
+    # Markers are no records, and the position passes them.
     part.pieces.extend(each for each in pieces if not (isinstance(each, Batch) and each.is_control))
 
 
 def epoch_of(piece: Piece) -> int:
-    """The leader epoch of the last batch of a piece."""
     if isinstance(piece, Batch):
         return piece.leader_epoch
     return piece.last_header[Field.LEADER_EPOCH]
@@ -177,12 +180,13 @@ def damaged(
     return found
 
 
-def _offset_behind(records: memoryview, position: int, offset: int) -> int:
+def _offset_after(records: memoryview, position: int, offset: int) -> int:
     """The offset after a damaged batch by its header, or the next offset if that makes no sense."""
     if len(records) - position >= layout.HEADER_SIZE:
         header = layout.HEADER.unpack_from(records, position)
-        behind: int = header[Field.BASE_OFFSET] + header[Field.LAST_OFFSET_DELTA] + 1
+        after: int = header[Field.BASE_OFFSET] + header[Field.LAST_OFFSET_DELTA] + 1
+        # The header may be the damaged part: a batch has no more records than bytes.
         size = header[Field.LENGTH] + layout.LOG_OVERHEAD
-        if size <= len(records) - position and offset < behind <= offset + size:
-            return behind
+        if size <= len(records) - position and offset < after <= offset + size:
+            return after
     return offset + 1

@@ -67,6 +67,7 @@ _LEADER_ERRORS = frozenset(
 )
 """Errors that newer metadata may end."""
 
+# Metadata does not help: the broker knows less than this client, or says nothing.
 _PASSING_ERRORS = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
 
 
@@ -109,13 +110,13 @@ class Fetches:
         self.ready: dict[TopicPartition, None] = {}
         """The partitions that have parts, the one whose turn it is first."""
         self._targets: set[int] = set()
-        self.is_stirred = True
+        self.needs_scan = True
         """Whether the next `send` looks at all partitions."""
         self._wake_at = math.inf
 
-    def stir(self) -> None:
+    def rescan(self) -> None:
         """Have the next `send` look at all partitions: something of them has changed."""
-        self.is_stirred = True
+        self.needs_scan = True
 
     def has_flight(self, node_id: int) -> bool:
         """Whether a request is under way, which the broker may hold for `fetch.max.wait.ms`."""
@@ -123,13 +124,14 @@ class Fetches:
 
     def next_deadline(self) -> float:
         """When `send` has to be called again; it may be too early."""
-        return 0.0 if self.is_stirred else self._wake_at
+        return 0.0 if self.needs_scan else self._wake_at
 
     def send(self, now: float) -> None:
         """Send a request to each broker that has none, if there is something to fetch there."""
-        if not self.is_stirred and now < self._wake_at and self._targets <= self._in_flight.keys():
+        # Each turn of the driver comes by here, mostly without news.
+        if not self.needs_scan and now < self._wake_at and self._targets <= self._in_flight.keys():
             return
-        self.is_stirred = False
+        self.needs_scan = False
         self._wake_at = math.inf
         self._targets = set()
         wanted, held, full = self._gather(now)
@@ -155,7 +157,7 @@ class Fetches:
                 self._transmit(node_id, closing, room=0, now=now, done=_nothing)
         self._sessions.clear()
 
-    # -- requests -----------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------
 
     def _gather(self, now: float) -> tuple[dict[int, list[Assigned]], dict[int, int], set[int]]:
         """The partitions to fetch by broker, bytes that are kept of it, and brokers to wait for."""
@@ -165,11 +167,13 @@ class Fetches:
         idle: list[Assigned] = []
         for state in self._subscription.assigned.values():
             for part in state.parts:
+                # Everything that is kept counts, also of paused partitions.
                 held[part.node_id] = held.get(part.node_id, 0) + part.size
             if not state.is_fetchable:
                 if state.parts:
                     idle.append(state)
                 continue
+            # After an error nothing can be fetched before the caller has seen it.
             if state.is_fetching or (state.parts and state.parts[-1].error is not None):
                 continue
             if now < state.retry_at:
@@ -204,8 +208,10 @@ class Fetches:
     def _send_to(self, node: Node, states: list[Assigned], *, room: int, now: float) -> None:
         session = self._sessions.setdefault(node.id, FetchSession())
         size_max = self._config.max_partition_fetch_bytes
+        # One answer of 4 MiB for one partition, or 1 MiB for each of four (decision 50).
         size = max(size_max // len(states), min(size_max, PARTITION_BYTES_MIN))
         wanted: dict[TopicPartition, Wanted] = {}
+        # A request lists partitions below their topics, so that neighbours belong together.
         for state in sorted(states, key=lambda each: each.partition.topic):
             each = state.partition
             assert state.position is not None, "a fetchable partition has a position"
@@ -225,6 +231,7 @@ class Fetches:
         self._in_flight[node.id] = flight
         for state in states:
             state.is_fetching = True
+        # A batch that did not fit is asked for with its whole size, or it would never come.
         room = max([room, *(self._sizes.get(each, 0) for each in wanted)])
         self._transmit(node.id, plan, room=room, now=now, done=partial(self._answered, flight))
 
@@ -238,6 +245,7 @@ class Fetches:
         done: Callable[[RequestOutcome], None],
     ) -> None:
         config = self._config
+        # The end of a session waits for no records.
         is_last = plan.session_epoch < 0
         body = FetchRequest(
             max_wait_ms=0 if is_last else config.fetch_max_wait_ms,
@@ -257,6 +265,7 @@ class Fetches:
             now=now,
             done=done,
             timeout_ms=config.request_timeout_ms,
+            # One topic without an id is enough: a request has names or ids, not both (KIP-516).
             version_max=None if plan.has_ids else _NAMES_UNTIL,
         )
 
@@ -271,16 +280,17 @@ class Fetches:
             if closing is not None and self._nodes.is_ready(node_id, now):
                 self._transmit(node_id, closing, room=0, now=now, done=_nothing)
 
-    # -- answers ------------------------------------------------------------------------------
+    # -- answers -------------------------------------------------------------------------------
 
     def _answered(self, flight: _Flight, outcome: RequestOutcome) -> None:
         node_id = flight.node.id
         if self._in_flight.get(node_id) is flight:
             del self._in_flight[node_id]
-        self.is_stirred = True
+        self.needs_scan = True
         for each in _states(self._subscription, flight):
             each.is_fetching = False
         session = self._sessions.get(node_id)
+        # The consumer was closed meanwhile, which ends the sessions.
         if session is None:
             return
         if not isinstance(outcome, FetchResponse):
@@ -299,6 +309,8 @@ class Fetches:
                 continue
             version, offset = flight.asked[partition]
             state = self._subscription.current(partition, version)
+            # A seek or a rebalance has come since the request: the answer is about another
+            # position.
             if state is None or state.fetch_offset != offset or not state.has_position:
                 continue
             if data.error_code:
@@ -326,6 +338,7 @@ class Fetches:
                 yield (None if not name else TopicPartition(name, data.partition_index)), data
 
     def _failed(self, flight: _Flight, session: FetchSession, error: NodeError) -> None:
+        # Nobody knows whether the broker has taken the request into the session.
         session.failed()
         for state in _states(self._subscription, flight):
             state.preferred_replica = NO_NODE
@@ -344,6 +357,7 @@ class Fetches:
             error_words(code) if code else "the answer has other partitions than the request",
         )
         match code:
+            # The broker has evicted the session, or has missed a request: the next one is full.
             case ErrorCode.FETCH_SESSION_ID_NOT_FOUND | ErrorCode.INVALID_FETCH_SESSION_EPOCH:
                 return
             case ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR | ErrorCode.INCONSISTENT_TOPIC_ID:
@@ -365,6 +379,7 @@ class Fetches:
         state.log_start_offset = data.log_start_offset if data.log_start_offset >= 0 else None
         if data.preferred_read_replica >= 0:
             state.preferred_replica = data.preferred_read_replica
+            # As in Kafka's client: then the leader is asked again which replica is near (KIP-392).
             age_s = self._config.metadata_max_age_ms / 1000
             state.preferred_until = self._clock() + age_s
         records = received_records(data.records)
@@ -411,6 +426,7 @@ class Fetches:
         if code in _LEADER_ERRORS:
             state.preferred_replica = NO_NODE
             leader = Leader(data.current_leader.leader_id, data.current_leader.leader_epoch)
+            # Since Kafka 3.7 an answer names the new leader, which saves a refresh (KIP-951).
             is_named = leader.node_id >= 0
             if not (is_named and self._metadata.update_leader(partition, leader, endpoint)):
                 self._metadata.request_update()
@@ -422,7 +438,7 @@ class Fetches:
             return
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if is_follower:
-                # A follower may be behind; the leader decides.
+                # A follower may lag; the leader decides.
                 state.preferred_replica = NO_NODE
                 return
             error = PositionOutOfRangeError({partition: state.fetch_offset})
@@ -434,7 +450,9 @@ class Fetches:
             )
         self._postpone(state)
         self._append(
-            state, FetchedPart(partition, offset=state.fetch_offset, node_id=node.id, error=error)
+            # As a part, so that the records before it are returned before the error.
+            state,
+            FetchedPart(partition, offset=state.fetch_offset, node_id=node.id, error=error),
         )
 
     def _append(self, state: Assigned, part: FetchedPart) -> None:

@@ -84,6 +84,7 @@ class ConsumerGroup:
             if config.group_protocol == "consumer"
             else ClassicMembership(config, coordinator, chance=chance)
         )
+        # For `assign` with a group.id, which commits and is no member.
         self._outsider = NoMembership(config.group)
         self._commits = Commits(config, coordinator, self._outsider, chance=chance)
         self._auto_commit = AutoCommit(config, clock())
@@ -106,16 +107,14 @@ class ConsumerGroup:
         self._without: set[TopicPartition] = set()
         """Partitions that turned out to have no committed offset."""
 
-    # -- what the caller sees -----------------------------------------------------------------
+    # -- what the caller sees ------------------------------------------------------------------
 
     @property
     def error(self) -> Exception | None:
-        """Why the consumer cannot be a member; None if it can."""
         return self._member.error if self._subscription.is_by_group else None
 
     @property
     def has_news(self) -> bool:
-        """Whether the caller's thread has a step to do."""
         return self._member.next_step() is not None
 
     @property
@@ -143,6 +142,7 @@ class ConsumerGroup:
         """Join, or change what the member subscribes to; `assign` needs no membership."""
         subscription = self._subscription
         is_by_group = subscription.is_by_group
+        # A consumer that assigns partitions itself commits without a member id.
         self._commits.membership = self._member if is_by_group else self._outsider
         self._matched = None
         match subscription.kind:
@@ -193,17 +193,15 @@ class ConsumerGroup:
                 self._look_at = now + self._config.auto_commit_interval_ms / 1000
 
     def request_rejoin(self, reason: str, now: float) -> None:
-        """Have the group rebalance."""
         self._member.request_rejoin(reason, now)
 
     def leave(self, reason: str, now: float) -> None:
         """Leave the group; steps to revoke what is assigned come first."""
         self._member.leave(reason, now)
 
-    # -- steps of a rebalance -----------------------------------------------------------------
+    # -- steps of a rebalance ------------------------------------------------------------------
 
     def next_step(self) -> RebalanceStep | None:
-        """The step that the caller's thread has to do now."""
         return self._member.next_step()
 
     def begin_step(self, step: RebalanceStep) -> None:
@@ -211,10 +209,12 @@ class ConsumerGroup:
         subscription = self._subscription
         if step.kind is StepKind.ASSIGN:
             self.is_assigning = True
+            # Before the hook, which may seek in them or pause them.
             subscription.take_over([*subscription.assigned, *step.partitions])
         else:
             for each in step.partitions:
                 if each in subscription.assigned:
+                    # No more records before the hook commits, or others would read them twice.
                     subscription.assigned[each].is_revoking = True
 
     def step_done(self, step: RebalanceStep, now: float) -> None:
@@ -222,6 +222,7 @@ class ConsumerGroup:
         subscription = self._subscription
         if step.kind is StepKind.ASSIGN:
             self.is_assigning = False
+            # There is nothing to commit of new partitions yet.
             self._auto_commit.restart(now)
         else:
             gone = set(step.partitions)
@@ -229,7 +230,7 @@ class ConsumerGroup:
         self._member.step_done(step, now)
         self._want()
 
-    # -- committed offsets -------------------------------------------------------------------------
+    # -- committed offsets ---------------------------------------------------------------------
 
     def without_offsets(self, states: Collection[Assigned]) -> list[Assigned]:
         """Fetch the committed offsets of partitions; returns those that turned out to have none.
@@ -275,6 +276,7 @@ class ConsumerGroup:
         """
         assigned = self._subscription.assigned
         handled = self._handling.handled()
+        # The coordinator may be away, and the rebalance would wait for it.
         offsets = {each: at for each, at in handled.items() if assigned[each].stored != at}
         if offsets:
             return self.commit(offsets, deadline=deadline, is_last=True)
@@ -300,7 +302,6 @@ class ConsumerGroup:
     def committed(
         self, partitions: Collection[TopicPartition], *, deadline: float
     ) -> Pending[Mapping[TopicPartition, OffsetAndMetadata | None]]:
-        """The offsets that the group has stored."""
         pending: Pending[Mapping[TopicPartition, OffsetAndMetadata | None]] = Pending()
 
         def take(outcome: FetchedOffsets | Exception) -> None:
@@ -356,10 +357,9 @@ class ConsumerGroup:
         """Fail commits that have no outcome."""
         self._commits.close(error)
 
-    # -- requests -----------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------
 
     def send(self, now: float) -> None:
-        """Send what the membership and the commits have to send."""
         if self._member.wish != self._last_wish:
             self._want()
         self._is_waiting = False
@@ -415,10 +415,11 @@ class ConsumerGroup:
         self._nodes.send(node.id, request.body, now=now, done=take, timeout_ms=request.timeout_ms)
         return True
 
-    # -- internal -----------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------
 
     @property
     def _is_pattern_of_broker(self) -> bool:
+        # A compiled pattern is in Python's syntax, which the broker's RE2 does not have.
         is_text = isinstance(self._subscription.pattern, str)
         return is_text and self._config.group_protocol == "consumer"
 
@@ -435,6 +436,7 @@ class ConsumerGroup:
                 and (each.is_internal or name in INTERNAL_TOPICS)
             )
         )
+        # Each refresh comes by here, and a rebalance is dear.
         if topics != self._matched:
             self._matched = self._subscription.topics = topics
             self._member.subscribe(topics, None, now)

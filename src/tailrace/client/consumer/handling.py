@@ -32,12 +32,12 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 class Handling:
     """The records that were returned, and how far they are handled."""
 
-    def __init__(self, subscription: SubscriptionState, *, stir: Callable[[], None]) -> None:
-        """`stir` has the positions looked at again, after they were put back."""
+    def __init__(self, subscription: SubscriptionState, *, rescan: Callable[[], None]) -> None:
+        """`rescan` has the positions looked at again, after they were put back."""
         self._subscription = subscription
-        self._stir = stir
+        self._rescan = rescan
         self.ahead: deque[ConsumerRecord] = deque()
-        """Records that an iteration has taken and not handed out; the positions are behind them.
+        """Records that an iteration has taken and not handed out; the positions are after them.
         Replaced and not changed by others than the iterating thread, which may be popping one."""
         self.in_hand: ConsumerRecord | None = None
         """The record that an iteration has handed out last, until the next is asked for."""
@@ -58,7 +58,7 @@ class Handling:
         self.is_taking = False
         """Whether a reading call has begun, and has not returned its records."""
 
-    # -- the caller ---------------------------------------------------------------------------
+    # -- the caller ----------------------------------------------------------------------------
 
     def begin_loop(self, loop: object) -> None:
         """An iteration begins; while `loop` lives, the record in hand is being handled."""
@@ -69,6 +69,7 @@ class Handling:
         ahead = self.ahead
         if self.must_poll or not ahead:
             return None
+        # In hand first: see the invariant.
         record = self.in_hand = ahead[0]
         ahead.popleft()
         self.taken_at = now
@@ -95,7 +96,7 @@ class Handling:
         """The program has committed these offsets: records before them are handled."""
         self._committed.update(offsets)
 
-    # -- offsets ------------------------------------------------------------------------------
+    # -- offsets -------------------------------------------------------------------------------
 
     def returned(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The offsets after all records that were returned."""
@@ -127,13 +128,15 @@ class Handling:
         self._noted = handled
         return None if handled == before else handled
 
-    # -- records that were taken and not handed out -------------------------------------------
+    # -- records that were taken and not handed out --------------------------------------------
 
     def put_back(self, places: Collection[TopicPartition] | None = None) -> None:
         """Set the positions of these partitions, or of all, before their first record ahead."""
         firsts: dict[TopicPartition, int] = {}
         for each in self.ahead.copy():
             if places is None or each.topic_partition in places:
+                # Records ahead are in the order of offsets, so the first one of a partition is the
+                # lowest.
                 firsts.setdefault(each.topic_partition, each.offset)
         if firsts:
             self.hold_back(firsts)
@@ -152,7 +155,7 @@ class Handling:
             state = self._subscription.assigned.get(each)
             if state is not None and state.position is not None:
                 state.seek(Position(offset, leader=state.position.leader))
-        self._stir()
+        self._rescan()
 
     def take_back(self) -> None:
         """Read again what an interrupted call has taken and not returned."""

@@ -2,7 +2,7 @@
 
     resets         ListOffsets for partitions that have no position
     validations    OffsetForLeaderEpoch for positions that an older leader gave (KIP-320)
-    questions      ListOffsets for a caller: the ends of logs, offsets for times
+    queries        ListOffsets for a caller: the ends of logs, offsets for times
 
 Not here: committed offsets, which the group's coordinator has.
 
@@ -70,7 +70,7 @@ _CONSUMER: Final = -1
 Answers = Mapping[TopicPartition, OffsetAndTimestamp | None]
 
 
-class Question(Pending[dict[TopicPartition, OffsetAndTimestamp | None]]):
+class OffsetQuery(Pending[dict[TopicPartition, OffsetAndTimestamp | None]]):
     """A caller's ListOffsets: a timestamp for each partition."""
 
     __slots__ = ("asked", "found", "retry_at", "timestamps")
@@ -106,21 +106,21 @@ class OffsetLookups:
         self._clock = clock
         self._wall_ms = wall_ms
         self._is_busy = is_busy
-        self._questions: list[Question] = []
+        self._queries: list[OffsetQuery] = []
         self.errors: list[Exception] = []
         """Errors for the next polls of the caller."""
         self._wake_at = math.inf
 
-    def ask(self, timestamps: Mapping[TopicPartition, int]) -> Question:
+    def ask(self, timestamps: Mapping[TopicPartition, int]) -> OffsetQuery:
         """Ask for offsets; the result has None where no record is as late as the time."""
-        question = Question(timestamps)
+        query = OffsetQuery(timestamps)
         if not timestamps:
-            question.settle({})
-            return question
-        self._questions.append(question)
+            query.settle({})
+            return query
+        self._queries.append(query)
         for topic in {each.topic for each in timestamps}:
             self._metadata.add_guest(topic)
-        return question
+        return query
 
     def next_deadline(self) -> float:
         """When `send` has to be called again; it may be too early."""
@@ -131,14 +131,15 @@ class OffsetLookups:
         self._wake_at = math.inf
         self._send_resets(now)
         self._send_validations(now)
-        for question in list(self._questions):
-            self._send_question(question, now)
+        for query in list(self._queries):
+            self._send_query(query, now)
 
-    # -- resets -------------------------------------------------------------------------------
+    # -- resets --------------------------------------------------------------------------------
 
     def _send_resets(self, now: float) -> None:
         by_node: dict[int, list[Assigned]] = {}
         for state in self._due(Phase.AWAIT_RESET, now):
+            # Only the leader answers; followers refuse with NOT_LEADER_OR_FOLLOWER.
             leader = self._leader_of(state.partition)
             if leader is not None:
                 by_node.setdefault(leader.node_id, []).append(state)
@@ -174,11 +175,12 @@ class OffsetLookups:
             else:
                 self._metadata.update_leader(each, Leader(NO_NODE, answer.leader_epoch), None)
                 leader = self._metadata.leader(each) or Leader(-1, -1)
+                # No epoch: there is no record before it whose fate the leader could be asked about.
                 state.seek(Position(answer.offset, NO_LEADER_EPOCH, leader))
         if denied:
             self.errors.append(TopicAuthorizationError(denied))
 
-    # -- validations --------------------------------------------------------------------------
+    # -- validations ---------------------------------------------------------------------------
 
     def _send_validations(self, now: float) -> None:
         by_node: dict[int, list[Assigned]] = {}
@@ -196,6 +198,7 @@ class OffsetLookups:
             node = self._ready(node_id, now)
             if node is None:
                 continue
+            # An old broker, or one that asks for the right to administer the cluster: read on.
             if not _tells_epochs(self._nodes, node):
                 for state in states:
                     state.validated()
@@ -266,6 +269,7 @@ class OffsetLookups:
         """Read on, or find that the log was truncated below the position."""
         position = state.position
         assert position is not None, "a position was validated"
+        # The leader knows nothing of this epoch or of one before.
         is_unknown = answer.end_offset < 0 or answer.leader_epoch < 0
         if not is_unknown and answer.end_offset >= position.offset:
             state.validated()
@@ -278,33 +282,36 @@ class OffsetLookups:
             else:
                 state.await_reset(policy)
         elif policy.name == NO_RESET.name:
+            # KIP-320: without a policy the program decides, since it has seen records that are
+            # gone.
             cut[state.partition] = position.offset, (answer.end_offset, answer.leader_epoch)
             self._postpone(state)
         else:
+            # Records from here on were replaced by others, which this consumer has not read.
             state.seek(Position(answer.end_offset, answer.leader_epoch, position.leader))
 
-    # -- questions ----------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------
 
-    def _send_question(self, question: Question, now: float) -> None:
-        if question.is_abandoned or question.is_done:
-            self._end(question)
+    def _send_query(self, query: OffsetQuery, now: float) -> None:
+        if query.is_abandoned or query.is_done:
+            self._end(query)
             return
-        if now < question.retry_at:
-            self._wake_at = min(self._wake_at, question.retry_at)
+        if now < query.retry_at:
+            self._wake_at = min(self._wake_at, query.retry_at)
             return
         by_node: dict[int, dict[TopicPartition, int]] = {}
-        for each, timestamp in question.timestamps.items():
-            if each in question.asked:
+        for each, timestamp in query.timestamps.items():
+            if each in query.asked:
                 continue
             leader = self._leader_of(each)
             if leader is None:
-                question.reason = describe_wait(
+                query.reason = describe_wait(
                     self._metadata, self._nodes, each.topic, partition=each.partition
                 )
                 denied = topics_with(self._metadata, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if each.topic in denied:
-                    question.fail(TopicAuthorizationError(frozenset({each.topic})))
-                    self._end(question)
+                    query.fail(TopicAuthorizationError(frozenset({each.topic})))
+                    self._end(query)
                     return
             else:
                 by_node.setdefault(leader.node_id, {})[each] = timestamp
@@ -312,46 +319,48 @@ class OffsetLookups:
             node = self._ready(node_id, now)
             if node is None:
                 continue
-            question.asked |= timestamps.keys()
+            # Leaders are asked at the same time, each about its partitions.
+            query.asked |= timestamps.keys()
             self._list_offsets(
-                node, timestamps, now=now, done=partial(self._answered, question, timestamps)
+                node, timestamps, now=now, done=partial(self._answered, query, timestamps)
             )
 
     def _answered(
-        self, question: Question, asked: Mapping[TopicPartition, int], outcome: RequestOutcome
+        self, query: OffsetQuery, asked: Mapping[TopicPartition, int], outcome: RequestOutcome
     ) -> None:
-        question.asked -= asked.keys()
+        query.asked -= asked.keys()
         pause_s = self._config.retry_backoff_ms / 1000
         if not isinstance(outcome, ListOffsetsResponse):
-            question.retry_at = self._clock() + pause_s
-            question.reason = str(outcome)
+            query.retry_at = self._clock() + pause_s
+            query.reason = str(outcome)
             if isinstance(outcome, DisconnectedError):
                 self._metadata.request_update()
             elif isinstance(outcome, NodeError):
-                question.fail(consumer_error(outcome))
+                query.fail(consumer_error(outcome))
             return
         found, denied, refused = self._read_offsets(outcome, asked.keys())
         if denied:
-            question.fail(TopicAuthorizationError(denied))
+            query.fail(TopicAuthorizationError(denied))
             return
         for each, answer in found.items():
-            if each in question.timestamps:
-                del question.timestamps[each]
-                question.found[each] = answer
+            if each in query.timestamps:
+                del query.timestamps[each]
+                query.found[each] = answer
+        # The other leaders' answers are kept; only what is missing is asked for again.
         if asked.keys() - found.keys():
-            question.reason = "a leader refused: " + ", ".join(
+            query.reason = "a leader refused: " + ", ".join(
                 f"{each}: {why}" for each, why in refused.items()
             )
-            question.retry_at = self._clock() + pause_s
-        if not question.timestamps:
-            question.settle(question.found)
+            query.retry_at = self._clock() + pause_s
+        if not query.timestamps:
+            query.settle(query.found)
 
-    def _end(self, question: Question) -> None:
-        self._questions.remove(question)
-        for topic in {each.topic for each in (*question.timestamps, *question.found)}:
+    def _end(self, query: OffsetQuery) -> None:
+        self._queries.remove(query)
+        for topic in {each.topic for each in (*query.timestamps, *query.found)}:
             self._metadata.remove_guest(topic)
 
-    # -- shared -------------------------------------------------------------------------------
+    # -- shared --------------------------------------------------------------------------------
 
     def _due(self, phase: Phase, now: float) -> Iterable[Assigned]:
         for state in self._subscription.in_phase(phase):
@@ -373,6 +382,8 @@ class OffsetLookups:
         node = self._metadata.node(node_id)
         if node is None:
             return None
+        # A broker answers the requests of a connection in their order, and holds a Fetch for up to
+        # `fetch.max.wait.ms`.
         if self._is_busy(node_id):
             node = node._replace(id=node_id + _SECOND_CONNECTION)
         return node if self._nodes.connect(node, now) else None
@@ -417,6 +428,7 @@ class OffsetLookups:
 
         A partition that is missing has to be asked for again.
         """
+        # An answer may have other partitions than the request; these are ignored.
         wanted = set(asked)
         found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
         denied: set[str] = set()
@@ -433,6 +445,8 @@ class OffsetLookups:
                             if each.offset >= 0
                             else None
                         )
+                    # A log of Kafka 0.9, without times: Kafka's client says that there is no
+                    # record, too.
                     case ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
                         found[partition] = None
                     case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -475,7 +489,7 @@ class OffsetLookups:
 
 
 _RETRY: Final = OffsetAndTimestamp(-1, -1)
-"""Stands for no answer."""
+"""Marks a partition without an answer."""
 
 
 def _tells_epochs(nodes: ConnectionPool, node: Node) -> bool:

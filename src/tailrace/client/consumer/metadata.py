@@ -42,7 +42,6 @@ class ConsumerMetadata(ClusterMetadata):
         return None if known is None else known.topic_id
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """The topic with this id, or None."""
         return self._names.get(topic_id)
 
     def want(
@@ -56,6 +55,7 @@ class ConsumerMetadata(ClusterMetadata):
 
         With `pattern` it is that of all topics, of which those that match are wanted too.
         """
+        # A change that only drops topics needs no request.
         wanted = frozenset(topics)
         is_more = bool(wanted - self._wanted - self.topics.keys())
         is_more = is_more or bool(ids - self._wanted_ids)
@@ -66,6 +66,7 @@ class ConsumerMetadata(ClusterMetadata):
 
     def add_guest(self, topic: str) -> None:
         """Have the metadata of a topic until `remove_guest`."""
+        # Several calls may want the same topic at a time.
         self._guests[topic] = self._guests.get(topic, 0) + 1
         known = self.topics.get(topic)
         if known is None or known.error:
@@ -84,6 +85,7 @@ class ConsumerMetadata(ClusterMetadata):
         is_full: bool,  # noqa: ARG002
     ) -> tuple[frozenset[str] | None, frozenset[UUID]]:
         if self._pattern is not None:
+            # Only the whole list shows topics that match later.
             return None, frozenset()
         return self._named, self._wanted_ids - self._names.keys()
 
@@ -116,12 +118,10 @@ class ConsumerMetadata(ClusterMetadata):
 
 
 def topics_with(metadata: ConsumerMetadata, code: ErrorCode) -> frozenset[str]:
-    """The wanted topics that have this error."""
     return frozenset(name for name, each in metadata.topics.items() if each.error == code)
 
 
 def replica_racks(metadata: ConsumerMetadata, topic: TopicMetadata) -> tuple[frozenset[str], ...]:
-    """The racks of the replicas of each partition."""
     racks = metadata.racks
     return tuple(
         frozenset(filter(None, map(racks.get, each.replicas))) for each in topic.partitions
@@ -133,6 +133,7 @@ def is_online(metadata: ConsumerMetadata, partition: TopicPartition, node_id: in
     known = metadata.topics.get(partition.topic)
     if known is None or not 0 <= partition.partition < len(known.partitions):
         return False
+    # A broker may be up while the disk of this replica has failed (KIP-112).
     is_offline = node_id in known.partitions[partition.partition].offline_replicas
     return metadata.node(node_id) is not None and not is_offline
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tailrace.client.consumer.engine import ConsumerEngine
 
 
+# Kafka's names, without the groups of JMX.
 METRICS: Final = {
     "records-consumed-total": ("records", "Returned to the program."),
     "bytes-consumed-total": ("bytes", "Records that were received, as they were compressed."),
@@ -90,7 +91,7 @@ function."""
 
 
 def lags_of(engine: "ConsumerEngine") -> dict[TopicPartition, int | None]:
-    """Records behind the position, by partition; None while that is not known."""
+    """The lag of the position, by partition; None while that is not known."""
     # A copy, since a thread may ask that is not the one of the event loop.
     assigned = list(engine.subscription.assigned.items())
     return {each: _lag(engine, state) for each, state in assigned}
@@ -98,6 +99,7 @@ def lags_of(engine: "ConsumerEngine") -> dict[TopicPartition, int | None]:
 
 def _lag(engine: "ConsumerEngine", state: Assigned) -> int | None:
     is_committed = engine.config.isolation_level is IsolationLevel.READ_COMMITTED
+    # Records of open transactions are not there yet for read_committed.
     end = state.last_stable_offset if is_committed else state.high_watermark
     if end is None or state.position is None:
         return None

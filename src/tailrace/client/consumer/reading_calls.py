@@ -92,7 +92,7 @@ class ReadingCalls(ConsumerCalls):
 
         The ends are those at the time of the call, so it comes to an end while others write. The
         table has fewer records after `timeout` seconds, or once it has `bytes_max` bytes; the next
-        call goes on after them. The columns are those of `poll_columns`.
+        call continues after them. The columns are those of `poll_columns`.
 
         Raises:
             MissingExtraError: the extra `arrow` is not installed.
@@ -142,7 +142,7 @@ class ReadingCalls(ConsumerCalls):
     def unsubscribe(self, timeout: float | None = None) -> Steps[None]:
         """Remove the subscription; a member leaves its group, after `on_revoked`."""
         deadline = self._deadline(timeout)
-        self._settle_last()
+        self._mark_last_handled()
         with self._reading():
             engine = self._engine
             engine.check_open()
@@ -157,7 +157,7 @@ class ReadingCalls(ConsumerCalls):
             engine.subscription_changed(self._clock())
             self._hooks = RebalanceHooks()
 
-    # -- reading -----------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------
 
     def _poll(self, deadline: float, count_max: int) -> Steps[list[ConsumerRecord]]:
         """Records that iteration has left over, or the next ones."""
@@ -166,6 +166,7 @@ class ReadingCalls(ConsumerCalls):
         if handling.ahead:
             yield from self._polled()
         if handling.ahead:
+            # A `for` loop has taken them before, so they come first.
             ahead = handling.ahead
             return [ahead.popleft() for _ in range(min(count_max, len(ahead)))]
 
@@ -173,14 +174,14 @@ class ReadingCalls(ConsumerCalls):
             return engine.collector.records(count_max)
 
         while True:
-            taken = yield from self._taking(take, deadline)
+            taken = yield from self._wait_for_records(take, deadline)
             if not taken:
                 return []
-            records = yield from self._making(taken)
+            records = yield from self._deserialize(taken)
             if records:
                 return records
 
-    def _looking_ahead(self) -> Steps[None]:
+    def _fill_ahead(self) -> Steps[None]:
         """Have records for an iteration; do what the group wants, though some are left."""
         engine = self._engine
         handling = engine.handling
@@ -202,6 +203,7 @@ class ReadingCalls(ConsumerCalls):
         engine = self._engine
         engine.handling.put_back()
         wanted = DEFAULT_COLUMNS if names is None else tuple(names)
+        # One entry: programs ask for the same columns again, and its buffers are large.
         if wanted not in self._collectors:
             self._collectors = {wanted: Collector(wanted)}
         collector = self._collectors[wanted]
@@ -210,7 +212,7 @@ class ReadingCalls(ConsumerCalls):
             engine.collector.columns(collector)
             return collector if collector.row_count else None
 
-        yield from self._taking(take, deadline, is_more=is_more)
+        yield from self._wait_for_records(take, deadline, is_more=is_more)
         return collector.finish()
 
     def _table(
@@ -230,6 +232,7 @@ class ReadingCalls(ConsumerCalls):
         while True:
             if ends is None and engine.subscription.assigned:
                 ends = yield from self._ends_of(engine.subscription.assigned, deadline)
+            # One more turn without a wait, for what has been fetched.
             if ends is not None and self._is_read(ends):
                 deadline = self._clock()
             # A glance, since the marker of a transaction moves the position and gives no rows.
@@ -275,7 +278,7 @@ class ReadingCalls(ConsumerCalls):
         yield from self._rebalance()
         engine.check_readable()
 
-    def _taking(
+    def _wait_for_records(
         self, take: Callable[[], T], deadline: float, *, is_more: bool = False
     ) -> Steps[T | None]:
         """The result of `take`, once there is something in it; None at the deadline."""
@@ -294,6 +297,7 @@ class ReadingCalls(ConsumerCalls):
                 return taken
             if not is_more:
                 engine.handling.passed()
+            # `on_metrics` is due while this waits, so the wait ends for it.
             due_at = self._metrics_call.due_at
             if not (yield Until(lambda: engine.has_news, min(deadline, due_at))):
                 engine.check_readable()
@@ -307,9 +311,10 @@ class ReadingCalls(ConsumerCalls):
             try:
                 yield CallUser(due, ())
             except Exception:
+                # Metrics must not end the reading.
                 log.exception("user_code_failed name=on_metrics")
 
-    def _making(self, taken: list[list[ConsumerRecord]]) -> Steps[list[ConsumerRecord]]:
+    def _deserialize(self, taken: list[list[ConsumerRecord]]) -> Steps[list[ConsumerRecord]]:
         """Records as they are returned; user code makes keys and values without the lock."""
         key, value = self._key_deserializer, self._value_deserializer
         if key is None and value is None:
@@ -317,6 +322,7 @@ class ReadingCalls(ConsumerCalls):
         found: list[ConsumerRecord] = []
         for index, records in enumerate(taken):
             try:
+                # Not under the lock: a deserializer may call the consumer, or take long.
                 made, error = yield CallUser(deserialized, (records, key, value))
             except BaseException:
                 self._hold_back(taken)
@@ -336,7 +342,7 @@ class ReadingCalls(ConsumerCalls):
         first = {each[0].topic_partition: each[0].offset for each in reversed(taken)}
         self._engine.handling.hold_back(first)
 
-    # -- the group ---------------------------------------------------------------------------------
+    # -- the group -----------------------------------------------------------------------------
 
     def _rebalance(self) -> Steps[None]:
         """Do what the group wants to be done on this thread.
@@ -366,7 +372,9 @@ class ReadingCalls(ConsumerCalls):
                 hook = hooks.on_lost or hooks.on_revoked
         group.begin_step(step)
         if step.kind is not StepKind.ASSIGN:
+            # An iteration may have taken records of them ahead; others would read these, too.
             self._engine.handling.put_back(step.partitions)
+        # `close` has committed already, before it left the group.
         if step.kind is StepKind.REVOKE and group.commits_by_itself and self._closer is None:
             yield from self._last_commit(
                 self._clock() + self._engine.config.request_timeout_ms / 1000
@@ -376,6 +384,8 @@ class ReadingCalls(ConsumerCalls):
             try:
                 yield CallUser(hook, (list(step.partitions),))
             except Exception as error:  # noqa: BLE001 - raised once the rebalance is carried out
+                # The other partitions still have to be given up, or the group waits for this
+                # member.
                 failure = error
             except BaseException:
                 group.step_done(step, self._clock())
@@ -401,14 +411,15 @@ class ReadingCalls(ConsumerCalls):
             )
 
     def _close_steps(self, deadline: float, *, is_over: bool | None) -> Steps[bool]:
-        """Commit and leave the group; `is_over`: see `_settle_last`.
+        """Commit and leave the group; `is_over`: see `_mark_last_handled`.
 
         A second call, by another thread or task, waits for the first. Returns False for one inside
         of the first, in a hook.
         """
         engine, closer = self._engine, self._caller()
-        self._settle_last(is_over=is_over)
+        self._mark_last_handled(is_over=is_over)
         if engine.is_closing:
+            # A hook calls `close` inside of `close`: a wait here would be for itself.
             if closer is self._closer:
                 return engine.closed_error is not None
             yield Until(lambda: engine.closed_error is not None, deadline)
@@ -425,6 +436,7 @@ class ReadingCalls(ConsumerCalls):
                 if engine.subscription.is_by_group:
                     group.leave("the consumer is being closed", self._clock())
                     yield from self._rebalance()
+                # Without an answer the coordinator would keep the member until its session ends.
                 yield Until(lambda: group.is_idle, deadline)
         finally:
             engine.begin_close()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from tailrace.model import TimestampType, TopicPartition
 
 
+# A tuple, which one call makes of a whole block (decision 70).
 class ConsumerRecord(NamedTuple):
     """A record that was read from a partition."""
 

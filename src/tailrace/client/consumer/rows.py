@@ -80,7 +80,6 @@ class RowSource:
 
     @property
     def batch(self) -> Batch:
-        """The batch of the next record."""
         index = self._cursor[RowCursor.BATCH]
         if not isinstance(self._batches, BatchRun):
             return self._batches[index]
@@ -89,30 +88,34 @@ class RowSource:
         return Batch(self._octets[start - layout.HEADER_SIZE : limit])
 
     def take(self, count_max: int) -> Rows | None:
-        """The next records, at most so many; None if there are no more.
+        """The next `count_max` records or fewer; None if there are no more.
 
         Raises:
             CorruptRecordError: a record of `batch` breaks a rule of the format.
         """
         found: list[ConsumerRecord] = []
+        # One call for all records of a poll: a line of Python for each would cost more than the
+        # rest.
         status = take_records(
             self._octets, self._payloads, self._cursor, self._start, count_max,
             ConsumerRecord, self._place, _TYPES, found,
         )  # fmt: skip
         if status < 0:
+            # The kernel says only that a rule is broken; the walk in Python finds which, and where.
             check_records(self.batch)
             raise AssertionError(f"a batch has {RecordFault(-status)!r}, and the walk found none")
         if not found:
             return None
+        # After the last record of a batch there may be a gap: compaction has removed records.
         is_over = PAYLOAD_WIDTH * self._cursor[RowCursor.BATCH] == len(self._payloads)
         return Rows(found, self.next_offset if is_over else found[-1].offset + 1)
 
 
 def take_rows(part: FetchedPart, position: int, count_max: int) -> Rows | None:
-    """The next records of a part from `position` on, at most so many; None if it has no more.
+    """The next records of a part from `position` on, `count_max` or fewer; None if it has no more.
 
     Raises:
-        DamagedRecordsError: the next batch is damaged; `next_offset` is behind it.
+        DamagedRecordsError: the next batch is damaged; `next_offset` is after it.
     """
     assert count_max > 0, "no records are all records, or none"
     while part.pieces:
@@ -135,6 +138,7 @@ def take_rows(part: FetchedPart, position: int, count_max: int) -> Rows | None:
             return rows
         part.passed(source.next_offset)
         position = max(position, source.next_offset)
+        # It may have begun in the middle of a batch; the next one begins a source of its own.
         part.source = None
     return None
 
@@ -194,9 +198,11 @@ def _source_of_batches(
         try:
             view = readable_view(each, collected=size)
         except DECODE_FAULTS:
+            # The batches before a damaged one are returned first.
             if not batches:
                 raise
             break
+        # Payloads lie one after the other in one buffer, for which this is the list of places.
         payloads.extend(payload_of(each, size, len(view)))
         views.append(view)
         batches.append(each)

@@ -10,7 +10,7 @@ Pure: no requests, no clock but the times that are passed in.
 
 Invariant: a partition has a position in FETCHING and AWAIT_VALIDATION and only there. `version` of
 a partition is larger after every change of its position that is not reading on, so that an answer
-to an older request can be told.
+to an older request can be recognized.
 """
 
 import re
@@ -57,7 +57,6 @@ class ResetPolicy(NamedTuple):
     """The time that by_duration goes back."""
 
     def timestamp(self, now_ms: int) -> int:
-        """The timestamp to ask ListOffsets for."""
         match self.name:
             case "earliest":
                 return SpecialTimestamp.EARLIEST
@@ -100,13 +99,12 @@ class Assigned:
     parts: "deque[FetchedPart]" = field(default_factory=deque)
     """Records that were fetched and not returned, in the order of offsets."""
     fetch_offset: int = 0
-    """The offset of the next fetch: behind `parts`."""
+    """The offset of the next fetch: after `parts`."""
     is_fetching: bool = False
     """Whether a fetch of it is in flight."""
 
     @property
     def has_position(self) -> bool:
-        """Whether the next offset is known."""
         return self.position is not None
 
     @property
@@ -116,6 +114,7 @@ class Assigned:
 
     def seek(self, position: Position) -> None:
         """Go to a position and drop what was fetched."""
+        # A seek by hand ends a reset or a validation that is under way.
         self.phase, self.position, self.reset = Phase.FETCHING, position, None
         self._changed()
 
@@ -136,7 +135,9 @@ class Assigned:
         """
         assert self.position is not None, "there is nothing to validate"
         self.position = self.position._replace(leader=leader)
+        # The new leader knows its followers; the old one's choice may lack records.
         self.preferred_replica = NO_NODE
+        # Without an epoch on both sides there is nothing to compare (old brokers, KIP-320).
         if NO_LEADER_EPOCH not in {self.position.epoch, leader.epoch}:
             self.phase = Phase.AWAIT_VALIDATION
             self._changed()
@@ -149,10 +150,13 @@ class Assigned:
         self._changed()
 
     def read_to(self, offset: int, epoch: int) -> None:
-        """Move the position behind records that were returned or passed over."""
+        """Move the position past records that were returned or passed over."""
         assert self.position is not None, "records were returned without a position"
         self.position = Position(
-            offset, self.position.epoch if epoch < 0 else epoch, self.position.leader
+            # Old formats have no epochs: keep the last one that is known.
+            offset,
+            self.position.epoch if epoch < 0 else epoch,
+            self.position.leader,
         )
 
     def drop_parts(self) -> None:
@@ -214,13 +218,13 @@ class SubscriptionState:
         self.take_over(partitions)
 
     def unsubscribe(self) -> None:
-        """Read nothing."""
         self.kind, self.topics, self.pattern = Kind.NONE, frozenset(), None
         self.take_over(())
 
     def take_over(self, partitions: Collection[TopicPartition]) -> None:
         """Have exactly these partitions; those that were assigned before keep their state."""
         before = self.assigned
+        # A late answer about an earlier assignment must not fit the new one.
         self._first_version = 1 + max(
             self._first_version, *(each.version for each in before.values()), 0
         )
@@ -230,6 +234,7 @@ class SubscriptionState:
         }
         for each, state in before.items():
             if each not in self.assigned:
+                # Their records are of no use any more, and hold memory.
                 state.drop_parts()
 
     def of(self, partition: TopicPartition) -> Assigned:
@@ -250,10 +255,10 @@ class SubscriptionState:
     def current(self, partition: TopicPartition, version: int) -> Assigned | None:
         """The state of a partition if it is still that of a request; else None."""
         found = self.assigned.get(partition)
+        # A seek or a rebalance since the request has raised the version.
         return found if found is not None and found.version == version else None
 
     def in_phase(self, phase: Phase) -> Iterator[Assigned]:
-        """The partitions that wait for this."""
         return (each for each in self.assigned.values() if each.phase is phase)
 
     def topics_in_use(self) -> frozenset[str]:
@@ -263,17 +268,19 @@ class SubscriptionState:
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The position of each partition that has one, as it is committed."""
         return {
+            # With the epoch, the next owner can tell whether the log was cut meanwhile (KIP-320).
             each: OffsetAndMetadata(state.position.offset, state.position.epoch)
             for each, state in self.assigned.items()
             if state.position is not None
         }
 
     def set_paused(self, partitions: Iterable[TopicPartition], *, is_paused: bool) -> None:
-        """Stop or go on returning records of these partitions."""
+        """Stop or resume returning records of these partitions."""
         for state in [self.of(each) for each in partitions]:
             state.is_paused = is_paused
 
     def _become(self, kind: Kind) -> None:
+        # As in Kafka: a group that assigns and a program that does would undo each other.
         if self.kind not in {Kind.NONE, kind}:
             raise SubscriptionError(
                 f"this consumer reads by {self.kind.value}; call unsubscribe before {kind.value}"

@@ -92,6 +92,7 @@ def member_order(members: Members, member_id: str) -> tuple[bool, bytes]:
     instance_id = members[member_id].instance_id
     if instance_id is None:
         return True, java_order(member_id)
+    # A static member keeps its place when it comes back with another member id (KIP-345).
     return False, java_order(instance_id)
 
 
@@ -113,6 +114,7 @@ def assign_round_robin(topics: Racks, members: Members) -> Assignments:
     assignments: Assignments = {member_id: [] for member_id in members}
     subscribed = {name for member in members.values() for name in member.topics}
     turns = cycle(sorted(members, key=lambda member_id: member_order(members, member_id)))
+    # All topics in one round, so a member may get nothing of one topic.
     for topic in sorted(subscribed & topics.keys(), key=java_order):
         for number in range(len(topics[topic])):
             # Each subscribed topic has a subscriber, so the search ends.
@@ -138,7 +140,6 @@ class _TopicRange:
         self.needs_racks = uses_racks(known, racks)
 
     def matches(self, consumer: str, number: int) -> bool:
-        """Whether a replica is in the consumer's rack; always, if it has none."""
         rack = self.consumer_racks[consumer]
         return rack is None or rack in self.racks[number]
 
@@ -147,7 +148,6 @@ class _TopicRange:
         return max(0, self.share + (self.larger > 0) - self.counts[consumer])
 
     def take(self, consumer: str, numbers: Sequence[int], assignments: Assignments) -> None:
-        """Assign these partitions."""
         if not numbers:
             return
         self.counts[consumer] += len(numbers)
@@ -172,6 +172,7 @@ def assign_ranges(topics: Racks, members: Members) -> Assignments:
     """
     assignments: Assignments = {member_id: [] for member_id in members}
     ranges = [_TopicRange(topic, racks, members) for topic, racks in topics.items()]
+    # Racks first, since a range that ignores them may take what is near for others (KIP-881).
     if any(each.needs_racks for each in ranges):
         _fill_by_rack(ranges, assignments)
     for each in ranges:
@@ -197,6 +198,7 @@ def _fill_by_rack(ranges: Sequence[_TopicRange], assignments: Assignments) -> No
 
 def _fill_together(group: Sequence[_TopicRange], count: int, assignments: Assignments) -> None:
     """Give partitions of the same number of several topics to one consumer whose rack has all."""
+    # Topics with the same keys are joined by their partition numbers, so these go together.
     open_consumers = dict.fromkeys(group[0].consumers)
     for number in range(count):
         consumer = next(

@@ -204,11 +204,10 @@ class ClassicMembership:
         """LeaveGroup, until it is answered."""
         self._is_leave_sent = False
 
-    # -- what the engine sees and calls -------------------------------------------------------
+    # -- what the engine sees and calls --------------------------------------------------------
 
     @property
     def identity(self) -> GroupIdentity:
-        """The member id and generation."""
         generation = self._generation
         return GroupIdentity(
             self._config.group,
@@ -219,22 +218,18 @@ class ClassicMembership:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that the consumer reads."""
         return self._steps.assignment
 
     @property
     def grants(self) -> Mapping[TopicPartition, int]:
-        """The assignment with its numbers."""
         return self._steps.grants
 
     @property
     def error(self) -> Exception | None:
-        """Why the member cannot be in the group."""
         return self._error or self._coordinator.error
 
     @property
     def is_left(self) -> bool:
-        """Whether the member has left."""
         return (
             self._subscription is None
             and self._leave_reason is None
@@ -243,7 +238,6 @@ class ClassicMembership:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the member has its assignment and no rebalance is under way."""
         is_stable = self._state is MemberState.STABLE
         return is_stable and not self._needs_rejoin and self._steps.is_empty
 
@@ -284,24 +278,20 @@ class ClassicMembership:
         self._may_join = True
 
     def request_rejoin(self, reason: str, now: float) -> None:
-        """Rebalance although nothing has changed."""
         del now
         self._rejoin(reason)
         self._prepare()
 
     def next_step(self) -> RebalanceStep | None:
-        """The next step for the user's thread."""
         return self._steps.next()
 
     def step_done(self, step: RebalanceStep, now: float) -> None:
-        """Continue after a step."""
         del now
         self._steps.done(step)
         self._continue_leaving()
         self._prepare()
 
     def leave(self, reason: str, now: float) -> None:
-        """Revoke or lose the assignment, then leave."""
         del now
         if self._subscription is not None:
             self._subscription = None
@@ -313,6 +303,7 @@ class ClassicMembership:
         """Why nothing can be committed: not in the group, or between two generations."""
         if self._state is MemberState.STABLE:
             return None
+        # The coordinator would refuse it until SyncGroup is answered (REBALANCE_IN_PROGRESS).
         if self._state.is_rebalancing:
             return self._rebalance_in_progress()
         return CommitFailedError(
@@ -370,6 +361,8 @@ class ClassicMembership:
             )
             self._leave("consumer poll timeout has expired.")
             self._prepare()
+        # Before anything else, and after an error, too: else the group waits until the session
+        # ends.
         if self._leave_request is not None and not self._is_leave_sent:
             self._is_leave_sent = True
             return self._leave_request
@@ -378,7 +371,6 @@ class ClassicMembership:
         return self._next_rebalance_request(node, now) or self._next_heartbeat(node, now)
 
     def next_deadline(self, now: float) -> float:
-        """When `next_request` has to be called again."""
         if self._coordinator.node is None:
             return self._coordinator.next_deadline() if self._needs_coordinator else NEVER
         if self._leave_request is not None and not self._is_leave_sent:
@@ -394,7 +386,6 @@ class ClassicMembership:
         return due
 
     def put_back(self, request: GroupRequest, now: float) -> None:
-        """The request could not be sent yet."""
         if request is self._leave_request:
             self._is_leave_sent = False
         elif request is self._rebalance_request:
@@ -406,7 +397,6 @@ class ClassicMembership:
             self._coordinator.put_back(request)
 
     def answered(self, request: GroupRequest, outcome: Message | NodeError, now: float) -> None:
-        """Handle an answer, or the error that came instead."""
         if request is self._leave_request:
             self._leave_request = None
         elif request is self._rebalance_request:
@@ -420,7 +410,7 @@ class ClassicMembership:
         self._check_session(now)
         self._prepare()
 
-    # -- rebalances ---------------------------------------------------------------------------
+    # -- rebalances ----------------------------------------------------------------------------
 
     @property
     def _needs_coordinator(self) -> bool:
@@ -429,13 +419,11 @@ class ClassicMembership:
         return self.error is None and is_wanted
 
     def _rejoin(self, reason: str) -> None:
-        """Have the member join again."""
         logger.info("group_rejoin_needed group=%s reason=%s", self._config.group_id, reason)
         self._rejoin_reason = reason
         self._needs_rejoin = True
 
     def _rejoin_later(self, reason: str, now: float) -> None:
-        """Join again after a pause."""
         self._sync = self._leading = None
         self._rejoin_at = now + self._config.retry_backoff_ms / 1000
         self._rejoin(reason)
@@ -458,6 +446,7 @@ class ClassicMembership:
             or self._subscription is None
         ):
             return
+        # Only a stable member: the next JoinGroup of a rebalance has the newest subscription.
         if self._subscription != self._joined_subscription:
             self._rejoin("subscription has changed")
         elif self._leading is not None and self._leading.is_outdated(self._topics):
@@ -495,11 +484,11 @@ class ClassicMembership:
             and self._may_join
             and self._subscription is not None
             and self._steps.is_empty
+            # A leader that waits for metadata owes the others its SyncGroup.
             and (self._leading is None or self._leading.has_assigned)
         )
 
     def _next_rebalance_request(self, node: Node, now: float) -> GroupRequest | None:
-        """SyncGroup or JoinGroup, if one is due."""
         if self._rebalance_request is not None or now < self._rejoin_at:
             return None
         if self._sync is not None:
@@ -614,6 +603,7 @@ class ClassicMembership:
             return
         self._generation = Generation(answer.generation_id, answer.member_id, assignor.name)
         self._state = MemberState.COMPLETING_REBALANCE
+        # Only the leader gets the members and their subscriptions.
         if answer.leader != answer.member_id:
             self._leading = None
             self._sync_with(())
@@ -631,7 +621,6 @@ class ClassicMembership:
             self._sync_with(leading.assign(self._topics))
 
     def _synced(self, answer: SyncGroupResponse, request: GroupRequest, now: float) -> None:
-        """Take the assignment."""
         self._sync = None
         generation = self._generation
         if answer.error_code != ErrorCode.NONE:
@@ -677,6 +666,7 @@ class ClassicMembership:
         """Act upon an error code: join again, with or without the member id, or fail."""
         reason = f"rebalance failed due to {error_words(code)}"
         if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
+            # The code is about the member as it was when the request was sent.
             if self._sent_generation == self._generation:
                 self._stop(reason, forgets_member=code == ErrorCode.UNKNOWN_MEMBER_ID)
             else:
@@ -703,7 +693,7 @@ class ClassicMembership:
             "then commit again"
         )
 
-    # -- heartbeats ---------------------------------------------------------------------------
+    # -- heartbeats ----------------------------------------------------------------------------
 
     def _check_session(self, now: float) -> None:
         """Start the times of a new generation, and give up a coordinator that is silent."""
@@ -729,7 +719,6 @@ class ClassicMembership:
         self._session_until = now + self._config.session_timeout_ms / 1000
 
     def _next_heartbeat(self, node: Node, now: float) -> GroupRequest | None:
-        """A heartbeat, if one is due."""
         if not self._state.has_joined or self._heartbeat is not None or now < self._heartbeat_at:
             return None
         self._heartbeat_at = now + self._config.heartbeat_interval_ms / 1000
@@ -772,6 +761,7 @@ class ClassicMembership:
                 f"a heartbeat was refused: {error_words(code)}",
                 forgets_member=code != ErrorCode.ILLEGAL_GENERATION,
             )
+            # To join again would fence the other consumer with this id, which would fence this one.
             if code == ErrorCode.FENCED_INSTANCE_ID:
                 self._error = refusal(code, group_id=self._config.group, during="Heartbeat")
         else:
@@ -785,7 +775,7 @@ class ClassicMembership:
         self._heartbeat_at = now + self._backoff.pause_s(self._heartbeat_failures)
         self._heartbeat_failures += 1
 
-    # -- leaving ------------------------------------------------------------------------------
+    # -- leaving -------------------------------------------------------------------------------
 
     def _continue_leaving(self) -> None:
         """Give up the assignment, or leave, if the steps before are done."""

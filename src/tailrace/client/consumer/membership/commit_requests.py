@@ -68,6 +68,7 @@ def commit_request(
     is_consumer_protocol: bool,
 ) -> GroupRequest:
     """An OffsetCommit of these offsets."""
+    # A request names each topic once.
     topics = groupby(sorted(offsets), key=lambda each: each.topic)
     body = OffsetCommitRequest(
         group_id=member.group_id,
@@ -86,6 +87,7 @@ def commit_request(
         body,
         timeout_ms=timeout_ms,
         node=node,
+        # The coordinator refuses older versions of such a member with UNSUPPORTED_VERSION.
         first_version=EPOCH_COMMIT_SINCE if is_consumer_protocol else since,
     )
 
@@ -112,6 +114,7 @@ def fetch_request(
         (name, tuple(each.partition for each in group))
         for name, group in groupby(sorted(partitions), key=lambda each: each.topic)
     ]
+    # A consumer that is no member asks without an epoch, and is not checked for one.
     is_named = names_member and member.generation >= 0
     group = OffsetFetchRequestGroup(
         group_id=member.group_id,
@@ -129,6 +132,7 @@ def fetch_request(
             for name, numbers in topics
         ),
         groups=(group,),
+        # Offsets of an open transaction may still change (KIP-447).
         require_stable=True,
     )
     return GroupRequest(body, timeout_ms=timeout_ms, node=node)
@@ -152,6 +156,7 @@ def read_fetch(answer: OffsetFetchResponse, group_id: str) -> FetchAnswer:
             codes[partition] = each.error_code
             offsets[partition] = None
             if each.committed_offset >= 0:
+                # Anything below -1 would be a negative epoch in a later request.
                 epoch = max(each.committed_leader_epoch, -1)
                 offsets[partition] = OffsetAndMetadata(each.committed_offset, epoch, each.metadata)
     return FetchAnswer(code, codes, offsets)

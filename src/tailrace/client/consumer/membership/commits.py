@@ -85,7 +85,6 @@ class NoMembership:
         self.identity = GroupIdentity(group_id)
 
     def commit_fault(self) -> Exception | None:
-        """Always None: nothing keeps it from committing."""
         return None
 
     def commit_refused(self, code: int, sent: GroupIdentity, now: float) -> Exception | None:
@@ -210,6 +209,7 @@ class Commits:
             self._fetches.append(_Fetch(partitions=wanted, done=[done], deadline=deadline))
         else:
             same.done.append(done)
+            # Each caller has a deadline of its own, and gives up by itself.
             same.deadline = max(same.deadline or deadline, deadline)
 
     def next_request(self, now: float) -> GroupRequest | None:
@@ -217,6 +217,7 @@ class Commits:
         coordinator = self._coordinator
         self._check_commits(now)
         self._check_fetches(now)
+        # No look-up can succeed any more, so the calls need not wait for their deadlines.
         if coordinator.error is not None:
             self.close(coordinator.error)
         self._finish_front()
@@ -237,7 +238,6 @@ class Commits:
         return None
 
     def put_back(self, request: GroupRequest, now: float) -> None:
-        """The request could not be sent yet."""
         del now
         if request is self._request:
             self._waiting.extendleft(reversed(self._merged))
@@ -248,7 +248,6 @@ class Commits:
             self._coordinator.put_back(request)
 
     def answered(self, request: GroupRequest, outcome: Message | NodeError, now: float) -> None:
-        """Handle an answer, or the error that came instead."""
         if isinstance(outcome, RetriableError):
             self._coordinator.mark_unknown(request.node, now, why=str(outcome))
         if request is self._request:
@@ -260,7 +259,6 @@ class Commits:
             self._coordinator.answered(request, outcome, now)
 
     def next_deadline(self, now: float) -> float:
-        """When `next_request` has to be called again."""
         del now
         pending = (*self._waiting, *self._merged, *self._fetches)
         due = [each.deadline for each in pending if each.deadline is not None]
@@ -273,7 +271,7 @@ class Commits:
         return min(due, default=NEVER)
 
     def close(self, error: Exception) -> None:
-        """Fail every call without an outcome."""
+        # Copied before the first callback, which may commit again.
         failed = [*self._merged, *self._waiting]
         self._request, self._merged = None, []
         self._waiting.clear()
@@ -287,20 +285,18 @@ class Commits:
         return bool(self._waiting or self._fetches)
 
     def _pause(self, call: _Pending, error: Exception, now: float) -> None:
-        """Have a call wait before it is tried again."""
         call.error = error
         call.retry_at = now + self._backoff.pause_s(call.failures)
         call.failures += 1
 
     def _timed_out(self, call: _Pending, *, what: str) -> GroupTimeoutError:
-        """The error of a call whose time is up."""
         why = self._coordinator.trouble if call.error is None else str(call.error)
         return GroupTimeoutError(
             f"group {self._group_id!r}: {what} got no result in time: {why}; raise "
             "default.api.timeout.ms or the timeout of the call, or look at the brokers"
         )
 
-    # -- commits ------------------------------------------------------------------------------
+    # -- commits -------------------------------------------------------------------------------
 
     def _next_commit(self) -> GroupRequest:
         """The OffsetCommit of the commit at the front, and of those that go with it."""
@@ -322,6 +318,7 @@ class Commits:
                 following.done(fault)
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         for each in self._merged:
+            # The later commit of a partition is the one that counts.
             offsets.update(each.offsets)
         self._sent = self.membership.identity
         self._request = commit_request(
@@ -349,6 +346,7 @@ class Commits:
             return None
         membership = self.membership
         fault = membership.commit_fault()
+        # In the same generation the member still owns what it owned at the call.
         if fault is not None or membership.identity == commit.identity:
             return fault
         for partition, grant in commit.grants.items():
@@ -366,6 +364,7 @@ class Commits:
             if each.deadline is not None and each.deadline <= now:
                 self._waiting.remove(each)
                 each.done(self._timed_out(each, what="OffsetCommit"))
+        # The commit may be stored. To store the same offsets again does no harm.
         if self._request is not None and self._request.node != self._coordinator.node:
             lost = RetriableCommitError(
                 f"group {self._group_id!r}: the coordinator was lost before it answered"
@@ -382,6 +381,7 @@ class Commits:
         else:
             assert isinstance(outcome, OffsetCommitResponse)
             codes = commit_codes(outcome)
+            # The merged commits share the answer, and each has its own partitions in it.
             verdicts = [(each, self._verdict(each, codes, now)) for each in merged]
             for code in RELOCATED.intersection(codes.values()):
                 self._coordinator.mark_unknown(request.node, now, why=error_words(code))
@@ -441,7 +441,7 @@ class Commits:
             return commit_refusal(code, group_id=group_id, partitions=unauthorized)
         return None
 
-    # -- fetches ------------------------------------------------------------------------------
+    # -- fetches -------------------------------------------------------------------------------
 
     def _fetch_of(self, request: GroupRequest) -> _Fetch | None:
         return next((each for each in self._fetches if each.request is request), None)
@@ -526,11 +526,9 @@ class AutoCommit:
         self._is_under_way = False
 
     def is_due(self, now: float) -> bool:
-        """Whether to commit now."""
         return self.is_enabled and not self._is_under_way and now >= self._due_at
 
     def next_deadline(self) -> float:
-        """When the next commit is due."""
         return NEVER if not self.is_enabled or self._is_under_way else self._due_at
 
     def started(self, now: float) -> None:
@@ -545,5 +543,4 @@ class AutoCommit:
             self._due_at = now + self._retry_s
 
     def restart(self, now: float) -> None:
-        """Restart the interval."""
         self._due_at = now + self._interval_s

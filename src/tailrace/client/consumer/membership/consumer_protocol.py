@@ -166,34 +166,30 @@ class ConsumerMembership:
         self._retry_at = -NEVER
         self._has_used_pattern = False
 
-    # -- what the engine sees and calls -------------------------------------------------------
+    # -- what the engine sees and calls --------------------------------------------------------
 
     @property
     def identity(self) -> GroupIdentity:
-        """The member id and epoch."""
         group_id, instance_id = self._config.group, self._config.group_instance_id
+        # Before the first answer and after the last heartbeat there is no member to name.
         if self._epoch <= 0:
             return GroupIdentity(group_id, instance_id=instance_id)
         return GroupIdentity(group_id, self._member_id, self._epoch, instance_id)
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that the consumer reads."""
         return self._steps.assignment
 
     @property
     def grants(self) -> Mapping[TopicPartition, int]:
-        """The assignment with its numbers."""
         return self._steps.grants
 
     @property
     def error(self) -> Exception | None:
-        """Why the member cannot be in the group."""
         return self._error or self._coordinator.error
 
     @property
     def is_left(self) -> bool:
-        """Whether the member has left."""
         return self._leave_request is None and (
             self._state in {MemberState.UNSUBSCRIBED, MemberState.FATAL}
             or (self._state is MemberState.STALE and self._subscription is None)
@@ -201,7 +197,6 @@ class ConsumerMembership:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the member has its assignment and has said so."""
         return self._state is MemberState.STABLE and self._steps.is_empty
 
     @property
@@ -226,7 +221,6 @@ class ConsumerMembership:
         self._advance()
 
     def polled(self, now: float) -> None:
-        """Restart `max.poll.interval.ms`; join, if the member is out of the group."""
         self._poll_until = now + self._config.max_poll_interval_ms / 1000
         self._may_join = True
         self._advance()
@@ -235,11 +229,9 @@ class ConsumerMembership:
         """Nothing: under this protocol the coordinator alone rebalances."""
 
     def next_step(self) -> RebalanceStep | None:
-        """The next step for the user's thread."""
         return self._steps.next()
 
     def step_done(self, step: RebalanceStep, now: float) -> None:
-        """Continue after a step."""
         del now
         self._steps.done(step)
         self._advance()
@@ -254,7 +246,6 @@ class ConsumerMembership:
         self._advance()
 
     def commit_fault(self) -> Exception | None:
-        """Why nothing can be committed: not in the group."""
         if self._epoch > 0:
             return None
         return CommitFailedError(
@@ -285,7 +276,7 @@ class ConsumerMembership:
         if self._in_flight is not None and self._in_flight.node != node:
             self._heartbeat_failed(now)
         if node is None:
-            # Nobody can be told that the member leaves; its session ends there.
+            # There is nobody to leave from: the session ends by itself there.
             self._leave_request = None
             if self._state is MemberState.LEAVING:
                 self._left()
@@ -312,7 +303,6 @@ class ConsumerMembership:
         return request
 
     def next_deadline(self, now: float) -> float:
-        """When `next_request` has to be called again."""
         if self._coordinator.node is None:
             if self._state is MemberState.LEAVING:
                 return now
@@ -321,7 +311,6 @@ class ConsumerMembership:
         return min(self._next_heartbeat_at(), poll_until)
 
     def put_back(self, request: GroupRequest, now: float) -> None:
-        """The request could not be sent yet."""
         is_leave = request is self._leave_request
         if not is_leave and request is not self._in_flight:
             self._coordinator.put_back(request)
@@ -335,7 +324,6 @@ class ConsumerMembership:
             self._move(MemberState.LEAVING)
 
     def answered(self, request: GroupRequest, outcome: Message | NodeError, now: float) -> None:
-        """Handle an answer, or the error that came instead."""
         is_present = request is self._in_flight
         if is_present:
             self._in_flight = None
@@ -352,7 +340,7 @@ class ConsumerMembership:
             else:
                 self._refused(outcome, request, now)
 
-    # -- transitions --------------------------------------------------------------------------
+    # -- transitions ---------------------------------------------------------------------------
 
     @property
     def _needs_coordinator(self) -> bool:
@@ -398,7 +386,7 @@ class ConsumerMembership:
         """Continue after the assignment was given up."""
         match self._state:
             case MemberState.PREPARE_LEAVING if self._epoch < 0:
-                self._left()  # It was fenced meanwhile, so nobody has to be told.
+                self._left()  # It was fenced meanwhile, so there is nothing to send.
             case MemberState.PREPARE_LEAVING:
                 self._send_leave()
             case MemberState.STALE if not self._may_join:
@@ -442,16 +430,18 @@ class ConsumerMembership:
         self._move(MemberState.FATAL)
         self._advance()
 
-    # -- answers ------------------------------------------------------------------------------
+    # -- answers -------------------------------------------------------------------------------
 
     def _succeeded(self, answer: ConsumerGroupHeartbeatResponse, now: float) -> None:
         """Take the epoch and the assignment of an answer without an error."""
         self._failures = 0
         self._retry_at = -NEVER
         interval_s = max(answer.heartbeat_interval_ms / 1000, INTERVAL_S_MIN)
+        # Operators may change it for a group while it lives.
         if interval_s != self._interval_s:
             self._interval_s = interval_s
             self._next_at = now + interval_s
+        # The answer to a heartbeat from before the member left, or from the one that left.
         if not self._state.is_in_group or answer.member_epoch < 0:
             return
         self._member_id = answer.member_id or self._member_id
@@ -459,7 +449,7 @@ class ConsumerMembership:
         if self._state is not MemberState.PREPARE_LEAVING:
             if answer.assignment is not None:
                 try:
-                    self._reconciliation.take(answer.assignment)
+                    self._reconciliation.set_target(answer.assignment)
                 except MalformedGroupDataError as error:
                     self._fail(error)
                     return
@@ -472,7 +462,6 @@ class ConsumerMembership:
     def _refused(
         self, answer: ConsumerGroupHeartbeatResponse, request: GroupRequest, now: float
     ) -> None:
-        """Act upon the error code of an answer."""
         code = answer.error_code
         if code in _FENCED:
             self._restart_heartbeats(now)
@@ -486,6 +475,7 @@ class ConsumerMembership:
                 self._move(MemberState.FENCED)
             self._advance()
         elif code in _RELOCATED:
+            # No pause for heartbeats: the look-up has its own.
             self._coordinator.mark_unknown(request.node, now, why=error_words(code))
             self._restart_heartbeats(now)
         elif is_retriable(code) or code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -511,7 +501,7 @@ class ConsumerMembership:
         during = "ConsumerGroupHeartbeat"
         return refusal(code, group_id=self._config.group, during=during, said=said)
 
-    # -- heartbeats ---------------------------------------------------------------------------
+    # -- heartbeats ----------------------------------------------------------------------------
 
     def _next_heartbeat_at(self) -> float:
         """When the next heartbeat is due, if the coordinator is known."""
@@ -535,6 +525,7 @@ class ConsumerMembership:
         topics = regex = owned = None
         known = sent.subscription or Subscription()
         if is_joining or sent.subscription is None or subscription.topics != known.topics:
+            # In order, so that equal subscriptions are equal on the wire.
             topics = tuple(sorted(subscription.topics))
         self._has_used_pattern |= subscription.pattern is not None
         is_known = sent.subscription is not None and subscription.pattern == known.pattern

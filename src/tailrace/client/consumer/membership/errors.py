@@ -112,6 +112,7 @@ def is_retriable(code: int) -> bool:
 
 def refusal(code: int, *, group_id: str, during: str, said: str | None = None) -> Exception:
     """The error for a code after which the consumer cannot be a member; `said` by the broker."""
+    # A newer broker may send a code that this version does not know.
     known = ErrorCode(code) if code in set(ErrorCode) else None
     message = f"group {group_id!r}: {during} was refused: {error_words(code)}"
     if said:
@@ -137,6 +138,7 @@ def commit_refusal(code: int, *, group_id: str, partitions: Collection[str]) -> 
     if known is ErrorCode.GROUP_AUTHORIZATION_FAILED:
         return GroupAuthorizationError(f"{message}; the user needs READ on this group")
     if known is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        # The text of a partition is topic-number, and a topic may have hyphens itself.
         topics = {each.rpartition("-")[0] for each in partitions}
         offsets = f"offsets of group {group_id!r} in {', '.join(sorted(partitions))}"
         return TopicAuthorizationError(topics, during=offsets)

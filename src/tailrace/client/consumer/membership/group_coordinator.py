@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 CONNECTION_ID_MAX = 2**31 - 1
 """Minus the node's id: the id of the connection to a coordinator, so that its requests, of which
-JoinGroup is answered late, do not wait behind fetches from the same broker, nor these behind it."""
+JoinGroup is answered late, do not wait for fetches from the same broker, nor these for it."""
 
 
 class GroupCoordinator:
@@ -58,6 +58,7 @@ class GroupCoordinator:
         ):
             return None
         self._request = GroupRequest(
+            # `key` is for brokers before Kafka 3.0, `coordinator_keys` for later ones (KIP-699).
             FindCoordinatorRequest(
                 key=self._group, key_type=CoordinatorKeyType.GROUP, coordinator_keys=(self._group,)
             ),
@@ -72,7 +73,6 @@ class GroupCoordinator:
         return self._retry_at
 
     def put_back(self, request: GroupRequest) -> None:
-        """The look-up could not be sent yet."""
         if request is self._request:
             self._request = None
 
@@ -81,7 +81,6 @@ class GroupCoordinator:
         self.trouble = f"its coordinator was not found, {why}"
 
     def answered(self, request: GroupRequest, outcome: Message | NodeError, now: float) -> None:
-        """Handle the answer to a look-up, or the error that came instead."""
         if request is not self._request:
             return
         self._request = None
@@ -91,16 +90,18 @@ class GroupCoordinator:
             self.error = outcome
         else:
             assert isinstance(outcome, FindCoordinatorResponse)
-            self._judge(outcome, now)
+            self._looked_up(outcome, now)
 
     def mark_unknown(self, node: Node | None, now: float, *, why: str) -> None:
         """Forget the coordinator if it is still `node`, and look it up again."""
         if node is not None and node == self.node:
             logger.info("group_coordinator_lost group=%s %s reason=%s", self._group, node, why)
             self.node = None
+            # At once: a coordinator moves when its broker is restarted, and the session runs on.
             self._retry_at = now
 
-    def _judge(self, answer: FindCoordinatorResponse, now: float) -> None:
+    def _looked_up(self, answer: FindCoordinatorResponse, now: float) -> None:
+        # An answer of an old version has no list, and is about the only key.
         named = [each for each in answer.coordinators if each.key == self._group]
         if answer.coordinators and not named:
             self._retry(now, why="the answer names other groups")
@@ -119,6 +120,7 @@ class GroupCoordinator:
             self._retry(now, why="the answer names no broker")
             return
         self.node = Node(CONNECTION_ID_MAX - found.node_id, found.host, found.port)
+        # A node that is found again may be another process: sessions are counted from here.
         self.find_count += 1
         self._failures = 0
         logger.info("group_coordinator_found group=%s node=%d", self._group, found.node_id)

@@ -53,7 +53,6 @@ class TopicShape(NamedTuple):
 
     @property
     def partition_count(self) -> int:
-        """The number of partitions."""
         return len(self.racks)
 
 
@@ -122,16 +121,15 @@ class Steps:
         self.grants: dict[TopicPartition, int] = {}
         """The same partitions, each with the number of the step that assigned it."""
         self._grant_count = 0
+        # A rebalance is often two steps, revoke and assign, which wait for two hooks.
         self._waiting: deque[RebalanceStep] = deque()
         self._is_handed_out = False
 
     @property
     def is_empty(self) -> bool:
-        """Whether no step is left."""
         return not self._waiting
 
     def add(self, kind: StepKind, partitions: Collection[TopicPartition]) -> None:
-        """Add a step after all others."""
         self._waiting.append(RebalanceStep(kind, tuple(sorted(partitions))))
 
     def next(self) -> RebalanceStep | None:
@@ -144,10 +142,12 @@ class Steps:
     def done(self, step: RebalanceStep) -> None:
         """Remove the first step, and change the assignment by it."""
         assert self._waiting, "no step is left"
+        # Hooks run one after the other; a second thread in `poll` would be refused before.
         assert self._waiting[0] is step, "steps are done in order"
         self._waiting.popleft()
         self._is_handed_out = False
         if step.kind is StepKind.ASSIGN:
+            # A partition that comes back has another number, so an old commit can be recognized.
             self._grant_count += 1
             self.grants.update(dict.fromkeys(step.partitions, self._grant_count))
         else:
@@ -231,7 +231,7 @@ class Membership(RequestSource, Committer, Protocol):
 
     @property
     def error(self) -> Exception | None:
-        """Why the membership has ended for good; None if it goes on. `poll` raises it."""
+        """Why the membership has ended for good; None while it lasts. `poll` raises it."""
         ...
 
     @property

@@ -37,6 +37,7 @@ class Leading:
     def __init__(self, answer: JoinGroupResponse, assignor: Assignor, *, rack: str | None) -> None:
         self._assignor = assignor
         self._rack = rack
+        # A static leader that comes back: the group is stable, and nothing is assigned (KIP-814).
         self._is_assigned_already = answer.skip_assignment
         self._members = {
             each.member_id: decode_subscription(
@@ -52,11 +53,12 @@ class Leading:
 
     @property
     def has_assigned(self) -> bool:
-        """Whether `assign` was called."""
         return self._snapshot is not None
 
     def is_covered(self, topics: Mapping[str, TopicShape], missing: frozenset[str]) -> bool:
         """Whether the metadata tells about every topic of the group."""
+        # A topic that does not exist has no metadata: without `missing` the group would wait for
+        # it.
         return self.topics <= topics.keys() | missing
 
     def assign(self, topics: Mapping[str, TopicShape]) -> tuple[SyncGroupRequestAssignment, ...]:
@@ -79,6 +81,7 @@ class Leading:
 
     def _snap(self, topics: Mapping[str, TopicShape]) -> Snapshot:
         return {
+            # Racks change when replicas are moved, which matters to nobody without `client.rack`.
             name: topics[name].racks if self._rack else topics[name].partition_count
             for name in self.topics
             if name in topics
@@ -98,6 +101,7 @@ def make_assignors(names: Sequence[str]) -> tuple[Assignor, ...]:
 
 def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
     """The protocol that all assignors support; cooperative if they all do."""
+    # One eager assignor is enough to make the member eager: the coordinator may choose it.
     common = frozenset(RebalanceProtocol).intersection(*(each.protocols for each in assignors))
     if RebalanceProtocol.COOPERATIVE in common:
         return RebalanceProtocol.COOPERATIVE

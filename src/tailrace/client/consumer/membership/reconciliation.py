@@ -54,12 +54,11 @@ class Reconciliation:
         return frozenset(self._target.partitions.keys() - self._names.keys())
 
     def named(self, topics: Mapping[str, TopicShape]) -> None:
-        """Note the names of topics."""
         kept = self._target.partitions.keys() | self.current.partitions.keys()
         names = {each: name for each, name in self._names.items() if each in kept}
         self._names = names | {shape.topic_id: name for name, shape in topics.items()}
 
-    def take(self, assignment: Assignment) -> None:
+    def set_target(self, assignment: Assignment) -> None:
         """Note a new target.
 
         Raises:
@@ -75,6 +74,7 @@ class Reconciliation:
                 "the coordinator has assigned a partition with a negative number; this broker and "
                 "this client do not understand each other"
             )
+        # The coordinator repeats the assignment in each answer to a full heartbeat.
         if self._target is NO_ASSIGNMENT or partitions != self._target.partitions:
             self._target = LocalAssignment(self._target.number + 1, partitions)
 
@@ -91,6 +91,7 @@ class Reconciliation:
             {each: numbers for each, numbers in self._target.partitions.items()
              if each not in unnamed},
         )  # fmt: skip
+        # The same partitions under a newer target have to be acknowledged, too.
         if self.current is not NO_ASSIGNMENT and resolved.partitions == self.current.partitions:
             is_news = resolved != self.current
             self.current = resolved
@@ -101,8 +102,10 @@ class Reconciliation:
             for number in numbers
         }
         owned = self._steps.assignment
+        # There is nothing to do before the metadata has the names of the other topics.
         if unnamed and owned == wanted:
             return False
+        # Revoke first: the coordinator gives them to others only when this is acknowledged.
         if owned - wanted:
             self._steps.add(StepKind.REVOKE, owned - wanted)
         self._steps.add(StepKind.ASSIGN, wanted - owned)

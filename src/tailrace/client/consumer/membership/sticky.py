@@ -70,12 +70,10 @@ class StickyAssignor:
         return encode_sticky(self._partitions, self._generation)
 
     def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
-        """Note this member's new assignment."""
         self._partitions = tuple(partitions)
         self._generation = generation
 
     def assign(self, topics: Racks, members: Members) -> Assignments:
-        """Spread the partitions over the members."""
         owned = {each: decode_sticky(member.user_data) for each, member in members.items()}
         result = _assign(topics, members, owned, newest=self._newest)
         self._newest = result.newest
@@ -97,12 +95,10 @@ class CooperativeStickyAssignor:
         return encode_generation(self._generation)
 
     def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
-        """Note the generation of this member's new assignment."""
         del partitions
         self._generation = generation
 
     def assign(self, topics: Racks, members: Members) -> Assignments:
-        """Spread the partitions over the members, without those that others revoke first."""
         owned = {each: _owned(member) for each, member in members.items()}
         result = _assign(topics, members, owned, newest=self._newest)
         self._newest = result.newest
@@ -136,6 +132,7 @@ def _assign(
     topics: Racks, members: Members, claimed: dict[str, OwnedPartitions], *, newest: int
 ) -> _Result:
     wanted = {topic for member in members.values() for topic in member.topics}
+    # The metadata may have topics that no member of this group wants.
     topics = {topic: racks for topic, racks in topics.items() if topic in wanted}
     # Kafka goes through a HashMap of the members here, and its order decides who keeps one more.
     # With the same order no partition moves when a Java client takes over the lead.
@@ -236,11 +233,9 @@ class RackMatches:
 
     @property
     def matters(self) -> bool:
-        """Whether the assignment depends on racks."""
         return bool(self.consumers)
 
     def replicas(self, partition: TopicPartition) -> frozenset[str]:
-        """The racks of a partition's replicas."""
         racks = self._topics.get(partition.topic, ())
         return racks[partition.partition] if partition.partition < len(racks) else frozenset()
 
@@ -286,6 +281,7 @@ class _Even:
         self._doubly_owned = doubly_owned
         self._racks = racks
         total = sum(len(each) for each in topics.values())
+        # All members get the quota, and as many as the remainder one more.
         self._quota, self._larger_count = divmod(total, len(owned))
         self._quota_max = self._quota + (self._larger_count > 0)
         self._larger = 0
@@ -301,7 +297,6 @@ class _Even:
         """Partitions that another member has to revoke first, with their new member."""
 
     def assign(self, owned: Assignments) -> None:
-        """Assign all partitions; `owned` has what each member owned and every member."""
         self._keep_owned(owned)
         left = self._unassigned()
         self._below.sort(key=java_order)
@@ -315,6 +310,7 @@ class _Even:
     def _keep_owned(self, owned: Assignments) -> None:
         for member_id, partitions in owned.items():
             kept = []
+            # In Kafka's order, by number and then topic, which decides what is kept.
             for each in sorted(partitions, key=lambda it: (it.partition, java_order(it.topic))):
                 if self._racks.is_apart(member_id, each):
                     self._dropped[each] = member_id
@@ -392,6 +388,7 @@ class _Even:
         share = self.assignments[member_id]
         share.append(partition)
         owner = self._dropped.get(partition, member_id)
+        # Its owner of the last generation still reads it, until it has revoked it.
         if owner != member_id or partition in self._doubly_owned:
             self.transfers[partition] = member_id
         return len(share)
@@ -512,12 +509,14 @@ class _Uneven:
         self._order = sorted(self._rank(member_id) for member_id in self._shares)
         is_first = not any(self._shares.values())
         self._assign_free(free)
+        # They can neither get nor give one, and would spoil the balance of the others.
         fixed = {member_id for member_id in self._shares if not self._may_change(member_id)}
         for member_id in fixed:
             self._unrank(member_id)
         before = {member_id: dict(share) for member_id, share in self._shares.items()}
         score_before = self._score()
         movable = [each for each in every if len(self._subscribers[each.topic]) > 1]
+        # Free partitions alone may do; then nobody has to give one up.
         if not self._must_revoke:
             was_free = set(free)
             self._even_out([each for each in movable if each in was_free], previous)
@@ -530,6 +529,7 @@ class _Uneven:
     def _by_subscribers(self) -> list[TopicPartition]:
         """All partitions, those of topics with few subscribers first."""
         subscribers = self._subscribers
+        # Few subscribers first: these have the least choice.
         order = sorted(self._topics, key=lambda each: (len(subscribers[each]), java_order(each)))
         return [
             TopicPartition(topic, number)
@@ -578,6 +578,7 @@ class _Uneven:
         """The member that should have a partition; None: its owner keeps it."""
         size = len(self._shares[self._owner[partition]])
         subscribers = self._subscribers[partition.topic]
+        # It may still have a cache of this partition.
         if previous in subscribers:
             assert previous is not None
             if size > len(self._shares[previous]) + 1:

@@ -57,7 +57,7 @@ class MemberSubscription:
     rack: str | None = None
     """The member's rack."""
     instance_id: str | None = None
-    """Its instance id, which stands beside the bytes."""
+    """Its instance id, which the coordinator sends beside the bytes."""
 
 
 def encode_subscription(subscription: MemberSubscription) -> bytes:
@@ -73,6 +73,7 @@ def encode_subscription(subscription: MemberSubscription) -> bytes:
             )
             for topic, group in groupby(partitions, key=lambda each: each.topic)
         ),
+        # Since version 2 the leader sees here whose claim is older (KIP-792).
         generation_id=-1 if generation is None else generation,
         rack_id=subscription.rack,
     )
@@ -89,6 +90,7 @@ def decode_subscription(
     """
     found = _decoded(ConsumerProtocolSubscription, data, what=f"the subscription of {member_id!r}")
     return MemberSubscription(
+        # A client may name a topic twice.
         topics=tuple(dict.fromkeys(found.topics)),
         owned=tuple(
             TopicPartition(topic.topic, number)
@@ -103,7 +105,6 @@ def decode_subscription(
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """The bytes of an assignment in the newest version."""
     by_topic: dict[str, list[int]] = {}
     for each in partitions:
         by_topic.setdefault(each.topic, []).append(each.partition)
@@ -161,7 +162,6 @@ class OwnedPartitions(NamedTuple):
 
 
 def encode_sticky(partitions: Iterable[TopicPartition], generation: int) -> bytes:
-    """The user data of `sticky`."""
     by_topic: dict[str, list[int]] = {}
     for each in partitions:
         by_topic.setdefault(each.topic, []).append(each.partition)
@@ -181,7 +181,6 @@ def encode_sticky(partitions: Iterable[TopicPartition], generation: int) -> byte
 
 
 def decode_sticky(data: bytes | None) -> OwnedPartitions:
-    """The partitions in the user data of `sticky`."""
     # Bytes that cannot be read count as no partitions, as in Kafka: a member that is not understood
     # costs moves, and not the group.
     if not data:
@@ -189,6 +188,7 @@ def decode_sticky(data: bytes | None) -> OwnedPartitions:
     # No version is in front: Kafka tries the form with a generation first (KIP-341).
     for version in (1, 0):
         try:
+            # The bytes are another program's: a count in them must not allocate memory.
             found, _ = decode(StickyUserData, version, memoryview(data), parts_max=PARTS_MAX)
         except MalformedMessageError:
             continue
@@ -204,12 +204,10 @@ def decode_sticky(data: bytes | None) -> OwnedPartitions:
 
 
 def encode_generation(generation: int) -> bytes:
-    """The user data of `cooperative-sticky`."""
     return _GENERATION.pack(generation)
 
 
 def decode_generation(data: bytes | None) -> int | None:
-    """The generation in the user data of `cooperative-sticky`."""
     if data is None:
         return None
     if len(data) < _GENERATION.size:
@@ -239,6 +237,8 @@ def _decoded(message: type[M], data: bytes, *, what: str) -> M:
     try:
         found, _ = decode(
             message,
+            # New fields come after the old ones, so a newer version can be read as the last known
+            # one.
             min(version, message.last_version),
             memoryview(data),
             position=VERSION.size,
