@@ -5,7 +5,7 @@ import warnings
 from contextlib import suppress
 
 from tailrace.client.config import parse_client_config
-from tailrace.client.jaas import parse_jaas
+from tailrace.client.logins import parse_jaas
 from tailrace.client.nodes.oauth import expiry_of, unsecured_token
 from tailrace.client.nodes.oidc import endpoint_fault, read_token
 from tailrace.client.nodes.tls_context import pem_blocks, read_pkcs12

@@ -103,6 +103,6 @@ def test_kerberos_may_come_from_jaas() -> None:
         "sasl.mechanism": "GSSAPI",
         "sasl.jaas.config": text,
     }
-    assert parse_client_config(given).security.opened().login == KerberosLogin(
+    assert parse_client_config(given).open_security().login == KerberosLogin(
         service_name="kafka", principal="me@EXAMPLE.COM", keytab="/etc/me.keytab"
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailrace.client.listings import PartitionInfo
+from tailrace.client.cluster_metadata import PartitionInfo
 from tailrace.client.producer import Producer
 from tailrace.client.producer.errors import (
     ClosedProducerError,

@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from tailrace.client.errors import error_words
-from tailrace.client.listings import PartitionInfo, is_address, partitions_of, usable_nodes
 from tailrace.client.nodes import Node
 from tailrace.client.retries import Backoff
 from tailrace.model import NO_LEADER_EPOCH, TopicPartition
@@ -41,10 +40,25 @@ _INSTANT_S = 1e-6
 
 NO_NODE: Final = -1
 
+_PORTS: Final = range(1, 1 << 16)
+
 LASTING = frozenset(
     (int(ErrorCode.INVALID_TOPIC_EXCEPTION), int(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
 )
 """Errors of a topic that asking again does not end."""
+
+
+class PartitionInfo(NamedTuple):
+    """A partition of a topic, and the brokers that have it."""
+
+    topic: str
+    partition: int
+    leader: int | None
+    """Id of the leading broker; None while there is none."""
+    replicas: tuple[int, ...]
+    """Ids of the brokers that have it."""
+    in_sync_replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
 
 
 class Leader(NamedTuple):
@@ -394,3 +408,30 @@ def _read_topic(
     return TopicMetadata(
         topic_id, tuple(leaders), partitions_of(name, answer), is_internal=answer.is_internal
     )
+
+
+def partitions_of(name: str, answer: MetadataResponseTopic) -> tuple[PartitionInfo, ...]:
+    """The partitions of one topic of an answer, in order."""
+    found = {
+        each.partition_index: PartitionInfo(
+            name,
+            each.partition_index,
+            each.leader_id if each.leader_id >= 0 else None,
+            each.replica_nodes,
+            each.isr_nodes,
+            each.offline_replicas,
+        )
+        for each in answer.partitions
+    }
+    return tuple(found[number] for number in sorted(found))
+
+
+def usable_nodes(response: MetadataResponse) -> dict[int, Node]:
+    """The brokers by id, without negative ids, which are reserved for the bootstrap list."""
+    nodes = (Node(each.node_id, each.host, each.port) for each in response.brokers)
+    return {each.id: each for each in nodes if each.id >= 0 and is_address(each)}
+
+
+def is_address(node: Node) -> bool:
+    """Whether a client can connect to the address that a broker gave."""
+    return bool(node.host) and node.port in _PORTS

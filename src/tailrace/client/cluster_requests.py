@@ -3,14 +3,90 @@
 Not here: what is known of the cluster (`cluster_metadata`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from typing import NamedTuple
 
-from tailrace.client.cluster_metadata import ClusterMetadata
-from tailrace.client.listings import TopicListings
-from tailrace.client.nodes import ConnectionPool, Node, NodeError, RequestOutcome
+from tailrace.client.cluster_metadata import ClusterMetadata, PartitionInfo, partitions_of
+from tailrace.client.nodes import ConnectionPool, DisconnectedError, Node, NodeError, RequestOutcome
+from tailrace.client.pending import Pending
 from tailrace.protocol.apis import ApiKey
-from tailrace.protocol.messages.metadata import MetadataResponse
+from tailrace.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+
+Listing = Mapping[str, tuple[PartitionInfo, ...]]
+"""Topics by name, with their partitions in order."""
+
+
+class _Asked(NamedTuple):
+    """A caller's request."""
+
+    pending: Pending[Listing]
+    body: MetadataRequest
+
+
+class TopicListings:
+    """The requests of one client, under the lock of which every method is called."""
+
+    def __init__(
+        self, nodes: ConnectionPool, *, timeout_ms: int, error_of: Callable[[Exception], Exception]
+    ) -> None:
+        """`error_of` makes the client's own error of one of a connection."""
+        self._nodes = nodes
+        self._timeout_ms = timeout_ms
+        self._error_of = error_of
+        self._unsent: list[_Asked] = []
+
+    def ask(self, topics: Sequence[str] | None = None) -> Pending[Listing]:
+        """Ask for these topics, or for all; those that do not exist are left out of the answer."""
+        pending: Pending[Listing] = Pending()
+        named = None if topics is None else tuple(MetadataRequestTopic(name=t) for t in topics)
+        body = MetadataRequest(topics=named, allow_auto_topic_creation=False)
+        self._unsent.append(_Asked(pending, body))
+        return pending
+
+    def send(self, any_node: Callable[[float], Node | None], now: float) -> None:
+        """Send what waits, if `any_node` gives a node that is ready; `now` is in monotonic s."""
+        while self._unsent:
+            node = any_node(now)
+            if node is None:
+                return
+            asked = self._unsent.pop(0)
+            if not asked.pending.is_abandoned:
+                self._send(node, asked, now)
+
+    def fail(self, error: Exception) -> None:
+        """End all requests that wait for a node with an error."""
+        unsent, self._unsent = self._unsent, []
+        for each in unsent:
+            each.pending.fail(error)
+
+    def _send(self, node: Node, asked: "_Asked", now: float) -> None:
+        pending = asked.pending
+
+        def take(outcome: RequestOutcome) -> None:
+            if isinstance(outcome, MetadataResponse):
+                pending.settle(listed_topics(outcome))
+            elif isinstance(outcome, DisconnectedError):
+                pending.reason = str(outcome)
+                self._unsent.append(asked)
+            else:
+                assert isinstance(outcome, Exception), "Metadata has an answer"
+                pending.fail(self._error_of(outcome))
+
+        self._nodes.send(node.id, asked.body, now=now, done=take, timeout_ms=self._timeout_ms)
+
+
+def listed_topics(response: MetadataResponse) -> Listing:
+    """The topics of an answer that can be used, with their partitions in order."""
+    return {
+        each.name: partitions_of(each.name, each)
+        for each in response.topics
+        if each.name and not each.error_code
+    }
 
 
 class ClusterRequests:

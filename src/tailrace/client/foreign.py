@@ -110,7 +110,7 @@ _ABSENT_IN: Final = {
         "consume.cb": "poll() returns the records",
         "default.offset.commit.callback": "commit() returns when the offsets are stored, or raises",
         "enable.auto.offset.store": (
-            "commit(record) commits behind that record, with enable.auto.commit=false"
+            "commit(record) commits up to that record, with enable.auto.commit=false"
         ),
         "enable.partition.eof": "lag() is 0 at the end of a partition",
         "error.cb": "poll() raises errors that the program has to handle",

@@ -70,7 +70,7 @@ class ClientMetrics:
     def observe(self, client: ProducerCalls | ConsumerCalls) -> None:
         """Export the figures of a client too, until the program drops it.
 
-        Clients are told apart by `client.id`, so that has to differ.
+        Clients differ by their `client.id`, so that has to differ.
 
         Raises:
             TypeError: it is neither a producer nor a consumer.

@@ -145,7 +145,7 @@ class ClusterReader:
         self.routes = Routes(bootstrap_nodes(config))
         self._config = config
         self._version_limits = WITH_TOPIC_IDS if has_topic_ids else VERSION_LIMITS
-        self._security = config.security.opened()
+        self._security = config.open_security()
         self._open_network = open_network
         self._monotonic = monotonic
         self._chance = chance or random.SystemRandom()
@@ -292,7 +292,7 @@ class ClusterReader:
     def retrying(self, attempt: Callable[[], T]) -> T:
         """The result of `attempt`, which is called again after a retriable error.
 
-        Leaders and coordinators are looked up anew then. After a bounded number of attempts, the
+        Leaders and coordinators are looked up again then. After a bounded number of attempts, the
         last error is raised.
         """
         return retry(
@@ -372,7 +372,7 @@ class ClusterReader:
     def _open(self) -> tuple[ClusterEngine, ThreadDriver]:
         with self._opening:
             # The driver is over after a `close`, after a bug of ours, and in a forked child, whose
-            # parent goes on with the same sockets.
+            # parent keeps using the same sockets.
             if self._opened is None or self._opened[1].is_over:
                 network = self._open_network()
                 driver = ThreadDriver(network, clock=self._monotonic)

@@ -135,7 +135,7 @@ class Routes:
         return self._found.get(target)
 
     def forget(self, targets: Iterable[Target]) -> None:
-        """Ask for the brokers of these targets anew."""
+        """Forget the brokers of these targets, so that they are asked for again."""
         for each in targets:
             if each.kind is TargetKind.CONTROLLER:
                 self._controller = -1
@@ -145,7 +145,7 @@ class Routes:
                 self._found.pop(each, None)
 
     def forget_all(self) -> None:
-        """Ask for every leader and coordinator anew."""
+        """Forget every leader and coordinator."""
         self._found.clear()
         self._controller = -1
 
@@ -253,18 +253,18 @@ class Routes:
         if isinstance(reply.outcome, TailraceError):
             return dict.fromkeys(targets, reply.outcome)
         answer = reply.answer(FindCoordinatorResponse)
-        told: dict[str, Coordinator | FindCoordinatorResponse] = {
+        named: dict[str, Coordinator | FindCoordinatorResponse] = {
             each.key: each for each in answer.coordinators
         }
-        if not told and len(targets) == 1:
-            told = {targets[0].name: answer}
+        if not named and len(targets) == 1:
+            named = {targets[0].name: answer}
         errors: dict[Target, TailraceError] = {}
         for each in targets:
             about = (
                 f"{reply.address} was asked for the coordinator of "
                 f"{_KEY_TYPES[each.kind].name.lower()} {each.name!r}"
             )
-            one = told.get(each.name)
+            one = named.get(each.name)
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE if one is None else one.error_code
             error = error_for(code, about=about)
             if error is not None:

@@ -241,25 +241,6 @@ class SecurityConfig:
         "empty).",
     )
 
-    def opened(self) -> Security:
-        """The TLS context and the login that these settings describe.
-
-        Raises:
-            ConfigError: a TLS file cannot be read, a package is missing, or a name or password is
-                not Unicode text.
-        """
-        tls = login = None
-        # Both import what a client without TLS and login does without: ssl alone takes 20 ms.
-        if self.security_protocol.startswith("SASL"):
-            from tailrace.client.logins import login_of
-
-            login = login_of(self)
-        if self.security_protocol.endswith("SSL"):
-            from tailrace.client.nodes.tls_context import tls_context
-
-            tls = tls_context(self)
-        return Security(tls, login)
-
     def __repr__(self) -> str:
         shown = (
             f"{each.name}={'***' if is_secret(each.name) else getattr(self, each.name)!r}"

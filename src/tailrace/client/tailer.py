@@ -73,7 +73,7 @@ class Fetched(NamedTuple):
     limit_offset: int
     """The offset after the last one that belongs to them."""
     next_offset: int
-    """The position behind them."""
+    """The position after them."""
 
     def records(self) -> Iterator[tuple[Record, TimestampType]]:
         """Each record with the type of its timestamp; without the markers of transactions.

@@ -26,7 +26,7 @@ def find_outcome(
 ) -> bool | None:
     """Whether the transaction of the record at `offset`, by this producer, was committed.
 
-    None: the partition's last stable offset is not behind the record, because this transaction or
+    None: the partition's last stable offset is not after the record, because this transaction or
     an older one of somebody else is open; then the broker takes half a second to say so. Reads one
     batch at most. Retriable errors are retried, a bounded number of times in a row.
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tailrace.client.jaas import SIZE_MAX, parse_jaas
+from tailrace.client.logins import JAAS_CHARACTERS_MAX, parse_jaas
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -43,7 +43,7 @@ def test_an_entry_is_read_as_java_reads_it(text: str, options: dict[str, str]) -
         (f'{PLAIN} required a="SECRET" a="SECRET";', "'a' is given twice"),
         (f"{PLAIN} required; {PLAIN} required;", "one login module"),
         (f"{PLAIN} required /* password=SECRET", "the comment at character"),
-        ("x" * (SIZE_MAX + 1), "characters"),
+        ("x" * (JAAS_CHARACTERS_MAX + 1), "characters"),
     ],
 )
 def test_other_texts_are_refused_without_their_values(text: str, said: str) -> None:

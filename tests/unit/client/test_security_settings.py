@@ -30,7 +30,7 @@ def faults(given: Mapping[str, object], more: dict[str, object] | None = None) -
 
 def login(config: ClientConfig) -> Login:
     """The login that connections get."""
-    found = config.security.opened().login
+    found = config.open_security().login
     assert found is not None
     return found
 
@@ -292,7 +292,7 @@ def test_authorities_of_the_token_endpoint_are_told_by_their_own_name(tmp_path: 
     """A file that is not there is a fault of https.ca.location."""
     config = parse_client_config(OAUTH | OIDC | {"https.ca.location": str(tmp_path / "none")})
     with pytest.raises(ConfigError, match=r"^https\.ca\.location: "):
-        config.security.opened()
+        config.open_security()
 
 
 @pytest.mark.parametrize("algorithm", ["none", ""])
@@ -309,7 +309,7 @@ def test_the_check_of_the_host_may_be_left_out(algorithm: str) -> None:
                 "ssl.keystore.key": BROKER_KEY,
             }
         )
-        context = config.security.opened().tls
+        context = config.open_security().tls
         assert context is not None
         assert context.check_hostname is is_checked
         assert BROKER_KEY[40:80] not in repr(config)

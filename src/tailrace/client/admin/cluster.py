@@ -129,7 +129,7 @@ class QuorumReplica:
     replica_id: int
     """Its node."""
     directory_id: UUID | None
-    """Its log directory, where it is told."""
+    """Its log directory; None from older controllers."""
     log_end_offset: int
     """The end of its log; -1 if it is not known."""
     last_fetch_timestamp: int

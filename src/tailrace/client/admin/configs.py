@@ -85,7 +85,7 @@ class ConfigEntry:
     synonyms: tuple[ConfigSynonym, ...] = ()
     """The sources of the value, in the order in which they count."""
     type: int = 0
-    """The type of the value, by Kafka's number; 0: not told."""
+    """The type of the value, by Kafka's number; 0: not known."""
     documentation: str | None = None
     """The broker's description of it."""
 

@@ -236,14 +236,14 @@ def reset_group_offsets(
 
 
 def _committed(
-    told: OffsetFetchResponse | OffsetFetchResponseGroup,
+    answer: OffsetFetchResponse | OffsetFetchResponseGroup,
     wanted: Collection[TopicPartition] | None,
     *,
     about: str,
 ) -> _Committed | RemoteRetriableError:
     """The offsets in an answer; the retriable error of a partition is one of all."""
     found: dict[TopicPartition, CommittedOffset | TailraceError] = {}
-    for topic in told.topics:
+    for topic in answer.topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition_index)
             if wanted is not None and partition not in wanted:

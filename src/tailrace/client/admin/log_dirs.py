@@ -56,7 +56,7 @@ class ReplicaSize:
     size: int
     """Bytes of its segments."""
     offset_lag: int
-    """Records that it is behind: the high watermark, or, of a future log, the present one."""
+    """Lag in records: to the high watermark, or, of a future log, to the present one."""
     is_future: bool
     """Whether it is to replace the log in another directory."""
 
@@ -84,11 +84,11 @@ class ReplicaDirectories:
     current: str | None
     """Its directory; None if the broker has no such log."""
     offset_lag: int
-    """Records that it is behind the high watermark; -1 without a log."""
+    """Lag in records to the high watermark; -1 without a log."""
     future: str | None
     """The directory that it is moved to."""
     future_offset_lag: int
-    """Records that the move is behind; -1 without one."""
+    """Lag in records of the move; -1 without one."""
 
 
 def describe_log_dirs(
@@ -112,14 +112,14 @@ def describe_replica_log_dirs(
     Repeated after a lost connection.
     """
     wanted = [Replica(*each) for each in replicas]
-    told = yield from _describe(
+    by_broker = yield from _describe(
         call,
         [*dict.fromkeys(each.broker for each in wanted)],
         partitions=[TopicPartition(each.topic, each.partition) for each in wanted],
     )
     found: dict[Replica, ReplicaDirectories | TailraceError] = {}
     for each in wanted:
-        directories = told[each.broker]
+        directories = by_broker[each.broker]
         found[each] = (
             directories
             if isinstance(directories, TailraceError)
@@ -202,21 +202,21 @@ def _describe(
     return (yield from for_each(call, brokers, request))
 
 
-def _directory(told: DescribeLogDirsResult, number: int) -> LogDirectory:
+def _directory(found: DescribeLogDirsResult, number: int) -> LogDirectory:
     return LogDirectory(
-        error=error_for(told.error_code, about=f"{told.log_dir} of broker {number}"),
+        error=error_for(found.error_code, about=f"{found.log_dir} of broker {number}"),
         replicas={
             TopicPartition(topic.name, each.partition_index): ReplicaSize(
                 size=each.partition_size,
                 offset_lag=each.offset_lag,
                 is_future=each.is_future_key,
             )
-            for topic in told.topics
+            for topic in found.topics
             for each in topic.partitions
         },
-        total_bytes=told.total_bytes,
-        usable_bytes=told.usable_bytes,
-        is_cordoned=told.is_cordoned,
+        total_bytes=found.total_bytes,
+        usable_bytes=found.usable_bytes,
+        is_cordoned=found.is_cordoned,
     )
 
 

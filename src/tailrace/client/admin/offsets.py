@@ -48,8 +48,8 @@ class Place(Enum):
     LATEST = "after the last record"
     OFFSET = "an offset"
     TIME = "the first record from a time on, in milliseconds since 1970"
-    FROM_LATEST = "so many offsets after the last record; before it, if negative"
-    FROM_COMMITTED = "so many offsets after the committed one; before it, if negative"
+    FROM_LATEST = "a number of offsets after the last record; before it, if negative"
+    FROM_COMMITTED = "a number of offsets after the committed one; before it, if negative"
 
 
 class OffsetAt(NamedTuple):
@@ -226,7 +226,7 @@ def _range(
         return end
     if start.offset < 0 or end.offset < 0:
         return IncompleteAnswerError(
-            f"{partition}: the leader has told no end of its log (from {start.offset} to "
+            f"{partition}: the leader has given no end of its log (from {start.offset} to "
             f"{end.offset}); is it a broker of Kafka?"
         )
     return LogRange(start.offset, end.offset)

@@ -390,7 +390,7 @@ def _describe_named(
 ) -> Steps[Outcomes[str, TopicDescription]]:
     """Topics by name, from whichever of the two APIs the broker has."""
     try:
-        told = yield from _pages(call, topics)
+        found_topics = yield from _pages(call, topics)
     except UnsupportedBrokerError:
         try:
             return (yield from _describe_by_metadata(call, topics, is_authorized=is_authorized))
@@ -400,7 +400,7 @@ def _describe_named(
         return Outcomes(dict.fromkeys(topics, failure))
     found: dict[str, TopicDescription | TailraceError] = {}
     for each in topics:
-        topic = told.get(each)
+        topic = found_topics.get(each)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic[0].error_code
         error = error_for(code, about=f"topic {each}")
         if error is not None:
@@ -412,22 +412,24 @@ def _describe_named(
 
 def _describe_all(call: Call) -> Steps[Outcomes[str, TopicDescription]]:
     try:
-        told = yield from _pages(call, ())
+        found_topics = yield from _pages(call, ())
     except UnsupportedBrokerError:
         return (yield from _describe_by_metadata(call, None, is_authorized=False))
     return Outcomes(
         {
             name: _described(name, *topic, is_authorized=False)
-            for name, topic in told.items()
+            for name, topic in found_topics.items()
             if not topic[0].error_code
         }
     )
 
 
-_Told = tuple[DescribeTopicPartitionsResponseTopic, list[DescribeTopicPartitionsResponsePartition]]
+_TopicParts = tuple[
+    DescribeTopicPartitionsResponseTopic, list[DescribeTopicPartitionsResponsePartition]
+]
 
 
-def _pages(call: Call, topics: Collection[str]) -> Steps[dict[str, _Told]]:
+def _pages(call: Call, topics: Collection[str]) -> Steps[dict[str, _TopicParts]]:
     """The answer of DescribeTopicPartitions about topics, or all, page by page.
 
     Raises:
@@ -435,7 +437,7 @@ def _pages(call: Call, topics: Collection[str]) -> Steps[dict[str, _Told]]:
         IncompleteAnswerError: the pages do not end.
         TailraceError: no page came within the time limit.
     """
-    found: dict[str, _Told] = {}
+    found: dict[str, _TopicParts] = {}
     cursor: Cursor | None = None
     left = PARTITIONS_MAX
     while True:
@@ -449,7 +451,7 @@ def _pages(call: Call, topics: Collection[str]) -> Steps[dict[str, _Told]]:
                 partitions += topic.partitions
         if left < 0:
             raise IncompleteAnswerError(
-                f"DescribeTopicPartitions has told more than {PARTITIONS_MAX} topics and "
+                f"DescribeTopicPartitions has named more than {PARTITIONS_MAX} topics and "
                 "partitions and does not end; is it a broker of Kafka?"
             )
         after = page.next_cursor

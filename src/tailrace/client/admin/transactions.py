@@ -294,12 +294,12 @@ def find_hanging_transactions(
     Only those whose last record is older than `open_for_ms` are looked at: a younger one may be on
     its way from its coordinator to the partition. `now_ms` is the time, in milliseconds since 1970.
 
-    Raises: the error of a partition, or of a broker; what was not asked cannot be told sound.
+    Raises: the error of a partition, or of a broker: what was not looked at may hang too.
     """
-    told = (yield from describe_producers(call, partitions)).complete()
+    known_states = (yield from describe_producers(call, partitions)).complete()
     candidates = [
         each
-        for states in told.values()
+        for states in known_states.values()
         for each in states
         if each.transaction_start_offset >= 0 and now_ms - each.last_timestamp > open_for_ms
     ]
@@ -330,7 +330,7 @@ def abort_transaction(
 ) -> Steps[ProducerState]:
     """Abort the transaction that a partition has open since an offset; returns what it was.
 
-    Meant for one that hangs: its producer, if it is alive, is not told. Repeated after a lost
+    Meant for one that hangs: its producer, if it is alive, gets no notice. Repeated after a lost
     connection: a second marker changes nothing.
 
     Raises:
@@ -406,7 +406,7 @@ def end_transactions(
 ) -> Steps[Outcomes[PreparedTransaction, None]]:
     """Commit or abort transactions that their producers have prepared.
 
-    Returns when the coordinators have decided; readers see it as soon as they have told the
+    Returns when the coordinators have decided; readers see it as soon as they have informed the
     partitions. Repeated after a lost connection: the same end of the same transaction once more
     changes nothing. One that is not open any more, because it took longer than its
     `transaction.timeout.ms` or another producer uses its transactional id, has a RemoteFatalError

@@ -22,13 +22,13 @@ TYPE_CHECKING = False
 """A copy of `typing.TYPE_CHECKING`, as in `tailrace`."""
 
 if TYPE_CHECKING:
+    from tailrace.client.cluster_metadata import PartitionInfo
     from tailrace.client.consumer.aio import AsyncConsumer
     from tailrace.client.consumer.consumer import Consumer
     from tailrace.client.consumer.metrics import ConsumerStatistics, PartitionStatistics
     from tailrace.client.consumer.records import ConsumerRecord, OffsetAndTimestamp
     from tailrace.client.consumer.subscription import RebalanceHooks
     from tailrace.client.group_offsets import OffsetAndMetadata
-    from tailrace.client.listings import PartitionInfo
 
 __all__ = [
     "AsyncConsumer",
@@ -49,7 +49,7 @@ _MODULES = {
     "ConsumerStatistics": "consumer.metrics",
     "OffsetAndMetadata": "group_offsets",
     "OffsetAndTimestamp": "consumer.records",
-    "PartitionInfo": "listings",
+    "PartitionInfo": "cluster_metadata",
     "PartitionStatistics": "consumer.metrics",
     "RebalanceHooks": "consumer.subscription",
 }

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Concatenate
 
+from tailrace.client.cluster_metadata import PartitionInfo
 from tailrace.client.consumer.arguments import (
     Partitions,
     all_partitions,
@@ -52,7 +53,6 @@ from tailrace.client.drive.operation import C, Operation, P, operation
 from tailrace.client.drive.steps import Steps, Until
 from tailrace.client.group_offsets import ConsumerGroupMetadata
 from tailrace.client.interval_call import IntervalCall, figures_call
-from tailrace.client.listings import PartitionInfo
 from tailrace.client.pending import Pending, T
 from tailrace.errors import kind_of
 from tailrace.model import SpecialTimestamp, TopicPartition

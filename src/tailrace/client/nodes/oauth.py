@@ -173,7 +173,7 @@ def first_message(token: OAuthToken) -> bytes:
 
 
 def extension_fault(name: str, value: str) -> str | None:
-    """The reason why this is no SASL extension; None if it is one."""
+    """The reason why this is no SASL extension; None: it is one."""
     if not _EXTENSION_NAME.fullmatch(name) or name == "auth":
         return f"{name[:40]!r} is no name of an extension; it has letters only, and is not 'auth'"
     if not _EXTENSION_VALUE.fullmatch(value):
@@ -210,7 +210,7 @@ def unsecured_token(
     extensions: Mapping[str, str] = MappingProxyType({}),
     wall: Callable[[], float] = time.time,
 ) -> OAuthToken:
-    """A JSON Web Token without a signature, for development: brokers take it if they are told to.
+    """A JSON Web Token without a signature, for development: brokers have to allow it.
 
     It is the token of Kafka's default login module for OAUTHBEARER.
     """

@@ -163,7 +163,7 @@ class ClientCredentials:
 
 
 def endpoint_fault(url: str) -> str | None:
-    """The reason why this is no address of a token endpoint; None if it is one."""
+    """The reason why this is no address of a token endpoint; None: it is one."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -183,7 +183,7 @@ def endpoint_fault(url: str) -> str | None:
 
 
 def read_token(body: bytes) -> tuple[str, float | None]:
-    """Token and lifetime in seconds, if it is told, from the answer of a token endpoint.
+    """Token and lifetime in seconds, if it is given, from the answer of a token endpoint.
 
     Raises:
         ValueError: it is no such answer; the message does not show it, as it may have a secret.

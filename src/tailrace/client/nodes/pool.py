@@ -203,7 +203,7 @@ class ConnectionPool:
         self._client_id = config.client_id
         self._in_flight_max = in_flight_max
         self._version_limits = version_limits
-        self._security = security or config.security.opened()
+        self._security = security or config.open_security()
         idle_ms = config.connections_max_idle_ms
         self._idle_s = NEVER if idle_ms < 0 else idle_ms / 1000
         self._network = network

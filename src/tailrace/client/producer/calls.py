@@ -12,10 +12,11 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
+from tailrace.client.cluster_metadata import PartitionInfo
+from tailrace.client.cluster_requests import Listing
 from tailrace.client.drive.operation import operation
 from tailrace.client.drive.steps import CallUser, LetOthersRun, Steps, T, Until
 from tailrace.client.interval_call import figures_call
-from tailrace.client.listings import Listing, PartitionInfo
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.errors import (
     ClosedProducerError,
