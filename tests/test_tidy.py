@@ -31,6 +31,7 @@ HOUSE_WORDS = re.compile(
 )
 """Words of a dialect; and "behind", which means lag in Kafka: say "after" or "lags"."""
 ROOMS_READ = (
+    "cli/",
     "client/consumer",
     "client/drive",
     "coordinator",
@@ -40,10 +41,13 @@ ROOMS_READ = (
     "offline",
     "protocol/",
     "reading",
+    "records/",
     "runtime",
+    "schemas/",
     "spark",
     "storage",
     "testing",
+    "values.py",
 )  # fmt: skip
 """Rooms and modules that have been read for `HOUSE_WORDS`; each that is opened joins them."""
 BANNED_NAMES = {"utils", "util", "common", "helpers", "core", "impl", "misc", "base"}

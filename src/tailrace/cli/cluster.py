@@ -88,8 +88,8 @@ def describe(directory: str, *, at: Moment, name: str | None, as_json: bool) -> 
 def diff(directory: str, *, first: Moment, last: Moment, as_json: bool) -> None:
     """Show what changed between two moments, and when each value last changed.
 
-    An entry that is new has the moment when it came. A change in a part of the log that is not
-    there any more has the moment of the snapshot behind it, with "by" in front.
+    A new entry has the time at which it was added. A change in a part of the log that has been
+    deleted has the time of the next snapshot, after the word "by".
     """
     files = DiskFiles()
     folder = metadata_folder(files, directory)

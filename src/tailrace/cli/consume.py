@@ -48,7 +48,9 @@ COMMIT_INTERVAL_S: Final = 5.0
     "first record to print, or the first not to print, from a time on. s@ and e@ go together.  "
     "[default: beginning]",
 )  # fmt: skip
-@click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option(
+    "-c", "--count", type=click.IntRange(min=1), help="Stop after this number of records."
+)
 @decompresses
 @click.option(
     "-e", "--exit", "is_finite", is_flag=True, help="Stop at the present end of the logs."
@@ -169,7 +171,7 @@ def _follow(
     *,
     limits: Mapping[TopicPartition, int] | None,
 ) -> None:
-    told = ""
+    last_error = ""
     while not tailer.is_over and not printer.has_enough:
         try:
             for each in tailer.poll(POLL_S):
@@ -186,11 +188,11 @@ def _follow(
         except RetriableError as error:
             if limits is not None:
                 raise
-            if str(error) != told:
-                told = str(error)
-                say(f"{told}; trying again")
+            if str(error) != last_error:
+                last_error = str(error)
+                say(f"{last_error}; trying again")
         else:
-            told = ""
+            last_error = ""
 
 
 def _shower(form: object, *, is_json: bool, decoder: "ShownDecoder | None") -> Shower:

@@ -89,7 +89,7 @@ class _Member:
         self._consumer.subscribe(
             topic, on_assigned=self._assigned, on_revoked=self._revoked, on_lost=self._lost
         )
-        told = ""
+        last_error = ""
         while not self._printer.has_enough and not self._is_over():
             try:
                 with self._printer.ctrl_c.held():
@@ -103,11 +103,11 @@ class _Member:
             except RetriableError as error:
                 if self._limits is not None:
                     raise
-                if str(error) != told:
-                    told = str(error)
-                    say(f"{told}; trying again")
+                if str(error) != last_error:
+                    last_error = str(error)
+                    say(f"{last_error}; trying again")
             else:
-                told = ""
+                last_error = ""
 
     def _print(self, place: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
         limit = None if self._limits is None else self._limits[place]

@@ -69,10 +69,10 @@ def in_flags(sentence: str) -> str:
     is_unknown_option = rule.startswith("no such option")
     if not is_unknown_option and not all(map(_is_known, named.split(", "))):
         return _text_in_flags(sentence)
-    told, there_are, given = rule.partition("; there are ")
+    rest, there_are, given = rule.partition("; there are ")
     if there_are and all(map(_is_known, given.split(", "))):
         given = _list_in_flags(given)
-    return f"{error_class}{_list_in_flags(named)}: {_text_in_flags(told)}{there_are}{given}"
+    return f"{error_class}{_list_in_flags(named)}: {_text_in_flags(rest)}{there_are}{given}"
 
 
 @contextmanager

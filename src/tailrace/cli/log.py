@@ -110,7 +110,7 @@ def scan(directory: str, *, as_json: bool) -> None:
 @click.option("--key", help="Only records with exactly this key, as text.")
 @click.option("--key-hex", callback=_key, metavar="HEX", help="The same, as hexadecimal digits.")
 @ISOLATION
-@click.option("--limit", type=click.IntRange(min=0), help="At most so many records.")
+@click.option("--limit", type=click.IntRange(min=0), help="At most this number of records.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "hex"]), default="text",
     show_default=True, help="How records are shown.",
@@ -188,10 +188,10 @@ def verify(directory: str, *, as_json: bool) -> None:
         summary = {"partitions": len(found.partitions), "bytes": total, "findings": named}
         click.echo(json.dumps({"format": VERIFY_FORMAT, "type": "summary", **summary}))
     else:
-        told = ", ".join(f"{count} {name}" for name, count in named.items() if count) or "clean"
+        findings = ", ".join(f"{count} {name}" for name, count in named.items() if count) or "clean"
         count = len(found.partitions)
         noun = "partition" if count == 1 else "partitions"
-        click.echo(f"{count} {noun}, {total} bytes of log: {told}")
+        click.echo(f"{count} {noun}, {total} bytes of log: {findings}")
     if counts[Severity.ERROR] or counts[Severity.WARNING]:
         sys.exit(_EXIT_FINDINGS)
     if counts[Severity.UNVERIFIED]:
@@ -204,7 +204,7 @@ def verify(directory: str, *, as_json: bool) -> None:
 @click.option(
     "--on-damage", type=click.Choice([each.value for each in OnDamage]), default="cut",
     show_default=True,
-    help="cut: all behind the damage goes, as when a broker recovers. skip: what is sound stays.",
+    help="cut: remove all after the damage, as a broker does. skip: keep valid batches after it.",
 )  # fmt: skip
 @click.option(
     "--salvage", metavar="FILE",
@@ -279,15 +279,15 @@ def explain(
             continue
         config = topic_config(files, found.path, partition, given=given)
         try:
-            told = explain_partition(
+            reasons = explain_partition(
                 files, found.path, partition, folder=folder, config=config, now_ms=now_ms
             )
         except FolderGoneError:
             continue  # A broker has just deleted the partition.
         if as_json:
-            click.echo(json.dumps(_reasons_object(told)))
+            click.echo(json.dumps(_reasons_object(reasons)))
             continue
-        for line in _reasons_lines(told):
+        for line in _reasons_lines(reasons):
             click.echo(line)
 
 
@@ -308,10 +308,10 @@ def _salvage(files: Files, plan: "RepairPlan", *, to: str) -> None:
     from tailrace.offline.salvage import salvage_records
 
     folders = {each.partition: each.folder for each in plan.partitions if each.drops}
-    told = salvage_records(files, folders, to=to)
+    found = salvage_records(files, folders, to=to)
     click.echo(
-        f"salvage: {told.records} unproven records of {told.ranges} damaged ranges in {to}; "
-        f"{told.silent_ranges} ranges have none that can be walked",
+        f"salvage: {found.records} unproven records of {found.ranges} damaged ranges in {to}; "
+        f"{found.silent_ranges} ranges have none that can be walked",
         err=True,
     )
 
@@ -329,8 +329,8 @@ def _tell_plan(plan: "RepairPlan", *, as_json: bool, is_dry: bool) -> None:
             _echo_object(REPAIR_FORMAT, "drop", {**asdict(drop), "to": quarantine_path(drop)})
         for mend in mends:
             _echo_object(REPAIR_FORMAT, "mend", asdict(mend))
-        for kind, told in (("advice", plan.advice), ("note", plan.notes)):
-            for each in told:
+        for kind, sentences in (("advice", plan.advice), ("note", plan.notes)):
+            for each in sentences:
                 _echo_object(REPAIR_FORMAT, kind, {"path": each.path, "sentence": each.sentence})
         _echo_object(
             REPAIR_FORMAT,
@@ -356,7 +356,7 @@ def _tell_plan(plan: "RepairPlan", *, as_json: bool, is_dry: bool) -> None:
     verb = _verb(is_dry)
     click.echo(f"{len(drops)} ranges, {size} bytes {verb} dropped; {len(mends)} files put right")
     click.echo(
-        f"records: {counts.rescued} {verb} rescued from behind damage, {counts.set_aside} sound "
+        f"records: {counts.rescued} {verb} rescued from after damage, {counts.set_aside} sound "
         f"ones set aside in quarantine, {counts.lost} lost"
         + (f", and those of {counts.unknown_ranges} ranges" if counts.unknown_ranges else "")
     )
@@ -388,26 +388,26 @@ def _echo_object(form: str, kind: str, fields: dict[str, object]) -> None:
     click.echo(json.dumps({"format": form, "type": kind, **fields}))
 
 
-def _reasons_object(told: "PartitionReasons") -> dict[str, object]:
-    fields = asdict(told)
+def _reasons_object(reasons: "PartitionReasons") -> dict[str, object]:
+    fields = asdict(reasons)
     del fields["partition"]
-    topic, number = told.partition
+    topic, number = reasons.partition
     return {"format": EXPLAIN_FORMAT, "topic": topic, "partition": number, **fields}
 
 
-def _reasons_lines(told: "PartitionReasons") -> Iterator[str]:
+def _reasons_lines(reasons: "PartitionReasons") -> Iterator[str]:
     yield (
-        f"{told.partition}: log start {told.log_start_offset}, last stable "
-        f"{told.last_stable_offset}, high watermark {told.high_watermark}, "
-        f"end {told.log_end_offset}"
+        f"{reasons.partition}: log start {reasons.log_start_offset}, last stable "
+        f"{reasons.last_stable_offset}, high watermark {reasons.high_watermark}, "
+        f"end {reasons.log_end_offset}"
     )
     widths = [max(len(str(n)) for n in column) for column in zip(
-        *((each.base_offset, each.size_bytes) for each in told.segments), strict=True
+        *((each.base_offset, each.size_bytes) for each in reasons.segments), strict=True
     )]  # fmt: skip
-    for each in told.segments:
+    for each in reasons.segments:
         base, size = str(each.base_offset).rjust(widths[0]), str(each.size_bytes).rjust(widths[1])
         yield f"  segment {base}  {size} bytes  {iso_time(each.timestamp_ms)}  {each.sentence}"
-    state = told.compaction
+    state = reasons.compaction
     if state is not None:
         yield (
             f"  compaction: first dirty offset {state.first_dirty_offset}, first uncleanable "

@@ -1,6 +1,6 @@
 """Shared by the commands that ask a Kafka cluster: options, the connection, and questions.
 
-Invariant: a broker that is not there is told within one attempt to connect; later failures are
+Invariant: a broker that is not there is reported after one attempt to connect; later failures are
 retried for some seconds, as in all clients.
 """
 

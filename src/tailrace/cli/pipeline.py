@@ -185,9 +185,9 @@ def audit(*, data: str, replica: str | None, page: str | None, master: str) -> N
     where the two logs begin and end, and every batch. Partitions that only one of them has are not
     compared.
 
-    Exit code 0: clean, and replicas are the same. 1: errors, warnings or differences; a follower
-    that lags is one, told as so many records short. 2: no damage was found, and not all could be
-    looked at.
+    Exit code 0: clean, and replicas are the same. 1: errors, warnings or differences; a lagging
+    follower counts as a difference, and is reported with the number of records that it lacks.
+    2: no damage was found, but not everything could be read.
     """
     from tailrace.spark.jobs.audit import audit as audit_directories
     from tailrace.spark.jobs.audit import check_directories, compare, replicas_told
@@ -213,13 +213,13 @@ def audit(*, data: str, replica: str | None, page: str | None, master: str) -> N
             click.echo(f"different: {each.partition}: {difference}")
     if page is not None:
         Path(page).write_text(audit_page(report, compared), encoding="utf-8")
-    told = ", ".join(f"{count} {each.value}" for each, count in report.counts.items() if count)
+    findings = ", ".join(f"{count} {each.value}" for each, count in report.counts.items() if count)
     replicas = f"; {replicas_told(compared)}" if compared else ""
     count = len(report.partitions)
     click.echo(
         f"{count} {'partition' if count == 1 else 'partitions'}, {report.size} bytes of log, "
         f"{report.seconds:.1f} s, {whole_time()}: "
-        f"{told or ('no findings' if different else 'clean')}{replicas}"
+        f"{findings or ('no findings' if different else 'clean')}{replicas}"
     )
     sys.exit(_EXIT_FINDINGS if different else report.exit_code)
 
@@ -446,12 +446,12 @@ def _verify(
         report = verify_archive(spark, options, target, table_options=table_options, progress=step)
     for finding in report.findings:
         click.echo(str(finding))
-    told = f"{len(report.findings)} findings" if report.findings else "clean"
+    findings = f"{len(report.findings)} findings" if report.findings else "clean"
     compared = f", {report.compared} offsets compared with the log" if options else ""
     ahead = f", {report.ahead} not archived yet" if report.ahead else ""
     click.echo(
         f"{report.rows} rows in {report.files} files{compared}{ahead}, "
-        f"{report.seconds:.1f} s, {whole_time()}: {told}"
+        f"{report.seconds:.1f} s, {whole_time()}: {findings}"
     )
     if report.findings:
         sys.exit(_EXIT_FINDINGS)

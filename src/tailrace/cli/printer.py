@@ -58,7 +58,7 @@ class Printer:
         self._written: dict[TopicPartition, int] = {}
         self.ctrl_c = CtrlC()
         self.flushed = dict(positions)
-        """The offset behind the last record that was printed, or of the first to come."""
+        """The offset after the last record that was printed, or of the first to come."""
 
     @property
     def has_enough(self) -> bool:
@@ -68,7 +68,7 @@ class Printer:
     def print(
         self, partition: TopicPartition, records: Iterable[Record], *, next_offset: int
     ) -> None:
-        """Write records, in large pieces; `next_offset` is behind all of them."""
+        """Write records, in large pieces; `next_offset` is after all of them."""
         show = self._show
         lines: list[bytes] = []
         size = 0
@@ -107,5 +107,5 @@ class Printer:
 
 
 def drop_output() -> None:
-    """Let what is left in the buffer go nowhere: nobody reads on, as behind `head`."""
+    """Let what is left in the buffer go nowhere: nobody reads on, as after `head`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tailrace.client.producer import Producer, Receipt
 
 FAILURES_SHOWN_MAX: Final = 10
-"""Most records whose errors are told one by one."""
+"""Most records whose errors are printed one by one."""
 
 PROGRESS_INTERVAL_S: Final = 0.2
 
@@ -101,7 +101,7 @@ def produce(
         raise click.UsageError("--keep-partitions: give it with --json, and without --partition")
     more = _headers(headers)
     with connection.open() as cluster:
-        # Told now, and not when records have waited for max.block.ms.
+        # Ask now: the first record would wait for max.block.ms before it fails.
         find_or_create_topic(cluster, topic)
         if partition is not None:
             find_partitions(cluster, topic, (partition,))
@@ -143,7 +143,7 @@ def produce(
 
 
 class _Deliveries:
-    """The outcomes of records in their order, and what is told of them."""
+    """The outcomes of records in their order, and what is printed of them."""
 
     def __init__(self) -> None:
         self.sent = 0

@@ -1,4 +1,4 @@
-"""`tailrace serve`: a broker on this machine, until it is told to stop."""
+"""`tailrace serve`: a broker on this machine, until a signal stops it."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import click
 @click.command()
 @click.option("--data", metavar="DIR", help="Data directory; made if it is new. Several: A,B.")
 @click.option("--listen", metavar="HOST:PORT", help="Default 127.0.0.1:9092; port 0: any free one.")
-@click.option("--advertise", metavar="HOST:PORT", help="Where clients are told to connect.")
+@click.option("--advertise", metavar="HOST:PORT", help="Address that clients get to connect to.")
 @click.option("--node-id", type=int, help="Default 1; must be that of the directory.")
 @click.option(
     "--config",

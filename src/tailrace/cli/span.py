@@ -25,7 +25,7 @@ class Span:
     start: OffsetAt
     """The first one, where no offset is committed."""
     stop: OffsetAt | None
-    """Behind the last one; None: the end of the log."""
+    """After the last one; None: the end of the log."""
     is_finite: bool
     """Whether to end where the log ends now."""
     isolation: IsolationLevel

@@ -126,9 +126,7 @@ def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -
     "--unset", multiple=True, metavar="NAME",
     help="A setting that gets the broker's default again; repeatable.",
 )  # fmt: skip
-@click.option(
-    "--partitions", type=click.IntRange(min=1), help="So many in all; never fewer than now."
-)
+@click.option("--partitions", type=click.IntRange(min=1), help="New total; never fewer than now.")
 @AS_JSON
 @on_cluster
 def alter(

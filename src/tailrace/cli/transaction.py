@@ -79,8 +79,8 @@ def list_transactions(*, states: tuple[str, ...], as_json: bool, connection: Con
 def describe(transactional_id: str, *, as_json: bool, connection: Connection) -> None:
     """Show the producer, state and partitions of a transactional id."""
     with connection.open() as cluster:
-        told = cluster.do(describe_transactions, [transactional_id])
-    found = told.result(transactional_id)
+        descriptions = cluster.do(describe_transactions, [transactional_id])
+    found = descriptions.result(transactional_id)
     is_open = found.start_ms >= 0
     if as_json:
         fields = {

@@ -86,7 +86,7 @@ _GZIP_EXPANSION_MAX: Final = 1032
 """By deflate's own rules: two bits for a match of 258 bytes."""
 
 _GZIP_PIECE_BYTES: Final = 64 * 1024
-"""Given to a gzip member at first, since what is left behind its end comes back as a copy."""
+"""Given to a gzip member at first, since what is left after its end comes back as a copy."""
 
 _LARGE_BYTES_MIN: Final = 1024 * 1024
 
@@ -197,7 +197,7 @@ def limit_decompression(bytes_max: int | None = None) -> None:
     """Set how many bytes a batch may decompress to in this process, for all that reads in it.
 
     None is the default: what the variable `TAILRACE_DECOMPRESSED_BATCH_BYTES_MAX` says, or 128 MiB.
-    A larger batch is refused as a `RecordTooLargeError`. Up to so many bytes of memory are taken
+    A larger batch is refused as a `RecordTooLargeError`. Up to this size memory is taken
     for each batch that is decompressed.
 
     Raises:

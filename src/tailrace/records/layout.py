@@ -30,7 +30,7 @@ A record, before compression. Numbers are zigzag varints, except for the attribu
 Older formats share the first 17 bytes as a frame: offset (8), size (4), and a magic of 0 or 1 at
 position 16. That is why a reader needs 17 bytes before it can tell what it looks at.
 
-Invariant: the base offset and the leader epoch stand before the CRC's range, so that a leader
+Invariant: the base offset and the leader epoch precede the CRC's range, so that a leader
 stamps them in place; every other byte is covered by the CRC, except the frame's length, which
 decides what the CRC covers, and the magic, which decides the format. KIP-98 has the reasons.
 """

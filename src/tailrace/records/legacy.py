@@ -89,7 +89,7 @@ def converted(view: memoryview) -> Batch:
         if not builder.record_count:
             first = record.offset
         elif not last < record.offset <= first + _OFFSET_DELTA_MAX:
-            raise _corrupt(entry, f"offset {record.offset} behind {first} to {last} in a wrapper")
+            raise _corrupt(entry, f"offset {record.offset} after {first} to {last} in a wrapper")
         last = record.offset
         builder.append(
             record.key,
@@ -183,12 +183,12 @@ def _entry_at(view: memoryview, position: int) -> LegacyEntry:
     key, at = _sized_at(entry, at, offset)
     value, at = _sized_at(entry, at, offset)
     if at != size:
-        raise CorruptBatchError(f"{size - at} bytes behind the value", offset=offset)
+        raise CorruptBatchError(f"{size - at} bytes after the value", offset=offset)
     return LegacyEntry(offset, size, crc, magic, attributes, timestamp, key, value)
 
 
 def _sized_at(entry: memoryview, at: int, offset: int) -> tuple[memoryview | None, int]:
-    """The key or value whose size stands at `at`, and where it ends."""
+    """The key or value whose size is at `at`, and where it ends."""
     start = at + _SIZE.size
     (size,) = _SIZE.unpack_from(entry, at) if start <= len(entry) else (-2,)
     if size == -1:

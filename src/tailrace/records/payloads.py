@@ -21,7 +21,7 @@ COLUMN_BYTES_MAX: Final = 2**31 - 1
 
 
 def readable_view(batch: "Batch", *, collected: int) -> memoryview:
-    """The decompressed records of a batch, if they fit behind so many bytes.
+    """The decompressed records of a batch, if they fit after this number of bytes.
 
     Raises:
         CorruptRecordError: the record count is negative or more than the payload can hold.
@@ -39,7 +39,7 @@ def readable_view(batch: "Batch", *, collected: int) -> memoryview:
 
 
 def payload_of(batch: "Batch", position: int, size: int) -> tuple[int, ...]:
-    """The row of a batch whose records have so many bytes at `position`."""
+    """The row of a batch whose records have this size and position."""
     is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
     return (
         position,
@@ -54,7 +54,7 @@ def payload_of(batch: "Batch", position: int, size: int) -> tuple[int, ...]:
 
 
 def payloads_of(run: "BatchRun") -> "array[int]":
-    """The rows of a run's batches, one behind the other."""
+    """The rows of a run's batches, one after the other."""
     payloads = kernels.int64s(run.batch_count * PAYLOAD_WIDTH)
     status = kernels.list_payloads(run.view, run.batch_count, payloads)
     assert status >= 0, "the frames of a run are checked"

@@ -76,7 +76,7 @@ class RangeChecksums:
                 self._borders.append(value)
 
     def _shifted(self, value: int, blocks: int) -> int:
-        """The checksum `value` with so many blocks of zeros behind it."""
+        """The checksum `value` of data that this number of zero blocks is appended to."""
         power = 0
         while blocks:
             if blocks & 1:

@@ -6,7 +6,7 @@
 
 A reader of bytes, such as a kernel, takes many small batches with one call, and leaves what needs
 objects: compressed batches, transactions, markers, damage. The order is that of the log: when a
-batch comes, those before it have been taken, and those behind it have not.
+batch comes, those before it have been taken, and those after it have not.
 """
 
 from collections.abc import Callable

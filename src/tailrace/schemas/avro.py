@@ -138,7 +138,7 @@ class AvroCodec:
         """The value that takes all bytes from a position on.
 
         Raises:
-            UndecodableError: there is none, or bytes are left behind it.
+            UndecodableError: there is none, or bytes are left after it.
         """
         size = len(data) - position
         if self._free * (size + 1) > FREE_VALUES_MAX:
@@ -159,7 +159,7 @@ class AvroCodec:
         left = len(data) - stream.tell()
         if left:
             raise UndecodableError(
-                f"{left} of {size} bytes are left behind the value of the Avro schema {self.name}; "
+                f"{left} of {size} bytes are left after the value of the Avro schema {self.name}; "
                 "it was written with another schema"
             )
         return value

@@ -1,9 +1,9 @@
 """`measure_shape`: what a parsed Avro schema lets few bytes become.
 
-Some schemas make much of nothing: an array of nulls has any number of items in two bytes, records
-of records of nulls double with each level, and a record within itself may go as deep as its bytes
-reach. The first is refused, the second counted, and the third told, so that a reader can choose one
-that ends with an error and not with the process.
+Some schemas make large values of few bytes. An array of nulls, which has any number of items in two
+bytes, is refused. Records of records of nulls double with each level: their fields are counted. A
+record within itself may go as deep as its bytes reach: it is reported, so that a reader can choose
+a decoder that ends with an error and not with the process.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from tailrace.schemas.errors import SchemaError
 from tailrace.values import dataclass
 
 DEPTH_MAX: Final = 200
-"""Most types within each other, those behind names included."""
+"""Most types within each other, those that names refer to included."""
 
 _EMPTY: Final = frozenset({"null"})
 _PRIMITIVES: Final = frozenset(

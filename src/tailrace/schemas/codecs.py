@@ -16,7 +16,7 @@ class Codec(Protocol):
     """The full name of the record; empty if the schema has none."""
 
     def encode(self, value: object) -> bytes:
-        """The bytes of a value, behind the header of the wire format.
+        """The bytes of a value, after the header of the wire format.
 
         Raises:
             UnencodableError: the value does not fit the schema.

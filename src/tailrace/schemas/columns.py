@@ -5,33 +5,20 @@ with others are read as that has them. The type is Avro's, JSON Schema's or Prot
 what has no type there is JSON as text: unions of several types, a record within itself, JSON of any
 shape.
 
-Invariant: as many rows come out as went in, in their order. A value at fault is null and told, and
-changes no other row.
+Invariant: as many rows come out as went in, in their order. A value at fault is null and
+reported, and changes no other row.
 
 Needs PyArrow.
 """
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 import pyarrow as pa
 
+from tailrace.schemas.column_types import TypePlan, plan_avro, plan_json, plan_protobuf
 from tailrace.schemas.errors import SchemaError, UndecodableError
 from tailrace.schemas.formats import Decoding
 from tailrace.schemas.schema import SchemaType
-
-Convert: TypeAlias = Callable[[Any], Any]
-
-FIELDS_MAX: Final = 10_000
-"""Most fields of a column's type, with those within others."""
-
-
-class TypePlan(NamedTuple):
-    """The type of a column, or of a part of it, and how Arrow takes its values."""
-
-    type: pa.DataType
-    convert: Convert | None = None
-    """Makes what Arrow takes of a decoded value that is not None; None: Arrow takes it as it is."""
 
 
 class BadValue(NamedTuple):
@@ -91,7 +78,7 @@ class ColumnDecoder:
             return self._one_by_one(found, bad), sorted(bad)
 
     def _one_by_one(self, found: list[Any], bad: list[BadValue]) -> pa.Array:
-        """The column without the values that Arrow does not take, which are told."""
+        """The column without the values that Arrow does not take, which are added to `bad`."""
         for row, value in enumerate(found):
             if value is None:
                 continue
@@ -118,76 +105,17 @@ def plan_type(decoding: Decoding) -> TypePlan:
     match schema.schema.type:
         case SchemaType.AVRO:
             from tailrace.schemas.avro import STORED_IN_COLUMNS, ParsedAvro
-            from tailrace.schemas.avro_columns import plan_avro
 
             parsed = ParsedAvro(schema, without_logical=STORED_IN_COLUMNS)
             plan = plan_avro(parsed.parsed, parsed.named)
         case SchemaType.JSON:
-            from tailrace.schemas.json_columns import plan_json
             from tailrace.schemas.json_schema import JsonSchemaCodec
 
             plan = plan_json(JsonSchemaCodec(schema).known)
         case SchemaType.PROTOBUF:
             from tailrace.schemas.protobuf import ProtobufFile
-            from tailrace.schemas.protobuf_columns import plan_protobuf
 
             plan = plan_protobuf(ProtobufFile(schema).named(decoding.message).DESCRIPTOR)
         case _:
             assert_never(schema.schema.type)
     return plan
-
-
-class FieldBudget:
-    """Counts the fields of a type, which a schema that repeats its parts can multiply."""
-
-    def __init__(self) -> None:
-        self._left = FIELDS_MAX
-
-    def take(self, count: int) -> None:
-        """Count some fields.
-
-        Raises:
-            SchemaError: there are too many.
-        """
-        self._left -= count
-        if self._left < 0:
-            raise SchemaError(f"the type of the column has more than {FIELDS_MAX} fields")
-
-
-def struct_of(fields: dict[str, TypePlan], get: Callable[[Any, str], Any]) -> TypePlan:
-    """The plan of an object with these fields; `get` gives a field of a value, or None."""
-    kind = pa.struct([(name, plan.type) for name, plan in fields.items()])
-    converts = [(name, plan.convert) for name, plan in fields.items()]
-
-    def convert(value: Any) -> dict[str, Any]:  # noqa: ANN401
-        row = {}
-        for name, change in converts:
-            each = get(value, name)
-            row[name] = each if change is None or each is None else change(each)
-        return row
-
-    return TypePlan(kind, convert)
-
-
-def list_of(items: TypePlan) -> TypePlan:
-    """The plan of a list."""
-    change = items.convert
-    if change is None:
-        return TypePlan(pa.list_(items.type))
-    return TypePlan(
-        pa.list_(items.type),
-        lambda value: [None if each is None else change(each) for each in value],
-    )
-
-
-def map_of(values: TypePlan) -> TypePlan:
-    """The plan of a mapping with texts as keys."""
-    change = values.convert
-    if change is None:
-        return TypePlan(pa.map_(pa.string(), values.type), lambda value: list(value.items()))
-    return TypePlan(
-        pa.map_(pa.string(), values.type),
-        lambda value: [
-            (name, None if each is None else change(each)) for name, each in value.items()
-        ],
-    )

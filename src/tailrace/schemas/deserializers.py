@@ -100,7 +100,7 @@ class SchemaDeserializer:
             raise
 
     def decode(self, data: bytes | None) -> object:
-        """The value, for callers that say themselves where it stands; raises as a call does."""
+        """The value, for callers that name its place themselves; raises as a call does."""
         if data is None:
             return None
         if self._form.is_plain:

@@ -1,6 +1,6 @@
-"""The formats of keys and values that a command or a data source can be told, and their schemas.
+"""The formats of keys and values that a command or a data source takes, and their schemas.
 
-    avro, json, protobuf                       behind Confluent's header, with a registry or a file
+    avro, json, protobuf                       after Confluent's header, with a registry or a file
     plain-avro, plain-json, plain-protobuf     nothing but the value, with a file
 
 Not here: how values are shown (`shown`) or become columns (`columns`).

@@ -54,7 +54,7 @@ def write_indexes(indexes: tuple[int, ...]) -> bytes:
 
 
 def read_indexes(data: bytes, position: int) -> tuple[tuple[int, ...], int]:
-    """Message indexes, and the position behind them.
+    """Message indexes, and the position after them.
 
     Raises:
         UndecodableError: there are none, or too many, or one is negative.

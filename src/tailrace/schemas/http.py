@@ -65,25 +65,25 @@ class RegistryHttp:
         """
         config, addresses = self._config, self._config.addresses
         wait_ms = config.retry_wait_ms
-        told: list[str] = []
+        failures: list[str] = []
         for attempt in range(config.retries_max + 1):
             if attempt:
                 self._pause(min(wait_ms, config.retry_wait_max_ms) / 1000)
                 wait_ms *= 2
-            told.clear()
+            failures.clear()
             for turn in range(len(addresses)):
                 index = (self._first + turn) % len(addresses)
                 try:
                     answer = self._ask(addresses[index], method, path, body=body)
                 except RegistryUnavailableError as error:
-                    told.append(str(error))
+                    failures.append(str(error))
                     continue
                 self._first = index
                 return answer
         attempts = config.retries_max + 1
         raise RegistryUnavailableError(
             f"the schema registry did not answer in {attempts} "
-            f"{'attempt' if attempts == 1 else 'attempts'}: {'; '.join(told)}; check "
+            f"{'attempt' if attempts == 1 else 'attempts'}: {'; '.join(failures)}; check "
             "schema.registry.url"
         )
 
@@ -210,8 +210,8 @@ def _refusal(request: str, status: int, content: bytes) -> RegistryRefusedError:
     message, code = _message(content)
     if status in {401, 403}:
         message += "; check basic.auth.user.info or bearer.auth.token"
-    told = f"HTTP status {status}" + (f", error {code}" if code else "")
-    return RegistryRefusedError(f"{request}: {message} ({told})", status=status, code=code)
+    status_text = f"HTTP status {status}" + (f", error {code}" if code else "")
+    return RegistryRefusedError(f"{request}: {message} ({status_text})", status=status, code=code)
 
 
 def _message(content: bytes) -> tuple[str, int]:

@@ -214,7 +214,7 @@ def _messages(descriptors: Any) -> Iterator[Descriptor]:  # noqa: ANN401 - proto
 
 
 def _files_of(text: str, dependencies: Dependencies) -> list[FileDescriptorProto]:
-    """All files of a schema, each behind those that it imports."""
+    """All files of a schema, each after those that it imports."""
     own = _from_base64(text)
     if own is None:
         from tailrace.schemas.protoc import compile_proto
@@ -243,7 +243,7 @@ def _files_of(text: str, dependencies: Dependencies) -> list[FileDescriptorProto
 
 
 def _add(file: FileDescriptorProto, found: dict[str, FileDescriptorProto]) -> None:
-    """Put a file behind those of Google that it imports."""
+    """Put a file after those of Google that it imports."""
     for name in file.dependency:
         if name.startswith(_GOOGLE) and name not in found:
             for part in _standard(name):
@@ -262,7 +262,7 @@ def _from_base64(text: str) -> FileDescriptorProto | None:
 
 
 def _standard(name: str) -> list[FileDescriptorProto]:
-    """A file of Google's own, behind those that it imports."""
+    """A file of Google's own, after those that it imports."""
     from tailrace.schemas.protoc import compile_proto
 
     return compile_proto(f'syntax = "proto3"; import "{name}";', ())[:-1]

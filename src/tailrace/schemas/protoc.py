@@ -29,7 +29,7 @@ _REASON_CHARACTERS: Final = 300
 
 
 def compile_proto(text: str, dependencies: Dependencies) -> list[FileDescriptorProto]:
-    """The file of a text behind the files that it imports, each behind those that it imports.
+    """The file of a text after the files that it imports, each after those that it imports.
 
     Raises:
         SchemaError: the compiler refuses the text, or takes too long; with its reason.
@@ -69,7 +69,7 @@ def _path_of(root: Path, name: str) -> Path:
     return root / parts
 
 
-def _reason(told: str, root: Path) -> str:
-    lines = [line for line in told.replace(f"{root}/", "").splitlines() if "warning:" not in line]
+def _reason(output: str, root: Path) -> str:
+    lines = [line for line in output.replace(f"{root}/", "").splitlines() if "warning:" not in line]
     text = re.sub(rf"{re.escape(OWN_FILE)}:?", "line ", " ".join(lines)) if lines else "no reason"
     return text[:_REASON_CHARACTERS]

@@ -190,8 +190,8 @@ class SchemaRegistry:
         number = "latest" if version is None else version
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/{number}?verbose=true"
         answer = self._object("POST", path, _body(schema))
-        told = answer.get("messages")
-        reasons = tuple(map(str, told)) if isinstance(told, list) else ()
+        messages = answer.get("messages")
+        reasons = tuple(map(str, messages)) if isinstance(messages, list) else ()
         return Compatibility(is_compatible=answer.get("is_compatible") is True, reasons=reasons)
 
     def resolve(self, schema: Schema) -> ResolvedSchema:

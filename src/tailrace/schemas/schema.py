@@ -1,7 +1,7 @@
 """`Schema`: the text of a schema and its type; from a registry, a file, or a string.
 
 Invariant: a text that passed `check_size` has at most `TEXT_BYTES_MAX` bytes, and JSON at most
-`DEPTH_MAX` levels, so that no parser behind runs out of stack.
+`DEPTH_MAX` levels, so that no parser runs out of stack.
 """
 
 import json
@@ -75,7 +75,7 @@ class RegisteredSchema:
 
 
 Dependencies = tuple[tuple[str, str], ...]
-"""Names and texts of the schemas that a schema uses, each behind those that it uses itself."""
+"""Names and texts of the schemas that a schema uses, each after those that it uses itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

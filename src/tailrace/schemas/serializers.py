@@ -98,7 +98,7 @@ class SchemaSerializer:
         self._find(self._topic if topic is None else topic)
 
     def _find(self, topic: str | None) -> tuple[bytes, Codec]:
-        """The header of a topic's values, and the codec behind it."""
+        """The header of a topic's values, and the codec of what follows."""
         registry, schema = self._registry, self._schema
         if registry is None:
             found = b"", self._own_codec()

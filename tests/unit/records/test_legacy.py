@@ -289,8 +289,8 @@ NESTED = LegacyMessage(1, 0, None, compressed(Codec.GZIP, write_legacy(GOOD), 1)
         (wrapped([], magic=0), "without any record"),
         (wrapped([], magic=1), "without any record"),
         (wrapped(three(1, 0, 1, 2), offset=1), "relative offset 2"),
-        (wrapped(three(1, 0, 2, 2)), "offset 2 behind 0 to 2"),
-        (wrapped(three(0, 0, 2**31)), "offset 2147483648 behind"),
+        (wrapped(three(1, 0, 2, 2)), "offset 2 after 0 to 2"),
+        (wrapped(three(0, 0, 2**31)), "offset 2147483648 after"),
         (wrapped(three(1, -3, 1), offset=2), "has the offset -2"),
         (write_legacy(GOOD._replace(offset=-1)), "has the offset -1"),
         (wrapped([GOOD], Codec.ZSTD), "codec 4 in format v1"),
@@ -318,7 +318,7 @@ def test_what_no_writer_makes_is_refused(data: bytes, rule: str) -> None:
         ("000000000001ffffffff", "beyond an entry"),
         ("000000000004ffffffff", "beyond an entry"),
         ("0000ffffffff00000001", "beyond an entry"),
-        ("0000ffffffffffffffff77", "1 bytes behind the value"),
+        ("0000ffffffffffffffff77", "1 bytes after the value"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(body: str, rule: str) -> None:

@@ -115,7 +115,7 @@ def test_a_value_that_does_not_fit_is_refused(value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("data", "reason"),
-    [(b"", "EOFError|0 bytes"), (b"\x02\x02", "1 of 2 bytes are left behind the value")],
+    [(b"", "EOFError|0 bytes"), (b"\x02\x02", "1 of 2 bytes are left after the value")],
 )
 def test_bytes_that_are_no_value_are_refused(data: bytes, reason: str) -> None:
     """Too few and too many."""

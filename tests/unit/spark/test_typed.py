@@ -76,7 +76,7 @@ def test_values_have_the_types_of_a_file(data: Path, tmp_path: Path) -> None:
     assert found.schema().simpleString() == "struct<valueError:string,offset:bigint>"
     told = [each["valueError"] for each in rows(found)]
     assert [each is None for each in told] == [True, False, False]
-    assert "bytes are left behind the value" in told[2]
+    assert "bytes are left after the value" in told[2]
 
 
 def test_a_query_can_be_made_to_fail(data: Path, double: RegistryDouble) -> None:
