@@ -225,7 +225,7 @@ def _image(logs: Path) -> MetadataImage:
     def refuse(sentence: str) -> None:
         raise AssertionError(sentence)
 
-    return prove_metadata(DiskFiles(), str(logs / METADATA_FOLDER), tell=refuse).replay.image
+    return prove_metadata(DiskFiles(), str(logs / METADATA_FOLDER), report=refuse).replay.image
 
 
 def _state(logs: Path) -> dict[str, object]:

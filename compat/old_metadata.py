@@ -54,7 +54,7 @@ def check(report: Report, start: Callable[[Release], Kafka]) -> None:
         )
         told: list[str] = []
         folder = str(kafka.logs / METADATA_FOLDER)
-        before = prove_metadata(DiskFiles(), folder, tell=told.append).replay.image
+        before = prove_metadata(DiskFiles(), folder, report=told.append).replay.image
         report.check(f"the metadata log of {name} is proven whole", told)
         with ours.serving(kafka.logs) as servers, Admin(bootstrap_servers=servers) as admin:
             listed = {each.name for each in admin.list_topics(include_internal=False)}

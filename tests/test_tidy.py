@@ -31,9 +31,12 @@ HOUSE_WORDS = re.compile(
 )
 """Words of a dialect; and "behind", which means lag in Kafka: say "after" or "lags"."""
 ROOMS_READ = (
+    "broker",
     "cli/",
     "client/consumer",
     "client/drive",
+    "cluster",
+    "config",
     "coordinator",
     "demo",
     "handlers/",
@@ -42,8 +45,10 @@ ROOMS_READ = (
     "protocol/",
     "reading",
     "records/",
+    "replication",
     "runtime",
     "schemas/",
+    "server",
     "spark",
     "storage",
     "testing",

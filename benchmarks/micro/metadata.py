@@ -15,7 +15,7 @@ from tailrace.cluster.metadata.log import (
     open_metadata_log,
 )
 from tailrace.cluster.metadata.proof import METADATA_FOLDER, prove_metadata
-from tailrace.cluster.metadata.snapshot_records import snapshot_records
+from tailrace.cluster.metadata.snapshot import snapshot_records
 from tailrace.records import packages
 from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import DiskFiles
@@ -36,7 +36,7 @@ def measure_metadata(bench: Bench) -> list[Figure]:
     folder = bench.directory / METADATA_FOLDER
     replays, checksums = [], []
     for _ in range(bench.rounds):
-        replays.append(seconds_of(lambda: prove_metadata(DiskFiles(), str(folder), tell=print)))
+        replays.append(seconds_of(lambda: prove_metadata(DiskFiles(), str(folder), report=print)))
         checksums.append(seconds_of(lambda: _checksum(folder)))
     log = _open(bench.directory)
     changes, syncs = [], []
@@ -64,7 +64,7 @@ def _open(directory: Path) -> MetadataLog:
     files = DiskFiles()
     chance = Random(0)
     folder = MetadataFolder(files, SystemClock(), chance, Removals(files), str(directory))
-    return open_metadata_log(folder, MetadataLogConfig(), node_id=1, tell=print)
+    return open_metadata_log(folder, MetadataLogConfig(), node_id=1, report=print)
 
 
 def _fill(log: MetadataLog, count: int) -> None:

@@ -142,7 +142,7 @@ class Model:
         self.files = self.after(kind)
         if is_sure:
             told: list[str] = []
-            proof = prove_metadata(self.files, metadata_logs.FOLDER, tell=told.append)
+            proof = prove_metadata(self.files, metadata_logs.FOLDER, report=told.append)
             assert proof.replay.image == before
             assert not told
         self.files.stop_at = die_after

@@ -22,7 +22,7 @@ from tailrace.broker.config import (
     changed_config,
     usable_changes,
 )
-from tailrace.broker.coordinators import Coordinators, CoordinatorsStatistics, PartitionDoors
+from tailrace.broker.coordinators import Coordinators, CoordinatorsStatistics, LogServices
 from tailrace.broker.foreign import IGNORED
 from tailrace.broker.loading import Loading
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
@@ -76,7 +76,8 @@ METADATA_TIDY_S = 60.0
 """Interval at which the metadata log is looked at for snapshots and segments that may go."""
 
 LAST_ANSWERS_S = 0.05
-"""Time from the failure of the last directory until connections end: it is told in the answers."""
+"""Time from the failure of the last directory until connections end, so that clients
+still get KAFKA_STORAGE_ERROR."""
 
 WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
 
@@ -118,11 +119,11 @@ class RunningBroker:
         controller: Controller,
         replicas: Replicas,
         current: BrokerConfig,
-        around: Callable[[Dispatch], Dispatch] | None,
+        wrap_dispatch: Callable[[Dispatch], Dispatch] | None,
     ) -> None:
         """`current` are the settings with the changes that the cluster's state has.
 
-        `around` gives what answers requests, from what would without it.
+        `wrap_dispatch` gets the function that answers a frame, and returns another.
         """
         self.config = config
         """The settings of the start."""
@@ -153,7 +154,7 @@ class RunningBroker:
             controller=controller,
             replicas=replicas,
             runtime=runtime,
-            logs=PartitionDoors(
+            logs=LogServices(
                 flushes=self._flushes, device_reads=device_reads, is_durable=config.is_durable
             ),
             consumer_settings=lambda: self.current.consumer_groups,
@@ -194,7 +195,7 @@ class RunningBroker:
                 apply=self._use_changes,
             ),
         )
-        self._server = self._server_of(services, around)
+        self._server = self._server_of(services, wrap_dispatch)
         self._schedules = {
             directory.path: Schedule(self._housekeeping(directory).jobs(config))
             for directory in logs.directories
@@ -229,7 +230,7 @@ class RunningBroker:
 
     @property
     def endpoint(self) -> tuple[str, int]:
-        """Host and port that clients are told to connect to."""
+        """Host and port that clients connect to."""
         if self.config.advertised is not None:
             host, port = self.config.advertised
             return host or socket.gethostname(), port or self._server.port
@@ -321,15 +322,15 @@ class RunningBroker:
             self.logs.close()
 
     def _server_of(
-        self, services: Services, around: Callable[[Dispatch], Dispatch] | None
+        self, services: Services, wrap_dispatch: Callable[[Dispatch], Dispatch] | None
     ) -> Server:
         config = self.config
         dispatch = Dispatcher(find_handlers(services), self._runtime.threads).dispatch
         return Server(
             self._runtime.network,
-            # A repeated request would pass by `around`.
-            RequestAnswers(around(dispatch))
-            if around
+            # A repeated request would bypass the wrapper.
+            RequestAnswers(wrap_dispatch(dispatch))
+            if wrap_dispatch
             else RequestAnswers(dispatch, find_repeats(services)),
             read_from_device=services.device_reads.first_bytes,
             address=(config.host, config.port),
@@ -344,7 +345,7 @@ class RunningBroker:
 
         Nothing is flushed, no mark of a clean shutdown is written, and no request is answered.
         Bytes that were written stay, since the page cache has them. Calls that worker threads have
-        begun are waited for, because threads cannot be killed. Tasks that go on for a turn find
+        begun are waited for, because threads cannot be killed. Tasks that continue for a turn find
         the files closed.
         """
         self._server.close()
@@ -439,7 +440,7 @@ class RunningBroker:
         try:
             await self._registering
         except OSError as error:
-            # Nothing here needs the registration; Kafka would elect every leader anew.
+            # Nothing here needs the registration; Kafka would elect every leader again.
             logger.warning("registration_failed reason=%s", error)
         while True:
             await asyncio.sleep(METADATA_TIDY_S)
@@ -451,7 +452,7 @@ class RunningBroker:
                 logger.warning("metadata_snapshot_failed reason=%s", error)
 
 
-def _check_can_go_on(logs: LogManager) -> None:
+def _check_can_continue(logs: LogManager) -> None:
     """Check that the directory of the metadata log is in service, and one for logs.
 
     Raises:
@@ -513,13 +514,13 @@ async def start_broker(
     config: BrokerConfig,
     runtime: Runtime,
     *,
-    around: Callable[[Dispatch], Dispatch] | None = None,
+    wrap_dispatch: Callable[[Dispatch], Dispatch] | None = None,
 ) -> RunningBroker:
     """Open the data directories and listen; the broker accepts requests when this returns.
 
-    Directories that the device refuses are left out, except for that of the metadata log. `around`
-    may change how requests are answered: it takes the function that answers a frame, and returns
-    another.
+    Directories that the device refuses are left out, except for that of the metadata log.
+    `wrap_dispatch` may change how requests are answered: it takes the function that answers a
+    frame, and returns another.
 
     Raises:
         DirectoryError, StorageError: the directories cannot be used; see `open_log_directories`.
@@ -538,20 +539,20 @@ async def start_broker(
         state = StartingState.open(config, runtime, logs)
         controller = state.controller
         take_marks(logs)
-        _check_can_go_on(logs)
+        _check_can_continue(logs)
         current = usable_changes(config, *state.changed_settings(config.node_id))
         replicas = Replicas(logs, runtime.threads)
         logs.on_failure = replicas.directory_failed
         topics = controller.image.topics
         moves = settle_futures(logs, {name: topic.topic_id for name, topic in topics.items()})
-        _check_can_go_on(logs)
+        _check_can_continue(logs)
         state.sort_folders()
-        _check_can_go_on(logs)
+        _check_can_continue(logs)
         loading = Loading(
             logs, replicas, runtime.threads, thread_count=current.recovery_thread_count
         )
         await loading.open_all(controller)
-        _check_can_go_on(logs)
+        _check_can_continue(logs)
         await runtime.threads.run(lambda: state.settle(replicas))
         broker = RunningBroker(
             config=config,
@@ -561,7 +562,7 @@ async def start_broker(
             controller=controller,
             replicas=replicas,
             current=current,
-            around=around,
+            wrap_dispatch=wrap_dispatch,
         )
         broker.start()
         broker.resume_moves(moves)

@@ -636,7 +636,7 @@ def _overrides(given: Iterable[str], faults: list[str]) -> dict[str, int]:
 
 
 def _metadata_directory(directories: Sequence[str], given: str) -> str:
-    """The directory of the metadata log, as `directories` spells it if it is one of them."""
+    """The directory of the metadata log, in the spelling of `directories` if they have it."""
     place = posixpath.normpath(given) if given else ""
     found = (each for each in directories if not given or posixpath.normpath(each) == place)
     return next(found, given)

@@ -3,19 +3,21 @@
 The modules of a coordinator are imported by the first load, so that a start does not grow.
 
 Invariant: each partition that this broker leads has a shard before the first request is answered.
-While it loads, clients are told to ask again (COORDINATOR_LOAD_IN_PROGRESS), never to look for
+While it loads, clients have to ask again (COORDINATOR_LOAD_IN_PROGRESS), and never to look for
 another broker (NOT_COORDINATOR): librdkafka 2.16 does not repeat an OffsetFetch after that code,
 and its consumer reads nothing more (confluentinc/librdkafka#5586).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from tailrace.broker.config import BrokerConfig
-from tailrace.broker.image_topics import ImageTopics
 from tailrace.cluster.controller import Controller
+from tailrace.cluster.image import Topic as ImageTopic
 from tailrace.coordinator.groups.settings import ConsumerSettings
 from tailrace.coordinator.groups.statistics import GroupCounts, GroupsStatistics, groups_statistics
+from tailrace.coordinator.groups.topics import Topic
 from tailrace.coordinator.machine import RecordCodec
 from tailrace.coordinator.shard import BulkReplay, PartitionLog, Shard
 from tailrace.coordinator.shards import Shards
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionDoors:
+class LogServices:
     """The shared services that a coordinator's log needs besides its partition."""
 
     flushes: Flushes
@@ -61,6 +63,39 @@ class CoordinatorsStatistics:
     """Transactions and their markers."""
 
 
+class ImageTopics:
+    """The topics of the cluster image, as `coordinator.groups.topics.Topics`; none has racks."""
+
+    def __init__(self, controller: Controller, *, started_ms: int) -> None:
+        """`started_ms` is the time of day."""
+        self._controller = controller
+        self._topics = controller.image.topics
+        # Versions count from it, so that those in the records of an earlier start are lower: what
+        # was found in the topics then is looked for again.
+        self._version = started_ms
+
+    @property
+    def version(self) -> int:
+        """Grows when topics have changed since the last look."""
+        topics = self._controller.image.topics
+        if topics is not self._topics:
+            self._topics = topics
+            self._version += 1
+        return self._version
+
+    def by_name(self, name: str) -> Topic | None:
+        """The topic with a name, if there is one."""
+        return _known(self._controller.image.topics.get(name))
+
+    def by_id(self, topic_id: UUID) -> Topic | None:
+        """The topic with an id, if there is one."""
+        return _known(self._controller.image.topic_by_id(topic_id))
+
+    def names(self) -> Iterable[str]:
+        """The names of all topics."""
+        return self._controller.image.topics
+
+
 class Coordinators:
     """The coordinators whose partitions this broker leads; `start` begins to load them."""
 
@@ -71,7 +106,7 @@ class Coordinators:
         controller: Controller,
         replicas: Replicas,
         runtime: Runtime,
-        logs: PartitionDoors,
+        logs: LogServices,
         consumer_settings: Callable[[], ConsumerSettings],
     ) -> None:
         """`consumer_settings` gives those that count now."""
@@ -226,3 +261,7 @@ class Coordinators:
             return TransactionCodec()
 
         return Shard(log, make_machine, make_codec, clock=clock, counts=self.transactions.counts)
+
+
+def _known(topic: ImageTopic | None) -> Topic | None:
+    return None if topic is None else Topic(topic.name, topic.topic_id, topic.partition_count)

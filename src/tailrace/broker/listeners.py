@@ -58,7 +58,7 @@ def plan_addresses(
     """
     count = len(faults)
     listening = _parse("listeners", listeners, names=names, faults=faults)
-    told = _parse("advertised.listeners", advertised, names=names, faults=faults)
+    named = _parse("advertised.listeners", advertised, names=names, faults=faults)
     if len(listening) > 1:
         faults.append(
             f"listeners: this broker listens on one address, and {_texts(listening)} are "
@@ -71,10 +71,10 @@ def plan_addresses(
             )
         return ("", 0), None
     listener = listening[0]
-    chosen = [each for each in told if each.name == listener.name] if len(told) > 1 else told
-    if len(chosen) != 1 and told:
+    chosen = [each for each in named if each.name == listener.name] if len(named) > 1 else named
+    if len(chosen) != 1 and named:
         faults.append(
-            f"advertised.listeners: which of {_texts(told)} is that of {listener.text}; keep one"
+            f"advertised.listeners: which of {_texts(named)} is that of {listener.text}; keep one"
         )
         return listener.address, None
     return listener.address, _advertised(chosen[0], faults) if chosen else None

@@ -74,7 +74,7 @@ class Loading:
         self._warn(queues.get(None, []))
         self._partition_count = sum(map(len, queues.values()))
         found = [one.partition for queue in queues.values() for one in queue]
-        telling = asyncio.ensure_future(self._tell(found))
+        progress = asyncio.ensure_future(self._log_progress(found))
         workers: list[asyncio.Task[None]] = []
         for home, queue in queues.items():
             rest = iter(queue)
@@ -85,9 +85,9 @@ class Loading:
             ]
         # Wait for all, also after a failure: a log must not be closed while a thread opens it.
         results = await asyncio.gather(*workers, return_exceptions=True)
-        telling.cancel()
+        progress.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await telling
+            await progress
         for result in results:
             if result is not None:
                 raise result
@@ -130,7 +130,7 @@ class Loading:
                 else "offline until the directories that may have them are back",
             )
 
-    async def _tell(self, partitions: list[TopicPartition]) -> None:
+    async def _log_progress(self, partitions: list[TopicPartition]) -> None:
         await asyncio.sleep(PROGRESS_S)
         total = await self._threads.run(lambda: sum(map(self._bytes_of, partitions)))
         while True:

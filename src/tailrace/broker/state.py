@@ -58,7 +58,7 @@ class StartingState:
                 ),
                 config.metadata_log,
                 node_id=config.node_id,
-                tell=lambda sentence: logger.warning("metadata_damaged reason=%s", sentence),
+                report=lambda sentence: logger.warning("metadata_damaged reason=%s", sentence),
             )
             try:
                 return cls._begin(config, runtime, logs, log=log)
@@ -124,14 +124,14 @@ class StartingState:
                     reason="the cluster's metadata has no such partition; nothing deletes it",
                 )
         if unknown:
-            self._tell_of_missing_log(len(unknown))
+            self._warn_of_missing_log(len(unknown))
             compacted = {
                 each.topic for each in unknown if _was_compacted(logs.directory_of(each), each)
             }
             self._beginning.adopt(unknown, compacted=compacted)
             self.controller.image = self._beginning.image
 
-    def _tell_of_missing_log(self, count: int) -> None:
+    def _warn_of_missing_log(self, count: int) -> None:
         """Log that there was a state of the cluster, as directories have an id only since then."""
         if self._beginning.is_new and not all(d.directory.is_new for d in self._logs.online):
             logger.warning(
@@ -160,7 +160,7 @@ class StartingState:
         """
         logs, home = self._logs, self._logs.metadata_home.path
         if self._beginning.is_blank:
-            self.controller.begin_with(
+            self.controller.bootstrap(
                 lambda: self._beginning.records({}, was_clean=True, largest_producer_id=-1)
             )
             return
@@ -197,7 +197,7 @@ class StartingState:
 def check_home(files: Files, config: BrokerConfig) -> None:
     """Check that no other directory has a state of the cluster, which the start would pass over.
 
-    One that the device refuses is passed by: it is left out when it is opened, which tells why.
+    One that the device refuses is passed by: it is left out when it is opened, which says why.
 
     Raises:
         DirectoryError: one has, or the device refuses the home beside it; nothing was changed.

@@ -14,9 +14,9 @@ from types import MappingProxyType
 
 from tailrace.cluster.image import Topic, image_on_node
 from tailrace.cluster.metadata.batches import RecordToWrite
+from tailrace.cluster.metadata.features import TRANSACTIONS_SINCE
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.log import MetadataLog
-from tailrace.cluster.metadata.record_versions import TRANSACTIONS_SINCE
 from tailrace.cluster.records import (
     NO_BROKER_EPOCH,
     FoundLog,
@@ -144,7 +144,7 @@ class Beginning:
         if is_one:
             yield begin
         if self.is_new:
-            from tailrace.cluster.metadata.snapshot_records import snapshot_records
+            from tailrace.cluster.metadata.snapshot import snapshot_records
 
             yield from snapshot_records(base)
         for topic in map(self.image.topics.__getitem__, self._found):

@@ -2,7 +2,7 @@
 
     CreateTopics a, c -> on the loop | on a thread | on the loop ...      beside each other,
     DeleteTopics b ----> on the loop | on a thread ...                    since the names differ
-    AlterConfigs a -------------------------------------------> its turn, behind the first one
+    AlterConfigs a -------------------------------------------> its turn, after the first one
 
 A change has several steps: the image on the device, folders on the device, partitions in service.
 No other change of the same topic may come in between, and a client that disconnects must not leave
@@ -35,12 +35,12 @@ class TopicChanges:
     async def make_together(
         self, topics: Iterable[str], change: Callable[[], Coroutine[Any, Any, T]]
     ) -> T:
-        """Run one change of several topics, behind the earlier ones of each of them, as `make`."""
+        """Run one change of several topics, after the earlier ones of each of them, as `make`."""
         # Topics whose names differ only in "." and "_" cannot both exist, as in Kafka. So their
         # changes share one queue, and the second one sees the result of the first.
         names = {folded_name(topic) for topic in topics}
         before = {self._newest[name] for name in names if name in self._newest}
-        task = asyncio.ensure_future(self._behind(before, change))
+        task = asyncio.ensure_future(self._run_after(before, change))
         self._newest |= dict.fromkeys(names, task)
 
         def forget(_: object) -> None:
@@ -60,7 +60,7 @@ class TopicChanges:
         while self._newest:
             await asyncio.wait(tuple(self._newest.values()))
 
-    async def _behind(
+    async def _run_after(
         self, before: Collection[asyncio.Task[Any]], change: Callable[[], Coroutine[Any, Any, T]]
     ) -> T:
         if before:

@@ -6,11 +6,11 @@ may run on any thread; a lock serializes changes.
     prepare(topics)    the topics are in the log, and nobody sees them
     publish(*names)    they are in the image; their logs are made then
 
-After a crash in between or behind it the next start makes the logs that are missing, as a broker
-of Kafka does with what the metadata log has.
+After a crash between the two, or after the second, the next start makes the logs that are missing,
+as a broker of Kafka does with what the metadata log has.
 
 At a start `settle` saves what `beginning` has found, and `register` says where the broker listens.
-What a new log begins with is saved in front of the first change (`begin_with`): no start waits for
+What a new log begins with is saved in front of the first change (`bootstrap`): no start waits for
 the device, or imports the classes of records, without need.
 """
 
@@ -302,9 +302,9 @@ class Controller:
             if not self._producer_ids:
                 self._begin()
                 first = self.log.image.next_producer_id or 0
-                behind = first + PRODUCER_ID_BLOCK
-                self._append([producer_ids_record(self._node, self.broker_epoch, behind)])
-                self._producer_ids = range(first, behind)
+                limit = first + PRODUCER_ID_BLOCK
+                self._append([producer_ids_record(self._node, self.broker_epoch, limit)])
+                self._producer_ids = range(first, limit)
             producer_id = self._producer_ids[0]
             self._producer_ids = self._producer_ids[1:]
             return ProducerId(producer_id)
@@ -324,7 +324,7 @@ class Controller:
             if self.log.end_offset > before:
                 self.image = image_on_node(self.log.image, self._node.node_id)
 
-    def begin_with(self, records: Callable[[], Iterable[RecordToWrite]]) -> None:
+    def bootstrap(self, records: Callable[[], Iterable[RecordToWrite]]) -> None:
         """Have the first change save what a new log begins with, which is served already."""
         self._first = records
 

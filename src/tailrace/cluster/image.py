@@ -61,6 +61,8 @@ class ClusterImage:
 
     def __post_init__(self) -> None:
         by_id = {topic.topic_id.int: topic for topic in self.topics.values()}
+        # The one way to set a field of a frozen value. It is made with the image and not when it is
+        # first asked for, since worker threads read images too.
         object.__setattr__(self, "_by_id", by_id)
 
     def has(self, partition: TopicPartition) -> bool:

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailrace.cluster.image import TOPIC_RESOURCE, Topic
 from tailrace.cluster.metadata.batches import RecordToWrite
-from tailrace.cluster.metadata.features import ELIGIBLE_LEADERS, FEATURES
+from tailrace.cluster.metadata.features import (
+    ELIGIBLE_LEADERS,
+    FEATURES,
+    partition_version,
+    register_broker_version,
+)
 from tailrace.cluster.metadata.image import (
     ALL_BROKERS,
     BROKER_RESOURCE,
@@ -25,7 +30,6 @@ from tailrace.cluster.metadata.image import (
     ConfigResource,
     MetadataImage,
 )
-from tailrace.cluster.metadata.record_versions import partition_version, register_broker_version
 from tailrace.model import TopicPartition
 from tailrace.storage.config import usable_configs
 from tailrace.values import dataclass
@@ -71,7 +75,7 @@ class FoundLog(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """The address that clients are told."""
+    """The address that clients connect to."""
 
     host: str
     port: int

@@ -209,7 +209,7 @@ class _Survey:
         folder = f"{self._home}/{METADATA_FOLDER}"
         damage: list[str] = []
         try:
-            self.replay = prove_metadata(self._files, folder, tell=damage.append).replay
+            self.replay = prove_metadata(self._files, folder, report=damage.append).replay
         except LostMetadataError as error:
             self._hinder(Side.BOTH, str(error))
             return

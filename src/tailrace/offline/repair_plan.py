@@ -618,7 +618,7 @@ def known_topic(files: Files, root: str, name: str) -> Topic | None:
         DirectoryError: the state cannot be read, or not be proven.
     """
     try:
-        proof = prove_metadata(files, f"{root}/{METADATA_FOLDER}", tell=lambda _: None)
+        proof = prove_metadata(files, f"{root}/{METADATA_FOLDER}", report=lambda _: None)
         image = proof.replay.image
     except DirectoryError:
         raise

@@ -302,7 +302,7 @@ class Partition:
         checked.
 
         Raises:
-            OffsetOutOfRangeError: this log does not know the epoch, or begins behind the offset.
+            OffsetOutOfRangeError: this log does not know the epoch, or begins after the offset.
         """
         if last_epoch < 0:
             return None

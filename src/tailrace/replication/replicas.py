@@ -96,7 +96,7 @@ class Replicas:
         home = self._logs.home_of(log)
         if home.failure is None:
             self._offline.pop(log.partition, None)  # No directory took the log before.
-        log.on_rolled = self._tell_rolled
+        log.on_rolled = self._note_rolled
         log.producers.verifications.is_required = self._verifies_transactions
         self._partitions[log.partition] = Partition(
             log, on_failure=lambda error: self._logs.fail(home, error)
@@ -111,7 +111,7 @@ class Replicas:
     def exchange(self, name: TopicPartition, log: Log) -> None:
         """Replace the log of a partition by its moved copy; waiting fetches are woken."""
         home, partition = self._logs.home_of(log), self._partitions[name]
-        log.on_rolled = self._tell_rolled
+        log.on_rolled = self._note_rolled
         partition.exchange(log, on_failure=lambda error: self._logs.fail(home, error))
 
     @contextmanager
@@ -133,7 +133,7 @@ class Replicas:
         if partition is not None:
             await partition.takes_appends.wait()
 
-    def _tell_rolled(self, log: Log) -> None:
+    def _note_rolled(self, log: Log) -> None:
         # Looked up at each call: `on_rolled` is set after the first logs are opened.
         self.on_rolled(log)
 

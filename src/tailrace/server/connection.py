@@ -72,7 +72,7 @@ class Connection:
         self._is_closed = False
         self._is_reading = False
         self._is_lost = False
-        """Whether the client has closed, and the server was told."""
+        """Whether the client has closed, and `on_lost` was called."""
         self._is_peer_gone = False
         """Result of the last check in `has_lost_peer`."""
         self._is_blocked = False

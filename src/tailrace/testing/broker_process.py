@@ -127,7 +127,8 @@ class BrokerProcess:
         self._thread.start()
         self._give_port_back()
         try:
-            self._running = self._thread.run(start_broker(config, runtime, around=self._between))
+            starting = start_broker(config, runtime, wrap_dispatch=self._between)
+            self._running = self._thread.run(starting)
         except BaseException:
             self._end()
             raise

@@ -297,7 +297,7 @@ async def test_a_new_directory_on_a_full_disk_refuses_topics_until_there_is_room
 
 def image_in(files: MemoryFiles) -> MetadataImage:
     """The state that the metadata log has."""
-    return prove_metadata(files, METADATA_FOLDER, tell=pytest.fail).replay.image
+    return prove_metadata(files, METADATA_FOLDER, report=pytest.fail).replay.image
 
 
 def test_clients_cannot_reach_the_metadata_log() -> None:

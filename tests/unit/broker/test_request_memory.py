@@ -15,9 +15,8 @@ from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.frames import encode_request
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tailrace.runtime.slices import Slices
-from tailrace.server.large import FIRST_BYTES
 from tailrace.server.listener import CLOSED_PER_TURN, SWEEP_S
-from tailrace.server.receiving import INPUT_BYTES, OBJECTS_FACTOR
+from tailrace.server.receiving import FIRST_BYTES, INPUT_BYTES, OBJECTS_FACTOR
 from tailrace.testing import Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import (
     BY_NAME_FETCH,

@@ -15,7 +15,7 @@ from tailrace.cluster.metadata.log import (
     MetadataLogConfig,
     open_metadata_log,
 )
-from tailrace.cluster.metadata.snapshot_records import snapshot_records
+from tailrace.cluster.metadata.snapshot import snapshot_records
 from tailrace.protocol.metadata_records import ConfigRecord, FeatureLevelRecord
 from tailrace.runtime.files import Files
 from tailrace.storage.folder import Removals
@@ -49,7 +49,7 @@ class Node:
         folder = MetadataFolder(
             self.files, self.clock, random.Random(0), self.removals, self.directory
         )
-        log = open_metadata_log(folder, self.config, node_id=NODE, tell=self.told.append)
+        log = open_metadata_log(folder, self.config, node_id=NODE, report=self.told.append)
         log.lead()
         return log
 
@@ -86,7 +86,7 @@ def value_in(image: MetadataImage, topic: str = "t") -> int | None:
 def save_topics(files: Files, *topics: Topic, directory: str = DIRECTORY) -> None:
     """Write a metadata log with these topics, as a broker has left it."""
     folder = MetadataFolder(files, SetClock(), random.Random(0), Removals(files), directory)
-    log = open_metadata_log(folder, MetadataLogConfig(), node_id=NODE, tell=lambda _: None)
+    log = open_metadata_log(folder, MetadataLogConfig(), node_id=NODE, report=lambda _: None)
     log.lead()
     node = records.Node(node_id=NODE, directories={directory: UUID(int=500)})
     log.append(list(snapshot_records(new_image())))

@@ -27,7 +27,7 @@ from tailrace.cluster.metadata.image import (
     ConfigResource,
     MetadataImage,
 )
-from tailrace.cluster.metadata.snapshot_records import snapshot_records
+from tailrace.cluster.metadata.snapshot import snapshot_records
 from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.protocol.metadata_records import (
     BrokerFeature,

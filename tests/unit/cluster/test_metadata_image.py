@@ -16,7 +16,7 @@ from tailrace.cluster.metadata.image import (
     QuotaEntity,
     ScramUser,
 )
-from tailrace.cluster.metadata.snapshot_records import snapshot_records
+from tailrace.cluster.metadata.snapshot import snapshot_records
 from tailrace.protocol.fields import Message
 from tailrace.protocol.metadata_log import decode_data, encode_data
 from tailrace.protocol.metadata_records import (

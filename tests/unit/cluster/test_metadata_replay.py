@@ -248,7 +248,7 @@ def test_every_flipped_byte_and_every_cut_of_a_snapshot_is_found() -> None:
         ([], "ends without its footer"),
         ([[FOOTER]], "begins without a header"),
         ([[HEADER]], "ends without its footer"),
-        ([[HEADER], [FOOTER], [FOOTER]], "goes on behind its footer"),
+        ([[HEADER], [FOOTER], [FOOTER]], "continues after its footer"),
     ],
 )
 def test_a_snapshot_that_is_not_whole_is_refused(

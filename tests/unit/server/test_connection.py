@@ -154,7 +154,7 @@ async def test_a_request_whose_handler_is_cancelled_ends_its_connection(
         return answer
 
     config = broker_config({"log.dirs": "data", "listeners": "memory:0"})
-    broker = await start_broker(config, outside.runtime, around=around)
+    broker = await start_broker(config, outside.runtime, wrap_dispatch=around)
     try:
         asking = asyncio.ensure_future(
             connect(outside, broker).ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
@@ -182,7 +182,7 @@ async def test_an_answer_whose_read_from_a_device_fails_ends_its_connection(
         return lambda *_: [BrokenSlice(failure())]
 
     config = broker_config({"log.dirs": "data", "listeners": "memory:0"})
-    broker = await start_broker(config, outside.runtime, around=around)
+    broker = await start_broker(config, outside.runtime, wrap_dispatch=around)
     try:
         asking = asyncio.ensure_future(
             connect(outside, broker).ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)

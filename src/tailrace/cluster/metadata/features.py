@@ -3,6 +3,8 @@
     metadata.version   which records the metadata log has; 30 is that of Kafka 4.3
     others             what brokers and clients may use: group.version, transaction.version ...
 
+The level of metadata.version says in which version a record is written.
+
 A level of 0 is a feature that is not in use, and no record says so.
 
 `plan_levels` checks a change as Kafka's controller does: all of the request, or nothing.
@@ -24,7 +26,7 @@ KRAFT_VERSION: Final = "kraft.version"
 """Name of the feature that says where the voters are named. Control records have its level, so it
 is in no image."""
 KRAFT_VERSIONS: Final = (0, 1)
-"""The lowest and the highest level of it that this release can go on with."""
+"""The lowest and the highest level of it that this release can continue with."""
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 """Kinds of changes of a level, by Kafka's number (KIP-778)."""
@@ -68,6 +70,13 @@ _RECORDS_CHANGE_AT: Final = (8, 11, 13, 14, 15, 17, 23, 30)
 """Levels of `metadata.version` with records or fields that the level before does not have."""
 _ELIGIBLE_LEADERS_SINCE: Final = 23
 """First level of `metadata.version` whose records can name eligible leader replicas."""
+
+
+_REGISTER_BROKER: Final = ((30, 4), (17, 3), (8, 2), (0, 1))
+"""First level of `metadata.version`, and the version of the record from there on."""
+_PARTITION: Final = ((23, 2), (17, 1), (0, 0))
+TRANSACTIONS_SINCE: Final = 13
+"""First level at which several batches can count as one (KIP-868)."""
 
 
 class LevelChange(NamedTuple):
@@ -206,3 +215,18 @@ def _range_of(
         if each.name == name:
             return each.min_supported_version, each.max_supported_version
     return 0, 0
+
+
+def register_broker_version(level: int) -> int:
+    """The version in which RegisterBrokerRecord is written."""
+    # Every node that has finalized the level can read it, whatever its release (KIP-584).
+    return _version_at(_REGISTER_BROKER, level)
+
+
+def partition_version(level: int) -> int:
+    """The version in which PartitionRecord and PartitionChangeRecord are written."""
+    return _version_at(_PARTITION, level)
+
+
+def _version_at(versions: tuple[tuple[int, int], ...], level: int) -> int:
+    return next(version for first, version in versions if level >= first)

@@ -1,11 +1,11 @@
 """`MetadataLog`: the metadata log of a quorum of one node, opened, written and kept short.
 
-    open     what the files prove (`proof`); the log is cut behind it
+    open     what the files prove (`proof`); the log is cut after it
     lead     a new epoch, LeaderChange
     append   records -> one batch -> device -> image
     tidy     a snapshot by size and time; old snapshots and the segments below them go
 
-All is in the folder `__cluster_metadata-0`, in Kafka's formats, and Kafka goes on with it.
+All is in the folder `__cluster_metadata-0`, in Kafka's formats, and Kafka continues with it.
 
 Invariant: `image` is the replay of what is on the device. A batch whose append fails is not in the
 image, and the log takes no further one until the next start.
@@ -164,7 +164,7 @@ class MetadataLog:
         self._log = log
         self._replay = proof.replay
         self._config = config
-        self._bytes_since_snapshot = proof.bytes_behind
+        self._bytes_since_snapshot = proof.bytes_since_snapshot
         self._snapshot_at = self._tidied_at = folder.clock.now_ms()
         self._epoch = proof.replay.epoch
         self._has_led = False
@@ -191,7 +191,7 @@ class MetadataLog:
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last record, all of which are on the device."""
+        """The offset after the last record, all of which are on the device."""
         return self._log.end_offset
 
     def lead(self) -> None:
@@ -314,7 +314,7 @@ class MetadataLog:
 
     def _write(self, batch: bytes) -> None:
         if self._log.end_offset != self._replay.next_offset:
-            # Its caller was told that the last batch was refused, and it is in the log.
+            # The caller of the last append got an error, and the batch is in the log all the same.
             raise StorageError(errno.EIO, _NOT_ACKNOWLEDGED, self._folder.path)
         ahead = copy(self._replay)
         data = memoryview(batch)
@@ -359,12 +359,12 @@ def open_metadata_log(
     config: MetadataLogConfig,
     *,
     node_id: int,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> MetadataLog:
     """Open the log for this node to write it; the folder is made if there is none.
 
-    `tell` is told in a sentence of all that is damaged or cut. Damage in front of sound batches
-    does not cost these: a snapshot of what is proven comes first, and the log goes on behind it.
+    `report` gets a sentence for all that is damaged or cut. Damage before sound batches does not
+    cost these: a snapshot of what is proven comes first, and the log continues after it.
 
     Raises:
         DirectoryError: as `prove_metadata`, the cluster has features that are not known here, or
@@ -372,7 +372,7 @@ def open_metadata_log(
         StorageError, OSError: a file cannot be read or written.
     """
     files, path = folder.files, folder.path
-    proof = prove_metadata(files, path, tell=tell)
+    proof = prove_metadata(files, path, report=report)
     check_levels(proof.replay.image.features, folder=path)
     has_id = files.is_directory(path) and _check_files(files, path, proof.replay, node_id=node_id)
     if not files.is_directory(path):
@@ -397,8 +397,8 @@ def open_metadata_log(
     for each in proof.damaged:
         files.rename(each.path, each.path + _DAMAGED_SUFFIX)
 
-    def report(cut: LogCut) -> None:
-        tell(f"{cut.path}: {cut.bytes_cut} bytes cut at {cut.position}: {cut.reason}")
+    def report_cut(cut: LogCut) -> None:
+        report(f"{cut.path}: {cut.bytes_cut} bytes cut at {cut.position}: {cut.reason}")
 
     log = open_log(
         PartitionFolder(
@@ -418,7 +418,7 @@ def open_metadata_log(
             }
         ),
         is_clean=False,
-        report=report,
+        report=report_cut,
     )
     if must_restart or log.end_offset != replay.next_offset:
         if not has_state:

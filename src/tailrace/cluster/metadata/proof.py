@@ -1,8 +1,8 @@
 """The state of a cluster that the files of its metadata log prove, read without changing them.
 
-    newest whole snapshot, or the beginning of the log -> every batch behind it that is whole
+    newest whole snapshot, or the beginning of the log -> every batch after it that is whole
 
-Damage below the snapshot costs nothing. Behind it the state ends where the first batch is missing.
+Damage below the snapshot costs nothing. Above it the state ends where the first batch is missing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,11 +46,11 @@ class MetadataProof:
     """The state that the files prove."""
 
     replay: MetadataReplay = field(default_factory=MetadataReplay)
-    """Behind the last batch that is proven."""
-    bytes_behind: int = 0
-    """Size of the batches behind the snapshot."""
+    """After the last batch that is proven."""
+    bytes_since_snapshot: int = 0
+    """Size of the batches after the snapshot."""
     has_lost_records: bool = False
-    """Whether there are sound batches behind the damage: the state lacks what was acknowledged."""
+    """Whether there are sound batches after the damage: the state lacks what was acknowledged."""
     damaged: list[SnapshotFile] = field(default_factory=list)
     """Snapshots that are newer than the one used, and cannot be read."""
     snapshot_offset: int = 0
@@ -59,10 +59,10 @@ class MetadataProof:
     """Whether all bytes of the log are right, below the snapshot too: `open_log` cuts none."""
 
 
-def prove_metadata(files: Files, folder: str, *, tell: Callable[[str], None]) -> MetadataProof:
+def prove_metadata(files: Files, folder: str, *, report: Callable[[str], None]) -> MetadataProof:
     """The state that the files of a folder prove; an empty one if there are none.
 
-    `tell` is told in a sentence of each file that is damaged, and where the log ends for that.
+    `report` gets a sentence for each file that is damaged, and where the log ends for that.
 
     Raises:
         LostMetadataError: the log does not reach back to a whole snapshot or to its beginning, its
@@ -74,8 +74,8 @@ def prove_metadata(files: Files, folder: str, *, tell: Callable[[str], None]) ->
     if not files.is_directory(folder):
         return proof
     try:
-        base = _newest_snapshot(files, folder, proof, tell=tell)
-        _replay_log(files, folder, proof, base=base, tell=tell)
+        base = _newest_snapshot(files, folder, proof, report=report)
+        _replay_log(files, folder, proof, base=base, report=report)
     except (*_NOT_OURS, *_DAMAGED) as error:
         # A record that cannot be read, in a batch with the right checksum, was written like that.
         raise LostMetadataError(
@@ -86,13 +86,13 @@ def prove_metadata(files: Files, folder: str, *, tell: Callable[[str], None]) ->
 
 
 def _newest_snapshot(
-    files: Files, folder: str, proof: MetadataProof, *, tell: Callable[[str], None]
+    files: Files, folder: str, proof: MetadataProof, *, report: Callable[[str], None]
 ) -> SnapshotFile | None:
     for found in reversed(find_snapshots(files, folder)):
         try:
             read = load_snapshot(files, found)
         except _DAMAGED as error:
-            tell(f"{found.path} is damaged and left out: {error}")
+            report(f"{found.path} is damaged and left out: {error}")
             proof.damaged.append(found)
             continue
         replay = MetadataReplay(read.image, next_offset=found.next_offset, epoch=found.epoch)
@@ -110,7 +110,7 @@ def _replay_log(
     proof: MetadataProof,
     *,
     base: SnapshotFile | None,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     bases = _base_offsets(files.list(folder))
     if bases and _replay_whole(files, folder, bases, proof=proof):
@@ -132,11 +132,13 @@ def _replay_log(
         raise _lost(folder, begin, base)
     if log is None:
         if replay.next_offset > 0:
-            tell(f"{folder} has no log; the state is that of the snapshot, at {replay.next_offset}")
+            report(
+                f"{folder} has no log; the state is that of the snapshot, at {replay.next_offset}"
+            )
         return
     gaps: list[str] = []
 
-    def behind() -> Iterator[Batch]:
+    def later_batches() -> Iterator[Batch]:
         for stored in log.batches(Offset(start), log.reader.end_offset):
             batch = stored.batch
             if batch.next_offset <= replay.next_offset:
@@ -144,16 +146,16 @@ def _replay_log(
             if batch.base_offset > replay.next_offset:
                 gaps.append(f"the log is damaged at offset {replay.next_offset}")
                 return
-            proof.bytes_behind += batch.size
+            proof.bytes_since_snapshot += batch.size
             yield batch
 
-    replay.see_all(behind())
+    replay.see_all(later_batches())
     if gaps and not replay.image.features:
         raise _lost(folder, gaps[0], base)
     proof.has_lost_records = bool(gaps)
     log.finish()
     for each in damage:
-        tell(
+        report(
             f"{each.file} is damaged at byte {each.position}: {each.reason}; the state is proven "
             f"up to offset {replay.next_offset}"
         )
@@ -214,5 +216,5 @@ def _replay_whole(files: Files, folder: str, bases: Sequence[int], *, proof: Met
     except _NOT_OURS:
         proof.replay = replay
         raise
-    proof.replay, proof.bytes_behind = replay, sum(sizes)
+    proof.replay, proof.bytes_since_snapshot = replay, sum(sizes)
     return True

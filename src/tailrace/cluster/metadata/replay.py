@@ -5,7 +5,7 @@
 Records between BeginTransaction and EndTransaction count when the transaction ends, and not at all
 if it is aborted. What is open at the end of the log does not count.
 
-Invariant: `image` is the state behind the last batch that was taken whole, without what an open
+Invariant: `image` is the state after the last batch that was taken whole, without what an open
 transaction holds. A batch that is refused changes nothing.
 """
 
@@ -31,10 +31,10 @@ class MetadataReplay:
     def __init__(
         self, image: MetadataImage | None = None, *, next_offset: int = 0, epoch: int = 0
     ) -> None:
-        """Begin behind a snapshot, or with nothing."""
+        """Begin after a snapshot, or with nothing."""
         self.image = image or MetadataImage()
         self.next_offset = next_offset
-        """The offset behind the last batch."""
+        """The offset after the last batch."""
         self.epoch = epoch
         """The largest epoch of a batch: that of the last one, unless damage has changed it."""
         self.timestamp = -1
@@ -63,16 +63,16 @@ class MetadataReplay:
         return cast("VotersRecord | None", self.quorum.get("VotersRecord"))
 
     def without_transaction(self) -> Self:
-        """The replay as it goes on behind a snapshot: what an open transaction holds is gone."""
-        behind = copy(self)
-        behind._open = None
-        return behind
+        """The replay as it continues after a snapshot: what an open transaction holds is gone."""
+        later = copy(self)
+        later._open = None
+        return later
 
     def without_state(self) -> Self:
-        """The replay of a log that begins anew, behind the epochs of this one."""
-        anew = type(self)(epoch=self.epoch)
-        anew.quorum = self.quorum
-        return anew
+        """The replay of a log that starts over, above the epochs of this one."""
+        empty = type(self)(epoch=self.epoch)
+        empty.quorum = self.quorum
+        return empty
 
     def see(self, batch: Batch) -> None:
         """Take the next batch.

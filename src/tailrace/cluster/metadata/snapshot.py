@@ -4,34 +4,49 @@
     data batches    the records of the image, up to `RECORDS_MAX` in a batch
     control batch   SnapshotFooter
 
+The records are in the order of Kafka's snapshots:
+
+    features | state of a migration | brokers | controllers | each topic and its partitions |
+    settings | quotas | producer ids | access control entries | SCRAM credentials |
+    delegation tokens
+
 Offsets count from 0. All batches have the epoch of the file's name.
 
 Invariant: a snapshot that was read is whole: it begins with a header, ends with the footer, and
 every batch between has passed its checksum.
 """
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from tailrace.cluster.metadata.batches import (
     BatchPlace,
+    RecordToWrite,
     control_batch,
     data_batch,
     decoded_records,
 )
 from tailrace.cluster.metadata.delta import MetadataDelta
-from tailrace.cluster.metadata.image import MetadataImage
-from tailrace.cluster.metadata.snapshot_records import snapshot_records
+from tailrace.cluster.metadata.features import partition_version, register_broker_version
+from tailrace.cluster.metadata.image import METADATA_VERSION, MetadataImage
 from tailrace.errors import CorruptionError
 from tailrace.protocol.metadata_records import (
+    ClientQuotaRecord,
+    ConfigRecord,
+    EntityData,
+    FeatureLevelRecord,
     KRaftVersionRecord,
+    ProducerIdsRecord,
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
+    TopicRecord,
     VotersRecord,
+    ZkMigrationStateRecord,
 )
 from tailrace.records.batch import read_batches
 from tailrace.records.control import ControlType
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 if TYPE_CHECKING:
     from tailrace.protocol.fields import Message
@@ -85,7 +100,7 @@ def read_snapshot(data: memoryview) -> Snapshot:
     reader = read_batches(data)
     for position, batch in reader:
         if is_ended:
-            raise CorruptionError("the snapshot goes on behind its footer", position=position)
+            raise CorruptionError("the snapshot continues after its footer", position=position)
         for _, found in decoded_records(batch):
             match found.record:
                 case SnapshotHeaderRecord() as header:
@@ -103,3 +118,59 @@ def read_snapshot(data: memoryview) -> Snapshot:
     return Snapshot(
         image=delta.image(), log_timestamp=header.last_contained_log_timestamp, voters=voters
     )
+
+
+def snapshot_records(image: MetadataImage) -> Iterator[RecordToWrite]:
+    """The records that lead from the empty image to this one."""
+    level = image.metadata_version
+    if level:
+        # First: it says which records may follow.
+        yield _feature(METADATA_VERSION, level)
+    for name, feature_level in image.features.items():
+        if name != METADATA_VERSION:
+            yield _feature(name, feature_level)
+    if image.zk_migration_state is not None:
+        record = ZkMigrationStateRecord(zk_migration_state=image.zk_migration_state)
+        yield RecordToWrite(record, 0)
+    for broker in image.brokers.values():
+        yield RecordToWrite(broker, register_broker_version(level))
+    for controller in image.controllers.values():
+        yield RecordToWrite(controller, 0)
+    for topic in image.topics.values():
+        yield RecordToWrite(TopicRecord(name=topic.name, topic_id=topic.topic_id), 0)
+        for each in topic.partitions.values():
+            # Kafka writes no tagged field that holds nothing.
+            partition = replace(
+                each,
+                eligible_leader_replicas=each.eligible_leader_replicas or None,
+                last_known_elr=each.last_known_elr or None,
+            )
+            yield RecordToWrite(partition, partition_version(level))
+    yield from _settings(image)
+    if image.next_producer_id is not None:
+        yield RecordToWrite(
+            ProducerIdsRecord(
+                broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
+            ),
+            0,
+        )
+    for part in (image.acls, image.scram, image.tokens):
+        for entry in part.values():
+            yield RecordToWrite(entry, 0)
+
+
+def _feature(name: str, level: int) -> RecordToWrite:
+    return RecordToWrite(FeatureLevelRecord(name=name, feature_level=level), 0)
+
+
+def _settings(image: MetadataImage) -> Iterator[RecordToWrite]:
+    for resource, settings in image.configs.items():
+        for name, text in settings.items():
+            record = ConfigRecord(
+                resource_type=resource.type, resource_name=resource.name, name=name, value=text
+            )
+            yield RecordToWrite(record, 0)
+    for entity, quotas in image.quotas.items():
+        parts = tuple(EntityData(entity_type=kind, entity_name=name) for kind, name in entity.parts)
+        for key, limit in quotas.items():
+            yield RecordToWrite(ClientQuotaRecord(entity=parts, key=key, value=limit), 0)
