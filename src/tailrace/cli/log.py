@@ -321,14 +321,14 @@ def _tell_plan(plan: "RepairPlan", *, as_json: bool, is_dry: bool) -> None:
     from tailrace.offline.repair import quarantine_path
 
     drops = [drop for partition in plan.partitions for drop in partition.drops]
-    mends = [*plan.mends, *(mend for partition in plan.partitions for mend in partition.mends)]
+    fixes = [*plan.fixes, *(fix for partition in plan.partitions for fix in partition.fixes)]
     counts = plan.record_counts
     size = sum(drop.size_bytes for drop in drops)
     if as_json:
         for drop in drops:
             _echo_object(REPAIR_FORMAT, "drop", {**asdict(drop), "to": quarantine_path(drop)})
-        for mend in mends:
-            _echo_object(REPAIR_FORMAT, "mend", asdict(mend))
+        for fix in fixes:
+            _echo_object(REPAIR_FORMAT, "mend", asdict(fix))
         for kind, sentences in (("advice", plan.advice), ("note", plan.notes)):
             for each in sentences:
                 _echo_object(REPAIR_FORMAT, kind, {"path": each.path, "sentence": each.sentence})
@@ -339,13 +339,13 @@ def _tell_plan(plan: "RepairPlan", *, as_json: bool, is_dry: bool) -> None:
              "records": counts.lost + counts.set_aside,
              "records_rescued": counts.rescued, "records_set_aside": counts.set_aside,
              "records_lost": counts.lost, "unknown_ranges": counts.unknown_ranges,
-             "mends": len(mends), "advice": len(plan.advice)},
+             "mends": len(fixes), "advice": len(plan.advice)},
         )  # fmt: skip
         return
     for drop in drops:
         click.echo(f"drop: {_drop_line(drop)}")
-    for mend in mends:
-        click.echo(f"mend: {mend.path}: {mend.sentence}")
+    for fix in fixes:
+        click.echo(f"mend: {fix.path}: {fix.sentence}")
     for each in plan.advice:
         click.echo(f"cannot mend: {each}")
     for each in plan.notes:
@@ -354,7 +354,7 @@ def _tell_plan(plan: "RepairPlan", *, as_json: bool, is_dry: bool) -> None:
         click.echo("nothing to do")
         return
     verb = _verb(is_dry)
-    click.echo(f"{len(drops)} ranges, {size} bytes {verb} dropped; {len(mends)} files put right")
+    click.echo(f"{len(drops)} ranges, {size} bytes {verb} dropped; {len(fixes)} files put right")
     click.echo(
         f"records: {counts.rescued} {verb} rescued from after damage, {counts.set_aside} sound "
         f"ones set aside in quarantine, {counts.lost} lost"

@@ -143,6 +143,7 @@ def show_partition(
             made_for = start, limit, is_hidden, batch.is_control
             bounds = _bounds(choice, start, limit)
             if is_hidden or (batch.is_control and (page.is_export or choice.key is not None)):
+                # Nothing of it is shown, but it is walked: the end by time may lie in it.
                 bounds[BoundIndex.KEYS] = NO_RECORD
             if batch.is_control:
                 # The time of a marker is that of a broker's clock.
@@ -170,6 +171,7 @@ def chosen_batches(log: LogView, choice: Choice) -> Iterator[ChosenBatch]:
     start = max(Offset(choice.from_offset or 0), reader.start_offset)
     limit = OFFSET_MAX if choice.to_offset is None else Offset(choice.to_offset)
     aborted = None
+    # The index of aborted transactions is read only where it is needed: damage of it is an error.
     if choice.isolation is IsolationLevel.READ_COMMITTED and start < reader.end_offset:
         if log.latest_offset() < reader.end_offset:
             limit = min(limit, log.latest_offset())
@@ -180,6 +182,7 @@ def chosen_batches(log: LogView, choice: Choice) -> Iterator[ChosenBatch]:
             continue
         is_hidden = aborted is not None and (batch.is_control or aborted.has(batch))
         yield ChosenBatch(stored, start, limit, is_hidden)
+    # Damage after the end is of interest only if the end was asked for.
     if limit > reader.end_offset:
         log.finish()
 
@@ -233,6 +236,7 @@ def parse_time(text: str) -> int:
     Raises:
         ValueError: neither of the two.
     """
+    # Shorter digits are ISO dates, as 20260501.
     if text.isascii() and text.isdigit() and len(text) > 8:
         return int(text)
     time = datetime.fromisoformat(text)

@@ -16,7 +16,7 @@ from tailrace.reading.directory import believed_log_start, unreadable
 from tailrace.reading.listing import SegmentFiles, settled
 from tailrace.reading.lookup import find_end, newest_timestamp, position_near
 from tailrace.reading.reader import gone
-from tailrace.reading.undecided import find_open_transactions
+from tailrace.reading.transactions import find_open_transactions
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_offset_checkpoint
@@ -158,6 +158,7 @@ def _look(
     start = believed_log_start(files, root, partition, folder=folder, segments=segments)
     end = Offset(max(end, start))
     watermarks = _checkpoint(files, root, names.HIGH_WATERMARKS)
+    # Without an entry everything counts as replicated, as at the start of this broker.
     watermark = min(watermarks.get(partition, end), end)
     unstable = find_open_transactions(files, folder, segments, end=end).first_offset
     stable = watermark if unstable is None else min(unstable, watermark)
@@ -202,6 +203,7 @@ def _newest_behind(files: Files, segment: SegmentFiles, timestamp: int) -> int:
     """The largest timestamp of the segment; from the last index entry on, headers are read."""
     file = files.open(segment.path, read_only=True)
     try:
+        # The index knows the largest timestamp up to its last entry; headers after it are read.
         near = 0
         if timestamp >= 0:
             near = position_near(files, segment, file, offset=OFFSET_MAX)

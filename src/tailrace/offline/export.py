@@ -71,6 +71,7 @@ def whole_file(files: Files, path: str) -> Iterator[Output]:
         DirectoryError: as the block.
         StorageError: the device refused.
     """
+    # Beside the target, so that the rename stays within one file system.
     temporary = path + TEMPORARY_SUFFIX
     try:
         file = files.open(temporary, create=True)
@@ -80,11 +81,13 @@ def whole_file(files: Files, path: str) -> Iterator[Output]:
             file.sync()
             files.rename(temporary, path)
         except BaseException:
+            # The first error says more than that of cleaning up.
             with contextlib.suppress(OSError):
                 files.remove(temporary)
             raise
         finally:
             file.close()
+        # A name that is not on the device may be gone after a crash, with a success reported.
         files.sync_directory(os.path.dirname(path) or ".")
     except (DirectoryError, StorageError):
         raise
@@ -210,6 +213,7 @@ def _write_parquet(
         raise FatalError(
             "Parquet needs PyArrow: pip install 'tailrace[arrow]', or export JSON lines"
         ) from error
+    # The command refuses it before: whole columns are decoded at once.
     assert choice.key is None, "columns are not chosen by key"
     assert choice.limit is None, "nor by number"
     typed = {}

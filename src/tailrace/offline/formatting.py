@@ -105,6 +105,7 @@ def format_directories(
     """
     at = directories[0]
     try:
+        # All of them before the first is changed.
         known = {each: _checked(files, each, wanted) for each in directories}
         if len(known) < len(directories):
             raise DirectoryError("a directory is given twice")
@@ -113,6 +114,7 @@ def format_directories(
         now_ms = clock.now_ms()
         for at in new:
             files.make_directory(at)
+            # Before any identity: a directory without `meta.properties` can be formatted again.
             write_bootstrap_file(files, at, MetadataImage(features=wanted.levels), now_ms=now_ms)
         identities = {}
         for at in new:

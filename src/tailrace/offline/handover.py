@@ -162,6 +162,7 @@ class _Survey:
             path = f"{each}/{names.LOCK}"
             try:
                 if self._files.exists(path):
+                    # Tried, and let go at once: a question must not keep a broker from starting.
                     self._files.lock(path).release()
             except BlockingIOError:
                 self._hinder(Side.BOTH, f"a broker has {each} open; stop it and ask again")
@@ -293,6 +294,7 @@ class _Survey:
         for directory, name in self._folders():
             path = f"{directory}/{name}"
             partition = names.parse_partition_directory_name(name)
+            # Reported by `_look_at_foreign_folders` already.
             if names.stops_kafka(name):
                 continue
             if name.endswith(names.STRAY_DIRECTORY_SUFFIX):

@@ -120,6 +120,8 @@ class IndexEntries:
             return None
         is_rising = self._rises(self.before, fields)
         following = self._fields(self._number + 1)
+        # Of two neighbours out of order either may be wrong: the one that does not fit both sides
+        # is.
         if is_rising and following is not None and not self._rises(fields, following):
             is_rising = not self._rises(self.before, following)
         return Entry(self._number * self._layout.size, fields, is_rising)
@@ -132,6 +134,7 @@ class IndexEntries:
         if not self._first <= number < self._first + len(self.chunk) // size:
             assert self._file is not None
             self._first = self._number
+            # 32 or 48 KiB: a read for each entry would take longer than the check.
             wanted = min(_CHUNK_ENTRIES, self._count - self._first) * size
             data = self._file.read(self._first * size, wanted)
             self.chunk = data[: len(data) // size * size]
@@ -165,6 +168,8 @@ class OffsetIndexCheck:
             position, self._base_offset, entries.place, entries.is_last, *entries.before,
             -1 if opened is None else opened.fields[0], -1,
         ))  # fmt: skip
+        # One call for all entries of half a megabyte of log; a fault makes the run go batch by
+        # batch, for the words.
         if check_offset_entries(run.view, run.batch_count, entries.chunk, state) != 1:
             return False
         if state[OffsetState.OPEN_OFFSET] < 0:
@@ -182,6 +187,7 @@ class OffsetIndexCheck:
                 yield self._finding(entry, "is not in rising order between its neighbours")
             elif entry.fields[1] < position:
                 yield self._finding(entry, f"points at {entry.fields[1]}, where no batch starts")
+            # From here on one of the batches of this append has to end at the entry's offset.
             elif entry.fields[1] == position:
                 yield from self._close()
                 self._open = entry
@@ -309,6 +315,7 @@ class TimeIndexCheck:
                 yield self._finding(
                     entry, f"says {timestamp}, and a record up to it has {self._newest}"
                 )
+            # After damage it may be the timestamp of a record that is lost.
             elif timestamp > self._newest and self._is_exact:
                 yield self._finding(
                     entry, f"says {timestamp}, and no record up to it is younger than "
@@ -405,6 +412,7 @@ def check_aborts(
     before = base_offset - 1
     for number, (version, *fields) in enumerate(ENTRY.iter_unpack(memoryview(data)[:whole])):
         entry, position = AbortedTxn(*fields), number * ENTRY.size
+        # Of a transaction that ends in the part that could not be read.
         if version == VERSION and entry.last_offset >= limit_offset and not is_sound:
             continue
         fault = _fault(version, entry, before=before, limit_offset=limit_offset)

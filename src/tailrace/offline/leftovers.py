@@ -190,6 +190,7 @@ def plan_restores(
     kept = _set_aside(files, folder, listed)
     if not kept:
         return [], []
+    # Of the log as it is now: others may have been appended since the recovery.
     end = find_end(files, segments) if segments else 0
     epoch = _latest_epoch(files, segments)
     restores, rest = [], []
@@ -199,6 +200,7 @@ def plan_restores(
             rest.append(file.path)
             continue
         restores.append(restore)
+        # The next file has to fit after this one.
         end, epoch = restore.next_offset, max(epoch, latest)
     return restores, rest
 
@@ -248,6 +250,7 @@ def _restore(
     first, last, records = None, None, 0
     ranges: list[tuple[int, int]] = []
     for each in find_sound(files, file, due=Offset(due)):
+        # Epochs must not fall: a follower would truncate its log there.
         if each.epoch != NO_LEADER_EPOCH and each.epoch < epoch:
             continue
         first, last = first or each, each
@@ -327,6 +330,7 @@ def plan_exchange(
     if not swaps:
         return None
     paths = {each.path for each in swaps}
+    # The `.swap` files are listed as segments, so they are checked with their neighbours.
     drops = find_damage(files, segments, OnDamage.SKIP).drops
     damaged = next((each.path for each in drops if each.path in paths), None)
     if damaged is None:

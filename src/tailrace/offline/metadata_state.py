@@ -222,6 +222,7 @@ class _History:
                 oldest = number, _of_snapshot(self._snapshots[number], read)
                 if first.includes(oldest[1].next_offset, oldest[1].timestamp):
                     return oldest
+        # Then the log alone leads to any moment.
         has_beginning = self._log is not None and self._log.reader.start_offset == 0
         return (-1, None) if has_beginning else oldest
 
@@ -234,6 +235,7 @@ class _History:
             end = log.reader.end_offset
             # A snapshot may be of more than the log has.
             for stored in log.batches(Offset(min(replay.next_offset, end)), end):
+                # States share what did not change, so one for each batch costs little.
                 replay.see(stored.batch)
                 yield MetadataState(
                     image=replay.image,

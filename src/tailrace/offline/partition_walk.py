@@ -68,9 +68,11 @@ class PartitionWalk:
         `listed` are the files of the folder when its segments were listed; later ones do not count.
         """
         log_start = self.next_offset
+        # A log that begins at 0 has nothing before it.
         self.producers.is_history_known = not log_start
         for offset in list_snapshots(self.files, self.folder):
             path = snapshot_path(self.folder, offset)
+            # Written since the listing: of batches that this walk does not see.
             if path.rpartition("/")[2] not in listed:
                 continue
             try:
@@ -160,6 +162,7 @@ class PartitionWalk:
 
     def _pass(self, run: BatchRun) -> int:
         """Pass over the first batches of a run whose headers show no fault; return their number."""
+        # A snapshot is compared at its offset, so the run is walked batch by batch.
         if self.snapshots and self.snapshots[0][0] <= run.last_offset:
             return 0
         epoch = run.first_header[Field.LEADER_EPOCH]
@@ -167,6 +170,7 @@ class PartitionWalk:
             both = self._due_epoch(run.base_offset), self._due_epoch(run.last_offset)
             if epoch < self.latest_epoch or any(each not in {None, epoch} for each in both):
                 return 0
+        # The usual log: nothing is looked at but the two ends of the run.
         if run.base_offset == self.next_offset and run.is_dense and not run.has_producers:
             passed, next_offset = run.batch_count, int(run.next_offset)
         else:
@@ -195,6 +199,7 @@ class PartitionWalk:
         if batch.base_offset > self.next_offset:
             self.producers.holes += 1
             if self.is_end_known:
+                # Only the first is named: compaction leaves one between nearly any two batches.
                 if not self.gaps:
                     self.first_gap = position, self.next_offset, batch.base_offset
                 self.gaps += 1
@@ -268,6 +273,8 @@ class PartitionWalk:
             markers=self.markers,
             is_sound=self.is_sound and is_final,
         )
+        # The coordinator writes a marker to each partition that was added, also if no record came;
+        # and compaction removes records before markers.
         alone = [each for each in self.markers if each.first_offset is None]
         if alone:
             yield Finding(

@@ -109,6 +109,8 @@ def apply_repair(files: Files, plan: RepairPlan, *, clock: Clock) -> list[LogCut
 
 def _apply(files: Files, plan: RepairPlan, clock: Clock) -> list[LogCut]:
     root = plan.root
+    # First, and on the device: a repair that dies leaves work that another one must not take for
+    # sound.
     was_clean = _begin(files, plan)
     for path in plan.damaged_checkpoints:
         target = f"{root}/quarantine-{path.rpartition('/')[2]}.bytes"
@@ -132,11 +134,16 @@ def _apply(files: Files, plan: RepairPlan, clock: Clock) -> list[LogCut]:
         files.sync_directory(partition.folder)
         if partition.drops or partition.restores:
             _sync_logs(files, partition.folder)
+    # Before the logs get shorter: a broker that starts in between finds a recovery point that
+    # covers what is left, and cuts nothing more.
     _write_checkpoints(files, plan)
     cuts: list[LogCut] = []
     for partition in plan.partitions:
         if partition.finishes_exchange:
+            # As the start of a broker: afterwards the folder has one set of segments.
             finish_swaps(files, partition.folder)
+        # Before the logs change: an index that does not fit its log would be trusted below the
+        # recovery point.
         _remove_derived(files, partition)
         if partition.finishes_exchange:
             continue  # Damage that is left was not looked at by itself; the next repair does.
@@ -189,6 +196,7 @@ def _begin(files: Files, plan: RepairPlan) -> bool:
     for each in plan.partitions:
         if each.changed_from is not None:
             known = begun.get(each.partition, each.changed_from)
+            # An earlier repair that died may have begun at a lower segment.
             begun[each.partition] = min(known, each.changed_from)
     write_journal(files, plan.root, Journal(was_clean=was_clean, partitions=begun))
     if files.exists(mark):
@@ -229,6 +237,7 @@ def _write_checkpoints(files: Files, plan: RepairPlan) -> None:
     for name in CHECKPOINTS:
         path = f"{plan.root}/{name}"
         is_damaged = path in plan.damaged_checkpoints
+        # A damaged one is rewritten with what is known, so that the start does not have to guess.
         known = {} if is_damaged else read_offset_checkpoint(files, path)
         kept = {
             partition: min(offset, ends.get(partition, offset))
@@ -258,6 +267,7 @@ def _remove_derived(files: Files, plan: PartitionPlan) -> None:
 
 def _change_logs(files: Files, plan: PartitionPlan) -> None:
     whole = [each for each in plan.drops if each.is_whole_file]
+    # The last one first: a crash in between leaves no hole.
     for drop in reversed(whole):
         if drop.size_bytes:
             move_file(files, drop.path, quarantine_path(drop))
@@ -313,10 +323,12 @@ def _rewrite(files: Files, path: str, drops: list[Drop], *, epochs: list[tuple[i
             for part in _stamped(source, path, start, limit=limit, epochs=epochs):
                 target.write(end, part)
                 end += len(part)
+        # Before the rename: a crash leaves the old file whole, or the new one.
         target.sync()
     finally:
         source.close()
         target.close()
+    # Retention counts from it where records have no timestamps.
     files.set_modified_ms(temporary, modified_ms)
     files.rename(temporary, path)
 
@@ -339,6 +351,7 @@ def _stamped(
         yield from parts(source, path, start=start, limit=limit)
         return
     for position, batch in walk_batches(source, path, start=start, limit=limit):
+        # Older formats have no epoch to stamp.
         if batch.legacy is not None:
             yield read_exactly(source, path, position=position, size=batch.size)
             continue
@@ -352,6 +365,7 @@ def _rebuild(
     files: Files, root: str, plan: PartitionPlan, *, config: LogConfig, clock: Clock
 ) -> list[LogCut]:
     """Open the log, which writes its indexes, snapshots and epochs, and close it in order."""
+    # The broker's own code, so that what it writes is what a broker expects.
     cuts: list[LogCut] = []
     starts = read_offset_checkpoint(files, f"{root}/{names.LOG_START_OFFSETS}")
     log = open_log(
@@ -373,6 +387,8 @@ def _rebuild(
         log.finish()
         for segment in log.segments:
             segment.sync()
+        # A snapshot that is torn by a crash would only cost time, but a repair should leave nothing
+        # unfinished.
         for path in log.producers.snapshots.paths:
             _sync_file(files, path)
     finally:

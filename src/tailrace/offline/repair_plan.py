@@ -85,7 +85,7 @@ class PartitionPlan:
     drops: list[Drop] = field(default_factory=list)
     rescued: int = 0
     """Records after damage that stay in the log."""
-    mends: list[PlannedFix] = field(default_factory=list)
+    fixes: list[PlannedFix] = field(default_factory=list)
     changed_from: int | None = None
     """Base offset of the first segment whose indexes are rebuilt; None if none are."""
     stale_snapshots: list[str] = field(default_factory=list)
@@ -105,7 +105,7 @@ class PartitionPlan:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is wrong."""
-        return not self.drops and not self.mends
+        return not self.drops and not self.fixes
 
 
 class RecordCounts(NamedTuple):
@@ -133,7 +133,7 @@ class RepairPlan:
     """The partitions whose entries go, by name of the checkpoint."""
     log_starts: dict[TopicPartition, int] = field(default_factory=dict)
     """Entries of the log start checkpoint that are written again."""
-    mends: list[PlannedFix] = field(default_factory=list)
+    fixes: list[PlannedFix] = field(default_factory=list)
     advice: list[Finding] = field(default_factory=list)
     """Faults that no repair can put right, with instructions for the operator."""
     notes: list[Finding] = field(default_factory=list)
@@ -142,7 +142,7 @@ class RepairPlan:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not self.partitions and not self.mends
+        return not self.partitions and not self.fixes
 
     @property
     def record_counts(self) -> RecordCounts:
@@ -172,6 +172,7 @@ def plan_repair(
         DirectoryError: a file cannot be read.
     """
     plan = RepairPlan(root=directory.path)
+    # All of them: the fault of one file (a checkpoint, say) decides about others.
     findings = list(verify(files, directory, progress=progress))
     unfinished = read_journal(files, directory.path)
     begun = {} if unfinished is None else unfinished.partitions
@@ -180,7 +181,7 @@ def plan_repair(
             _plan_root_file(plan, each)
     if unfinished is not None:
         sentence = "an earlier repair was interrupted; it is completed"
-        plan.mends.append(PlannedFix(path=directory.path, sentence=sentence))
+        plan.fixes.append(PlannedFix(path=directory.path, sentence=sentence))
     starts = {
         partition: believed_log_start(
             files,
@@ -233,7 +234,7 @@ def _plan_log_starts(
         if segments and start > segments[0].base_offset:
             plan.log_starts[partition] = start
             sentence = f"{partition} starts at {start}, as its leader epochs say"
-            plan.mends.append(PlannedFix(path=path, sentence=sentence))
+            plan.fixes.append(PlannedFix(path=path, sentence=sentence))
 
 
 def _plan_void_entries(
@@ -264,14 +265,14 @@ def _plan_void_entries(
                 continue
             plan.void_entries.setdefault(name, set()).add(partition)
             sentence = f"the entry of {partition}, {offset}, goes: its log ends at {end}"
-            plan.mends.append(PlannedFix(path=path, sentence=sentence))
+            plan.fixes.append(PlannedFix(path=path, sentence=sentence))
 
 
 def _plan_root_file(plan: RepairPlan, finding: Finding) -> None:
     if finding.rule is Rule.CHECKPOINT and finding.offset is None:
         plan.damaged_checkpoints.append(finding.path)
         sentence = f"dropped, a broker starts without it: {finding.sentence}"
-        plan.mends.append(PlannedFix(path=finding.path, sentence=sentence))
+        plan.fixes.append(PlannedFix(path=finding.path, sentence=sentence))
     elif finding.rule is Rule.IDENTITY:
         plan.advice.append(
             _advising(
@@ -298,10 +299,12 @@ def _plan_partition(
     wrong = [each for each in findings if each.severity is not Severity.INFO]
     rules = {each.rule for each in wrong}
     unreadable = [each for each in wrong if each.severity is Severity.UNVERIFIED]
+    # A file that cannot be read may be good: nothing of this partition is decided.
     if unreadable:
         plan.advice += [_advising(each, "make it readable and repair again") for each in unreadable]
         return made
     segments, listed = list_segments(files, made.folder)
+    # With faults in an exchange that is half done, it is not known which files are the log.
     if rules - {Rule.LEFTOVER, Rule.ORPHAN}:
         exchange = plan_exchange(files, made.folder, segments=segments, listed=listed)
         if exchange is not None:
@@ -312,6 +315,7 @@ def _plan_partition(
     if rules & (_OF_BATCHES | {Rule.LEADER_EPOCH}):
         damage = find_damage(files, segments, on_damage)
         _plan_log(files, made, damage, segments=segments)
+    # A starting broker drops such a log whole; the plan says so before.
     if not made.drops:
         _plan_lost_tail(files, made, segments=segments)
     plan.advice += [
@@ -321,14 +325,16 @@ def _plan_partition(
     ]
     epoch_path = f"{made.folder}/{names.LEADER_EPOCHS}"
     if Rule.LEADER_EPOCH in rules or any(each.path == epoch_path for each in wrong):
+        # Not looked at yet, or a log without any epoch, for which a second look is cheap.
         if not damage.runs:
             damage = find_damage(files, segments, on_damage)
         _plan_epochs(files, made, damage, path=epoch_path)
+    # The end of the log moves with the drops; the next repair restores what fits after it.
     if Rule.SET_ASIDE in rules and not made.drops:
         _plan_restores(files, made, segments=segments, listed=listed)
     plan.notes += [each for each in findings if each.rule is Rule.SET_ASIDE and each not in wrong]
     indexes = [each for each in wrong if each.rule in _OF_INDEXES]
-    made.mends += [
+    made.fixes += [
         PlannedFix(path=each.path, sentence=f"rebuilt from the log: {each.sentence}")
         for each in indexes
     ]
@@ -338,14 +344,14 @@ def _plan_partition(
         bases.append(made.changed_from)
     made.changed_from = min(bases, default=None)
     if begun is not None and made.is_empty:
-        made.mends.append(
+        made.fixes.append(
             PlannedFix(path=made.folder, sentence="indexes and snapshots are rewritten")
         )
     _plan_snapshots(files, made, wrong)
     for each in wrong:
         if each.rule in {Rule.ORPHAN, Rule.LEFTOVER}:
             sentence = f"removed or put in place, as a broker's start does: {each.sentence}"
-            made.mends.append(PlannedFix(path=each.path, sentence=sentence))
+            made.fixes.append(PlannedFix(path=each.path, sentence=sentence))
         elif each.rule is Rule.METADATA:
             _plan_metadata(files, made, each, plan=plan)
         elif each.rule is Rule.SEQUENCE:
@@ -361,7 +367,7 @@ def _plan_exchange(
     if advice is None:
         made.finishes_exchange = True
         sentence = "put in place of the segments that it replaces, as a broker's start does"
-        made.mends.append(PlannedFix(path=exchange.path, sentence=sentence))
+        made.fixes.append(PlannedFix(path=exchange.path, sentence=sentence))
         advice = "repair again, once the exchange of segments is finished"
     waiting = [each for each in wrong if each.rule not in {Rule.LEFTOVER, Rule.ORPHAN}]
     plan.advice += [_advising(each, advice) for each in waiting]
@@ -380,6 +386,7 @@ def _plan_log(
     files: Files, made: PartitionPlan, damage: LogDamage, *, segments: Sequence[SegmentFiles]
 ) -> None:
     """The drops of a partition; everything goes if what is left lies below the log start."""
+    # What is left was deleted on request: a broker would drop it too.
     if damage.drops and damage.log_end < made.log_start:
         reason = f"it lies below the log start offset {made.log_start}"
         first, *later = damage.drops
@@ -420,7 +427,7 @@ def _plan_restores(
     made.restores, _ = plan_restores(files, made.folder, segments=segments, listed=listed)
     if not made.restores:
         return
-    made.mends += [PlannedFix(path=each.path, sentence=each.sentence) for each in made.restores]
+    made.fixes += [PlannedFix(path=each.path, sentence=each.sentence) for each in made.restores]
     made.log_end = made.restores[-1].next_offset
     bases = [made.restores[0].base_offset]
     made.changed_from = min(bases + ([] if made.changed_from is None else [made.changed_from]))
@@ -432,11 +439,11 @@ def _plan_epochs(files: Files, made: PartitionPlan, damage: LogDamage, *, path: 
     except CorruptionError:
         known = []
     made.epochs, made.restamped = plan_epochs(damage.runs, known, log_end=damage.log_end)
-    made.mends.append(PlannedFix(path=path, sentence="rebuilt from the batches"))
+    made.fixes.append(PlannedFix(path=path, sentence="rebuilt from the batches"))
     if made.restamped:
         bases = [*made.restamped] + ([] if made.changed_from is None else [made.changed_from])
         made.changed_from = min(bases)
-        made.mends += [
+        made.fixes += [
             PlannedFix(
                 path=f"{made.folder}/{names.segment_file_name(base, names.LOG_SUFFIX)}",
                 sentence="leader epochs that fall get the one that is due; no record changes",
@@ -455,8 +462,11 @@ def plan_epochs(
     epoch 0 if all are negative.
     """
     epochs = [NO_LEADER_EPOCH, *(run.epoch for run in runs)]
+    # What batches say is covered by their checksums, but not the epoch, which the leader stamps: so
+    # only a sequence that rises throughout is believed.
     if all(before < after for before, after in pairwise(epochs)):
         return [(run.epoch, run.start_offset) for run in runs], frozenset()
+    # The checkpoint covers the log, so the batches that contradict it are stamped again.
     if known and known[0][1] <= runs[0].start_offset and known[-1][1] < log_end:
         entries = list(known)
     else:
@@ -485,6 +495,8 @@ def _heaviest_rise(runs: Sequence[EpochRun]) -> list[EpochRun]:
     """The runs of rising epochs that keep the most batches, and leave out the others."""
     best: list[tuple[int, int]] = []
     for number, run in enumerate(runs):
+        # The longest rise, weighed by batches. A log has few epochs, so the square of their number
+        # is small.
         fitting = [(best[i][0], i) for i in range(number) if runs[i].epoch <= run.epoch]
         weight, before = max(fitting, default=(0, -1))
         best.append((weight + run.batches, before))
@@ -503,12 +515,13 @@ def _plan_snapshots(files: Files, made: PartitionPlan, wrong: Sequence[Finding])
         path = snapshot_path(made.folder, offset)
         if path in faults:
             sentence = f"removed, the state is rebuilt from the log: {faults[path]}"
+        # It counts batches that go: a producer's next sequence would be taken for a gap.
         elif first_lost is not None and offset > first_lost:
             sentence = "removed, it counts what is dropped; the state is rebuilt from the log"
         else:
             continue
         made.stale_snapshots.append(path)
-        made.mends.append(PlannedFix(path=path, sentence=sentence))
+        made.fixes.append(PlannedFix(path=path, sentence=sentence))
 
 
 def _plan_metadata(
@@ -526,7 +539,7 @@ def _plan_metadata(
         plan.advice.append(_advising(finding, advice))
         return
     sentence = f"rebuilt with the topic id that is known elsewhere: {finding.sentence}"
-    made.mends.append(PlannedFix(path=finding.path, sentence=sentence))
+    made.fixes.append(PlannedFix(path=finding.path, sentence=sentence))
 
 
 def _id_of_sibling(files: Files, root: str, topic: str) -> uuid.UUID | None:

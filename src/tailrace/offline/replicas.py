@@ -210,6 +210,8 @@ def compare_logs(files: Files, folder: str, other_folder: str) -> Comparison:
             limit = limit if found.counts[DifferenceKind.CONTENT] else mine.batch.next_offset
         else:
             found.extend(difference)
+        # The lower one goes first, both if they are equal: so the logs stay side by side across a
+        # gap in one.
         if mine.batch.base_offset <= theirs.batch.base_offset:
             first.advance()
         if theirs.batch.base_offset <= mine.batch.base_offset:
@@ -324,6 +326,7 @@ def _walk(files: Files, folder: str, start: Offset) -> Iterator[StoredBatch]:
 
 def _difference(mine: StoredBatch, theirs: StoredBatch) -> Difference | None:
     first, second = mine.batch, theirs.batch
+    # The header too: a follower has its leader's bytes, the epoch included.
     if bytes(first.view) == bytes(second.view) and first.legacy == second.legacy:
         return None
     offset, count = min(first.base_offset, second.base_offset), 1
@@ -378,6 +381,7 @@ def _stored(first: Batch, second: Batch) -> list[str]:
 def _records(first: Batch, second: Batch) -> list[str]:
     """The first record that differs, if those of both can be read."""
     try:
+        # For the words of the difference only, so what cannot be read is left to the fields.
         pairs = list(zip(records_of(first), records_of(second), strict=False))
     except TailraceError:
         return []

@@ -111,6 +111,7 @@ def unproven_records(
     timestamp_type = TimestampType.LOG_APPEND_TIME if is_append_time else TimestampType.CREATE_TIME
     before = -1
     for data, frame in _frames(file, damage):
+        # Offsets of records rise; one that does not is of damaged bytes, and so is what follows.
         if frame[2] <= before:
             return
         before = frame[2]
@@ -132,6 +133,7 @@ def _frames(file: File, damage: Damage) -> Iterator[tuple[bytes, Sequence[int]]]
         is_last = position + len(data) >= limit or len(data) < wanted
         if is_last or -frame[0] != RecordFault.TRUNCATED or (not at and wanted > _RECORD_BYTES_MAX):
             return
+        # A record larger than the window is read again with a larger one.
         wanted = _WINDOW_BYTES if at else 2 * wanted
         position += at
 

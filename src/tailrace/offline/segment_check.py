@@ -116,6 +116,8 @@ class SegmentCheck:
     def walk(self) -> Iterator[Checked]:
         """Every batch and every damaged range, with the rules that do not hold."""
         segment, is_active, size = self._segment, self._following is None, self._log.size()
+        # After the size of the log: a broker writes an entry before its batch, so entries for later
+        # batches are recognised at the end.
         offsets = self._open_index(names.OFFSET_INDEX_SUFFIX)
         times = self._open_index(names.TIME_INDEX_SUFFIX)
         yield from _odd_sizes(offsets, times, is_active=is_active)
@@ -287,6 +289,7 @@ def _odd_sizes(
                 sentence=f"{size % entry.size} bytes are left over after entries of {entry.size}",
             )
             continue
+        # An entry may end with zeros, so whole entries count.
         used = 0 if file is None else -(-used_bytes(file) // entry.size) * entry.size
         if used < size and not is_active:
             yield Finding(

@@ -106,6 +106,8 @@ def verify(
         DirectoryError: a folder or a log file cannot be listed.
     """
     limit = FindingLimit()
+    # Before the logs are listed: a broker at work writes the checkpoints after its logs, so they
+    # may only lag.
     checkpoints, findings = verify_directory(files, directory)
     yield from limit.take(findings)
     for partition, folder in directory.partitions.items():
@@ -142,6 +144,8 @@ def verify_settled(
             if files.is_directory(found.folder):
                 raise
             return (), {}  # The partition was deleted.
+        # Findings must be of files that are all there; without any, what retention has deleted does
+        # not matter.
         is_bad = any(each.severity is not Severity.INFO for each in passed)
         # Retention takes the first segments; what was found in the others holds.
         first = Offset(0) if is_bad or not again.segments else again.segments[0].base_offset
@@ -273,6 +277,7 @@ def _is_in_use(files: Files, root: str) -> bool:
 
     A backup without `meta.properties` may lack it too, and says nothing.
     """
+    # A broker removes the mark when it starts, and writes it when it stops in order.
     has_mark = files.exists(f"{root}/{names.CLEAN_SHUTDOWN}")
     return not has_mark and files.exists(f"{root}/{names.META_PROPERTIES}")
 
@@ -351,6 +356,7 @@ def _orphans(files: Files, found: PartitionFiles) -> Iterator[Finding]:
         log = f"{found.folder}/{names.segment_file_name(parsed[0], names.LOG_SUFFIX)}"
         # A broker makes, exchanges and deletes the three files one after the other.
         twins = (log, log + names.DELETED_SUFFIX, log + names.SWAP_SUFFIX)
+        # Looked at again, after the listing: a roll or a deletion may have been under way.
         if not any(map(files.exists, twins)) and files.exists(f"{found.folder}/{name}"):
             yield Finding(
                 severity=Severity.WARNING,
@@ -474,5 +480,6 @@ class _Headers:
         self._log.close()
 
     def _whole(self, position: int, header: Batch) -> Batch:
+        # Only markers are read whole: what a data batch says to a partition is in its header.
         end = position + header.size
         return next(walk_batches(self._log, self._path, start=position, limit=end))[1]

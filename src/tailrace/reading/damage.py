@@ -136,6 +136,7 @@ def find_damage(files: Files, segments: Sequence[SegmentFiles], on_damage: OnDam
                 file.close()
         except OSError as error:
             raise unreadable(segment.path, error) from error
+        # Later segments need not be looked at: they go as a whole.
         if found.drops and on_damage is OnDamage.CUT:
             _cut(files, segments[number:], found)
             return found
@@ -282,6 +283,7 @@ def _look_into(
 def _cut(files: Files, segments: Sequence[SegmentFiles], found: LogDamage) -> None:
     """Drop everything from the first damage on; `segments` begin with the one that has it."""
     first, later = found.drops[0], segments[1:]
+    # Nothing after the damage stays, so nothing is rescued.
     found.log_end, found.rescued = first.offset, 0
     runs = [run for run in found.runs if run.start_offset < first.offset]
     # A run that continues after the damage ends before it.

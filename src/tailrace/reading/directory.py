@@ -46,6 +46,7 @@ def find_partitions(files: Files, path: str) -> DataDirectory:
         found = {each: folder for each, folder in found.items() if _has_log(files, folder)}
     if found or names.META_PROPERTIES in listed:
         return DataDirectory(path=path, partitions=dict(sorted(found.items())))
+    # The folder itself was named. Its parent has the checkpoints, if any.
     parent, _, name = path.rpartition("/")
     partition = names.parse_partition_directory_name(name)
     if partition is not None and _has_log(files, path):
@@ -96,6 +97,7 @@ def believed_log_start(
     checkpoint = f"{path}/{names.LOG_START_OFFSETS}"
     try:
         noted = read_offset_checkpoint(files, checkpoint).get(partition, 0)
+        # The usual cases, for which no other file is read.
         if noted <= first or not any(segment.size for segment in segments):
             return max(first, noted)
         if evidence.is_of_this_log(files, folder, noted) or find_end(files, segments) >= noted:

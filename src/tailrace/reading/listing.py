@@ -63,6 +63,7 @@ def list_segment_files(files: Files, folder: str) -> tuple[list[SegmentFiles], l
             return open_segments(files, folder, listed), listed
         except FileNotFoundError:
             again = files.list(folder)
+            # The file is named and is not there: a link into nowhere, say.
             if again == listed:
                 raise
             listed = again
@@ -84,6 +85,7 @@ def open_sibling(files: Files, segment: SegmentFiles, suffix: str) -> File | Non
         try:
             return files.open(path, read_only=True)
         except FileNotFoundError:
+            # An exchange renames the log first: the index may still have the other name.
             if len(paths) == 1 and not files.exists(swapped_log):
                 paths += [stem + names.SWAP_SUFFIX, stem]
     return None
@@ -107,13 +109,16 @@ def exchanged(
         if is_outside or (following is not None and following <= start_offset):
             continue
         place = found.get(segment.base_offset)
+        # Gone, or the same offsets under a `.swap` name.
         if place is None or after[place].path != segment.path:
             return True
         if following is None:
+            # An active segment only grows, unless the log was cut.
             if after[place].size < segment.size:
                 return True
             continue
         next_base = after[place + 1].base_offset if place + 1 < len(after) else None
+        # A closed segment never changes: another size is another file under the same name.
         if next_base != following or after[place].size != segment.size:
             return True
     return False
@@ -158,6 +163,7 @@ def unsettled(folder: str) -> DirectoryError:
 def _have_changed(before: Sequence[SegmentFiles], after: Sequence[SegmentFiles]) -> bool:
     if not before:
         return False
+    # Whatever is appended meanwhile does not count.
     first, limit = before[0].base_offset, Offset(before[-1].base_offset + 1)
     return exchanged(before, after, start_offset=first, limit_offset=limit)
 
@@ -194,6 +200,7 @@ def _current_logs(files: Files, folder: str, listed: Sequence[str]) -> dict[int,
     end = max(
         _end_of(files, f"{folder}/{name}{names.SWAP_SUFFIX}", base) for base, name in swaps.items()
     )
+    # As a start decides (`cleaner.swap`): the new segments replace all old ones in their range.
     kept = {base: name for base, name in logs.items() if not min(swaps) <= base < end}
     return kept | {base: name + names.SWAP_SUFFIX for base, name in swaps.items()}
 

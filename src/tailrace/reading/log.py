@@ -339,12 +339,14 @@ class Log:
         _check_within(view, at)
         start_time_ms = wanted.start_time_ms
         while True:
+            # Of this look: what is appended later comes with the next one.
             end = view.latest_offset()
             if start_time_ms is not None:
                 found = view.offset_at(start_time_ms, start=at)
                 at = end if found is None else found
                 start_time_ms = start_time_ms if found is None else None
             limit = end if wanted.limit is None else min(end, wanted.limit)
+            # A limit that the log has not reached yet keeps a follower waiting.
             is_last = limit == wanted.limit
             if wanted.limit_time_ms is not None:
                 found = view.offset_at(wanted.limit_time_ms, start=at)
@@ -355,12 +357,14 @@ class Log:
                 at = limit
             if is_last:
                 return
+            # Only now: everything before the damage has been given out.
             if view.tail_error is not None and at >= view.reader.end_offset:
                 raise view.tail_error
             if not (wanted.follow and self._wait()):
                 return
             self.refresh()
             view = self._looked()
+            # Retention was faster than the reader, and has deleted what comes next.
             if at < view.reader.start_offset:
                 raise OffsetsDeletedError(
                     at,
@@ -371,6 +375,7 @@ class Log:
 
     def _wait(self) -> bool:
         """Pause until the next look; whether the log is still open then."""
+        # A look at a log of many segments takes long: it must not become all that the process does.
         self._pause(max(FOLLOW_SECONDS, FOLLOW_REST * self._look_seconds))
         return not self._closed.is_set()
 
@@ -426,6 +431,7 @@ def _offset(name: str, value: object) -> Offset | None:
     if value is None:
         return None
     try:
+        # A bool is an int to Python, and a mistake here.
         if isinstance(value, bool):
             raise TypeError
         return Offset(operator.index(value))  # type: ignore[arg-type]

@@ -41,9 +41,11 @@ def position_near(files: Files, segment: SegmentFiles, file: File, *, offset: Of
         )
         if batch is None:
             return Position(0)
+        # A read that begins inside of a batch could take the value of a record for a batch.
         batch.check()
     except CorruptionError:
         return Position(0)
+    # The entry has the last offset of the append that begins here.
     fits = segment.base_offset <= batch.base_offset <= batch.last_offset <= last_offset
     return position if fits else Position(0)
 
@@ -66,6 +68,7 @@ def find_end(files: Files, segments: Sequence[SegmentFiles]) -> Offset:
         try:
             for at, batch in walk_headers(file, last.path, start=near, limit=last.size):
                 end, position = max(end, batch.next_offset), Position(at + batch.size)
+            # Headers lead to the end, or to the room for appends: then nothing is damaged.
             if is_blank(file, last.path, start=position, limit=last.size):
                 return end
         except CorruptionError:
@@ -131,6 +134,8 @@ def _floor(file: File | None, entry: struct.Struct, *, key: int) -> tuple[int, i
         found = None
         while low < high:
             middle = (low + high) // 2
+            # Entry by entry: beside a broker the file may be cut at any time, and object stores
+            # read ranges.
             data = file.read(middle * entry.size, entry.size)
             fields = entry.unpack(data) if len(data) == entry.size else (0, 0)
             if any(fields) and fields[0] <= key:

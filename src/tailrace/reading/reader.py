@@ -92,7 +92,7 @@ class _LogEnd(NamedTuple):
     """Whether there are bytes after them."""
 
 
-class JudgeTail(Protocol):
+class ResolveTail(Protocol):
     """Decides where a log ends if there are bytes after its last whole batch."""
 
     def __call__(self, last: SegmentFiles, end: Offset, error: CorruptionError | None) -> Offset:
@@ -112,7 +112,7 @@ class LogReader:
         files: Files,
         folder: str,
         log_start_offset: Offset | None,
-        judge_tail: JudgeTail | None,
+        resolve_tail: ResolveTail | None,
     ) -> None:
         self.segments: tuple[SegmentFiles, ...] = ()
         """The size of the last one has only whole batches, as an append may be in progress."""
@@ -123,7 +123,7 @@ class LogReader:
         self.files = files
         self.folder = folder
         self._given_start = log_start_offset
-        self._judge_tail = judge_tail
+        self._resolve_tail = resolve_tail
 
     def batches(self, start_offset: Offset, limit_offset: Offset) -> Iterator[Batch]:
         """Every batch with an offset of the range; as `stored_runs`."""
@@ -149,6 +149,8 @@ class LogReader:
                 raise OffsetOutOfRangeError(
                     offset, log_start_offset=self.start_offset, log_end_offset=self.end_offset
                 )
+        # `since` is where the segment at hand was entered: if it is exchanged, offsets that were
+        # read already may be in another file now, and the rest is read from there.
         at, tries = start_offset, 0
         path, since = "", start_offset
         while True:
@@ -266,6 +268,7 @@ class LogReader:
                 end = piece.next_offset
                 if piece.last_offset < start_offset:
                     continue
+                # The checksums of a run hold already.
                 if isinstance(piece, Batch):
                     try:
                         piece.check()
@@ -297,6 +300,7 @@ class LogReader:
             limit = following[0].base_offset if following else self.end_offset
             low, high = max(segment.base_offset, start_offset), min(limit, limit_offset)
             if low < high:
+                # As if all records were of one size: a plan of tasks needs no more.
                 total += segment.size * (high - low) // max(limit - segment.base_offset, 1)
         return total
 
@@ -331,6 +335,7 @@ class LogReader:
             damage = error  # The batches before it are sound and are returned first.
         finally:
             file.close()
+        # In the last segment it is an append in progress.
         if damage is None and following is not None and end < segment.size:
             damage = CorruptionError("a batch is not whole", path=segment.path, position=end)
         if piece is not None:
@@ -374,13 +379,16 @@ class LogReader:
                 self.start_offset = self._find_start(end)
                 self.end_offset = max(end, self.start_offset)
                 # If the last segment was closed and cleaned meanwhile, it may be shorter now.
+                # Its size bounds every read to come.
                 if not found or self._is_there(found[-1]):
                     return
             except STALE as error:
                 failure = error
             before, (found, _) = found, list_segment_files(self.files, self.folder)
             last = before[-1].base_offset if before else _FIRST
+            # Only the last segment was read for the end.
             has_changed = exchanged(before, found, start_offset=last, limit_offset=OFFSET_MAX)
+            # The file is the one that was listed, so it is the damage of the disk.
             if isinstance(failure, CorruptionError | FileCutError) and not has_changed:
                 raise failure
         raise unsettled(self.folder)
@@ -408,6 +416,7 @@ class LogReader:
             noted > end
             and any(segment.size for segment in self.segments)
             and not evidence.is_of_this_log(self.files, self.folder, noted)
+            # Looked at again: a broker may have appended since, and its checkpoint is right then.
             and noted > self._walk_to_end(self.segments[-1]).offset
         ):
             return max(first, self._start_by_epochs(first))
@@ -425,11 +434,12 @@ class LogReader:
             return _FIRST
         last = self.segments[-1]
         end, size, error, has_tail = self._walk_to_end(last)
-        if has_tail and self._judge_tail is not None:
-            judged = self._judge_tail(last, end, error)
-            end, size = judged, size if judged == end else last.size
+        if has_tail and self._resolve_tail is not None:
+            resolved = self._resolve_tail(last, end, error)
+            end, size = resolved, size if resolved == end else last.size
         elif has_tail and error is not None:
             raise error
+        # What comes after this size is of an append that is under way, and is never looked at.
         self.segments = (*self.segments[:-1], replace(last, size=size))
         return end
 
@@ -438,6 +448,7 @@ class LogReader:
         end, size, error = last.base_offset, 0, None
         file = self.files.open(last.path, read_only=True)
         try:
+            # From the last index entry on: an active segment may have a gigabyte.
             start = position_near(self.files, last, file, offset=OFFSET_MAX)
             try:
                 for position, piece in walk_runs(file, last.path, start=start, limit=last.size):
@@ -457,13 +468,13 @@ def open_log_reader(
     folder: str,
     *,
     log_start_offset: Offset | None = None,
-    judge_tail: JudgeTail | None = None,
+    resolve_tail: ResolveTail | None = None,
 ) -> LogReader:
     """Open a partition's folder for reading.
 
     `log_start_offset` is the log start in the data directory's checkpoint; None reads that file. If
     it is malformed or belongs to an earlier log of this name, the log starts where a broker would
-    start it (`evidence`). Without `judge_tail`, a partial batch at the very end is an append in
+    start it (`evidence`). Without `resolve_tail`, a partial batch at the very end is an append in
     progress, and any other bytes there that are no batch are an error.
 
     Raises:
@@ -474,7 +485,7 @@ def open_log_reader(
         files=files,
         folder=folder,
         log_start_offset=log_start_offset,
-        judge_tail=judge_tail,
+        resolve_tail=resolve_tail,
     )
     reader.open()
     return reader
@@ -507,6 +518,7 @@ def _checkpointed_log_start(files: Files, directory: str) -> Offset | None:
     parent, _, name = directory.rstrip("/").rpartition("/")
     partition = names.parse_partition_directory_name(name)
     if partition is None:
+        # A folder that is opened by itself, as of a backup: nothing notes its start.
         return _FIRST
     path = f"{parent or '.'}/{names.LOG_START_OFFSETS}"
     try:

@@ -36,7 +36,7 @@ from tailrace.reading.listing import SegmentFiles
 from tailrace.reading.located import OnSkip, Skipped, decoding
 from tailrace.reading.lookup import offset_before_time
 from tailrace.reading.reader import LogReader, StoredBatch, StoredRun, open_log_reader
-from tailrace.reading.undecided import (
+from tailrace.reading.transactions import (
     AbortedRecords,
     OpenTransactions,
     find_aborted,
@@ -86,9 +86,10 @@ class _Tail:
         self._partition = partition
         self._is_skipped = is_skipped
 
-    def judge(self, last: SegmentFiles, end: Offset, error: CorruptionError | None) -> Offset:
+    def resolve(self, last: SegmentFiles, end: Offset, error: CorruptionError | None) -> Offset:
         """An append in progress has nothing after it; damage may have sound batches there."""
         self.error, self.torn, self.skipped = None, None, []
+        # Looked for only if there are bytes: a log that ends well costs nothing.
         found = find_tail_damage(self._files, last, end)
         if error is None and found.log_end <= end:
             if found.drops:
@@ -154,6 +155,7 @@ class LogView:
                 )
             except OffsetsDeletedError:
                 continue  # The log begins later now, and may end the same.
+            # Consumers of committed records stop at the oldest transaction without a marker.
             first = self.transactions.first_offset
             end = reader.end_offset
             self._latest_offset = end if first is None else max(first, reader.start_offset)
@@ -252,6 +254,7 @@ class LogView:
             try:
                 for stored in self.reader.stored_runs(at, limit):
                     yield stored
+                    # So far everything was given out, and is not given out again after damage.
                     at = stored.piece.next_offset
             except CorruptionError as error:
                 if self._on_skip is None and error.position is not None:
@@ -338,6 +341,7 @@ class LogView:
                 damage = find_segment_damage(file, segment, following=following)
             except FileCutError:
                 damage = LogDamage()  # Another file by now, or one that was cut.
+            # The positions found are of the open file, and the log may have another by now.
             if self.reader.list_anew(start, limit):
                 file.close()
                 return None
@@ -388,7 +392,9 @@ def open_view(
     """
     tail = _Tail(files, partition, is_skipped=on_skip is not None)
     return LogView(
-        open_log_reader(files, folder, log_start_offset=log_start_offset, judge_tail=tail.judge),
+        open_log_reader(
+            files, folder, log_start_offset=log_start_offset, resolve_tail=tail.resolve
+        ),
         partition=partition,
         isolation=isolation,
         on_skip=on_skip,

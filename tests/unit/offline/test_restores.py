@@ -78,7 +78,7 @@ def test_all_that_is_sound_comes_back(damage: str, back: list[int], on_damage: O
     assert [each.severity for each in found(files)] == [Severity.WARNING] * len(found(files))
     (made,) = plan.partitions
     assert sum(each.records for each in made.restores) == len(back)
-    assert len(made.mends) == len(made.restores)
+    assert len(made.fixes) == len(made.restores)
     assert not apply_repair(files, plan, clock=SetClock())
     assert offsets_after_a_crash(files) == [*range(7), *back]
     assert all(each.severity is Severity.INFO for each in found(files))

@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.errors import CorruptionError, OffsetOutOfRangeError, OffsetsDeletedError
 from tailrace.reading.log import FOLLOW_SECONDS, Log
-from tailrace.reading.undecided import find_open_transactions
+from tailrace.reading.transactions import find_open_transactions
 from tailrace.storage.log import Log as BrokerLog
 from tailrace.testing import MemoryFiles
 from tests.unit.reading.logs import FORMATS, a_log, offsets_as, offsets_in

@@ -93,7 +93,7 @@ def test_the_bytes_behind_the_last_whole_batch_can_be_judged() -> None:
 
     for tail in (bytes(batch())[:40], b"\xff" * 40):
         files.overwrite(path(0, ".log"), whole + tail)
-        assert open_log_reader(files, FOLDER, judge_tail=judge).end_offset == 7
+        assert open_log_reader(files, FOLDER, resolve_tail=judge).end_offset == 7
     assert seen == [(len(whole) + 40, 3, True), (len(whole) + 40, 3, False)]
     with pytest.raises(CorruptionError):
         open_log_reader(files, FOLDER)

@@ -199,11 +199,16 @@ class GroupRewriter:
             for source in group:
                 self._rewrite_segment(source, output, producers)
             output.flush()
+            # With their markers: an index entry whose marker is gone would be harmless, one that is
+            # missing would make aborted records visible.
             for aborted in self._transactions.retained:
                 cleaned.transactions.append(aborted)
             self._transactions.retained.clear()
             cleaned.finish()
+            # Before it is published: from then on a start removes the old segments.
             cleaned.sync()
+            # Of the last one, as in Kafka: retention, and the age of older tombstones, count from
+            # it.
             self._files.set_modified_ms(cleaned.log.path, group[-1].modified_ms)
         except Exception as error:
             discard(self._files, cleaned, after=error)
@@ -236,6 +241,7 @@ class GroupRewriter:
             for (batch, *_), plan in zip(met, plans, strict=True):
                 if plan is None:
                     continue
+                # Segments of Kafka before 1.0.2 (KAFKA-6264).
                 if not output.segment.can_hold(batch.last_offset):
                     raise SegmentOverflowError(source.base_offset, offset=batch.last_offset)
                 data = next(changed) if isinstance(plan, RewrittenBatch) else plan.data
@@ -258,6 +264,8 @@ class GroupRewriter:
         horizon_ms = batch.delete_horizon_or_none
         is_horizon_ahead = horizon_ms is None or self._rules.now_ms < horizon_ms
         is_over = batch.is_control and self._transactions.ends_nothing(batch)
+        # A marker stays for `delete.retention.ms` after its last record went: a consumer that has
+        # read the records must still learn the end (KIP-98).
         if batch.is_control:
             drops_all = is_over and not is_horizon_ahead
         else:
@@ -292,6 +300,8 @@ class GroupRewriter:
         self.counts.unkeyed_records += choice.unkeyed
         if not choice.kept:
             is_last_of_round = batch.next_offset == self._rules.first_uncleanable
+            # Empty batches stay where they say something: the end of the range that was cleaned,
+            # and the sequence of a producer that is still active.
             if not (is_last_of_round or _is_last_of_producer(batch, producers)):
                 return None
             if not batch.legacy:
@@ -307,9 +317,11 @@ class GroupRewriter:
             data = legacy_with_chosen(batch, run.kept_of(place))
             return _BatchBytes(data, converted(memoryview(data)).max_timestamp, choice.kept)
         has_news = not batch.attributes & DELETE_HORIZON_FLAG and (is_over or choice.tombstones > 0)
+        # Byte for byte, without decompressing twice: most batches of a clean log.
         if is_whole and not has_news:
             return _BatchBytes(batch.view, batch.max_timestamp, choice.kept)
         retention_ms = self._rules.config.delete_retention_ms
+        # From the first round that saw the tombstone, and not from its timestamp (KIP-534).
         new_horizon_ms = self._rules.now_ms + retention_ms if has_news else None
         return change_of(batch, place, choice, horizon_ms=new_horizon_ms)
 

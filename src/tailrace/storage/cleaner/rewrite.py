@@ -139,6 +139,7 @@ class CleaningRound:
         """
         first_dirty, limit = self._plan.first_dirty, self._plan.first_uncleanable
         self._map.clear()
+        # Without a keyed record in the dirty part the round still gets beyond it.
         self._map.skip_to(first_dirty)
         dirty = Segments(self._segments).between(Offset(first_dirty), Offset(limit))
         transactions = CleanedTransactions()
@@ -148,6 +149,7 @@ class CleaningRound:
         ends = [segment.base_offset for segment in dirty[1:]] + [limit]
         # Without a dirty segment `ends` has one entry too many, so `strict` is False.
         for segment, end in zip(dirty, ends, strict=False):
+            # Full: the round compacts up to here, the next one the rest.
             if not self._map_segment(segment, transactions):
                 break
             # Offsets missing at the end of the segment count as mapped too.
@@ -177,6 +179,8 @@ class CleaningRound:
         def look(run: Run, position: int, batch: Batch) -> None:
             self._map_bytes_read += batch.size
             self._map_records_read += batch.record_count
+            # The newest record of an aborted transaction must not remove the committed one before
+            # it.
             if not transactions.drops(batch):
                 # A batch that is too large when decompressed is kept unchanged, without its keys.
                 with contextlib.suppress(DecompressedTooLargeError):

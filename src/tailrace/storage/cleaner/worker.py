@@ -144,6 +144,7 @@ class Throttle:
         """Add the bytes allowed since the last call; time without a request is not saved up."""
         now_s = self._clock.monotonic_s()
         allowed = self._granted_bytes + (now_s - self._granted_s) * self.bytes_per_second
+        # No credit for idle time: a burst after a quiet night would take the disk from producers.
         self._granted_bytes = min(self._asked_bytes, allowed)
         self._granted_s = now_s
 
@@ -188,6 +189,8 @@ class CleaningJob:
             CorruptionError, CleaningAbortedError, OSError: as `CleaningRound.map_keys`, and if the
                 dirty part cannot be synced.
         """
+        # Otherwise a crash of the machine could keep the new segment, which lacks the old value,
+        # and lose the dirty one with the new value.
         if self.log.positions.recovery_point < self._segments[-1].base_offset:
             self.log.sync_rolled()
         # The first round imports the code that rewrites, on its own thread (decision 24).
@@ -221,6 +224,7 @@ class CleaningJob:
         from tailrace.storage.cleaner.group import producer_ends
 
         assert self._round is not None, "a group is rewritten before its keys were mapped"
+        # Now, and not when the round began: a producer may have become active since.
         producers = producer_ends(self.log.producers)
         files, path = self.log.folder.files, self.log.folder.path
         try:
@@ -234,6 +238,8 @@ class CleaningJob:
         except CleaningAbortedError as error:
             discard(files, *new, after=error)
             raise
+        # Before the first rename: a failure in the middle leaves `.swap` files, which only a start
+        # can settle.
         self._is_exchange_open = True
         swap.publish(files, path, *new)
         return SegmentExchange(new=tuple(new), old=tuple(old))
@@ -245,6 +251,7 @@ class CleaningJob:
             OSError: a file cannot be renamed; a start completes the exchange.
         """
         shrink.replace_segments(self.log, planned.new, planned.old)
+        # The groups were planned with the segment that is split now.
         self._is_aborted = self._is_aborted or self._was_split
 
     def settle(self) -> None:
@@ -388,6 +395,7 @@ class LogCleaner:
         home = self._logs.home_of(log)
         cleaned = home.offsets.cleaner_offset(log.partition)
         if cleaned is not None and cleaned > log.end_offset:
+            # An offset above the log end would keep new records from ever being cleaned.
             home.offsets.note_cleaned(log.partition, log.end_offset)
 
     def is_in_service(self, log: Log) -> bool:
@@ -438,7 +446,10 @@ class LogCleaner:
             return  # The log was deleted meanwhile, so its files are missing.
         known = self._failure_of(log)
         attempts = 1 if known is None else known.attempts + 1
+        # Kafka marks such a partition uncleanable until a restart, and its log grows; a full disk
+        # has room again some day.
         delay_ms = min(RETRY_MS_MIN << min(attempts - 1, 10), RETRY_MS_MAX)
+        # A `.cleaned` file of another round would make the open exchange invalid.
         retry_ms = INT64_MAX if is_final else self._clock.now_ms() + delay_ms
         # Log text only: a log handler that kept the exception would keep slices of the log too.
         reason = str(error)

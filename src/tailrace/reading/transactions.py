@@ -36,6 +36,7 @@ class AbortedRecords:
         """Whether the batch is data of a transaction that was aborted."""
         if not batch.is_transactional or batch.is_control:
             return False
+        # A producer has one transaction at a time, so its spans do not overlap.
         spans = self._by_producer.get(batch.producer_id, [])
         number = bisect_right(spans, batch.base_offset, key=itemgetter(0)) - 1
         return number >= 0 and batch.base_offset <= spans[number][1]
@@ -109,6 +110,7 @@ def find_open_transactions(
         limit = following[0].base_offset if following else None
         file = files.open(segment.path, read_only=True)
         try:
+            # After a snapshot only the rest of the segment is read.
             near = position_near(files, segment, file, offset=start)
             for _, batch in _sound_batches(
                 file, segment, limit, start=near, steps_over_damage=steps_over_damage
