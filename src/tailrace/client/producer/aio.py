@@ -107,6 +107,7 @@ class AsyncProducer(AwaitingFace, TransactionCalls):
             yield
             await self.commit_transaction()
         except GeneratorExit:
+            # The loop is gone: nothing can be awaited any more.
             raise
         except BaseException:
             await self._run(self._abort_open())
@@ -129,6 +130,7 @@ class AsyncProducer(AwaitingFace, TransactionCalls):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # A cancelled task or Ctrl-C must not wait for brokers.
         is_leaving = kind is not None and not issubclass(kind, Exception)
         await self.close(0 if is_leaving else None)
 

@@ -30,6 +30,7 @@ from tailrace.client.producer.metrics import OnMetrics, ProducerStatistics
 from tailrace.client.producer.outcome import BatchOutcome, DeliveryCallback, DeliveryOutcome
 from tailrace.client.producer.plugins import ProducerRecord
 from tailrace.client.producer.producer_batch import ProducerBatch, check_batch
+from tailrace.client.producer.queue.batches import FilledRecords
 from tailrace.client.producer.queue.open_batches import SendCall
 from tailrace.client.producer.receipts import Receipt, receipt_of
 from tailrace.client.producer.results import BatchReceipt, SendSummary
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from tailrace.client.drive.thread import ThreadDriver
     from tailrace.client.producer.intake.columns import RefusedRow
     from tailrace.client.producer.intake.slices import ColumnSlice
-    from tailrace.client.producer.queue.batches import FilledRecords
     from tailrace.client.producer.queue.open_batches import HeadersLike
     from tailrace.client.producer.queued_records import RecordQueues
 
@@ -172,19 +172,20 @@ class ProducerCalls(SendCall):
                 chunk = yield CallUser(next, (chunks, None))
                 if chunk is None:
                     break
-                self._check_open()
+                self._check_open()  # The caller's code may have closed the producer.
                 yield from topic_known(engine, ProducerRecord(topic), self._max_block())
                 summary.row_count += chunk.row_count
                 plan = yield CallUser(plan_rows, (engine, topic, chunk))
                 yield CallUser(self._refuse_rows, (summary, plan.refused))
                 for columns in plan.slices:
+                    # Records of `send` that still wait for a batch come first.
                     yield from self._queue_served(topic)
                     outcome = yield from self._place_slice(topic, columns, self._max_block())
-                    self._rows_placed(outcome, columns)
                     summary.add(outcome, columns)
                     self._driver.move()
                     summary.settle()
                     yield CallUser(summary.tell, ())
+                # A fast broker would never let this task wait, nor others of its loop run.
                 yield LetOthersRun()
             while not summary.is_over:
                 yield Until(summary.has_news, inf)
@@ -216,7 +217,6 @@ class ProducerCalls(SendCall):
             yield from topic_known(engine, record, deadline)
             yield from self._queue_served(batch.topic)
             outcome = yield from self._place_slice(batch.topic, columns, deadline)
-        columns.note_placed(outcome, engine.interceptors)
         self._driver.move()
         return BatchReceipt(outcome, columns.record_count)
 
@@ -239,7 +239,6 @@ class ProducerCalls(SendCall):
             yield from topic_known(engine, ProducerRecord(topic), deadline)
         yield from self._queue_served(topic)
         outcome = yield from self._place_slice(topic, rows, deadline)
-        self._rows_placed(outcome, rows)
         self._driver.move()
         return outcome
 
@@ -268,7 +267,7 @@ class ProducerCalls(SendCall):
     def list_topics(self, timeout: float | None = None) -> Steps[Listing]:
         """All topics that the user may see, with their partitions, by name.
 
-        Waits `timeout` seconds at most; None stands for `max.block.ms`.
+        Waits `timeout` seconds at most; None means `max.block.ms`.
 
         Raises:
             MetadataTimeoutError: no broker has answered in time.
@@ -295,7 +294,9 @@ class ProducerCalls(SendCall):
                 raise TimeoutError(f"not everything got into a batch within {timeout} s")
         with engine.flushing() as is_over:
             if not (yield Until(is_over, deadline)):
+                # The records stay; only this call ends.
                 raise TimeoutError(f"not everything was acknowledged within {timeout} s")
+            # As with Kafka's flush: programs count in callbacks, and read the counts after it.
             are_made = driver.calls_made()
             if not (yield Until(are_made, deadline)) and not driver.is_over:
                 raise TimeoutError(
@@ -314,6 +315,7 @@ class ProducerCalls(SendCall):
             return
         try:
             is_first, self._is_closing = not self._is_closing, True
+            # Queued records still get into batches, new ones do not.
             engine.open_batches.halt()
             if is_first and timeout != 0 and engine.abort_open():
                 self._end_queued(TransactionAbortedError("not sent: the producer was closed"))
@@ -350,6 +352,15 @@ class ProducerCalls(SendCall):
             with engine.pool.returning(granted):
                 outcome = self._appended(partial(append, now=engine.monotonic(), granted=granted))
         assert outcome is not None, "memory was granted for this batch"
+        interceptors = engine.interceptors
+        if isinstance(columns, FilledRecords):
+            outcome.timestamps = columns.timestamps
+        elif interceptors:
+            # Else nobody asks: a summary has offsets alone, and a list costs memory for each row.
+            outcome.timestamps = columns.timestamps().tolist()
+        if interceptors:
+            for index in range(columns.record_count):
+                outcome.add_callback(index, interceptors.on_acknowledgement)
         return outcome
 
     def _listed(self, topics: list[str] | None, deadline: float) -> Steps[Listing]:
@@ -387,6 +398,7 @@ class ProducerCalls(SendCall):
 
     def _appended(self, append: Callable[[], T]) -> T:
         """The result of `Engine.append`; Ctrl-C in it ends the producer, its state is unknown."""
+        # An exception of ours is raised before anything changes.
         try:
             return append()
         except Exception:
@@ -414,14 +426,6 @@ class ProducerCalls(SendCall):
         if on_delivery is not None:
             outcome.add_callback(index, on_delivery)
 
-    def _rows_placed(self, outcome: BatchOutcome, rows: "ColumnSlice") -> None:
-        """Have the interceptors told of the outcome of rows; under the lock."""
-        interceptors = self._engine.interceptors
-        if interceptors:
-            outcome.timestamps = rows.timestamps().tolist()
-            for index in range(rows.record_count):
-                outcome.add_callback(index, interceptors.on_acknowledgement)
-
     def _refuse_rows(self, summary: SendSummary, rows: "Sequence[RefusedRow]") -> None:
         """Note rows that cannot be sent; an open transaction has failed then, as by `send`."""
         for row, error in rows:
@@ -435,6 +439,8 @@ class ProducerCalls(SendCall):
         return sum(each.record_count for each in list(self._engine.accumulator.incomplete.values()))
 
     def __del__(self) -> None:
+        # It may be called on any thread and at any moment, also for one whose `__init__` failed. So
+        # it only leaves a note for the driver, which sends what is there.
         engine = getattr(self, "_engine", None)
         if engine is None or engine.closed_error is not None:
             return

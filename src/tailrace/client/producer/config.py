@@ -22,6 +22,7 @@ from tailrace.values import dataclass
 
 log = logging.getLogger(__name__)
 
+# A leader remembers the last five batches of each producer; an older duplicate it would refuse.
 _IDEMPOTENT_IN_FLIGHT_MAX: Final = 5
 _numbers = count(1)
 
@@ -85,7 +86,7 @@ class ProducerConfig(RecordsConfig):
         default=1000000,
         low=0,
         high=INT32_MAX,
-        convert=lambda size: max(1, size),
+        convert=lambda size: max(1, size),  # Kafka takes 0, for batches of one record.
         text=(
             "Bytes up to which a batch is filled. A batch takes memory only as it grows, so the "
             "default can be larger than Kafka's 16384."
@@ -260,6 +261,8 @@ def _settle_idempotence(typed: dict[str, Any], given: Mapping[str, str], faults:
 
     Otherwise it is a fault if idempotence was asked for; else idempotence is turned off.
     """
+    # As in Kafka since KIP-679: idempotence is the default, and gives way to settings that exclude
+    # it unless it was asked for.
     in_the_way = [
         text
         for is_wrong, text in (
@@ -292,6 +295,7 @@ def _settle_idempotence(typed: dict[str, Any], given: Mapping[str, str], faults:
 
 
 def _settle_delivery(typed: dict[str, Any], given: Mapping[str, str], faults: list[str]) -> None:
+    # As in Kafka: a batch must be able to linger and to be asked about once before it expires.
     least = min(INT32_MAX, ceil(typed["linger_ms"]) + typed["request_timeout_ms"])
     if typed["delivery_timeout_ms"] < least:
         if "delivery.timeout.ms" in given:

@@ -115,12 +115,7 @@ class Engine:
             resized=self.open_batches.forget_places,
         )
         self.transactions = (
-            TransactionManager(
-                transactional_id=config.transactional_id,
-                transaction_timeout_ms=config.transaction_timeout_ms,
-                backoff=backoff,
-                feature_level=self.nodes.features.level,
-            )
+            TransactionManager(config, backoff, self.nodes.features.level)
             if config.enable_idempotence
             else None
         )
@@ -167,6 +162,7 @@ class Engine:
         """Send what is there, and abort an open transaction; returns whether that is over."""
         if self.begin_close():
             self.abort_open()
+            # As long as a record may take; nobody waits for it any more.
             limit_ms = self.config.delivery_timeout_ms + self.config.max_block_ms
             self._end_by = now + limit_ms / 1000
         if now >= self._end_by:
@@ -349,7 +345,8 @@ class Engine:
         return self.transactions is None or not self.transactions.is_completing
 
     def abort_open(self) -> bool:
-        """Abort an open or failed transaction, for which readers wait; False if there is none."""
+        """Abort an open or failed transaction; False if there is none."""
+        # Readers of committed records wait for its end, up to transaction.timeout.ms.
         found = self.transactions
         return found is not None and found.is_transactional and found.abort_open()
 

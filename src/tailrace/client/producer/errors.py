@@ -167,6 +167,7 @@ class ProducerUnsupportedVersionError(ProducerError, UnsupportedVersionError):
     """The broker speaks no version of the request that has the needed fields."""
 
 
+# By exact type, not isinstance: an error that is a ProducerError already stays as it is.
 _OF_NODES: dict[type[Exception], type[ProducerError]] = {
     AuthenticationError: ProducerAuthenticationError,
     DisconnectedError: ProducerDisconnectedError,

@@ -39,7 +39,7 @@ class ProducerMetadata(ClusterMetadata):
         """When each topic in use was last sent to; the topics need not be known."""
         self._resized = resized
         self._max_idle_s = max_idle_ms / 1000
-        # The brokers are asked for before anything is sent.
+        # The brokers are asked for before anything is sent, so the first send finds a connection.
         self.request_update()
 
     def add_topic(self, topic: str, now: float) -> None:
@@ -49,6 +49,7 @@ class ProducerMetadata(ClusterMetadata):
         """
         if topic not in self.used_at:
             self._new.add(topic)
+            # The pause between requests is for those that failed; a new topic is no retry.
             self._allowed_at = -math.inf
         elif self.errors.pop(topic, None) is not None:
             self.request_update()

@@ -127,6 +127,7 @@ class Metrics:
 
     def _of(self, topic: str) -> "tuple[Counts, Counts]":
         """The total counts, and those of this topic, which exists."""
+        # Only of topics that exist: callers could send to any number of other names.
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = Counts()
@@ -161,6 +162,7 @@ class Metrics:
         for counts in self._of(batch.partition.topic):
             counts.record_retry_total += batch.record_count
 
+    # Per batch and never per record: a counter for each record would cost more than `send`.
     def ended(self, batch: "ClosedBatch") -> None:
         for counts in self._of(batch.partition.topic):
             if batch.outcome.failure is None:

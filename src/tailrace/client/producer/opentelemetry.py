@@ -58,6 +58,7 @@ class BatchSpans(BatchHook):
             return
         self._spans[batch.number] = self._tracer.start_span(
             f"send {batch.partition.topic}",
+            # A batch has records of many traces, so its span belongs to none of them.
             context=trace.set_span_in_context(trace.INVALID_SPAN),
             kind=trace.SpanKind.PRODUCER,
             attributes={

@@ -94,6 +94,7 @@ class DeliveryOutcome:
 
     def finish(self) -> "list[DeliveryOutcome]":
         """Set `is_done` and call the watchers; returns the outcomes whose callbacks are due now."""
+        # Last: `Receipt.result` reads it without a lock, and then everything else.
         self.is_done = True
         watchers, self.watchers = self.watchers, None
         for wake in watchers or ():
@@ -119,6 +120,8 @@ class DeliveryOutcome:
         found: Any = self.callbacks
         self.callbacks = []
         indexes, callbacks = found[::2], found[1::2]
+        # Callbacks that were added later come last in the list. The user expects the order of the
+        # records (Kafka calls back in that order).
         if indexes != sorted(indexes):
             order = sorted(range(len(indexes)), key=indexes.__getitem__)
             indexes, callbacks = [indexes[at] for at in order], [callbacks[at] for at in order]
@@ -190,7 +193,7 @@ class BatchOutcome(DeliveryOutcome):
         self.parts: Sequence[Part] = ()
 
     def split(self, counts: Sequence[int]) -> Sequence[Part]:
-        """Set and return the parts, of so many records each."""
+        """Set and return the parts, with these counts of records."""
         parts, start = [], 0
         for count in counts:
             outcome = BatchOutcome(self.partition, self.waiting, whole=self)
@@ -204,6 +207,8 @@ class BatchOutcome(DeliveryOutcome):
 
     def finish(self) -> list[DeliveryOutcome]:
         """Set `is_done`, and also that of the batch it was split from, if all parts are done."""
+        # With message.timestamp.type=LogAppendTime all records have the broker's time; their own
+        # would live as long as a receipt.
         if self.log_append_time >= 0:
             self.timestamps = ()
         ended = super().finish()
@@ -246,6 +251,8 @@ class BatchOutcome(DeliveryOutcome):
     ) -> tuple[Iterable[RecordMetadata], Iterable[Exception | None]]:
         written = self.log_append_time
         has_places = self.base_offset >= 0 and (written >= 0 or len(self.timestamps) > 0)
+        # Callbacks of a whole batch are called at once, so a Python function for each record would
+        # be most of their cost.
         if not has_places or self.parts or self.failure is not None or self.errors:
             return super()._results(indexes)
         fields = zip(

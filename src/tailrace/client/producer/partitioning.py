@@ -45,6 +45,8 @@ class StickyPartitioner:
         If it is time for another one, that is chosen from `available`, or from all partitions if
         `available` is empty.
         """
+        # A topic may have got another number of partitions since (one that was deleted and made
+        # again has fewer).
         current = self._current.get(topic, -1)
         if 0 <= current < partition_count:
             return current
@@ -61,6 +63,8 @@ class StickyPartitioner:
         """
         total = self._bytes.get(topic, 0) + size
         self._bytes[topic] = total
+        # By bytes and not by batches: the batches of a slow broker grow larger, so it would get
+        # more records than a fast one (KIP-794).
         if total >= self._batch_size * (2 if has_open_batch else 1):
             self._current.pop(topic, None)
 
@@ -80,6 +84,7 @@ class StickyPartitioner:
         }
         if sizes:
             longest = max(sizes.values())
+            # As Kafka's BuiltInPartitioner (KIP-794): the shorter the queue, the more often.
             weights = [longest + 1 - size for size in sizes.values()]
             return self._chance.choices(list(sizes), weights)[0]
         return self._chance.choice(available or range(partition_count))
@@ -98,7 +103,7 @@ class Partitioning:
         slow_nodes: Callable[[float], frozenset[int]],
         chance: random.Random,
     ) -> None:
-        """`slow_nodes` returns the nodes that take no requests for so many seconds."""
+        """`slow_nodes` returns the nodes that have taken no request for these seconds."""
         self._config = config
         self._partitioner = partitioner
         self._by_key = KEY_RULES[config.partitioner]
@@ -146,12 +151,14 @@ class Partitioning:
         Raises:
             UnknownTopicError: the topic's metadata is not known any more.
         """
+        # Rows of a chunk fill whole batches, so the next chunk goes elsewhere.
         chosen = self.sticky(topic)
         self._sticky.appended(topic, self._config.batch_size, has_open_batch=False)
         return chosen
 
     def filled(self, topic: str, size: int, *, size_max: int) -> None:
         """Note that a batch of the sticky partition was sealed; the partition may change then."""
+        # A batch is closed when the next record does not fit, so a full one has some bytes left.
         is_full = 8 * size > 7 * size_max
         self._sticky.appended(
             topic, self._config.batch_size if is_full else size, has_open_batch=False
@@ -163,7 +170,7 @@ class Partitioning:
         """The number of waiting batches of each partition that may be chosen."""
         sizes = dict.fromkeys(self._metadata.available_partitions(topic), 0)
         if len(sizes) <= 1:
-            return {}
+            return {}  # Nothing to choose from.
         for partition, queue in self._accumulator.queues.items():
             if partition.topic == topic and partition.partition in sizes:
                 sizes[partition.partition] = len(queue)

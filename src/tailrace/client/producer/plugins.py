@@ -61,6 +61,7 @@ def serialize(data: object, serializer: Serializer | None, *, setting: str) -> b
         SerializationError: the serializer failed, with its error as the cause; or it returned a
             type that cannot be sent; or there is no serializer and the type needs one.
     """
+    # Null is a deletion in a compacted topic, and no serializer should have to know that.
     if serializer is not None and data is not None:
         try:
             data = serializer(data)
@@ -157,6 +158,7 @@ class ProducerInterceptors:
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Pass a record through all interceptors; one that fails is skipped."""
+        # As in Kafka (KIP-42): the next one gets the record of the last one that did not fail.
         for each in self._interceptors:
             try:
                 changed: object = each.on_send(record)
@@ -269,11 +271,13 @@ class Plugins:
     def close(self) -> None:
         """Close the serializers and the partitioner that have a `close` method."""
         closable = (self.key_serializer, self.value_serializer, self.partitioner)
+        # The same object may serialize keys and values; it is closed once.
         for part in {id(each): each for each in closable}.values():
             call_user_code(_close, part, about=f"{type(part).__name__}.close")
 
 
 def _close(part: object) -> None:
+    # A class as a serializer, such as `str`, has a `close` of its instances.
     close = None if isinstance(part, type) else getattr(part, "close", None)
     if callable(close):
         close()

@@ -59,9 +59,11 @@ class ThreadWaiting:
             if outcome.is_done:
                 return True
             engine.flush_batch(outcome)
+            # The waiting thread sends by itself: a switch of threads takes longer (decision 14).
             if engine.accumulator.ready:
                 driver.move()
             in_time = driver.until(lambda: outcome.is_done, deadline)
+            # Nobody works on it any more: another thread has closed the producer meanwhile.
             if driver.is_over:
                 engine.fail_outcome(outcome)
             return in_time or outcome.is_done
@@ -72,6 +74,7 @@ class ThreadWaiting:
             if not outcome.is_done:
                 outcome.add_callback(index, callback)
                 return
+        # Without the lock, which user code never holds.
         outcome.tell(index, callback)
 
     def call_back_soon(
@@ -229,11 +232,13 @@ class Producer(BlockingFace, TransactionCalls):
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None
     ) -> tuple[DeliveryOutcome, int]:
         engine = self._engine
-        # Not `check_not_interrupted`: a handler may send while its thread leads.
+        # Not `check_not_interrupted`: a handler may send while its thread leads. With the lock, the
+        # interrupted call has left the state half changed.
         if is_owned(engine.lock):
             raise engine.reentrant_error()
         engine.check_open()
         deadline = self._max_block()
+        # The time of the call, and not of the end of a wait for memory.
         now_ns = engine.now_ns()
         prepared = None
         try:
@@ -270,10 +275,12 @@ class Producer(BlockingFace, TransactionCalls):
     ) -> tuple[DeliveryOutcome, int]:
         engine, driver = self._engine, self._driver
         append = partial(engine.append, prepared, partition, now_ns=now_ns)
+        # Once without and once with granted memory: a waiter of the pool gets it in its turn.
         placed = self._appended(partial(append, now=time.monotonic()))
         if placed is None:
             size = engine.accumulator.supply.memory_for(prepared.size)
             granted = driver.run_locked(memory_granted(engine, size, deadline))
+            # The producer may have been closed, or the transaction have failed, meanwhile.
             with engine.pool.returning(granted):
                 placed = self._appended(partial(append, now=time.monotonic(), granted=granted))
             assert placed is not None, "memory was granted for this record"
@@ -285,6 +292,8 @@ class Producer(BlockingFace, TransactionCalls):
         return self._driver.run(steps)
 
 
+# Records of a producer that was never closed are lost when the interpreter ends, which would go
+# unnoticed.
 _living: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 
 

@@ -115,6 +115,8 @@ class ProducerBatch:
         except TailraceError as error:
             engine.interceptors.on_send_error(record, error)
             raise
+        # `prepared.size` is the bound of most records; one that is far from the first in time, or
+        # beyond a mebibyte, may need more room.
         for extra in (0, _MORE_ROOM, _MORE_ROOM):
             if self._batch.append_prepared(prepared, now_ns) != NO_ROOM:
                 return True
@@ -128,7 +130,7 @@ class ProducerBatch:
             raise ClosedBatchError(f"{self.topic}: {self._closed_by}, and takes no more records")
 
     def _has_room(self, size: int) -> bool:
-        """Whether there is room for so many bytes; makes it, up to `batch.size`."""
+        """Whether there is room for `size` bytes; makes it, up to `batch.size`."""
         batch = self._batch
         used, count = batch.position, batch.record_count
         if count and used + size > batch.size_max:
@@ -166,6 +168,7 @@ class ProducerBatch:
             sealed = self._batch.seal()
             assert isinstance(sealed.records, EncodedRecords), "an open batch has its bytes"
             yield FilledRecords(place, sealed.records, self._batch.timestamps())
+        # After Ctrl-C it may be in the queue already; sending it again could write it twice.
         except BaseException as error:
             self._is_sent = isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
             raise

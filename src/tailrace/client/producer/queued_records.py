@@ -131,6 +131,7 @@ class LoopWaiting:
             outcome.add_callback(index, callback)
 
     def awaiting(self, outcome: DeliveryOutcome) -> Generator[object, None, None]:
+        # A watcher is called at once when the outcome is there, a callback after other callbacks.
         future = self._driver.loop.create_future()
         wake = partial(_wake, future)
         with self.engine.lock:
@@ -244,6 +245,7 @@ class RecordQueues:
     def _join_queue(self, key: TopicPartition, queued: QueuedRecord) -> None:
         """Append a record to a queue; a new queue gets a task that serves it."""
         queued.lacks_partition = key.partition != NO_PARTITION
+        # Partitions may be added at any time (decision 22); this answer is newer than the record.
         if queued.lacks_partition:
             queued.request = self._engine.metadata.request_update()
         queue = self._queues.get(key)

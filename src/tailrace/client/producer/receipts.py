@@ -79,6 +79,7 @@ class Receipt:
         return self.result().timestamp
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
+        # A receipt that is done is awaited without a turn of the loop, as a future that is done.
         if not self._outcome.is_done:
             yield from self._outcome.waiting.awaiting(self._outcome)
         return self._outcome.metadata_of(self._index)
@@ -93,6 +94,7 @@ class Receipt:
 
 def receipt_of(outcome: DeliveryOutcome, index: int) -> Receipt:
     """The receipt of a record, by its index in an outcome."""
+    # Without a constructor, which takes twice as long (decision 48).
     made = Receipt.__new__(Receipt)
     made._outcome = outcome
     made._index = index

@@ -97,7 +97,7 @@ class SendSummary:
     def __init__(self, topic: str, progress: Callable[[int], object] | None = None) -> None:
         self.topic = topic
         self._progress = progress
-        self._told_count = 0
+        self._reported_count = 0
         self.row_count = 0
         """Rows that the caller gave."""
         self.acknowledged_count = 0
@@ -138,6 +138,7 @@ class SendSummary:
             yield
         except BaseException as error:
             self.settle()
+            # Also after Ctrl-C or a cancellation: what was written has to be known then as well.
             # The caller's exception may have slots and refuse a new attribute.
             with suppress(Exception):
                 error.summary = self  # type: ignore[attr-defined]
@@ -145,13 +146,14 @@ class SendSummary:
 
     def settle(self) -> bool:
         """Count the outcomes that are there; returns whether all are."""
+        # Batches end in about their order, so only the oldest one is looked at.
         while self._pending and self._pending[0][0].is_done:
             self._take(*self._pending.popleft())
         return not self._pending
 
     def has_news(self) -> bool:
         """Count the outcomes that are there; returns whether there are new ones, or all are."""
-        return self.settle() or self._ended_count > self._told_count
+        return self.settle() or self._ended_count > self._reported_count
 
     @property
     def is_over(self) -> bool:
@@ -164,8 +166,9 @@ class SendSummary:
 
     def tell(self) -> None:
         """Call `progress` with the number of new outcomes; without the producer's lock."""
-        new = self._ended_count - self._told_count
-        self._told_count += new
+        new = self._ended_count - self._reported_count
+        # Before the call: if `progress` raises, these rows are not reported twice.
+        self._reported_count += new
         if self._progress is not None and new:
             self._progress(new)
 
@@ -178,6 +181,7 @@ class SendSummary:
             self.acknowledged_count += record_count
             if part.base_offset >= 0:
                 first, last = part.base_offset, part.base_offset + record_count - 1
+                # Another batch for the partition may have ended before this one.
                 known = self.offsets.get(part.partition.partition, (first, last))
                 self.offsets[part.partition.partition] = min(known[0], first), max(known[1], last)
 

@@ -72,6 +72,7 @@ class RowCode:
             except (TypeError, ValueError) as error:
                 errors[place] = RejectedRecordError(str(error))
                 errors[place].__cause__ = error
+                # Keeps the place of the row; it is refused, and not sent.
                 record = ProducerRecord(self._topic)
             records.append(record)
         return {name: [getattr(record, name) for record in records] for name in COLUMNS}
@@ -92,6 +93,7 @@ class RowCode:
         for name in _INTEGERS:
             if abs(getattr(changed, name) or 0) > INT64_MAX:
                 raise ValueError(f"after the interceptors, its {name} does not fit 64 bits")
+        # UnicodeEncodeError is a ValueError: here it refuses the row, and later the whole chunk.
         for name, _ in changed.headers:
             name.encode()
         return changed
@@ -144,6 +146,7 @@ def plan_rows(engine: Engine, topic: str, chunk: Chunk) -> Plan:
     ignores_keys = engine.config.partitioner_ignore_keys
     by_key, own_choice = KEY_RULES[engine.config.partitioner], engine.partitioning.own_choice
 
+    # `plan_rows` runs without the lock, since it may call a user's partitioner.
     def choose() -> int:
         with engine.lock:
             return engine.partitioning.choose_for_many(topic)
@@ -155,6 +158,7 @@ def plan_rows(engine: Engine, topic: str, chunk: Chunk) -> Plan:
     def choose_by_key(row: int) -> int:
         return by_key(None if ignores_keys else chunk.keys.item(row), count)
 
+    # murmur2, the default, is computed by a kernel for the whole chunk; others row by row.
     placed = chunk
     if engine.plugins.partitioner is not None:
         placed = _placed(chunk, choose_own)

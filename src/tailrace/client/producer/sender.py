@@ -120,6 +120,7 @@ class Sender:
         self._monotonic = monotonic
         self._delivery_timeout_s = config.delivery_timeout_ms / 1000
         self._is_muting = config.max_in_flight_requests_per_connection == 1
+        # For partitioner.availability.timeout.ms (KIP-794).
         self._stuck: dict[int, float] = {}
         """By node with ready batches: since when it has taken no request."""
         self._seen_version = metadata.version
@@ -268,7 +269,12 @@ class Sender:
             node_id = leader.node_id
             if node_id in busy:
                 continue
-            if not self._can_take(node_id, requests, now):
+            node = self._metadata.node(node_id)
+            if not (
+                node_id in requests
+                or self._nodes.is_ready(node_id, now)
+                or (node is not None and self._nodes.connect(node, now))
+            ):
                 self._stuck.setdefault(node_id, now)
                 busy.add(node_id)
                 continue
@@ -296,12 +302,6 @@ class Sender:
         return frozenset(
             node_id for node_id, since in self._stuck.items() if now - since > timeout_s
         )
-
-    def _can_take(self, node_id: int, requests: dict[int, Batches], now: float) -> bool:
-        if node_id in requests or self._nodes.is_ready(node_id, now):
-            return True
-        node = self._metadata.node(node_id)
-        return node is not None and self._nodes.connect(node, now)
 
     def _prepared(self, batch: InFlightBatch) -> InFlightBatch:
         """Give the batch its sequence number, encode it, and return it for a request."""

@@ -1,7 +1,7 @@
 """`TransactionCalls`: the transactions of both producers, as a `with` block or by calls.
 
     READY ── transaction() ── block ──┬── commit ── READY
-                                      ├── exception: abort ── READY, and the exception goes on
+                                      ├── exception: abort ── READY, and the exception is raised
                                       └── commit not answered in time: outcome unknown
     outcome unknown ── finish_transaction() ──┬── returns: it was committed
                                               ├── not committed: abort ── READY, and an error
@@ -70,6 +70,7 @@ class TransactionCalls(ProducerCalls):
             TransactionStateError: a transaction is open already, or there is no `transactional.id`.
             TransactionOutcomeUnknownError: the previous commit was not answered in time.
         """
+        # Kafka's client asks its users to call init_transactions first.
         yield from self._init()
         self._manager.begin()
 
@@ -99,6 +100,7 @@ class TransactionCalls(ProducerCalls):
             ProducerFencedError: another producer uses the `transactional.id` now.
             TransactionStateError: no transaction is open.
         """
+        # Records that are queued still would get into the next transaction.
         self._end_queued(TransactionAbortedError("not sent: its transaction was aborted"))
         yield from self._take(ABORT, self._manager.abort)
 
@@ -121,6 +123,7 @@ class TransactionCalls(ProducerCalls):
         self._manager.check("prepare_transaction")
         if self._queued is not None:
             yield Until(self._queued.served(), math.inf)
+        # Without a deadline: each batch ends after delivery.timeout.ms at the latest.
         with engine.flushing():
             yield Until(lambda: not engine.accumulator.incomplete, math.inf)
         return self._manager.prepare()
@@ -146,12 +149,22 @@ class TransactionCalls(ProducerCalls):
             ProducerFencedError: another producer uses the `transactional.id` now.
             TransactionStateError: there is no commit of unknown outcome.
         """
-        pending = self._commit_to_finish()
+        pending = self._unknown_commit()
+        if pending is None:
+            raise TransactionStateError("finish_transaction: there is no commit of unknown outcome")
+        if self._engine.closed_error is not None and not pending.is_done:
+            raise TransactionOutcomeUnknownError(
+                "the producer ended before the coordinator answered the commit, so the transaction "
+                "may be committed; read the topic before you do its work again: "
+                f"{self._engine.closed_error}",
+                is_final=True,
+            )
         try:
             yield from self._take(COMMIT, lambda: pending)
         except GeneratorExit:
-            raise
+            raise  # A generator that is closed may not yield.
         except BaseException:
+            # It was not committed. An abort makes the producer ready for the next transaction.
             yield from self._abort_open()
             raise
 
@@ -198,7 +211,15 @@ class TransactionCalls(ProducerCalls):
 
     def _settle_earlier(self) -> Steps[None]:
         """Wait for an earlier step that timed out, and abort its transaction."""
-        unsettled = self._unsettled()
+        # A commit of unknown outcome is the caller's to finish: if the work of its transaction were
+        # done again, it could be in the log twice.
+        if self._unknown_commit() is not None:
+            raise TransactionOutcomeUnknownError(
+                "the outcome of the previous transaction is not known: call finish_transaction() "
+                "first",
+                is_final=False,
+            )
+        unsettled = self._manager.unsettled
         if unsettled is None:
             return
         step, pending = unsettled
@@ -211,6 +232,7 @@ class TransactionCalls(ProducerCalls):
 
     def _take(self, step: str, start: Callable[[], PendingOperation]) -> Steps[None]:
         engine = self._engine
+        # EndTxn waits until no batch is incomplete, so none may linger.
         with engine.flushing():
             try:
                 pending = start()
@@ -251,39 +273,6 @@ class TransactionCalls(ProducerCalls):
         found = self._engine.transactions
         unsettled = None if found is None else found.unsettled
         return unsettled[1] if unsettled is not None and unsettled[0] == COMMIT else None
-
-    def _commit_to_finish(self) -> PendingOperation:
-        """The commit that `finish` waits for.
-
-        Raises:
-            TransactionStateError: there is no commit of unknown outcome.
-            TransactionOutcomeUnknownError: the producer was closed before the outcome came.
-        """
-        pending = self._unknown_commit()
-        if pending is None:
-            raise TransactionStateError("finish_transaction: there is no commit of unknown outcome")
-        if self._engine.closed_error is not None and not pending.is_done:
-            raise TransactionOutcomeUnknownError(
-                "the producer ended before the coordinator answered the commit, so the transaction "
-                "may be committed; read the topic before you do its work again: "
-                f"{self._engine.closed_error}",
-                is_final=True,
-            )
-        return pending
-
-    def _unsettled(self) -> tuple[str, PendingOperation] | None:
-        """The step of an earlier transaction that timed out, if there is one.
-
-        Raises:
-            TransactionOutcomeUnknownError: it is the commit, whose outcome the caller must get.
-        """
-        if self._unknown_commit() is not None:
-            raise TransactionOutcomeUnknownError(
-                "the outcome of the previous transaction is not known: call finish_transaction() "
-                "first",
-                is_final=False,
-            )
-        return self._manager.unsettled
 
     def _no_end(self, step: str) -> Exception:
         reason = last_failure(self._engine) or "the coordinator has not answered"

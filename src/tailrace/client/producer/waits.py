@@ -55,7 +55,7 @@ def topic_known(
         if count is None or partition < count:
             return count is not None
         # The partition may have been added a moment ago, so the cluster is asked once more. Kafka's
-        # producer goes on asking until max.block.ms; an answer that is newer than the record and
+        # producer keeps asking until max.block.ms; an answer that is newer than the record and
         # has no such partition says enough.
         if asked is None:
             asked = metadata.request_update()

@@ -5,6 +5,7 @@ from random import Random
 
 from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.client.nodes import Backoff
+from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.errors import RejectedRecordError, TransactionAbortableError
 from tailrace.client.producer.identity import TransactionManager
 from tailrace.client.producer.identity.flow import State
@@ -98,11 +99,11 @@ class Life:
     ) -> None:
         self.level = level
         """The cluster's `transaction.version`."""
+        settings = {"bootstrap.servers": "none:9092"}
+        if is_transactional:
+            settings["transactional.id"] = NAME
         self.manager = TransactionManager(
-            transactional_id=NAME if is_transactional else None,
-            transaction_timeout_ms=60_000,
-            backoff=Backoff(100, 1000, Random(1)),
-            feature_level=lambda _: self.level,
+            parse_producer_config(settings), Backoff(100, 1000, Random(1)), lambda _: self.level
         )
         self.manager.flow.version.note_coordinator(init_producer_id_version=init_version)
         self.now = 0.0

@@ -29,6 +29,7 @@ from typing import Final
 from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.client.nodes import Backoff
 from tailrace.client.nodes.versions import BEFORE_KIP_890
+from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.errors import (
     BrokerRefusedError,
     TransactionAbortableError,
@@ -159,17 +160,13 @@ class TransactionFlow:
     """The state, the requests, and the partitions in the transaction."""
 
     def __init__(
-        self,
-        *,
-        transactional_id: str | None,
-        transaction_timeout_ms: int,
-        backoff: Backoff,
-        feature_level: Callable[[str], int],
+        self, config: ProducerConfig, backoff: Backoff, feature_level: Callable[[str], int]
     ) -> None:
         """`feature_level` returns the cluster's level of a feature."""
-        self.transactional_id = transactional_id
+        self.transactional_id = transactional_id = config.transactional_id
         self._id = transactional_id or ""
-        self._timeout_ms = transaction_timeout_ms if transactional_id else _TIMEOUT_MS_MAX
+        # As Kafka's client asks: without transactions nothing expires.
+        self._timeout_ms = config.transaction_timeout_ms if transactional_id else _TIMEOUT_MS_MAX
         self.sequences = Sequences(is_transactional=transactional_id is not None)
         self.queue = RequestQueue(backoff, transactional_id=self._id)
         self.state = State.UNINITIALIZED
@@ -363,6 +360,7 @@ class TransactionFlow:
         pending.finish()
 
     def _ask_for_partitions(self) -> None:
+        # Partitions that get records while a request waits go with it: `make` runs when it is sent.
         self.adding |= self.new
         if self.new and not self.queue.has(ApiKey.ADD_PARTITIONS_TO_TXN):
             self.queue.add(

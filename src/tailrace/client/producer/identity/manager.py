@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.client.nodes import AuthenticationError, Backoff
 from tailrace.client.prepared_transaction import PreparedTransaction
+from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.errors import (
     ProducerFencedError,
     TransactionAbortableError,
@@ -46,22 +47,12 @@ class TransactionManager:
     """The id and epoch, the sequence numbers and the transaction of one producer."""
 
     def __init__(
-        self,
-        *,
-        transactional_id: str | None,
-        transaction_timeout_ms: int,
-        backoff: Backoff,
-        feature_level: Callable[[str], int],
+        self, config: ProducerConfig, backoff: Backoff, feature_level: Callable[[str], int]
     ) -> None:
         """`feature_level` returns the cluster's level of a feature."""
-        self.is_transactional = transactional_id is not None
+        self.is_transactional = config.transactional_id is not None
         self._backoff = backoff
-        self.flow = TransactionFlow(
-            transactional_id=transactional_id,
-            transaction_timeout_ms=transaction_timeout_ms,
-            backoff=backoff,
-            feature_level=feature_level,
-        )
+        self.flow = TransactionFlow(config, backoff, feature_level)
         self.sequences = self.flow.sequences
         self._operation: tuple[str, PendingOperation] | None = None
 
@@ -248,6 +239,7 @@ class TransactionManager:
 
     def may_append(self, partition: TopicPartition) -> None:
         """Return if a record may be sent to the partition now; else raise, as the operations do."""
+        # A record that is sent after a commit timed out belongs to no transaction that is known.
         self._check_settled("send")
         self._check_failure("send")
         if self.is_transactional and self.state is not State.IN_TRANSACTION:
@@ -268,6 +260,8 @@ class TransactionManager:
         """Return whether the batch, the first in its queue, may be sent now."""
         if self.state is State.FATAL_ERROR:
             return False
+        # A batch that comes before its partition is in the transaction would get no marker, and
+        # readers of committed records would wait for it for ever.
         if self.is_transactional and batch.partition not in self.flow.added:
             return False
         return self.sequences.may_send(batch)

@@ -72,6 +72,7 @@ class PendingOperation:
 
     def finish(self, error: Exception | None = None) -> None:
         """Set the outcome: success, or `error`; only the first call counts."""
+        # An abort or a fatal error may come after the answer.
         if not self.is_done:
             self.is_done, self.error = True, error
 
@@ -110,6 +111,7 @@ class EpochAfterCommit(PendingOperation):
 class Priority(IntEnum):
     """The order of waiting requests; the lowest is sent first."""
 
+    # Every other request needs the coordinator, and all but one the id; EndTxn has to come last.
     FIND_COORDINATOR = 0
     INIT_PRODUCER_ID = 1
     ADD_PARTITIONS_OR_OFFSETS = 2
@@ -230,6 +232,7 @@ _OF_API: dict[ApiKey, dict[ErrorCode, Verdict]] = {
         ErrorCode.COORDINATOR_NOT_AVAILABLE: Verdict.RETRY,
         ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORT,
     },
+    # Rights may be granted meanwhile: the call fails, and the producer can be used afterwards.
     ApiKey.INIT_PRODUCER_ID: {
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Verdict.ABORT,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.ABORT,
@@ -244,6 +247,8 @@ _OF_API: dict[ApiKey, dict[ErrorCode, Verdict]] = {
         **_OF_TRANSACTION,
         ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORT,
     },
+    # The member was replaced in its group: its offsets must not be committed (KIP-447), but another
+    # transaction of the producer is possible.
     ApiKey.TXN_OFFSET_COMMIT: {
         ErrorCode.REQUEST_TIMED_OUT: Verdict.RELOCATE,
         ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORT,
@@ -336,6 +341,7 @@ def error_of(
 
 def find_coordinator(kind: CoordinatorKeyType, key: str) -> FindCoordinatorRequest:
     """A FindCoordinator request that has the key in the fields of all versions."""
+    # Which version is sent is known only when the broker is; the encoder leaves the others out.
     return FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=(key,))
 
 

@@ -130,6 +130,7 @@ class PartitionSequences:
         # numbers of all batches that follow, or takes a new epoch for each refusal (decision 15).
         self.remove(batch)
         is_last = (batch.last_sequence + 1) % SEQUENCE_LIMIT == self.next
+        # With others in flight after it, their outcome shows whether there is a gap.
         if self.in_flight or batch.is_retry or not is_last:
             return False
         self.next = batch.base_sequence

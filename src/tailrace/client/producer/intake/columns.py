@@ -137,6 +137,7 @@ def chunks_of(
     elif hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         yield from _chunks_of_arrow(source, change, size=size)
     elif isinstance(source, Iterable) and not isinstance(source, str | bytes | bytearray):
+        # Not a single value, which would be sent byte by byte.
         yield from _chunks_of_rows(iter(source), change, size=size)
     else:
         raise TypeError(f"rows come as a table, columns or an iterable, not as {_kind(source)}")
@@ -148,6 +149,7 @@ def _chunks_of_arrow(source: Untyped, change: Change | None, *, size: int) -> It
 
     tables: Iterator[Untyped]
     if isinstance(source, pa.RecordBatchReader):
+        # Batch by batch, since a reader may be larger than memory.
         tables = map(pa.Table.from_batches, ([batch] for batch in source))
     else:
         tables = iter((source if isinstance(source, pa.Table) else pa.table(source),))
@@ -168,6 +170,7 @@ def _chunks_of_columns(
         raise ValueError(f"columns differ in length: {lengths}")
     rows = _ROWS_FIRST
     if row_count and all(hasattr(column, "nbytes") for column in columns.values()):
+        # Arrow and numpy know the bytes of a column; for others the first chunk is a sample.
         rows = _rows_for(size, sum(column.nbytes for column in columns.values()), row_count)
     start = 0
     while start < row_count:
@@ -207,6 +210,7 @@ def _columns_of(rows: list[Any], first_row: int, *, takes_all: bool) -> dict[str
             return _transposed(rows, ("key", "value"))
     if takes_all and not any(issubclass(kind, tuple) for kind in kinds):
         return {"value": rows}
+    # The row that differs from the first one is the likely mistake.
     first = type(rows[0])
     index = next((i for i, row in enumerate(rows) if type(row) is not first), 0)
     raise TypeError(
@@ -260,6 +264,7 @@ def _binaries(name: str, column: Untyped) -> Binaries:
     items = items_of(column)
     if all(item is None for item in items):
         return ABSENT
+    # Mostly all are bytes, and `b"".join` copies them without a look at each.
     try:
         data, ends = column_of(items)
     except TypeError:
@@ -285,7 +290,7 @@ def items_of(column: Untyped) -> list[Any]:
 
 
 def absent(name: str) -> int:
-    """The integer that stands for null in a column of integers."""
+    """The integer that means null in a column of integers."""
     return NOW if name == "timestamp" else -1
 
 
@@ -342,6 +347,7 @@ def _one_array(column: Untyped) -> Untyped:
         column = pa.array(column) if is_array else pa.chunked_array(column)
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    # Such as arrow.json and arrow.uuid, whose storage is text or bytes.
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
@@ -393,6 +399,7 @@ def _arrow_integers(name: str, array: Untyped) -> Int64s:
         return _datetimes(filled.astype(np.int64).view(f"datetime64[{array.type.unit}]"))
     if not types.is_integer(array.type):
         raise TypeError(f"column {name!r} is {array.type}; it has to be integers")
+    # Arrow's cast to int64 raises for the whole column; one such row is refused alone.
     if types.is_uint64(array.type):
         kept = array.fill_null(0).to_numpy(zero_copy_only=False)
         numbers = np.where(kept > INT64_MAX, 0, kept).astype(np.int64)
@@ -423,6 +430,7 @@ def _arrow_headers(array: Untyped) -> Binaries:
     row_ends += np.where(row_ends < 0, first, -first)
     keys = _arrow_binaries("headers.key", _one_array(names.slice(first, last - first)))
     values = _arrow_binaries("headers.value", _one_array(contents.slice(first, last - first)))
+    # Encoded into one piece of memory that is large enough for any headers of these sizes.
     room = int(keys.sizes.sum() + values.sizes.sum()) + _HEADER_OVERHEAD * (last - first)
     output = np.empty(room + _COUNT_SIZE_MAX * len(array), np.uint8)
     ends = np.empty(len(array) + 1, np.int64)

@@ -21,7 +21,7 @@ RECORD_OVERHEAD: Final = 14
 
 One each for the attributes, the null key and the number of headers; three each for the length, the
 value size and the timestamp delta; two for the offset delta. An offset delta takes three bytes only
-after 8192 records, and so many records in one batch are so small that their length or value size
+after 8192 records, and that many records in one batch are so small that their length or value size
 takes two at most, which makes up for it. This holds in batches of at most 1 MiB whose timestamps
 are less than 2**20 ms (17 minutes) from the first one.
 """
@@ -92,6 +92,7 @@ def seal(
 
     With `keeps_records`, compressed records do not overwrite those in `view`.
     """
+    # Kafka's format compresses the records alone; header and checksum stay readable.
     if fields.codec:
         packed = compress(fields.codec, view[BATCH_OVERHEAD:end], fields.level)
         end = BATCH_OVERHEAD + len(packed)
@@ -114,6 +115,7 @@ def seal(
         fields.base_sequence,
         count,
     )
+    # The checksum covers what no broker changes: base offset and leader epoch come before it.
     crc = packages.crc32c.crc32c(view[layout.ATTRIBUTES_POSITION : end])
     layout.CRC.pack_into(view, layout.CRC_POSITION, crc)
     return view[:end]

@@ -62,6 +62,9 @@ def plain_record(record: ProducerRecord, plugins: "Plugins") -> ProducerRecord:
     Raises:
         TypeError: a field has a wrong type; the message names it.
     """
+    # A subclass of `str` or `int` may run its own code whenever it is hashed, compared or encoded,
+    # and a mutable sequence may change later. So arguments become exactly the built-in types before
+    # the producer takes a lock or changes anything, and errors of that code reach the caller.
     topic, value, key, headers, timestamp, partition = record
     if (
         type(topic) is str
@@ -212,6 +215,7 @@ def _plain_int(name: str, number: object, wanted: str) -> int | None:
     if number is None or type(number) is int:
         return number
     try:
+        # `True` is an int for Python; as a partition it is a mistake.
         found = None if isinstance(number, bool) else index(number)  # type: ignore[arg-type]
     except TypeError:
         found = None
@@ -230,7 +234,7 @@ def _refuse(name: str, given: object, wanted: str) -> NoReturn:
 
 
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""Names that brokers accept; an invalid one would fail the requests about all other topics."""
+"""Names that brokers accept."""
 
 
 class Preparation:
@@ -277,6 +281,7 @@ class Preparation:
                 f"{record.topic}: the name of a header cannot be encoded as UTF-8: {error}"
             ) from error
         size = record_size_bound(key, value, headers, has_timestamp=record.timestamp is not None)
+        # As in Kafka's `ensureValidRecordSize`, before any memory is taken.
         for limit, setting in (
             (self._config.max_request_size, "max.request.size"),
             (self._config.buffer_memory, "buffer.memory"),
@@ -289,7 +294,9 @@ class Preparation:
         return Prepared(record, key, value, headers, size)
 
     def check_name(self, topic: str) -> None:
-        """Raise InvalidTopicError for an invalid name, which would fail requests for all topics."""
+        """Raise InvalidTopicError for a name that no broker accepts."""
+        # An invalid name would fail the requests about all other topics too. One that a broker has
+        # accepted is valid.
         if self._metadata.partition_count(topic) is None and not _TOPIC_NAME.fullmatch(topic):
             raise InvalidTopicError(
                 f"topic {topic!r}: a topic name must have 1 to 249 of the characters a-z, A-Z, "

@@ -152,6 +152,7 @@ def plan_chunk(
     timestamps = chunk.timestamps
     if len(timestamps):
         timestamps = np.where(timestamps == NOW, now_ms, timestamps)
+    # Refused rows are sorted first, and left out of the order.
     refused, is_refused = _refusals(
         chunk, sizes, partition_count=partition_count, request_size_max=request_size_max
     )
@@ -163,6 +164,8 @@ def plan_chunk(
         if len(chunk.keys.ends) and not ignores_keys:
             choose_partitions(*chunk.keys, chunk.row_count, partition_count, partitions)
         unchosen = partitions == ANY_PARTITION
+        # If no row has a partition, each slice gets one of its own when it is queued, by the load
+        # at that time; one for the whole chunk would fill the batches of a single partition.
         if unchosen.any() and not unchosen.all():
             assert choose is not None, "all rows have a partition, or none has"
             partitions[unchosen] = choose()
@@ -175,6 +178,7 @@ def plan_chunk(
         slices=[], refused=refused,
     )  # fmt: skip
     slices = _cut(plan, partitions, batch_size)
+    # A record has its difference to the first timestamp of its batch.
     if len(timestamps) and int(timestamps.max()) - int(timestamps.min()) > INT64_MAX:
         slices = [part for each in slices for part in _with_close_times(each)]
         slices.sort(key=lambda each: each.row_of(0))
@@ -197,6 +201,7 @@ def _sizes_of(chunk: Chunk, batch_size: int) -> Int64s:
         overhead += KEY_OVERHEAD
     if len(chunk.timestamps):
         overhead += TIMESTAMP_OVERHEAD
+    # Beyond a mebibyte the tight bounds do not hold; see `RECORD_OVERHEAD`.
     if batch_size > BATCH_SIZE_TIGHT:
         overhead = RECORD_OVERHEAD_MAX
     sizes = np.full(chunk.row_count, overhead, np.int64)
@@ -238,6 +243,7 @@ def _refusals(
     is_refused = np.zeros(chunk.row_count, np.bool_)
     found = {each.row: each for each in chunk.refused}
     is_refused[[row - chunk.first_row for row in found]] = True
+    # Each row gets one error, of the first rule that it breaks.
     for broken, words in rules:
         for place in np.flatnonzero(broken).tolist():
             if not is_refused[place]:

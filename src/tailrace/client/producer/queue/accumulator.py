@@ -51,6 +51,7 @@ class Accumulator:
         """Partitions whose first batch may be sent, in the order of their turns."""
         self.muted: set[TopicPartition] = set()
         """Partitions with a request in flight, where only one at a time keeps the order."""
+        # Reset by `Engine.should_move`.
         self.has_full = False
         """A batch was closed because it was full, so there is something to send."""
         self.is_closed = False
@@ -76,6 +77,7 @@ class Accumulator:
 
         Returns None if it was full.
         """
+        # The encoder may refuse a record that is far from the first one in time.
         if self.supply.makes_room(batch, prepared.size):
             index = batch.append_prepared(prepared, now_ns)
             if index != NO_ROOM:

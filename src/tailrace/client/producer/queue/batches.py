@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.intake.encoding import BATCH_OVERHEAD, BatchFields, seal
 from tailrace.client.producer.outcome import BatchOutcome
-from tailrace.client.producer.plugins import ProducerInterceptors
 from tailrace.kernels.arrays import int64s
 from tailrace.kernels.record_block import TIMESTAMP_SIZE, RecordBlock
 from tailrace.kernels.records import record_at
@@ -80,8 +79,9 @@ class EncodedRecords(NamedTuple):
         return made
 
     def _copied(self, position: int, count: int) -> "tuple[EncodedRecords, int]":
-        """The `count` records from `position` on, and the end of them, numbered anew."""
-        # Deltas of the timestamps may need more bytes in a batch that begins with another one.
+        """A copy of the `count` records from `position` on, numbered from 0, and their end."""
+        # A split is rare, so records are read and written one by one. Deltas of the timestamps may
+        # need more bytes in a batch that begins with another one.
         size = self.stop + RECORD_OVERHEAD_MAX * count
         made = RecordBlock(bytearray(size), int64s(count), BATCH_OVERHEAD, size)
         records = bytes(memoryview(self.block)[: self.stop])
@@ -123,13 +123,6 @@ class FilledRecords(NamedTuple):
         """Bytes of memory that the batch takes until it is acknowledged."""
         return self.records.stop + TIMESTAMP_SIZE * self.record_count
 
-    def note_placed(self, outcome: BatchOutcome, interceptors: ProducerInterceptors) -> None:
-        """Have the outcome know the timestamps, and tell the interceptors; under the lock."""
-        outcome.timestamps = self.timestamps
-        if interceptors:
-            for index in range(self.record_count):
-                outcome.add_callback(index, interceptors.on_acknowledgement)
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SealedBatch:
@@ -152,7 +145,7 @@ class SealedBatch:
     def split(self) -> "list[SealedBatch]":
         """Two batches with the records of this one, which become its outcome's parts.
 
-        They keep `created_at`, so `delivery.timeout.ms` goes on counting.
+        They keep `created_at`, from which `delivery.timeout.ms` counts.
         """
         halves: Sequence[EncodedRecords | ColumnSlice] = self.records.split(2)
         middle = self.record_count // 2
@@ -164,6 +157,7 @@ class SealedBatch:
                     outcome=part.outcome,
                     records=records,
                     record_count=part.record_count,
+                    # An estimate, for max.request.size; the whole has given its memory back.
                     size=int(self.size * part.record_count / self.record_count),
                     created_at=self.created_at,
                     reserved=0,
@@ -285,6 +279,7 @@ class InFlightBatch:
         A retry may have another producer id, epoch or sequence number than the attempt before.
         """
         if self.encoded is not None:
+            # The bytes of a batch change between attempts in these fields alone.
             if self.identity != self._encoded_as:
                 self._encoded_as = self.identity
                 _IDENTITY.pack_into(self.encoded, layout.PRODUCER_ID_POSITION, *self.identity)
@@ -300,9 +295,11 @@ class InFlightBatch:
             is_transactional=config.transactional_id is not None,
         )
         records = self.sealed.records
+        # Records of `send` are encoded already, in their own block; rows of columns are only now.
         if isinstance(records, EncodedRecords):
             self.encoded, self.block = records.encode(fields), records.block
         else:
+            # A small batch would keep a whole block of `batch.size` from others.
             block = pool.take_block() if 2 * self.size > pool.block_size else bytearray(self.size)
             self.encoded = records.encode(block, fields)
             if self.encoded.obj is block:

@@ -285,7 +285,7 @@ class BatchSupply:
         """Return whether an open batch takes one more record; reserves more memory if needed."""
         used, count = batch.position, batch.record_count
         if not count:
-            return True
+            return True  # The first record has its room, however large it is.
         limit, records = batch.limit, batch.count_limit
         if used + size > batch.size_max:
             return False
@@ -293,6 +293,7 @@ class BatchSupply:
             return True
         limit, records = min(max(2 * limit, used + size), batch.size_max), 2 * records
         more = limit - batch.limit + (records - batch.count_limit) * TIMESTAMP_SIZE
+        # Without memory the batch is sealed as it is, which frees some instead of waiting for it.
         if more > self.pool.total or not self.pool.allocate(more):
             return False
         batch.reserved += more

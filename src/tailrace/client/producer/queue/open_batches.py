@@ -120,10 +120,14 @@ class OpenBatch(RecordBlock):
         is_forgotten: bool,
     ) -> int:
         """`append` a record that has a callback, or no receipt, in the same step."""
+        # One step, also where the interpreter has no global lock: a record has to get into the same
+        # batch as its callback, and neither may come after `close` (decision 69).
         with cython.critical_section(self):
             index = self.put(value, key, headers, timestamp)
             if index >= 0:
                 if on_delivery is not None:
+                    # Flat: a pair for each would be an object that the garbage collector looks at
+                    # again and again, which took a fifth of the time of a send (decision 48).
                     self._callbacks.append(index)
                     self._callbacks.append(on_delivery)
                 if is_forgotten:
@@ -138,7 +142,7 @@ class OpenBatch(RecordBlock):
         return self.append(prepared.value, prepared.key, prepared.headers, timestamp)
 
     def grow(self, *, size_limit: int, count_limit: int) -> None:
-        """Have room for so many bytes and records; memory is reserved already."""
+        """Have room for these bytes and records; memory is reserved already."""
         block, times = self.block, self.times
         if size_limit > len(block):
             block = bytearray(size_limit)
@@ -150,7 +154,7 @@ class OpenBatch(RecordBlock):
         """Take no more records, and give callbacks to the outcome; under the producer's lock."""
         none: list[Any] = []
         with cython.critical_section(self):
-            self.limit = 0
+            self.limit = 0  # From now on `put` refuses every record.
             added, self._callbacks = self._callbacks, none
         outcome = self.outcome
         if added:
@@ -204,6 +208,7 @@ class OpenBatches:
             self._rule = lambda _, count: rule(None, count)
         else:
             self._rule = None if config.partitioner == DEFAULT_RULE else rule
+        # The system's clock is read in C, without a call of Python's function (decision 69).
         self._now_ns = None if cython.compiled and now_ns is time_ns else now_ns
 
     def take(
@@ -227,6 +232,7 @@ class OpenBatches:
             return False
         if on_delivery is not None and not callable(on_delivery):
             return False
+        # All is decided before anything changes, since the engine repeats the whole of it.
         try:
             octets = octets_of(value)
             key_octets = octets_of(key)
@@ -244,6 +250,7 @@ class OpenBatches:
             time = timestamp
         else:
             return False
+        # The batch may have been closed by another thread since it was found.
         index = batch.add(octets, key_octets, encoded, time, on_delivery, not wants_receipt)
         if index < 0:
             return False
@@ -260,7 +267,7 @@ class OpenBatches:
                 return None
             chosen = partition
         elif self._rule is not None:
-            chosen = self._rule(key, len(places))
+            chosen = self._rule(key, len(places))  # One of KEY_RULES: no user code.
         elif key is not None:
             chosen = choose_partition(key, len(places))
         return self._sticky.get(topic) if chosen == _NO_PARTITION else places[chosen]
@@ -318,7 +325,7 @@ class OpenBatches:
         self._places.clear()
 
     def halt(self) -> None:
-        """Take no more records; the engine goes on to open batches for those that it has."""
+        """Take no more records; the engine still opens batches for those that it has."""
         self._takes_records = False
 
 
@@ -384,7 +391,7 @@ class SendCall:
 
         `value` and `key` are bytes, text (UTF-8), None, or any type that the serializers take. A
         None value deletes its key in a compacted topic. `timestamp` is in ms since 1970-01-01 UTC,
-        by default the time of this call; before 1970 it is negative, and -1 stands for no time.
+        by default the time of this call; before 1970 it is negative, and -1 means no time.
         Without `partition`, the key decides; records without a key go to one partition after the
         other, a batch at a time.
 
