@@ -35,6 +35,7 @@ ROOMS_READ = (
     "cli/",
     "client/consumer",
     "client/drive",
+    "client/producer",
     "cluster",
     "config",
     "coordinator",

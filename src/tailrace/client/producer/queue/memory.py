@@ -197,7 +197,7 @@ _SPARE = 4
 """A batch gets as much room as the last one used, and a fourth of it more."""
 
 _OTHERS = 8
-"""So many batches of that size must find memory; else a batch begins small."""
+"""Number of batches of that size for which there must be memory; else a batch begins small."""
 
 _HEADROOM = 1.05
 """Factor by which the compression may be worse than expected (Kafka's figure)."""
