@@ -10,12 +10,11 @@ Nothing is changed and no lock is taken.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.errors import CorruptionError
 from tailrace.model import METADATA_TOPIC, OFFSET_MAX, Offset, TopicPartition
-from tailrace.reading.directory import believed_log_start, unreadable
-from tailrace.reading.listing import SegmentFiles, settled
+from tailrace.reading.directory import believed_log_start, settled_or_gone
+from tailrace.reading.listing import SegmentFiles
 from tailrace.reading.lookup import find_end, newest_timestamp, position_near
-from tailrace.reading.reader import gone
 from tailrace.reading.transactions import find_open_transactions
 from tailrace.runtime.files import Files
 from tailrace.storage import names
@@ -91,14 +90,7 @@ def explain_partition(
     def look(segments: Sequence[SegmentFiles], _: Sequence[str]) -> _Facts:
         return _look(files, root, partition, folder=folder, segments=segments, config=config)
 
-    try:
-        known = settled(files, folder, look)
-    except DirectoryError:
-        raise
-    except OSError as error:
-        if not files.is_directory(folder):
-            raise gone(folder) from error
-        raise unreadable(str(error.filename or folder), error) from error
+    known = settled_or_gone(files, folder, look)
     compaction = None
     is_kafkas = partition.topic == METADATA_TOPIC
     if config.is_compacted and known.cleaning is not None and not is_kafkas:

@@ -22,6 +22,7 @@ say nothing, apart. After a crash at any point another repair comes to the same 
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 
 from tailrace.errors import DirectoryError
 from tailrace.model import INTERNAL_TOPICS, TopicPartition
@@ -212,19 +213,13 @@ def _sync_logs(files: Files, folder: str) -> None:
 
 
 def _size(files: Files, path: str) -> int:
-    file = files.open(path, read_only=True)
-    try:
+    with closing(files.open(path, read_only=True)) as file:
         return file.size()
-    finally:
-        file.close()
 
 
 def _sync_file(files: Files, path: str) -> None:
-    file = files.open(path)
-    try:
+    with closing(files.open(path)) as file:
         file.sync()
-    finally:
-        file.close()
 
 
 def _write_checkpoints(files: Files, plan: RepairPlan) -> None:
@@ -293,8 +288,7 @@ def _restore(files: Files, plan: PartitionPlan) -> None:
             _sync_file(files, each.path)
             files.rename(each.path, target)
         else:
-            source = files.open(each.path, read_only=True)
-            try:
+            with closing(files.open(each.path, read_only=True)) as source:
                 # The file stays, with the damage in it.
                 copy_parts(
                     files,
@@ -305,8 +299,6 @@ def _restore(files: Files, plan: PartitionPlan) -> None:
                         for part in parts(source, each.path, start=start, limit=limit)
                     ),
                 )
-            finally:
-                source.close()
         files.sync_directory(plan.folder)
 
 
@@ -383,7 +375,7 @@ def _rebuild(
         checkpoints=(_EVERYTHING, starts.get(plan.partition, 0)),
         report=cuts.append,
     )
-    try:
+    with closing(log):
         log.finish()
         for segment in log.segments:
             segment.sync()
@@ -391,7 +383,5 @@ def _rebuild(
         # unfinished.
         for path in log.producers.snapshots.paths:
             _sync_file(files, path)
-    finally:
-        log.close()
     files.sync_directory(plan.folder)
     return cuts

@@ -17,6 +17,7 @@ compacted topic replicas are cleaned at different times, and a difference may be
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from enum import Enum
 from typing import TypeAlias
 
@@ -297,8 +298,7 @@ def _walk(files: Files, folder: str, start: Offset) -> Iterator[StoredBatch]:
                 if following and following[0].base_offset <= at:
                     continue
                 since = segment.base_offset
-                file = files.open(segment.path, read_only=True)
-                try:
+                with closing(files.open(segment.path, read_only=True)) as file:
                     walk = walk_batches(file, segment.path, start=0, limit=segment.size)
                     for position, batch in walk:
                         if is_first and batch.last_offset < at:
@@ -312,8 +312,6 @@ def _walk(files: Files, folder: str, start: Offset) -> Iterator[StoredBatch]:
                             )
                         yield StoredBatch(batch, segment.path, position)
                         at, tries, is_first = batch.next_offset, 0, False
-                finally:
-                    file.close()
         except STALE as error:
             tries, is_first = tries + 1, True
             known, segments = segments, list_segment_files(files, folder)[0]

@@ -16,6 +16,7 @@ stream gives no bytes that anybody has written, and an older entry is one record
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Final
 
 from tailrace.kernels.records import RecordFault, record_at
@@ -77,8 +78,7 @@ def _damaged(
         segments, _ = list_segments(files, folder)
         for number, segment in enumerate(segments):
             following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-            file = files.open(segment.path, read_only=True)
-            try:
+            with closing(files.open(segment.path, read_only=True)) as file:
                 for found in walk_segment(
                     file,
                     segment.path,
@@ -88,8 +88,6 @@ def _damaged(
                 ):
                     if isinstance(found, Damage) and found.fault is not Fault.PADDING:
                         yield segment.path, found, unproven_records(file, segment.path, found)
-            finally:
-                file.close()
 
 
 def unproven_records(

@@ -7,13 +7,13 @@ its damage is counted too.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 
-from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.errors import CorruptionError
 from tailrace.model import Codec, Offset, Position, TimestampType, TopicPartition
 from tailrace.reading.damage import find_segment_damage, sound_ranges
-from tailrace.reading.directory import believed_log_start, unreadable
-from tailrace.reading.listing import SegmentFiles, settled
-from tailrace.reading.reader import gone
+from tailrace.reading.directory import believed_log_start, settled_or_gone
+from tailrace.reading.listing import SegmentFiles
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import File, Files
@@ -102,14 +102,7 @@ def scan_partition(
         _scan_segments(files, root, found, folder=folder, segments=segments, report=report)
         return found
 
-    try:
-        return settled(files, folder, scan)
-    except DirectoryError:
-        raise
-    except OSError as error:
-        if not files.is_directory(folder):
-            raise gone(folder) from error
-        raise unreadable(str(error.filename or folder), error) from error
+    return settled_or_gone(files, folder, scan)
 
 
 def _scan_segments(
@@ -136,8 +129,7 @@ def _scan_segments(
     for number, segment in enumerate(segments):
         found.end_offset = max(found.end_offset, segment.base_offset)
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        log = files.open(segment.path, read_only=True)
-        try:
+        with closing(files.open(segment.path, read_only=True)) as log:
             if _leads_to_end(log, segment):
                 batches = walk_headers(log, segment.path, start=0, limit=segment.size)
             else:
@@ -145,8 +137,6 @@ def _scan_segments(
             for position, batch in batches:
                 found.add(batch)
                 report(count + position + batch.size)
-        finally:
-            log.close()
         count += segment.size
 
 

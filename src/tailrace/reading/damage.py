@@ -15,6 +15,7 @@ Invariant: what is not named as damage is a row of sound batches whose offsets r
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -129,11 +130,8 @@ def find_damage(files: Files, segments: Sequence[SegmentFiles], on_damage: OnDam
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
         try:
-            file = files.open(segment.path, read_only=True)
-            try:
+            with closing(files.open(segment.path, read_only=True)) as file:
                 _look_into(file, segment, following, found=found)
-            finally:
-                file.close()
         except OSError as error:
             raise unreadable(segment.path, error) from error
         # Later segments need not be looked at: they go as a whole.
@@ -163,8 +161,7 @@ def find_sound(files: Files, file: SegmentFiles, *, due: Offset) -> Iterator[Sou
         DirectoryError: the file cannot be read.
     """
     try:
-        opened = files.open(file.path, read_only=True)
-        try:
+        with closing(files.open(file.path, read_only=True)) as opened:
             for found in walk_segment(
                 opened, file.path, base_offset=file.base_offset, size=file.size, due=due
             ):
@@ -178,8 +175,6 @@ def find_sound(files: Files, file: SegmentFiles, *, due: Offset) -> Iterator[Sou
                             batch.leader_epoch,
                             batch.record_count,
                         )
-        finally:
-            opened.close()
     except OSError as error:
         raise unreadable(file.path, error) from error
 
@@ -220,12 +215,9 @@ def find_tail_damage(files: Files, last: SegmentFiles, end: Offset) -> LogDamage
         OSError: the file cannot be read.
     """
     found = LogDamage(log_end=last.base_offset)
-    file = files.open(last.path, read_only=True)
-    try:
+    with closing(files.open(last.path, read_only=True)) as file:
         near = position_near(files, last, file, offset=end)
         _look_into(file, last, None, found=found, start=near)
-    finally:
-        file.close()
     return found
 
 
@@ -336,11 +328,8 @@ def _counted(files: Files, segment: SegmentFiles, drop: Drop) -> Drop:
     """The drop of everything from a position of a segment on, with its records."""
     found = LogDamage(log_end=drop.offset)
     try:
-        file = files.open(segment.path, read_only=True)
-        try:
+        with closing(files.open(segment.path, read_only=True)) as file:
             _look_into(file, segment, drop.next_offset, found=found, start=drop.position)
-        finally:
-            file.close()
     except OSError as error:
         raise unreadable(segment.path, error) from error
     lost = [each.records for each in found.drops if each.records is not None]

@@ -4,11 +4,13 @@ Nothing is opened for writing and no lock is taken, so a broker may be at work h
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TypeVar
 
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import TopicPartition
-from tailrace.reading.listing import SegmentFiles, list_segment_files
+from tailrace.reading.listing import SegmentFiles, list_segment_files, settled
 from tailrace.reading.lookup import find_end
 from tailrace.reading.reader import gone, partition_folders
 from tailrace.records.batch import Batch
@@ -17,6 +19,8 @@ from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.walk import walk_headers
 from tailrace.values import dataclass
+
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +73,32 @@ def list_segments(files: Files, folder: str) -> tuple[list[SegmentFiles], list[s
     """The segments of a partition in order, and the names of all files in its folder.
 
     Raises:
-        FolderGoneError: the folder is not there, or not any more.
-        DirectoryError: the folder or a log file in it cannot be read.
+        FolderGoneError, DirectoryError: as `settled_or_gone`.
     """
-    try:
+    with _explaining(files, folder):
         return list_segment_files(files, folder)
+
+
+def settled_or_gone(
+    files: Files, folder: str, work: Callable[[Sequence[SegmentFiles], Sequence[str]], ResultT]
+) -> ResultT:
+    """The result of `work` as `listing.settled` gives it, with errors for an operator.
+
+    Raises:
+        FolderGoneError: the folder is not there, or not any more.
+        DirectoryError: the folder or a file in it cannot be read, or files were exchanged at each
+            try.
+    """
+    with _explaining(files, folder):
+        return settled(files, folder, work)
+
+
+@contextmanager
+def _explaining(files: Files, folder: str) -> Iterator[None]:
+    try:
+        yield
+    except DirectoryError:
+        raise
     except OSError as error:
         if not files.is_directory(folder):
             raise gone(folder) from error
@@ -117,12 +142,9 @@ def believed_log_start(
 
 def _headers(files: Files, segments: Sequence[SegmentFiles]) -> Iterator[Batch]:
     for segment in segments[:1]:
-        file = files.open(segment.path, read_only=True)
-        try:
+        with closing(files.open(segment.path, read_only=True)) as file:
             for _, batch in walk_headers(file, segment.path, start=0, limit=segment.size):
                 yield batch
-        finally:
-            file.close()
 
 
 def unreadable(path: str, error: OSError) -> DirectoryError:

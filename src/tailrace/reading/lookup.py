@@ -6,6 +6,7 @@ object stores. How the batches of a file are read is `tailrace.storage.walk`.
 
 import struct
 from collections.abc import Sequence
+from contextlib import closing
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
@@ -61,8 +62,7 @@ def find_end(files: Files, segments: Sequence[SegmentFiles]) -> Offset:
     if not segments:
         return Offset(0)
     last = segments[-1]
-    file = files.open(last.path, read_only=True)
-    try:
+    with closing(files.open(last.path, read_only=True)) as file:
         near = position_near(files, last, file, offset=Offset(last.base_offset + INT32_MAX))
         end, position = last.base_offset, near
         try:
@@ -74,8 +74,6 @@ def find_end(files: Files, segments: Sequence[SegmentFiles]) -> Offset:
         except CorruptionError:
             pass
         return _end_after_damage(file, last, start=near)
-    finally:
-        file.close()
 
 
 def _end_after_damage(file: File, last: SegmentFiles, *, start: Position) -> Offset:

@@ -9,6 +9,7 @@ continues at its offset (`listing`).
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from tailrace.errors import (
@@ -395,11 +396,8 @@ class LogReader:
 
     def _is_there(self, segment: SegmentFiles) -> bool:
         """Whether the file exists and is not shorter than listed."""
-        file = self.files.open(segment.path, read_only=True)
-        try:
+        with closing(self.files.open(segment.path, read_only=True)) as file:
             return file.size() >= segment.size
-        finally:
-            file.close()
 
     def _find_start(self, end: Offset) -> Offset:
         """The log start as a broker finds it: from the checkpoint, or else from the log's files.
@@ -446,8 +444,7 @@ class LogReader:
     def _walk_to_end(self, last: SegmentFiles) -> "_LogEnd":
         """The end of the whole batches in the last segment, and the bytes after them."""
         end, size, error = last.base_offset, 0, None
-        file = self.files.open(last.path, read_only=True)
-        try:
+        with closing(self.files.open(last.path, read_only=True)) as file:
             # From the last index entry on: an active segment may have a gigabyte.
             start = position_near(self.files, last, file, offset=OFFSET_MAX)
             try:
@@ -458,8 +455,6 @@ class LogReader:
                 error = found
             # Zeros up to the end of the file come from preallocation, and are no tail.
             has_tail = not is_blank(file, last.path, start=size, limit=last.size)
-        finally:
-            file.close()
         return _LogEnd(end, size, error, has_tail)
 
 

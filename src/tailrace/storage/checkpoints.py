@@ -14,6 +14,7 @@ import base64
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError
@@ -49,14 +50,11 @@ def write_whole(files: Files, path: str, data: bytes, *, is_synced: bool) -> Non
     Raises:
         OSError: the device is full or failing; the file may be torn, as after a crash.
     """
-    file = files.open(path, create=True)
-    try:
+    with closing(files.open(path, create=True)) as file:
         file.resize(0)
         file.write(0, data)
         if is_synced:
             file.sync()
-    finally:
-        file.close()
 
 
 def read_text(files: Files, path: str) -> str:

@@ -18,6 +18,7 @@ This module only reads. The reasons are in docs/decisions/0020-a-gap-is-no-damag
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from tailrace.errors import CorruptionError
 from tailrace.model import NO_LEADER_EPOCH, Offset
@@ -141,8 +142,7 @@ def _sound_batches(
 ) -> Iterator[tuple[int, Batch]]:
     """Position and batch of a segment, up to the first damage."""
     path = log_path(folder, base)
-    file = files.open(path, read_only=True)
-    try:
+    with closing(files.open(path, read_only=True)) as file:
         for found in walk_segment(
             file,
             path,
@@ -155,5 +155,3 @@ def _sound_batches(
         ):
             assert isinstance(found, Sound)
             yield from found.batches()
-    finally:
-        file.close()

@@ -11,6 +11,7 @@ batches around it lack none. In a compacted log nobody knows then, and None says
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from enum import Enum
 from typing import NamedTuple
 
@@ -174,8 +175,7 @@ def count_records(
     Raises:
         OSError: the file cannot be read.
     """
-    file = files.open(path, read_only=True)
-    try:
+    with closing(files.open(path, read_only=True)) as file:
         count = LossCount(file, path, due=base_offset)
         # A start counts what it cuts, perhaps gigabytes of it: nothing is decompressed for that.
         for found in walk_segment(
@@ -191,8 +191,6 @@ def count_records(
             elif found.fault is not Fault.PADDING:
                 count.add_damage(found)
         counts = [each for each, _ in count.finish(following, may_have_gaps=may_have_gaps)]
-    finally:
-        file.close()
     return RecordTotal(count.sound + sum(each or 0 for each in counts), counts.count(None))
 
 

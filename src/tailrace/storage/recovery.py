@@ -39,6 +39,7 @@ they must leave service.
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
@@ -626,8 +627,7 @@ def _is_padded(files: Files, segment: Segment, cut: LogCut, *, limit: int | None
     check is right for compacted topics too, because compaction never writes zeros.
     """
     path, end = segment.log.path, cut.position
-    file = files.open(path, read_only=True)
-    try:
+    with closing(files.open(path, read_only=True)) as file:
         if not set_aside.is_blank(file, path, start=end, limit=segment.log.size):
             return False
         if limit is None:
@@ -635,8 +635,6 @@ def _is_padded(files: Files, segment: Segment, cut: LogCut, *, limit: int | None
         sound = RecordsFile(path=path, file=file, size=end)
         batches = sound.batches(segment.position_near(Offset(limit)))
         return max((each.next_offset for _, each in batches), default=segment.base_offset) == limit
-    finally:
-        file.close()
 
 
 def _is_sound(segment: Segment, *, checks_end: bool) -> bool:

@@ -16,6 +16,7 @@ Invariant: the kept bytes are on the device before they leave the log.
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 
 from tailrace.runtime.files import File, Files, read_exactly
 from tailrace.storage import names
@@ -52,8 +53,7 @@ def keep_bytes(files: Files, path: str, *, position: int, limit: int, target: st
     Raises:
         OSError: the device refused.
     """
-    source = files.open(path, read_only=True)
-    try:
+    with closing(files.open(path, read_only=True)) as source:
         if is_blank(source, path, start=position, limit=limit):
             return None
         free, number = target, 1
@@ -67,8 +67,6 @@ def keep_bytes(files: Files, path: str, *, position: int, limit: int, target: st
             free = _numbered(target, number)
         copy_parts(files, free, parts(source, path, start=position, limit=limit))
         return free
-    finally:
-        source.close()
 
 
 def copy_file(files: Files, path: str, target: str) -> None:
@@ -77,11 +75,8 @@ def copy_file(files: Files, path: str, target: str) -> None:
     Raises:
         OSError: a device refused.
     """
-    source = files.open(path, read_only=True)
-    try:
+    with closing(files.open(path, read_only=True)) as source:
         copy_parts(files, target, parts(source, path, start=0, limit=source.size()))
-    finally:
-        source.close()
 
 
 def copy_parts(files: Files, target: str, data: Iterator[bytes]) -> None:
@@ -91,16 +86,13 @@ def copy_parts(files: Files, target: str, data: Iterator[bytes]) -> None:
         OSError: the device refused.
     """
     temporary = target + names.TEMPORARY_SUFFIX
-    file = files.open(temporary, create=True)
-    try:
+    with closing(files.open(temporary, create=True)) as file:
         file.resize(0)
         end = 0
         for part in data:
             file.write(end, part)
             end += len(part)
         file.sync()
-    finally:
-        file.close()
     # The name last, so that a file with it has all bytes.
     files.rename(temporary, target)
 
@@ -129,8 +121,7 @@ def _numbered(target: str, number: int) -> str:
 
 def _holds(files: Files, path: str, data: Iterator[bytes], *, size: int) -> bool:
     """Whether a file has exactly the given bytes."""
-    held = files.open(path, read_only=True)
-    try:
+    with closing(files.open(path, read_only=True)) as held:
         if held.size() != size:
             return False
         at = 0
@@ -139,5 +130,3 @@ def _holds(files: Files, path: str, data: Iterator[bytes], *, size: int) -> bool
                 return False
             at += len(part)
         return True
-    finally:
-        held.close()

@@ -22,6 +22,7 @@ Invariant: at every point, each range of offsets is served by its old segments o
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Final
 
 from tailrace.errors import CorruptionError
@@ -126,11 +127,10 @@ def split_overflowed(
         CorruptionError: the log cannot be read to its end; nothing has changed.
         OSError: the device refused.
     """
-    source = open_segment(files, directory, base_offset=Offset(base_offset), config=config)
-    try:
+    with closing(
+        open_segment(files, directory, base_offset=Offset(base_offset), config=config)
+    ) as source:
         parts = split_segment(files, directory, source, config=config)
-    finally:
-        source.close()
     publish(files, directory, *parts)
     finish_swaps(files, directory)
     for part in parts:
@@ -213,23 +213,17 @@ def _remove_replaced(files: Files, directory: str, swaps: Sequence[str]) -> None
 
 
 def _check(files: Files, path: str) -> None:
-    log = open_records_file(files, path, read_only=True)
-    try:
+    with closing(open_records_file(files, path, read_only=True)) as log:
         end = 0
         for each in log.checked():
             end = each.end
         if end != log.size:
             raise CorruptionError("the last batch is not whole", path=path, position=end)
-    finally:
-        log.close()
 
 
 def _next_offset(files: Files, path: str, *, base_offset: int) -> int:
-    log = open_records_file(files, path, read_only=True)
-    try:
+    with closing(open_records_file(files, path, read_only=True)) as log:
         return max((batch.next_offset for _, batch in log.batches()), default=base_offset)
-    finally:
-        log.close()
 
 
 def _suffixed(files: Files, directory: str) -> dict[str, list[str]]:
