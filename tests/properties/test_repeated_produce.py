@@ -8,7 +8,6 @@ import errno
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -184,9 +183,7 @@ def requests(count: int, **changes: object) -> list[dict[str, Any]]:
     return [{**usual, **changes} for _ in range(count)]
 
 
-@pytest.mark.parametrize("version", range(3, 14))
-@pytest.mark.parametrize("acks", [0, 1, -1])
-@pytest.mark.parametrize("producer", [-1, 7])
+@given(st.integers(3, 13), st.sampled_from([0, 1, -1]), st.sampled_from([-1, 7]))
 def test_repeated_requests_are_written_together(version: int, acks: int, producer: int) -> None:
     """When five come at once, the first is appended, and then the others with one write."""
     with virtual_runtime() as outside:
@@ -204,42 +201,42 @@ def test_repeated_requests_are_written_together(version: int, acks: int, produce
         assert outside.run(scenario()) == 2
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        ("wait", 1),
-        ("connect anew", 1),
-        ("create anew", 0),
-        ("delete records", 0),
-        ("configure", ("max.message.bytes", "150")),
-        ("configure", ("cleanup.policy", "compact")),
-        ("configure", ("message.timestamp.type", "LogAppendTime")),
-        ("configure", ("compression.type", "gzip")),
-        ("configure", ("flush.messages", "1")),
-        ("produce to a full disk", requests(3)),
-    ],
-)
-@pytest.mark.parametrize(
-    "change",
-    [
-        {},
-        {"values": [200]},
-        {"values": [1, 1], "timestamps": [NOW, NOW - 5, NOW]},
-        {"has_keys": False},
-        {"timestamps": [NOW + 100_000_000] * 3},
-        {"timestamps": [-1] * 3},
-        {"producer": 8},
-        {"step": -1},
-        {"step": 1},
-        {"end": b"\0"},
-        {"edit": (3, 1, False)},
-        {"edit": (16, 1, False)},
-        {"edit": (22, 8, True)},
-        {"edit": (40, 1, True)},
-        {"edit": (64, 2, True)},
-        {"edit": (65, 1, True)},
-    ],
-)
+MEANWHILE: list[tuple[str, Any]] = [
+    ("wait", 1),
+    ("connect anew", 1),
+    ("create anew", 0),
+    ("delete records", 0),
+    ("configure", ("max.message.bytes", "150")),
+    ("configure", ("cleanup.policy", "compact")),
+    ("configure", ("message.timestamp.type", "LogAppendTime")),
+    ("configure", ("compression.type", "gzip")),
+    ("configure", ("flush.messages", "1")),
+    ("produce to a full disk", requests(3)),
+]
+"""Steps between two repetitions."""
+
+UNUSUAL: list[dict[str, Any]] = [
+    {},
+    {"values": [200]},
+    {"values": [1, 1], "timestamps": [NOW, NOW - 5, NOW]},
+    {"has_keys": False},
+    {"timestamps": [NOW + 100_000_000] * 3},
+    {"timestamps": [-1] * 3},
+    {"producer": 8},
+    {"step": -1},
+    {"step": 1},
+    {"end": b"\0"},
+    {"edit": (3, 1, False)},
+    {"edit": (16, 1, False)},
+    {"edit": (22, 8, True)},
+    {"edit": (40, 1, True)},
+    {"edit": (64, 2, True)},
+    {"edit": (65, 1, True)},
+]
+"""Changes of a request that take it from the short way."""
+
+
+@given(st.sampled_from(MEANWHILE), st.sampled_from(UNUSUAL))
 def test_an_unusual_request_after_a_change_is_answered_as_others_are(
     step: tuple[str, Any], change: dict[str, Any]
 ) -> None:

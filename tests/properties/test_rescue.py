@@ -36,6 +36,7 @@ from tailrace.spark.planning import OffsetRange, ScanTask
 from tailrace.spark.readers import read_task
 from tailrace.spark.stores import DirectoryStore
 from tailrace.testing import MemoryFiles
+from tests.examples import IS_EVERY_CHANGE
 from tests.unit.storage.builders import FOLDER, SetClock, open_at, settings
 
 if TYPE_CHECKING:
@@ -358,7 +359,7 @@ def as_bytes(value: object) -> bytes | None:
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4 if IS_EVERY_CHANGE else 12))
 def test_every_tool_finds_what_a_search_of_every_byte_finds(
     name: str, seed: int, tmp_path: Path
 ) -> None:

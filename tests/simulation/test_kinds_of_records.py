@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.client.producer import AsyncProducer, RecordMetadata
@@ -21,6 +21,7 @@ from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.script import FaultKind
+from tests.examples import examples
 from tests.simulation.stage import Stage, check_empty, play
 
 PARTITIONS = 3
@@ -206,6 +207,7 @@ def run(seed: int, *, burst: int = BURST, **settings: Any) -> None:
     play(main, nodes=2, partitions=PARTITIONS, seed=seed)
 
 
+@settings(max_examples=examples(50))
 @given(seed=st.integers(0, 2**32))
 def test_records_of_all_kinds_arrive_whole_and_in_order(seed: int) -> None:
     """Whatever lies between them: other kinds, records that are refused, and failing requests."""

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.client.producer import OwnedIdentity
@@ -22,6 +22,7 @@ from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.script import FaultKind
+from tests.examples import examples
 from tests.simulation.stage import T0, T1, Stage, check_empty, outcomes, play
 from tests.simulation.test_random import FAULT, TIMES, Step, disturb
 
@@ -207,6 +208,7 @@ ATTEMPT = st.tuples(
 )
 
 
+@settings(max_examples=examples(50))
 @given(st.lists(ATTEMPT, max_size=4))
 def test_attempts_under_one_identity_write_each_record_once(
     attempts: list[tuple[dict[str, Any], float, float, list[Step]]],

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tailrace.client.producer.aio import AsyncProducer
@@ -12,6 +12,7 @@ from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.script import FaultKind
+from tests.examples import examples
 from tests.simulation.stage import Stage, check_empty, play
 
 PARTITIONS = 3
@@ -157,6 +158,7 @@ async def finish(stage: Stage, producer: AsyncProducer) -> None:
     check_empty(producer)
 
 
+@settings(max_examples=examples(50))
 @given(STEPS, SETTINGS)
 @example(
     # 0.3 + 0.05 + 0.05 is less than the 0.4 at which the lingering ends.
@@ -190,6 +192,7 @@ def test_each_record_is_once_in_the_log_or_has_failed(
     play(main, nodes=NODES, partitions=PARTITIONS)
 
 
+@settings(max_examples=examples(50))
 @given(STEPS, SETTINGS)
 def test_without_idempotence_nothing_acknowledged_is_lost(
     steps: list[Step], chosen: dict[str, Any]
@@ -206,6 +209,7 @@ def test_without_idempotence_nothing_acknowledged_is_lost(
     play(main, nodes=NODES, partitions=PARTITIONS)
 
 
+@settings(max_examples=examples(50))
 @given(STEPS, SETTINGS, st.sampled_from([None, 0, 0.5, 3]))
 def test_a_close_at_any_time_ends_every_receipt(
     steps: list[Step], chosen: dict[str, Any], timeout: float | None
@@ -292,6 +296,7 @@ async def ask_again(stage: Stage, producer: AsyncProducer) -> bool | None:
             return True
 
 
+@settings(max_examples=examples(50))
 @given(st.lists(TRANSACTION, max_size=3), SETTINGS, st.sampled_from([0, 2]), st.booleans())
 def test_a_transaction_is_visible_whole_or_not_at_all(
     transactions: list[tuple[list[Step], bool]],

@@ -66,6 +66,7 @@ def send(producer: Any, code: Code, wanted: frozenset[str]) -> Receipt | None:
     return receipt
 
 
+@settings(max_examples=examples(50))
 @given(
     kind=st.sampled_from(KINDS),
     at=st.integers(1, 60),
@@ -123,6 +124,7 @@ def test_an_event_loop_goes_on(
     play(main)
 
 
+@settings(max_examples=examples(50))
 @given(kind=st.sampled_from(KINDS), at=st.integers(1, 80), parts=any_of(PARTS))
 def test_rows_of_send_many_are_counted_once(
     kind: type[BaseException], at: int, parts: frozenset[str]
@@ -168,7 +170,7 @@ def cluster() -> Iterator[ScriptedCluster]:
 @example(kind=SystemExit, at=1, parts=frozenset(), sends=[frozenset({"on_delivery"})])
 @example(kind=SystemExit, at=1, parts=frozenset({"hooks"}), sends=[frozenset()])
 @example(kind=ValueError, at=1, parts=frozenset(), sends=[frozenset({"topic"})] * 3)
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_threads_survive_exceptions_of_user_code(
     cluster: ScriptedCluster,
     kind: type[BaseException],

@@ -12,6 +12,7 @@ from tailrace.records import layout
 from tailrace.records.batch import Batch, read_batches
 from tailrace.records.builder import BatchBuilder, Record, build_batch, records_of, zigzag
 from tailrace.records.checks import check_records
+from tests.examples import examples
 from tests.unit.records.batches import (
     ROWS,
     built,
@@ -24,7 +25,7 @@ with warnings.catch_warnings():
     from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
     from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
-some = settings(max_examples=30, deadline=None, database=None)
+some = settings(max_examples=examples(100), deadline=None, database=None)
 # kafka-python wants another library for each further codec; aiokafka has them all.
 common_codecs = pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 every_codec = pytest.mark.parametrize("codec", Codec)

@@ -21,6 +21,7 @@ from tailrace.records.codecs import (
     compress,
     decompress,
 )
+from tests.examples import examples
 
 COMPRESSED = [codec for codec in Codec if codec]
 every_codec = pytest.mark.parametrize("codec", COMPRESSED)
@@ -28,7 +29,7 @@ TEXT = b"a log line that looks much like the one before it\n"
 
 
 @pytest.mark.parametrize("codec", Codec)
-@settings(max_examples=40, deadline=None, database=None)
+@settings(max_examples=examples(100), deadline=None, database=None)
 @given(data=st.binary(max_size=300), repeats=st.sampled_from((1, 2, 400)))
 def test_round_trip(codec: Codec, data: bytes, repeats: int) -> None:
     """Decompressing gives the original payload, for one block and for several."""

@@ -19,6 +19,7 @@ from tailrace.records.columns import (
 )
 from tailrace.records.legacy import read_all_batches
 from tailrace.records.schema import Column
+from tests.examples import examples
 from tests.naive import LegacyMessage, NaiveRecord, write_legacy, write_record
 from tests.unit.records.batches import (
     DECODED,
@@ -61,7 +62,7 @@ def rows_of(chunk: pa.RecordBatch) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("codec", Codec)
-@settings(max_examples=30, deadline=None, database=None)
+@settings(max_examples=examples(100), deadline=None, database=None)
 @given(batches=st.lists(ROWS, max_size=3), start=st.integers(0, 12), limit=st.integers(0, 24))
 def test_rows_are_the_records_of_the_range(
     codec: Codec, batches: list[list[Record]], start: int, limit: int

@@ -20,6 +20,7 @@ from tailrace.records.codecs import CorruptCompressionError, compress
 from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.legacy import converted, read_all_batches
 from tailrace.records.search import find_timestamp
+from tests.examples import examples
 from tests.naive import LegacyMessage, write_all_legacy, write_legacy
 from tests.unit.records.batches import record_at
 
@@ -131,7 +132,7 @@ def test_zstd_is_no_codec_of_old_formats(magic: int) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, *CODECS])
 @pytest.mark.parametrize("magic", [0, 1])
-@settings(max_examples=30, deadline=None, database=None)
+@settings(max_examples=examples(100), deadline=None, database=None)
 @given(start=st.integers(0, 2**62), rows=ROWS)
 def test_what_was_written_is_read(
     codec: Codec, magic: int, start: int, rows: list[tuple[int, int, bytes | None, bytes | None]]

@@ -13,6 +13,7 @@ from tailrace.records.builder import Record
 from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.legacy import read_all_batches
 from tailrace.records.runs import RUN_BYTES, BatchRun, batches_of, read_runs
+from tests.examples import examples
 from tests.naive import LegacyMessage, write_all_legacy
 from tests.unit.records.batches import (
     DECODED,
@@ -139,7 +140,7 @@ def test_a_run_can_begin_later() -> None:
     assert [each.base_offset for _, each in run.batches(Offset(0), Offset(3))] == [0]
 
 
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=examples(100), deadline=None, database=None)
 @given(
     batches=st.lists(st.tuples(ROWS, st.sampled_from(TimestampType)), min_size=1, max_size=4),
     start=st.integers(0, 12),
