@@ -1,7 +1,7 @@
 """Sizes of all tests: inputs of a fuzz target, examples of a property, rounds of kills.
 
-It also distributes the tests of `make test` over processes: by file, but all tests that use a Spark
-session run in one process, since a JVM takes long to start and to become quick.
+It also distributes tests over processes, and says at the end of a run which it has left to other
+targets of the Makefile.
 """
 
 import gc
@@ -10,7 +10,8 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from tailrace.testing import Outside, virtual_runtime
 from tests.spark.classes import ARCHIVE, HOME, JVM_OPTIONS, archive_options, make_home
@@ -30,10 +32,26 @@ QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 SPARK = ("tests/spark/", "tests/unit/demo/test_pipeline.py")
 """Tests that share the Spark session of a process."""
 
+OWN_JVMS = ("test_install", "test_notebook", "test_worker_python")
+"""Files among them whose tests use no session, and start JVMs."""
+
 KILLS = "tests/kills/"
 """Tests that share the drivers of a process, which are processes of their own."""
 
-for profile, count in (("default", 40), ("full", 100), ("slow", 10_000)):
+ELSEWHERE = {
+    "tests/devices": "make devices",
+    "tests/kerberos": "make kerberos",
+    "tests/test_docs.py": "make check",
+    "tests/test_tidy.py": "make check",
+}
+"""The targets of what `make test` ignores."""
+
+LEFT = pytest.StashKey[dict[str, int]]()
+"""Counts of tests by the target that a run leaves them to."""
+
+# A property that is wrong is most often wrong at once: 20 examples find nearly all that 400 find.
+# `slow` is for the rooms whose states are many: kernels, properties of the log, simulations.
+for profile, count in (("default", 20), ("full", 400), ("slow", 10_000)):
     settings.register_profile(
         profile, max_examples=count, deadline=None, suppress_health_check=QUIET
     )
@@ -56,12 +74,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class FilesAndSpark(LoadFileScheduling):  # type: ignore[misc]
-    """Gives a process whole files; one process has all of `SPARK`, and one all of `KILLS`."""
+    """Gives a process whole files, the next one when it has no other left.
+
+    Not single tests, as `--dist=worksteal` does: brokers, clusters and folders of a file are made
+    once for each process that has a test of it. One process has all that use the Spark session,
+    since a JVM takes long to start and to become quick, and one has all kills.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(KILLS):
             return "kills"
-        return "spark" if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
+        file = str(super()._split_scope(nodeid))
+        return "spark" if file.startswith(SPARK) and Path(file).stem not in OWN_JVMS else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAndSpark:
@@ -71,8 +95,63 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAn
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests on Spark first: they take longest, and the others fill the rest of the time."""
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    """Put long files first, so that no process is alone with one at the end.
+
+    Spark's session has the longest, then come the tests that wait for sockets and processes; the
+    files of `tests/unit` take a second or less, and fill what is left.
+    """
+
+    def rank(item: pytest.Item) -> int:
+        if item.get_closest_marker("spark") is not None:
+            return 0
+        if item.get_closest_marker("wire") is not None:
+            return 1
+        return 3 if item.nodeid.startswith("tests/unit/") else 2
+
+    items.sort(key=rank)
+
+
+def target_of(item: pytest.Item) -> str:
+    """The target of the Makefile that runs a test."""
+    for mark, target in (("slow", "make slow"), ("spark", "make test-spark")):
+        if item.get_closest_marker(mark) is not None:
+            return target
+    return "make test"
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Count by target what `-m` has left out, unless tests were chosen by name."""
+    if not items or items[0].config.getoption("keyword"):
+        return
+    config = items[0].config
+    if "not slow" in config.getoption("markexpr"):
+        config.stash[LEFT] = dict(Counter(map(target_of, items)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Have a process of pytest-xdist tell the first one what it left out: all leave the same."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left"] = session.config.stash.get(LEFT, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: WorkerController) -> None:
+    """Take what a process of pytest-xdist has left out; one that died tells nothing."""
+    if left := getattr(node, "workeroutput", {}).get("left"):
+        node.config.stash[LEFT] = left
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say what was left to which target, so that nobody takes a green run for all there is."""
+    left = config.stash.get(LEFT, {})
+    lines = [f"{count} tests to `{target}`" for target, count in sorted(left.items())]
+    ignored = config.getoption("ignore") or ()
+    lines += [f"{each} to `{ELSEWHERE[each]}`" for each in ignored if each in ELSEWHERE]
+    if lines:
+        terminalreporter.write_line(f"left: {', '.join(lines)}")
 
 
 def stale_modules() -> list[str]:

@@ -41,6 +41,7 @@ def offsets(frame: DataFrame) -> list[tuple[int, int]]:
     return sorted((row["partition"], row["offset"]) for row in rows)
 
 
+@pytest.mark.smoke
 def test_rows_are_what_was_written(spark: SparkSession, data: Path) -> None:
     """Every record is one row, with its own key, value and time."""
     frame = load(spark, data, subscribe="t")
@@ -57,6 +58,7 @@ def test_rows_are_what_was_written(spark: SparkSession, data: Path) -> None:
     assert frame.where("unix_millis(timestamp) <> offset * 1000").count() == 0
 
 
+@pytest.mark.smoke
 def test_headers_come_on_request(spark: SparkSession, data: Path) -> None:
     """Headers are read with null values; the timestamps keep their milliseconds."""
     frame = load(spark, data, subscribe="other", includeHeaders="true")
@@ -66,6 +68,7 @@ def test_headers_come_on_request(spark: SparkSession, data: Path) -> None:
     assert [(each["key"], bytes(each["value"])) for each in row["headers"]] == [("h", b"1")]
 
 
+@pytest.mark.smoke
 def test_a_choice_of_columns_is_read(spark: SparkSession, data: Path) -> None:
     """A schema by the user, in an order of its own."""
     reader = spark.read.format("tailrace").schema("offset BIGINT, topic STRING")
@@ -74,6 +77,7 @@ def test_a_choice_of_columns_is_read(spark: SparkSession, data: Path) -> None:
     assert frame.groupBy("topic").count().orderBy("topic").collect() == [("other", 1), ("t", 350)]
 
 
+@pytest.mark.smoke
 def test_partitions_and_offsets_can_be_named(spark: SparkSession, data: Path) -> None:
     """`assign` with offsets as JSON, in Spark's shape."""
     frame = load(
@@ -87,6 +91,7 @@ def test_partitions_and_offsets_can_be_named(spark: SparkSession, data: Path) ->
     assert offsets(frame) == [*((0, n) for n in range(195, 205)), *((1, n) for n in range(3))]
 
 
+@pytest.mark.smoke
 def test_frames_can_be_united_limited_and_used_again(spark: SparkSession, data: Path) -> None:
     """One DataFrame works in several queries, also filtered in two ways in one."""
     frame = load(spark, data, subscribe="t")
@@ -110,6 +115,7 @@ def test_what_is_appended_later_needs_a_new_load(spark: SparkSession, tmp_path: 
     assert load(spark, tmp_path, subscribe="t").count() == 30
 
 
+@pytest.mark.smoke
 def test_no_records_are_no_rows(spark: SparkSession, data: Path) -> None:
     """An empty plan is an empty DataFrame."""
     assert load(spark, data, subscribePattern="nothing").count() == 0
@@ -123,6 +129,7 @@ def test_a_view_in_sql_reads_the_same(spark: SparkSession, data: Path) -> None:
     assert spark.sql("SELECT max(offset) FROM v WHERE partition = 1").collect() == [(49,)]
 
 
+@pytest.mark.smoke
 def test_faults_reach_the_user_together(spark: SparkSession, data: Path) -> None:
     """Every fault of the options is in the message of `load()`."""
     with pytest.raises(PySparkException) as caught:
@@ -138,6 +145,7 @@ def test_a_missing_topic_is_named_with_those_that_exist(spark: SparkSession, dat
         load(spark, data, subscribe="x").count()
 
 
+@pytest.mark.smoke
 def test_damage_fails_the_query_and_names_the_file(spark: SparkSession, tmp_path: Path) -> None:
     """The job ends with the file, the position and the offset; no row of the batch comes out."""
     path = write_numbered(tmp_path, TopicPartition("t", 0), limit=30)
@@ -178,6 +186,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
+@pytest.mark.smoke
 @pytest.mark.wire
 def test_a_broker_is_read_like_a_directory(spark: SparkSession, bootstrap: str) -> None:
     """The same options work with `kafka.bootstrap.servers` in place of a path."""

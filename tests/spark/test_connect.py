@@ -19,7 +19,7 @@ from tailrace.spark.jobs.archive import archive
 from tailrace.spark.jobs.audit import audit
 from tests.spark.directories import write_numbered
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 JOBS = """
 import json, sys

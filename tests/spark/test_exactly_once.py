@@ -133,6 +133,7 @@ def test_a_stream_that_fails_and_starts_again_writes_each_row_once(copy: Copy) -
     copy.check()
 
 
+@pytest.mark.smoke
 def test_a_batch_that_spark_runs_again_is_not_written_again(copy: Copy) -> None:
     """Spark has not noted the batch, but its record of commits is there, so it is done."""
     copy.feed(200)
@@ -278,6 +279,7 @@ def write_numbers(
     )
 
 
+@pytest.mark.smoke
 def test_a_batch_is_visible_as_a_whole_or_not_at_all(spark: SparkSession, bootstrap: str) -> None:
     """A job that fails leaves nothing that readers see, and nothing that they wait for."""
     create_topic(bootstrap, "whole", partition_count=3)
@@ -289,6 +291,7 @@ def test_a_batch_is_visible_as_a_whole_or_not_at_all(spark: SparkSession, bootst
     assert sorted(map(int, seen(bootstrap, "whole"))) == list(range(100))
 
 
+@pytest.mark.smoke
 def test_a_version_of_a_job_is_written_once(
     spark: SparkSession, bootstrap: str, tmp_path: Path
 ) -> None:

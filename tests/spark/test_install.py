@@ -17,10 +17,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pyspark
 import pytest
-from pyspark.sql import SparkSession
 
 from tailrace.model import TopicPartition
-from tailrace.spark import install
 from tailrace.spark.java import find_java
 from tests.spark.directories import write_numbered
 
@@ -137,7 +135,6 @@ def started(environment: dict[str, str], ready: str, *command: str) -> Iterator[
             process.terminate()
 
 
-@pytest.mark.slow
 def test_executors_of_a_local_cluster_get_the_package(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
@@ -145,7 +142,6 @@ def test_executors_of_a_local_cluster_get_the_package(
     run_job(tmp_path, environment, "master", "local-cluster[2,1,512]")
 
 
-@pytest.mark.slow
 def test_executors_of_a_standalone_cluster_get_the_package(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
@@ -175,16 +171,7 @@ def test_executors_of_a_standalone_cluster_get_the_package(
         run_job(tmp_path, environment, "master", master[1])
 
 
-@pytest.mark.slow
 def test_a_connect_server_gets_the_package(tmp_path: Path, environment: dict[str, str]) -> None:
     """A client without a JVM sends the package to the server as an artifact of the session."""
     # So the server chooses a free port.
     run_job(tmp_path, environment | {"SPARK_TESTING": "1"}, "remote", "local[2]")
-
-
-def test_a_local_session_is_sent_no_package(spark: SparkSession, tmp_path: Path) -> None:
-    """Its workers have this Python's; the format is there, and the session comes back."""
-    write_numbered(tmp_path, TopicPartition("t", 0), limit=7)
-    assert install(spark) is spark
-    assert spark.sparkContext.listFiles == []
-    assert spark.read.format("tailrace").option("subscribe", "t").load(str(tmp_path)).count() == 7

@@ -16,6 +16,7 @@ from tests.unit.cluster.metadata_logs import save_topics
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.smoke
 def test_records_of_kafka_are_rows(spark: SparkSession) -> None:
     """Every record of Kafka's log, with its fields as JSON that Spark can read."""
     frame = spark.read.format("tailrace-metadata").load(str(KRAFT))

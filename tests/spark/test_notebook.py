@@ -50,7 +50,6 @@ def code_cells() -> list[dict[str, Any]]:
     return [cell for cell in cells if cell["cell_type"] == "code"]
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_the_notebook_runs_as_it_says_and_cleans_up(tmp_path: Path) -> None:

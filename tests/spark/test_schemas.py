@@ -29,6 +29,7 @@ def write(data: Path, values: list[bytes | None]) -> None:
     write_segment(data, TopicPartition("t", 0), 0, batch_of(records))
 
 
+@pytest.mark.smoke
 def test_sql_sees_the_fields_of_avro(
     spark: SparkSession, tmp_path: Path, double: RegistryDouble
 ) -> None:

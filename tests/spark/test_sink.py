@@ -42,6 +42,7 @@ def refusal(write: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.smoke
 def test_rows_with_headers_are_written_and_read_back(spark: SparkSession, bootstrap: str) -> None:
     """None, one, several, and one name twice; text and bytes; a key, or null."""
     headers = "array<struct<key:string,value:binary>>"
@@ -64,6 +65,7 @@ def test_rows_with_headers_are_written_and_read_back(spark: SparkSession, bootst
     }
 
 
+@pytest.mark.smoke
 def test_each_row_goes_to_the_topic_of_its_column(spark: SparkSession, bootstrap: str) -> None:
     """Ten topics in turn, from two tasks, and none by option."""
     frame = spark.range(0, 1000, 1, 2).selectExpr(
@@ -83,6 +85,7 @@ def test_the_topic_option_wins_over_the_column(spark: SparkSession, bootstrap: s
         assert "losing" not in cluster.partitions()
 
 
+@pytest.mark.smoke
 def test_a_partition_is_chosen_by_column_or_by_key(spark: SparkSession, bootstrap: str) -> None:
     """The column wins; null is as if there were no column, and the same keys go the same ways."""
     for topic in ("by-key", "by-column", "by-null"):
@@ -136,6 +139,7 @@ def test_a_plan_of_expressions_is_written(spark: SparkSession, bootstrap: str) -
     )
 
 
+@pytest.mark.smoke
 def test_a_null_topic_fails_the_write_and_names_the_row(
     spark: SparkSession, bootstrap: str
 ) -> None:
@@ -243,6 +247,7 @@ def feed(spark: SparkSession, bootstrap: str, tmp_path: Path) -> Feed:
     return feed
 
 
+@pytest.mark.smoke
 def test_a_stream_goes_on_from_its_checkpoint(bootstrap: str, feed: Feed) -> None:
     """Every row once, over three starts of the query; Spark counts the rows that were written."""
     query = feed.run(topic="stream")

@@ -29,6 +29,7 @@ def offsets(frame: DataFrame) -> list[int]:
     return sorted(row["offset"] for row in frame.select("offset").collect())
 
 
+@pytest.mark.smoke
 def test_metadata_columns_come_with_an_option_or_by_name(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -48,6 +49,7 @@ def test_metadata_columns_come_with_an_option_or_by_name(
     assert by_schema.option("subscribe", "t").load(str(tmp_path)).where("codec = 'none'").count()
 
 
+@pytest.mark.smoke
 def test_several_directories_are_loaded_as_one(spark: SparkSession, tmp_path: Path) -> None:
     """`load(["a", "b"])`; a partition in both is refused with both names."""
     first, second = tmp_path / "a", tmp_path / "b"
@@ -69,6 +71,7 @@ def test_an_object_store_is_loaded_by_its_uri(spark: SparkSession, tmp_path: Pat
         assert frame.where("cast(value AS string) <> concat('value-', offset)").count() == 0
 
 
+@pytest.mark.smoke
 def test_records_per_task_are_capped(spark: SparkSession, tmp_path: Path) -> None:
     """`maxRecordsPerPartition`, as Spark's tasks show it."""
     write_numbered(tmp_path, T0, limit=100)
@@ -77,6 +80,7 @@ def test_records_per_task_are_capped(spark: SparkSession, tmp_path: Path) -> Non
     assert sorted(row["count"] for row in by_task.collect()) == [10, 30, 30, 30]
 
 
+@pytest.mark.smoke
 def test_only_committed_records_are_read_if_that_is_asked_for(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +100,7 @@ def test_only_committed_records_are_read_if_that_is_asked_for(
     assert offsets(load(spark, data, subscribe="flights")) == [0, 1, 2, 3, 4, 6, 8]
 
 
+@pytest.mark.smoke
 def test_damage_is_skipped_on_request_and_reported(spark: SparkSession, tmp_path: Path) -> None:
     """The rows around it come out, and a JSON file says what did not; Spark can read it."""
     path = write_numbered(tmp_path / "data", T0, limit=50)

@@ -126,7 +126,6 @@ def span(first: int, limit: int, partition: TopicPartition = T0) -> Rows:
         ({"subscribe": "t", "startingTimestamp": "13000"}, 13),
     ],
 )
-@pytest.mark.slow
 def test_a_stopped_stream_goes_on_where_it_was(
     stream: Stream, options: dict[str, str], first: int
 ) -> None:
@@ -210,7 +209,6 @@ def test_a_minimum_and_a_maximum_work_together(stream: Stream) -> None:
         query.stop()
 
 
-@pytest.mark.slow
 def test_a_first_batch_that_failed_is_read_again_as_it_was(stream: Stream) -> None:
     """A first batch that failed begins at "latest" as it was, though Spark does not keep it."""
     write_numbered(stream.data, T0, limit=20)
@@ -242,7 +240,6 @@ def test_a_batch_that_failed_is_read_again_as_it_was(stream: Stream) -> None:
     assert found == [span(20, 30), span(30, 50) + span(0, 50, T1)]
 
 
-@pytest.mark.slow
 def test_a_topic_that_was_made_again_fails_the_stream(stream: Stream) -> None:
     """The error says what happened and what to do; doing it skips, and reads what comes."""
     write_numbered(stream.data, T0, limit=20)
@@ -286,7 +283,6 @@ def test_offsets_that_aged_out_leave_no_duplicates(stream: Stream) -> None:
 
 @needs_4_2
 @pytest.mark.parametrize("is_lost", [True, False])
-@pytest.mark.slow
 def test_what_is_available_must_stay_so(stream: Stream, *, is_lost: bool) -> None:
     """A partition lost or shrunk during the run fails it, in spite of failOnDataLoss=false."""
     for partition in (T0, T1):
@@ -304,7 +300,6 @@ def test_what_is_available_must_stay_so(stream: Stream, *, is_lost: bool) -> Non
     assert stream.sink.take() == [span(0, 10) + span(0, 10, T1)]
 
 
-@pytest.mark.slow
 def test_one_stream_can_be_used_twice_in_a_query(stream: Stream) -> None:
     """United with itself, and joined with itself by offset."""
     write_numbered(stream.data, T0, limit=20)
@@ -319,7 +314,6 @@ def test_one_stream_can_be_used_twice_in_a_query(stream: Stream) -> None:
     assert stream.sink.take() == [[row for row in span(0, 20) if row[2] % 2 == 0]]
 
 
-@pytest.mark.slow
 def test_a_source_without_news_keeps_its_offsets_in_a_union(stream: Stream) -> None:
     """Only the other one reads."""
     write_numbered(stream.data, T0, limit=20)
@@ -336,7 +330,6 @@ def test_a_source_without_news_keeps_its_offsets_in_a_union(stream: Stream) -> N
         query.stop()
 
 
-@pytest.mark.slow
 def test_a_stream_of_nothing_is_empty_batches(stream: Stream) -> None:
     """A topic without records, and a pattern without a topic; both find what comes."""
     (stream.data / str(T0)).mkdir()
@@ -361,6 +354,7 @@ def test_tasks_are_packed_and_split_on_request(stream: Stream) -> None:
     assert stream.sink.task_counts == [1, 6]
 
 
+@pytest.mark.smoke
 def test_headers_nulls_and_times_come_through(stream: Stream) -> None:
     """A window over the time of the records, and the columns of the Kafka source."""
     records = [
@@ -428,6 +422,7 @@ def send(bootstrap: str, topic: str, *, count: int, value: bytes = b"") -> None:
         producer.flush()
 
 
+@pytest.mark.smoke
 @pytest.mark.wire
 def test_a_broker_is_streamed_like_a_directory(
     spark: SparkSession, tmp_path: Path, bootstrap: str
@@ -474,7 +469,6 @@ def test_a_limit_divides_what_a_broker_has(
 
 @needs_4_2
 @pytest.mark.wire
-@pytest.mark.slow
 def test_the_bytes_of_a_broker_are_estimated(
     spark: SparkSession, tmp_path: Path, bootstrap: str
 ) -> None:
@@ -489,7 +483,6 @@ def test_the_bytes_of_a_broker_are_estimated(
 
 
 @pytest.mark.wire
-@pytest.mark.slow
 def test_the_directory_of_a_running_broker_is_streamed(stream: Stream) -> None:
     """A stream reads the files while the broker appends to them."""
     with Broker(stream.data) as broker:

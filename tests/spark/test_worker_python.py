@@ -10,11 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
-from tailrace.spark import install
 from tailrace.spark.java import find_java
 from tests.spark.directories import write_numbered
 
@@ -83,7 +80,6 @@ def data(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("program", "arguments"), [(PLAIN, ()), (OURS, ()), (OURS, ("beside",))], ids=str
 )
-@pytest.mark.slow
 def test_a_topic_is_read_though_python3_is_another(
     data: Path, program: str, arguments: tuple[str, ...]
 ) -> None:
@@ -92,21 +88,6 @@ def test_a_topic_is_read_though_python3_is_another(
     assert (code, output) == (0, "7\n"), errors
 
 
-def test_a_session_refuses_a_python_that_cannot_work(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The message of `install` names the Python that was chosen, and the one to set instead."""
-    chosen = other_python(tmp_path)
-    monkeypatch.setenv("PYSPARK_PYTHON", str(chosen))
-    with pytest.raises(FatalError) as caught:
-        install(spark)
-    assert str(caught.value) == (
-        f"Spark starts its Python workers with {chosen}, which cannot import tailrace; "
-        f"set PYSPARK_PYTHON={sys.executable} before the session starts"
-    )
-
-
-@pytest.mark.slow
 def test_a_python_that_cannot_work_is_named_in_one_sentence(data: Path) -> None:
     """The user chose it, so it is kept; the message says which one to set."""
     chosen = str(data.parent / "programs" / "python3")

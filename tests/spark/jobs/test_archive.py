@@ -77,6 +77,7 @@ def parquet_files(lake: Path) -> list[str]:
     return sorted(str(path.relative_to(lake)) for path in lake.glob("topic=*/**/*.parquet"))
 
 
+@pytest.mark.smoke
 def test_spark_reads_every_record_with_every_byte(spark: SparkSession, tmp_path: Path) -> None:
     """Keys, values, headers, nulls and milliseconds come back, by topic and date."""
     records = [
@@ -104,6 +105,7 @@ def test_spark_reads_every_record_with_every_byte(spark: SparkSession, tmp_path:
     assert verified(spark, tmp_path / "data", tmp_path / "lake").findings == ()
 
 
+@pytest.mark.smoke
 def test_a_run_goes_on_where_the_last_one_ended(
     spark: SparkSession, data: Path, lake: Path
 ) -> None:
@@ -166,6 +168,7 @@ def test_hours_have_directories_of_their_own(
         run(spark, tmp_path / "data", lake, by="date")
 
 
+@pytest.mark.smoke
 def test_json_becomes_columns_and_the_rest_dead_letters(
     spark: SparkSession, tmp_path: Path, lake: Path
 ) -> None:
@@ -261,6 +264,7 @@ def accept_size(lake: Path) -> None:
         path.write_bytes(sealed(content))
 
 
+@pytest.mark.smoke
 def test_verify_finds_what_is_missing_double_or_changed(
     spark: SparkSession, data: Path, lake: Path
 ) -> None:
@@ -371,6 +375,7 @@ def test_what_retention_took_counts_before_anything_comes(
     assert verified(spark, data, lake).findings == ()
 
 
+@pytest.mark.smoke
 def test_a_broker_is_followed(spark: SparkSession, tmp_path: Path, lake: Path) -> None:
     """Each round takes what came since, also from a URI's directory, and a stop loses nothing."""
     with Broker(tmp_path / "broker") as broker:
@@ -407,6 +412,7 @@ def test_damage_ends_a_run_with_its_place(spark: SparkSession, data: Path, lake:
     assert parquet_files(lake) == []
 
 
+@pytest.mark.smoke
 def test_two_runs_at_once_are_refused(spark: SparkSession, data: Path, lake: Path) -> None:
     """The second is told that there is a first."""
     runs = follow_archive(spark, everything(data), str(lake), trigger_seconds=0)

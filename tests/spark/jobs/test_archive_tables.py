@@ -122,6 +122,7 @@ def test_a_second_type_of_json_is_refused_before_it_is_noted(
     assert [row["json"] for row in table_rows(lake, form)] == [{"a": 1}, {"a": 2}]
 
 
+@pytest.mark.smoke
 @pytest.mark.usefixtures("spark")
 def test_the_command_writes_and_verifies_a_table(tmp_path: Path, form: str) -> None:
     """A table by its options; a file that it lacks is a finding."""

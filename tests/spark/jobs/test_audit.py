@@ -71,6 +71,7 @@ def test_an_audit_finds_what_verify_finds(
     assert steps[-1] == (report.size, report.size)
 
 
+@pytest.mark.smoke
 def test_findings_are_a_frame_and_a_page(
     spark: SparkSession, damaged: Path, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_findings_are_a_frame_and_a_page(
     assert "flights-1: " in page
 
 
+@pytest.mark.smoke
 def test_a_sound_directory_is_clean(spark: SparkSession, tmp_path: Path) -> None:
     """No finding, exit code 0, and an empty frame; a directory that is not there is an error."""
     for number in range(3):

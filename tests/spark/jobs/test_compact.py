@@ -70,6 +70,7 @@ def files_of(data: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.smoke
 def test_a_directory_comes_out_as_from_a_broker(
     spark: SparkSession, stopped: MemoryFiles, data: Path
 ) -> None:
@@ -107,7 +108,6 @@ def test_a_directory_in_use_is_refused(spark: SparkSession, data: Path) -> None:
     lock.release()
 
 
-@pytest.mark.slow
 def test_a_job_after_a_killed_one_comes_to_the_same(
     spark: SparkSession, stopped: MemoryFiles, data: Path
 ) -> None:

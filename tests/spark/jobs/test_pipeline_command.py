@@ -19,6 +19,7 @@ def run(*arguments: object, command: str = "archive") -> Result:
     return CliRunner().invoke(commands, ["pipeline", command, *map(str, arguments)])
 
 
+@pytest.mark.smoke
 @pytest.mark.usefixtures("spark")
 def test_archive_and_verify(tmp_path: Path) -> None:
     """A run reports what it wrote; `--verify` names missing offsets and fails for a lost file."""
@@ -94,6 +95,7 @@ def test_a_query_that_fails_ends_in_a_sentence(tmp_path: Path) -> None:
     assert "onCorruption=skip" in str(error)
 
 
+@pytest.mark.smoke
 def test_faults_are_told_before_spark_starts(tmp_path: Path) -> None:
     """All of them, the source's and the command's."""
     result = run("--to", tmp_path, "--option", "startingOffsets=now", "--option", "x=1")

@@ -24,6 +24,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("item_bytes", [3000, 1 << 28])
 def test_partitions_are_profiled_in_parts_and_as_a_whole(
     spark: SparkSession, data: Path, item_bytes: int

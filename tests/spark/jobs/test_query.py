@@ -29,6 +29,7 @@ def offsets(frame: DataFrame) -> list[tuple[str, int, int]]:
     return sorted((row["topic"], row["partition"], row["offset"]) for row in rows)
 
 
+@pytest.mark.smoke
 def test_rows_are_once_in_the_table_across_the_cut(spark: SparkSession, tmp_path: Path) -> None:
     """Rows of the archive, of the log and of both appear once, also if the log has grown since."""
     data, lake = tmp_path / "data", tmp_path / "lake"

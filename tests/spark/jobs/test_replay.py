@@ -128,7 +128,6 @@ def kill_once_it_has_sent(running: "subprocess.Popen[bytes]", bootstrap: str, co
             running.wait()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_killed_replay_is_taken_up_without_doubling(
     request: pytest.FixtureRequest, bootstrap: str, tmp_path: Path
@@ -210,6 +209,7 @@ def test_attempts_that_send_at_once_do_not_double(bootstrap: str, tmp_path: Path
         assert times == sorted(times)
 
 
+@pytest.mark.smoke
 def test_an_archive_becomes_the_topic_again(
     spark: SparkSession, bootstrap: str, tmp_path: Path
 ) -> None:

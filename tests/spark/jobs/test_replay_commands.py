@@ -23,6 +23,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(commands, ["pipeline", *map(str, arguments)])
 
 
+@pytest.mark.smoke
 def test_an_archive_is_replayed_and_queried_with_its_log(
     spark: SparkSession, tmp_path: Path
 ) -> None:

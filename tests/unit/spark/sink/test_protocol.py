@@ -55,7 +55,12 @@ def finish(batches: Sequence[Batch], choices: Choices) -> World:
     return world
 
 
-FAULTS = [2, pytest.param(3, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+FAULTS = [
+    1,
+    # Ten seconds each, since there are some 8,000 ways; a fault alone has a hundred.
+    pytest.param(2, marks=pytest.mark.spark),
+    pytest.param(3, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+]
 
 
 @pytest.mark.parametrize("faults", FAULTS)
@@ -70,7 +75,7 @@ def test_every_row_is_visible_once_whatever_fails_when(faults: int) -> None:
         seen = finish(SAME, choices).cluster.visible()
         assert seen.index(b"a") < seen.index(b"b")
 
-    assert explore(scenario, faults=faults) > 1000
+    assert explore(scenario, faults=faults) > (1000 if faults > 1 else 100)
 
 
 @pytest.mark.parametrize("faults", FAULTS)
@@ -80,7 +85,7 @@ def test_tasks_without_rows_commit_offsets_all_the_same(faults: int) -> None:
     def scenario(choices: Choices) -> None:
         finish(EMPTY, choices)
 
-    assert explore(scenario, faults=faults) > 500
+    assert explore(scenario, faults=faults) > (500 if faults > 1 else 50)
 
 
 @pytest.mark.parametrize("batch", [moved, shrunk])
@@ -100,7 +105,7 @@ def test_other_rows_in_a_second_run_are_refused_or_harmless(batch: Batch, faults
             refused += 1
             assert any("expiry" in each or "week" in each for each in choices.names)
 
-    assert explore(scenario, faults=faults) > 500
+    assert explore(scenario, faults=faults) > (500 if faults > 1 else 50)
     assert refused, "some way of failing leads to it"
 
 
@@ -133,8 +138,9 @@ def test_a_version_of_a_job_is_visible_once_or_not_at_all(faults: int) -> None:
             else:
                 assert all(found) or number not in world.done
 
-    assert explore(scenario, faults=faults) > 1000
-    assert refused, "some way of failing leads to it"
+    assert explore(scenario, faults=faults) > (1000 if faults > 1 else 100)
+    # A version in part takes two: one that loses a part, and one that has it given up.
+    assert refused or faults == 1
 
 
 @pytest.mark.parametrize("faults", FAULTS)
@@ -157,7 +163,7 @@ def test_notes_that_are_put_back_double_nothing(faults: int) -> None:
             assert sorted(world.cluster.visible()) == sorted(rows_in(SHORT))
         world.check()
 
-    assert explore(scenario, faults=faults) > 300
+    assert explore(scenario, faults=faults) > (300 if faults > 1 else 100)
     assert refused, "some way of putting them back leads to it"
 
 
@@ -175,5 +181,5 @@ def test_notes_of_a_job_that_are_put_back_double_nothing(faults: int) -> None:
             refused += 1
         world.check()
 
-    assert explore(scenario, faults=faults) > 300
+    assert explore(scenario, faults=faults) > (300 if faults > 1 else 100)
     assert refused, "some way of putting them back leads to it"
