@@ -34,7 +34,9 @@ def offsets_of(given: object) -> dict[TopicPartition, OffsetAndMetadata]:
     """
     if isinstance(given, Mapping):
         return {
-            partition_of(place, "the partition of an offset"): _committed(place, offset)
+            partition_of(place, "the partition of an offset"): offset_of(
+                offset, what=f"the offset of {place!r}"
+            )
             for place, offset in given.items()
         }
     if isinstance(given, ConsumerRecord):
@@ -196,10 +198,6 @@ def partition_of(given: object, what: str = "partition") -> TopicPartition:
 def all_partitions(given: tuple[Partitions, ...]) -> tuple[TopicPartition, ...]:
     """The partitions of several arguments, each once."""
     return tuple(dict.fromkeys(chain.from_iterable(map(partitions_of, given))))
-
-
-def _committed(place: object, offset: object) -> OffsetAndMetadata:
-    return offset_of(offset, what=f"the offset of {place!r}")
 
 
 def _is_int(given: object) -> TypeGuard[int]:

@@ -252,7 +252,7 @@ class ConsumerCalls:
         if not isinstance(reason, str):
             raise TypeError(f"reason is {kind_of(reason)}; give a str")
         with self._changing():
-            self._group_for("enforce_rebalance").request_rejoin(reason, self._clock())
+            self._group_for("enforce_rebalance").member.request_rejoin(reason, self._clock())
 
     def statistics(self) -> ConsumerStatistics:
         """Counters, and the state of each partition and connection, right now."""

@@ -316,7 +316,7 @@ class ConsumerEngine:
         """Whether a poll would have something to do before it returns records."""
         if self.is_closing or self.close_by is not None or self.handling.is_woken:
             return True
-        return self.group is not None and self.group.has_news
+        return self.group is not None and self.group.member.next_step() is not None
 
     def seek(self, partition: TopicPartition, offset: int, epoch: int = -1) -> None:
         """Read on at an offset; one with an epoch is validated first."""

@@ -199,11 +199,14 @@ class Fetches:
                     return state.preferred_replica
                 self._metadata.request_update()
             state.preferred_replica = NO_NODE
-        leader = self._metadata.leader(state.partition)
-        if leader is None:
+        leader_id = self._leader_id(state.partition)
+        if leader_id is None:
             self._metadata.request_update()
-            return None
-        return leader.node_id
+        return leader_id
+
+    def _leader_id(self, partition: TopicPartition) -> int | None:
+        leader = self._metadata.leader(partition)
+        return None if leader is None else leader.node_id
 
     def _send_to(self, node: Node, states: list[Assigned], *, room: int, now: float) -> None:
         session = self._sessions.setdefault(node.id, FetchSession())
@@ -272,8 +275,9 @@ class Fetches:
     def _forget_idle(self, needed: set[int], now: float) -> None:
         """Have brokers that have nothing to fetch forget the partitions, so that they free them."""
         for node_id in [each for each in self._sessions if each not in needed]:
-            if node_id in self._in_flight or not _is_left(
-                node_id, self._subscription, self._metadata
+            if node_id in self._in_flight or any(
+                node_id in {state.preferred_replica, self._leader_id(each)}
+                for each, state in self._subscription.assigned.items()
             ):
                 continue
             closing = self._sessions.pop(node_id).closing()
@@ -462,15 +466,6 @@ class Fetches:
 
     def _postpone(self, state: Assigned) -> None:
         state.retry_at = self._clock() + self._config.retry_backoff_ms / 1000
-
-
-def _is_left(node_id: int, subscription: SubscriptionState, metadata: ConsumerMetadata) -> bool:
-    """Whether no assigned partition is read from this broker."""
-    return not any(
-        state.preferred_replica == node_id
-        or ((leader := metadata.leader(each)) is not None and leader.node_id == node_id)
-        for each, state in subscription.assigned.items()
-    )
 
 
 def _states(subscription: SubscriptionState, flight: _Flight) -> Iterator[Assigned]:

@@ -79,7 +79,7 @@ class ConsumerGroup:
         self._clock = clock
         self._any_node = any_node
         self._coordinator = coordinator = GroupCoordinator(config, chance=chance)
-        self._member: Membership = (
+        self.member: Membership = (
             ConsumerMembership(config, coordinator, chance=chance)
             if config.group_protocol == "consumer"
             else ClassicMembership(config, coordinator, chance=chance)
@@ -111,21 +111,12 @@ class ConsumerGroup:
 
     @property
     def error(self) -> Exception | None:
-        return self._member.error if self._subscription.is_by_group else None
-
-    @property
-    def has_news(self) -> bool:
-        return self._member.next_step() is not None
-
-    @property
-    def has_left(self) -> bool:
-        """Whether the consumer is no member, and the coordinator knows."""
-        return self._member.is_left
+        return self.member.error if self._subscription.is_by_group else None
 
     @property
     def is_idle(self) -> bool:
         """Whether neither a commit nor leaving waits for the coordinator."""
-        return self._member.is_left and self._commits.is_idle
+        return self.member.is_left and self._commits.is_idle
 
     @property
     def commits_by_itself(self) -> bool:
@@ -143,13 +134,13 @@ class ConsumerGroup:
         subscription = self._subscription
         is_by_group = subscription.is_by_group
         # A consumer that assigns partitions itself commits without a member id.
-        self._commits.membership = self._member if is_by_group else self._outsider
+        self._commits.membership = self.member if is_by_group else self._outsider
         self._matched = None
         match subscription.kind:
             case Kind.TOPICS:
-                self._member.subscribe(subscription.topics, None, now)
+                self.member.subscribe(subscription.topics, None, now)
             case Kind.PATTERN if self._is_pattern_of_broker:
-                self._member.subscribe(None, str(subscription.pattern), now)
+                self.member.subscribe(None, str(subscription.pattern), now)
             case Kind.PATTERN:
                 self._match(now)
         self._want()
@@ -166,13 +157,13 @@ class ConsumerGroup:
             if not each.error
         }
         missing = frozenset(name for name, each in self._metadata.topics.items() if each.error)
-        self._member.topics_changed(shapes, missing, now)
+        self.member.topics_changed(shapes, missing, now)
         self._want()
 
     def polled(self, now: float) -> None:
         """The caller polls: it is alive, and has handled what was returned."""
         if self._subscription.is_by_group:
-            self._member.polled(now)
+            self.member.polled(now)
         if self._auto_commit.is_due(now):
             self._commit_by_itself(self._handling.handled(), now)
 
@@ -182,7 +173,7 @@ class ConsumerGroup:
         if taken_at > self._taken_at:
             self._taken_at = taken_at
             if self._subscription.is_by_group:
-                self._member.polled(taken_at)
+                self.member.polled(taken_at)
         # The caller need not poll for a commit: a loop over many records would commit too late.
         if self._auto_commit.is_due(now) and now >= self._look_at:
             offsets = self._handling.progress()
@@ -192,17 +183,7 @@ class ConsumerGroup:
                 # The next poll is to commit. An iteration continues without being heard of here.
                 self._look_at = now + self._config.auto_commit_interval_ms / 1000
 
-    def request_rejoin(self, reason: str, now: float) -> None:
-        self._member.request_rejoin(reason, now)
-
-    def leave(self, reason: str, now: float) -> None:
-        """Leave the group; steps to revoke what is assigned come first."""
-        self._member.leave(reason, now)
-
     # -- steps of a rebalance ------------------------------------------------------------------
-
-    def next_step(self) -> RebalanceStep | None:
-        return self._member.next_step()
 
     def begin_step(self, step: RebalanceStep) -> None:
         """Have partitions return no records any more, or be there for the hook."""
@@ -227,7 +208,7 @@ class ConsumerGroup:
         else:
             gone = set(step.partitions)
             subscription.take_over([each for each in subscription.assigned if each not in gone])
-        self._member.step_done(step, now)
+        self.member.step_done(step, now)
         self._want()
 
     # -- committed offsets ---------------------------------------------------------------------
@@ -360,10 +341,10 @@ class ConsumerGroup:
     # -- requests ------------------------------------------------------------------------------
 
     def send(self, now: float) -> None:
-        if self._member.wish != self._last_wish:
+        if self.member.wish != self._last_wish:
             self._want()
         self._is_waiting = False
-        for source in (self._member, self._commits):
+        for source in (self.member, self._commits):
             while (request := source.next_request(now)) is not None:
                 if not self._send_one(source, request, now):
                     self._is_waiting = True
@@ -372,7 +353,7 @@ class ConsumerGroup:
     def next_deadline(self, now: float) -> float:
         """When `send` has to be called again."""
         due = min(
-            self._member.next_deadline(now),
+            self.member.next_deadline(now),
             self._commits.next_deadline(now),
             max(self._auto_commit.next_deadline(), self._look_at),
         )
@@ -439,11 +420,11 @@ class ConsumerGroup:
         # Each refresh comes by here, and a rebalance is dear.
         if topics != self._matched:
             self._matched = self._subscription.topics = topics
-            self._member.subscribe(topics, None, now)
+            self.member.subscribe(topics, None, now)
 
     def _want(self) -> None:
         """Have the metadata that the membership needs."""
-        wish = self._member.wish
+        wish = self.member.wish
         pattern = None
         if self._subscription.kind is Kind.PATTERN and not self._is_pattern_of_broker:
             pattern = re.compile(self._subscription.pattern or "")

@@ -5,7 +5,7 @@ the caller's code.
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -102,7 +102,51 @@ class ReadingCalls(ConsumerCalls):
             As `poll`.
         """
         deadline = self._deadline(timeout, is_poll=True)
-        return self._table(deadline, columns, bytes_max=bytes_max)
+        check_extra("arrow", "to_arrow()")
+        import pyarrow as pa
+
+        if bytes_max is not None and not isinstance(bytes_max, int):
+            raise TypeError(
+                f"bytes_max is {kind_of(bytes_max)} ({bytes_max!r}); give a number of bytes"
+            )
+        engine = self._engine
+        ends: dict[TopicPartition, int] | None = None
+        batches: list[pa.RecordBatch] = []
+        size = 0
+        while True:
+            if ends is None and engine.subscription.assigned:
+                asked = dict.fromkeys(engine.subscription.assigned, int(SpecialTimestamp.LATEST))
+                found = yield from self._offsets_at(asked, deadline)
+                ends = {each: end.offset for each, end in found.items() if end is not None}
+            if ends is not None:
+                # Of the partitions that are still assigned: the others are read by other members.
+                assigned = engine.subscription.assigned
+                places = [
+                    (assigned[each].position, end) for each, end in ends.items() if each in assigned
+                ]
+                if all(at is not None and at.offset >= end for at, end in places):
+                    # One more turn without a wait, for what has been fetched.
+                    deadline = self._clock()
+            # A glance, since the marker of a transaction moves the position and gives no rows.
+            glance = min(deadline, self._clock() + _GLANCE_S)
+            try:
+                batch = yield from self._columns(glance, columns, is_more=bool(batches))
+            except WakeupError:
+                if not size:
+                    raise
+                engine.wakeup()
+                return pa.Table.from_batches(batches)
+            except TailraceError:
+                # The next call raises it again, as the position stays there.
+                if not size:
+                    raise
+                return pa.Table.from_batches(batches)
+            if batch.num_rows or not batches:
+                batches.append(batch)
+                size += batch.nbytes
+            is_full = bytes_max is not None and size >= bytes_max
+            if is_full or self._clock() >= deadline:
+                return pa.Table.from_batches(batches)
 
     @operation
     def commit(self, offsets: object = None, *, timeout: float | None = None) -> Steps[None]:
@@ -149,9 +193,9 @@ class ReadingCalls(ConsumerCalls):
             group = engine.group
             if group is not None and engine.subscription.is_by_group:
                 engine.handling.put_back()
-                group.leave("the consumer unsubscribed from all topics", self._clock())
+                group.member.leave("the consumer unsubscribed from all topics", self._clock())
                 yield from self._rebalance()
-                yield Until(lambda: group.has_left, deadline)
+                yield Until(lambda: group.member.is_left, deadline)
             engine.handling.drop(engine.subscription.assigned)
             engine.subscription.unsubscribe()
             engine.subscription_changed(self._clock())
@@ -214,60 +258,6 @@ class ReadingCalls(ConsumerCalls):
 
         yield from self._wait_for_records(take, deadline, is_more=is_more)
         return collector.finish()
-
-    def _table(
-        self, deadline: float, names: Sequence[str] | None, *, bytes_max: int | None
-    ) -> Steps["pa.Table"]:
-        check_extra("arrow", "to_arrow()")
-        import pyarrow as pa
-
-        if bytes_max is not None and not isinstance(bytes_max, int):
-            raise TypeError(
-                f"bytes_max is {kind_of(bytes_max)} ({bytes_max!r}); give a number of bytes"
-            )
-        engine = self._engine
-        ends: dict[TopicPartition, int] | None = None
-        batches: list[pa.RecordBatch] = []
-        size = 0
-        while True:
-            if ends is None and engine.subscription.assigned:
-                ends = yield from self._ends_of(engine.subscription.assigned, deadline)
-            # One more turn without a wait, for what has been fetched.
-            if ends is not None and self._is_read(ends):
-                deadline = self._clock()
-            # A glance, since the marker of a transaction moves the position and gives no rows.
-            glance = min(deadline, self._clock() + _GLANCE_S)
-            try:
-                batch = yield from self._columns(glance, names, is_more=bool(batches))
-            except WakeupError:
-                if not size:
-                    raise
-                engine.wakeup()
-                return pa.Table.from_batches(batches)
-            except TailraceError:
-                # The next call raises it again, as the position stays there.
-                if not size:
-                    raise
-                return pa.Table.from_batches(batches)
-            if batch.num_rows or not batches:
-                batches.append(batch)
-                size += batch.nbytes
-            is_full = bytes_max is not None and size >= bytes_max
-            if is_full or self._clock() >= deadline:
-                return pa.Table.from_batches(batches)
-
-    def _ends_of(
-        self, partitions: Collection[TopicPartition], deadline: float
-    ) -> Steps[dict[TopicPartition, int]]:
-        asked = dict.fromkeys(partitions, int(SpecialTimestamp.LATEST))
-        found = yield from self._offsets_at(asked, deadline)
-        return {each: end.offset for each, end in found.items() if end is not None}
-
-    def _is_read(self, ends: dict[TopicPartition, int]) -> bool:
-        """Whether the position of each partition that is still assigned is at its end."""
-        assigned = self._engine.subscription.assigned
-        positions = [(assigned[each].position, ends[each]) for each in ends if each in assigned]
-        return all(at is not None and at.offset >= end for at, end in positions)
 
     def _polled(self) -> Steps[None]:
         """Count all that was returned as handled, and do what the group wants."""
@@ -352,7 +342,7 @@ class ReadingCalls(ConsumerCalls):
         """
         group = self._engine.group
         failure: BaseException | None = None
-        while group is not None and (step := group.next_step()) is not None:
+        while group is not None and (step := group.member.next_step()) is not None:
             found = yield from self._rebalance_step(group, step)
             failure = failure or found
         if failure is not None:
@@ -434,7 +424,7 @@ class ReadingCalls(ConsumerCalls):
                 if group.commits_by_itself:
                     yield from self._last_commit(deadline)
                 if engine.subscription.is_by_group:
-                    group.leave("the consumer is being closed", self._clock())
+                    group.member.leave("the consumer is being closed", self._clock())
                     yield from self._rebalance()
                 # Without an answer the coordinator would keep the member until its session ends.
                 yield Until(lambda: group.is_idle, deadline)

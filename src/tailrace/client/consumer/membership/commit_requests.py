@@ -77,7 +77,16 @@ def commit_request(
         group_instance_id=member.instance_id,
         topics=tuple(
             OffsetCommitRequestTopic(
-                name=name, partitions=tuple(_offset(each, offsets[each]) for each in partitions)
+                name=name,
+                partitions=tuple(
+                    OffsetCommitRequestPartition(
+                        partition_index=each.partition,
+                        committed_offset=offsets[each].offset,
+                        committed_leader_epoch=offsets[each].leader_epoch,
+                        committed_metadata=offsets[each].metadata,
+                    )
+                    for each in partitions
+                ),
             )
             for name, partitions in topics
         ),
@@ -160,12 +169,3 @@ def read_fetch(answer: OffsetFetchResponse, group_id: str) -> FetchAnswer:
                 epoch = max(each.committed_leader_epoch, -1)
                 offsets[partition] = OffsetAndMetadata(each.committed_offset, epoch, each.metadata)
     return FetchAnswer(code, codes, offsets)
-
-
-def _offset(partition: TopicPartition, consumed: OffsetAndMetadata) -> OffsetCommitRequestPartition:
-    return OffsetCommitRequestPartition(
-        partition_index=partition.partition,
-        committed_offset=consumed.offset,
-        committed_leader_epoch=consumed.leader_epoch,
-        committed_metadata=consumed.metadata,
-    )

@@ -287,7 +287,15 @@ class ConsumerMembership:
             and self._state.is_in_group
             and self._state is not MemberState.PREPARE_LEAVING
         ):
-            self._poll_missed()
+            logger.warning(
+                "poll_missed group=%s member=%s effect=the consumer leaves the group until the "
+                "next poll advice=raise max.poll.interval.ms (%d) or lower max.poll.records",
+                self._config.group_id,
+                self._member_id,
+                self._config.max_poll_interval_ms,
+            )
+            self._has_missed_poll = True
+            self._send_leave()
         if now < self._next_heartbeat_at():
             return None
         request = self._heartbeat(node, now)
@@ -398,18 +406,6 @@ class ConsumerMembership:
                     self._join()
             case _:
                 pass
-
-    def _poll_missed(self) -> None:
-        """Leave, since the user has not polled for `max.poll.interval.ms`."""
-        logger.warning(
-            "poll_missed group=%s member=%s effect=the consumer leaves the group until the next "
-            "poll advice=raise max.poll.interval.ms (%d) or lower max.poll.records",
-            self._config.group_id,
-            self._member_id,
-            self._config.max_poll_interval_ms,
-        )
-        self._has_missed_poll = True
-        self._send_leave()
 
     def _send_leave(self) -> None:
         is_static = self._config.group_instance_id is not None

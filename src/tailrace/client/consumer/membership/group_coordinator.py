@@ -86,27 +86,17 @@ class GroupCoordinator:
         self._request = None
         if isinstance(outcome, RetriableError):
             self._retry(now, why=str(outcome))
-        elif isinstance(outcome, Exception):
+            return
+        if isinstance(outcome, Exception):
             self.error = outcome
-        else:
-            assert isinstance(outcome, FindCoordinatorResponse)
-            self._looked_up(outcome, now)
-
-    def mark_unknown(self, node: Node | None, now: float, *, why: str) -> None:
-        """Forget the coordinator if it is still `node`, and look it up again."""
-        if node is not None and node == self.node:
-            logger.info("group_coordinator_lost group=%s %s reason=%s", self._group, node, why)
-            self.node = None
-            # At once: a coordinator moves when its broker is restarted, and the session runs on.
-            self._retry_at = now
-
-    def _looked_up(self, answer: FindCoordinatorResponse, now: float) -> None:
+            return
+        assert isinstance(outcome, FindCoordinatorResponse)
         # An answer of an old version has no list, and is about the only key.
-        named = [each for each in answer.coordinators if each.key == self._group]
-        if answer.coordinators and not named:
+        named = [each for each in outcome.coordinators if each.key == self._group]
+        if outcome.coordinators and not named:
             self._retry(now, why="the answer names other groups")
             return
-        found = named[0] if named else answer
+        found = named[0] if named else outcome
         code = found.error_code
         if code != ErrorCode.NONE:
             if is_retriable(code):
@@ -124,6 +114,14 @@ class GroupCoordinator:
         self.find_count += 1
         self._failures = 0
         logger.info("group_coordinator_found group=%s node=%d", self._group, found.node_id)
+
+    def mark_unknown(self, node: Node | None, now: float, *, why: str) -> None:
+        """Forget the coordinator if it is still `node`, and look it up again."""
+        if node is not None and node == self.node:
+            logger.info("group_coordinator_lost group=%s %s reason=%s", self._group, node, why)
+            self.node = None
+            # At once: a coordinator moves when its broker is restarted, and the session runs on.
+            self._retry_at = now
 
     def _retry(self, now: float, *, why: str) -> None:
         self._retry_at = now + self._backoff.pause_s(self._failures)

@@ -26,7 +26,7 @@ not kept, and a member is never assigned a topic that it does not subscribe to.
 import logging
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.client.consumer.membership.assignors import (
@@ -139,7 +139,11 @@ def _assign(
     ordered = {each: members[each] for each in hash_map_order(members, java_hash)}
     existing = {
         each: OwnedPartitions(
-            tuple(it for it in claimed[each].partitions if _exists(it, topics)),
+            tuple(
+                it
+                for it in claimed[each].partitions
+                if 0 <= it.partition < len(topics.get(it.topic, ()))
+            ),
             claimed[each].generation,
         )
         for each in ordered
@@ -153,10 +157,6 @@ def _assign(
         return _Result(even.assignments, even.transfers, newest)
     uneven = _Uneven(topics, ordered, owned, racks=racks)
     return _Result(uneven.assign(_previous_owners(existing, newest)), None, newest)
-
-
-def _exists(partition: TopicPartition, topics: Racks) -> bool:
-    return 0 <= partition.partition < len(topics.get(partition.topic, ()))
 
 
 def _number(generation: int | None) -> int:
@@ -504,11 +504,22 @@ class _Uneven:
 
         `previous` has the owners in older generations: a member that comes back gets its own.
         """
-        every = self._by_subscribers()
+        # Few subscribers first: these have the least choice.
+        subscribers = self._subscribers
+        order = sorted(self._topics, key=lambda each: (len(subscribers[each]), java_order(each)))
+        every = [
+            TopicPartition(topic, number)
+            for topic in order
+            for number in range(len(self._topics[topic]))
+        ]
         free = [each for each in every if each not in self._owner]
         self._order = sorted(self._rank(member_id) for member_id in self._shares)
         is_first = not any(self._shares.values())
-        self._assign_free(free)
+        left = free
+        if self._racks.matters:
+            left = [each for each in free if not self._give(each, is_near=True)]
+        for each in left:
+            self._give(each, is_near=False)
         # They can neither get nor give one, and would spoil the balance of the others.
         fixed = {member_id for member_id in self._shares if not self._may_change(member_id)}
         for member_id in fixed:
@@ -525,24 +536,6 @@ class _Uneven:
         if not is_first and is_changed and self._score() >= score_before:
             self._shares = before
         return {member_id: list(share) for member_id, share in self._shares.items()}
-
-    def _by_subscribers(self) -> list[TopicPartition]:
-        """All partitions, those of topics with few subscribers first."""
-        subscribers = self._subscribers
-        # Few subscribers first: these have the least choice.
-        order = sorted(self._topics, key=lambda each: (len(subscribers[each]), java_order(each)))
-        return [
-            TopicPartition(topic, number)
-            for topic in order
-            for number in range(len(self._topics[topic]))
-        ]
-
-    def _assign_free(self, partitions: Iterable[TopicPartition]) -> None:
-        left = partitions
-        if self._racks.matters:
-            left = [each for each in partitions if not self._give(each, is_near=True)]
-        for each in left:
-            self._give(each, is_near=False)
 
     def _give(self, partition: TopicPartition, *, is_near: bool) -> bool:
         """Give a partition to the subscriber with the fewest; return whether there is one."""
