@@ -58,8 +58,6 @@ class FetchSession:
         self._epoch = _FIRST_EPOCH
         self._known: dict[TopicPartition, Wanted] = {}
         self._had_ids = False
-        self.is_lost_count = 0
-        """Number of times that the broker did not know the session any more."""
 
     @property
     def is_open(self) -> bool:
@@ -105,7 +103,6 @@ class FetchSession:
         if answer.error_code:
             if answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self._id = _NO_SESSION
-                self.is_lost_count += 1
             self._epoch = _FIRST_EPOCH
             return False
         found = list(partitions)

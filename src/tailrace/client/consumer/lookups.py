@@ -10,7 +10,7 @@ Invariant: an answer changes a position only if the partition still waits for it
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -51,7 +51,6 @@ from tailrace.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tailrace.protocol.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
@@ -137,16 +136,7 @@ class OffsetLookups:
     # -- resets --------------------------------------------------------------------------------
 
     def _send_resets(self, now: float) -> None:
-        by_node: dict[int, list[Assigned]] = {}
-        for state in self._due(Phase.AWAIT_RESET, now):
-            # Only the leader answers; followers refuse with NOT_LEADER_OR_FOLLOWER.
-            leader = self._leader_of(state.partition)
-            if leader is not None:
-                by_node.setdefault(leader.node_id, []).append(state)
-        for node_id, states in by_node.items():
-            node = self._ready(node_id, now)
-            if node is None:
-                continue
+        for node, states in self._by_leader(self._due(Phase.AWAIT_RESET, now), now):
             now_ms = self._wall_ms()
             timestamps = {
                 each.partition: each.reset.timestamp(now_ms)
@@ -183,23 +173,24 @@ class OffsetLookups:
     # -- validations ---------------------------------------------------------------------------
 
     def _send_validations(self, now: float) -> None:
-        by_node: dict[int, list[Assigned]] = {}
+        due = []
         for state in self._due(Phase.AWAIT_VALIDATION, now):
-            leader = self._leader_of(state.partition)
-            if leader is None:
-                continue
-            if state.position is not None and leader.epoch < state.position.epoch:
+            leader = self._metadata.leader(state.partition)
+            assert state.position is not None, "a position is validated"
+            if leader is not None and leader.epoch < state.position.epoch:
                 # The metadata is older than the record: this leader may have been deposed.
                 self._metadata.request_update()
                 self._postpone(state)
-                continue
-            by_node.setdefault(leader.node_id, []).append(state)
-        for node_id, states in by_node.items():
-            node = self._ready(node_id, now)
-            if node is None:
-                continue
-            # An old broker, or one that asks for the right to administer the cluster: read on.
-            if not _tells_epochs(self._nodes, node):
+            else:
+                due.append(state)
+        for node, states in self._by_leader(due, now):
+            try:
+                version = self._nodes.version_of(node.id, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+            except UnsupportedVersionError:
+                version = -1
+            if version < _EPOCHS_SINCE:
+                # An old broker, or one that asks for the right to administer the cluster: Kafka's
+                # consumer takes the position for valid, too.
                 for state in states:
                     state.validated()
                 continue
@@ -242,53 +233,40 @@ class OffsetLookups:
             for each in topic.partitions
         }
         denied: set[str] = set()
-        cut: dict[TopicPartition, tuple[int, tuple[int, int] | None]] = {}
+        cut: dict[TopicPartition, int] = {}
+        divergent: dict[TopicPartition, tuple[int, int] | None] = {}
+        policy = self._subscription.default_reset
         for partition, state in states.items():
             state.is_asked = False
-            answer = answers.get(partition)
+            answer, position = answers.get(partition), state.position
+            assert position is not None, "a position was validated"
             if answer is None or answer.error_code:
-                self._take_refusal(state, 0 if answer is None else answer.error_code, denied)
+                if answer is not None and answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    denied.add(partition.topic)
+                else:
+                    self._metadata.request_update()
+                self._postpone(state)
+                continue
+            # The leader may know nothing of this epoch or of one before.
+            is_known = answer.end_offset >= 0 and answer.leader_epoch >= 0
+            if is_known and answer.end_offset >= position.offset:
+                state.validated()
+            elif policy.name == NO_RESET.name:
+                # Without a policy the program decides, as it has seen records that are gone.
+                cut[partition] = position.offset
+                divergent[partition] = (
+                    (answer.end_offset, answer.leader_epoch) if is_known else None
+                )
+                self._postpone(state)
+            elif is_known:
+                # Records from here on were replaced by others, which this consumer has not read.
+                state.seek(Position(answer.end_offset, answer.leader_epoch, position.leader))
             else:
-                self._compare(state, answer, cut)
+                state.await_reset(policy)
         if denied:
             self.errors.append(TopicAuthorizationError(frozenset(denied)))
         if cut:
-            self.errors.append(
-                LogTruncationError(
-                    {each: offset for each, (offset, _) in cut.items()},
-                    {each: divergent for each, (_, divergent) in cut.items()},
-                )
-            )
-
-    def _compare(
-        self,
-        state: Assigned,
-        answer: EpochEndOffset,
-        cut: dict[TopicPartition, tuple[int, tuple[int, int] | None]],
-    ) -> None:
-        """Read on, or find that the log was truncated below the position."""
-        position = state.position
-        assert position is not None, "a position was validated"
-        # The leader knows nothing of this epoch or of one before.
-        is_unknown = answer.end_offset < 0 or answer.leader_epoch < 0
-        if not is_unknown and answer.end_offset >= position.offset:
-            state.validated()
-            return
-        policy = self._subscription.default_reset
-        if is_unknown:
-            if policy is NO_RESET or policy.name == NO_RESET.name:
-                cut[state.partition] = position.offset, None
-                self._postpone(state)
-            else:
-                state.await_reset(policy)
-        elif policy.name == NO_RESET.name:
-            # KIP-320: without a policy the program decides, since it has seen records that are
-            # gone.
-            cut[state.partition] = position.offset, (answer.end_offset, answer.leader_epoch)
-            self._postpone(state)
-        else:
-            # Records from here on were replaced by others, which this consumer has not read.
-            state.seek(Position(answer.end_offset, answer.leader_epoch, position.leader))
+            self.errors.append(LogTruncationError(cut, divergent))
 
     # -- queries -------------------------------------------------------------------------------
 
@@ -370,6 +348,20 @@ class OffsetLookups:
                 self._wake_at = min(self._wake_at, state.retry_at)
             else:
                 yield state
+
+    def _by_leader(
+        self, states: Iterable[Assigned], now: float
+    ) -> Iterator[tuple[Node, list[Assigned]]]:
+        """The leaders that can be asked now, with their partitions; followers would refuse."""
+        by_node: dict[int, list[Assigned]] = {}
+        for state in states:
+            leader = self._leader_of(state.partition)
+            if leader is not None:
+                by_node.setdefault(leader.node_id, []).append(state)
+        for node_id, found in by_node.items():
+            node = self._ready(node_id, now)
+            if node is not None:
+                yield node, found
 
     def _leader_of(self, partition: TopicPartition) -> Leader | None:
         leader = self._metadata.leader(partition)
@@ -467,13 +459,6 @@ class OffsetLookups:
                 found[each] = state
         return found
 
-    def _take_refusal(self, state: Assigned, code: int, denied: set[str]) -> None:
-        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            denied.add(state.partition.topic)
-        else:
-            self._metadata.request_update()
-        self._postpone(state)
-
     def _failed(self, states: Iterable[Assigned], outcome: RequestOutcome) -> None:
         """Ask again later, after a failure of the connection."""
         for state in states:
@@ -490,11 +475,3 @@ class OffsetLookups:
 
 _RETRY: Final = OffsetAndTimestamp(-1, -1)
 """Marks a partition without an answer."""
-
-
-def _tells_epochs(nodes: ConnectionPool, node: Node) -> bool:
-    """Whether a consumer may ask a node for epochs; if not, Kafka's consumer reads on too."""
-    try:
-        return nodes.version_of(node.id, ApiKey.OFFSET_FOR_LEADER_EPOCH) >= _EPOCHS_SINCE
-    except UnsupportedVersionError:
-        return False

@@ -103,11 +103,6 @@ class GroupRequest:
     """The lowest version that has the needed fields; with an older one the outcome is an
     `UnsupportedVersionError`."""
 
-    @property
-    def is_find_coordinator(self) -> bool:
-        """Whether any node takes it."""
-        return self.node is None
-
 
 class Steps:
     """The steps that are left, and the present assignment.
