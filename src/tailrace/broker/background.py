@@ -87,6 +87,7 @@ class Broker:
 
     def start(self) -> None:
         """Start, and return when the broker accepts requests."""
+        # Of all that `serve` tunes only this: the process is the user's.
         keep_large_buffers()
         config = self._config
         if self._is_temporary:
@@ -97,6 +98,7 @@ class Broker:
         self._thread = LoopThread(asyncio.new_event_loop(), name="tailrace-broker")
         self._thread.start()
         try:
+            # A directory that goes with the broker need not reach the device.
             runtime = system_runtime(is_synced=not self._is_temporary)
             self._running = self._thread.run(start_broker(config, runtime))
         except BaseException:
@@ -118,7 +120,6 @@ class Broker:
             self._end()
 
     def _end(self) -> None:
-        """End the thread, and remove the directory if it is temporary."""
         thread, self._thread = self._thread, None
         directory, self._directory = self._directory, None
         if thread is not None:

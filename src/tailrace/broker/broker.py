@@ -201,6 +201,7 @@ class RunningBroker:
             for directory in logs.directories
         }
         home = logs.metadata_home
+        # A directory for the metadata log alone has files to remove, and none of the other jobs.
         if home.path not in self._schedules:
             self._schedules[home.path] = Schedule([self._housekeeping(home).removal()])
         self._tasks: list[asyncio.Task[None]] = []
@@ -215,6 +216,7 @@ class RunningBroker:
         Raises:
             ListenError: the address cannot be used; nothing was started.
         """
+        # First, so that an address in use ends the start before anything runs.
         self._server.start()
         self.logs.on_failure = self._directory_failed
         # Abort the compaction of a topic whose policy no longer contains `compact`.
@@ -222,8 +224,9 @@ class RunningBroker:
         self.replicas.on_rolled = self._flushes.ask_rolled
         for schedule in self._schedules.values():
             schedule.start()
+        # In the same turn as the port is opened: no request may come before the shards are there.
         self._coordinators.start()
-        # Compaction can take hours, so it is a task of its own and not a job of the schedule.
+        # Beside serving: clients need no registration, and a slow device would hold up the start.
         self._registering = asyncio.ensure_future(self._runtime.threads.run(self._register))
         self._tasks = [asyncio.ensure_future(self._keep_metadata())]
         self._use(self._beginning)
@@ -276,6 +279,7 @@ class RunningBroker:
         Raises:
             OSError: the device failed; the next start recovers.
         """
+        # No new requests first: what comes next ends what they would need.
         self._server.close()
         if self._registering is not None:
             await asyncio.wait([self._registering])
@@ -286,6 +290,7 @@ class RunningBroker:
         for result in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(result, Exception):
                 logger.error("task_failed reason=%r", result)
+        # A change of a topic that has begun is completed, or its client would see half of it.
         await self._changes.finish()
         await self.replicas.new_logs.finish()
         await self._coordinators.stop()
@@ -371,6 +376,7 @@ class RunningBroker:
     def _directory_failed(self, directory: DirectoryLogs) -> None:
         self.replicas.directory_failed(directory)
         if end_reason(self.logs) is not None:
+            # Connections that end at once would take the answers with them.
             asyncio.get_running_loop().call_later(LAST_ANSWERS_S, self._server.close)
             self.failed.set()
 
@@ -395,11 +401,11 @@ class RunningBroker:
         layers = [image.configs_of(BROKER_RESOURCE, owner) for owner in ("", str(node_id))]
         self._use(usable_changes(self.config, *layers))
         controller.defaults = self.config.topic_defaults.with_state(image, node_id)
+        # A walk over all logs, so only if a default of topics has changed.
         if controller.defaults.configs != before:
             await self.replicas.configure_all(self._log_config)
 
     def _log_config(self, name: str) -> LogConfig | None:
-        """The settings of a topic's logs; None if it is gone."""
         topic = self.controller.image.topics.get(name)
         if topic is None:
             return None
@@ -414,6 +420,7 @@ class RunningBroker:
         self.replicas.verify_transactions(is_required=config.transactions.is_verifying)
         for directory in self.logs.directories:
             directory.expire_producers_after(config.producer_expiration_ms)
+        # Compaction can take hours, so it has tasks of its own and is no job of the schedule.
         if config.is_cleaner_enabled:
             for number in range(config.cleaner_thread_count):
                 if number not in self._cleaning or self._cleaning[number].done():
@@ -478,6 +485,7 @@ def _open_directories(config: BrokerConfig, runtime: Runtime) -> tuple[str, LogM
         node_id=config.node_id,
         chance=runtime.chance,
     )
+    # A directory that refuses does not keep the others from serving, as in Kafka (KIP-112).
     left_out = dict(opened.left_out)
     usable: list[DirectoryLogs] = []
     for directory in opened.usable:
@@ -532,18 +540,21 @@ async def start_broker(
             "docs/configuration.md says why",
             ",".join(config.ignored),
         )
+    # Process-wide, since codecs are: a batch of 10 KB can hold gigabytes.
     limit_decompression(config.decompressed_bytes_max)
     cluster_id, logs = _open_directories(config, runtime)
     controller = None
     try:
         state = StartingState.open(config, runtime, logs)
         controller = state.controller
+        # Before a log is changed: a crash from here on is no orderly stop.
         take_marks(logs)
         _check_can_continue(logs)
         current = usable_changes(config, *state.changed_settings(config.node_id))
         replicas = Replicas(logs, runtime.threads)
         logs.on_failure = replicas.directory_failed
         topics = controller.image.topics
+        # Before folders are looked at: an exchange of names that a crash has cut is completed here.
         moves = settle_futures(logs, {name: topic.topic_id for name, topic in topics.items()})
         _check_can_continue(logs)
         state.sort_folders()

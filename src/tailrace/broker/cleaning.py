@@ -40,6 +40,7 @@ async def clean_regularly(
         try:
             await _clean(job, threads)
         except OSError as error:
+            # Closing files is for the loop, and this coroutine runs there.
             device_failed(job, error)
         except TailraceError:
             pass  # The cleaner has logged it, and retries the log later.
@@ -67,6 +68,8 @@ async def _to_its_end(job: CleaningJob, threads: Threads, step: Callable[[], T])
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
+        # A thread cannot be interrupted: it looks at the abort between two runs of batches. The
+        # directory must not be unlocked while it writes.
         job.abort()
         # Ignore its error: the broker stops, and the next start completes a partial exchange.
         await asyncio.gather(running, return_exceptions=True)

@@ -48,6 +48,7 @@ class CoordinatorLog:
     @property
     def commits_at_once(self) -> bool:
         """Whether an append needs no flush, and no move to another directory is in its way."""
+        # Asked for each repeated commit, so nothing here raises or waits.
         found = self._replicas.get(self.partition)
         return (
             found is not None
@@ -109,6 +110,7 @@ class CoordinatorLog:
         Raises:
             UnknownPartitionError, StorageError: the partition is not here, or its directory failed.
         """
+        # This broker is the only replica: what it has appended is below the high watermark.
         log = self._replicas.find(self.partition).log
         is_due = is_flush_due(log)
         return self._flushed(log, is_whole=is_due) if is_due or self._is_durable else None
@@ -137,5 +139,6 @@ def _replayed(log: Log, replay: Callable[[StoredBatches], T]) -> T:
     except CorruptionError as error:
         if error.path is not None or error.offset is None:
             raise
+        # The operator needs the file to repair it, which only the log knows.
         segment = next(log.segments.from_offset(Offset(error.offset)))
         raise error.located(path=segment.log.path) from error

@@ -84,15 +84,12 @@ class ImageTopics:
         return self._version
 
     def by_name(self, name: str) -> Topic | None:
-        """The topic with a name, if there is one."""
         return _known(self._controller.image.topics.get(name))
 
     def by_id(self, topic_id: UUID) -> Topic | None:
-        """The topic with an id, if there is one."""
         return _known(self._controller.image.topic_by_id(topic_id))
 
     def names(self) -> Iterable[str]:
-        """The names of all topics."""
         return self._controller.image.topics
 
 
@@ -141,6 +138,7 @@ class Coordinators:
 
     async def stop(self) -> None:
         """Answer parked requests, and wait for partitions that are being loaded."""
+        # Transactions first: their markers still go to the partitions of groups.
         await self.transactions.stop()
         await self.groups.stop()
 
@@ -156,6 +154,7 @@ class Coordinators:
         )
 
     def _led(self, partition: TopicPartition) -> None:
+        # Called for each partition of the broker, of which nearly all are of other topics.
         leads = {OFFSETS_TOPIC: self.groups.lead, TRANSACTIONS_TOPIC: self.transactions.lead}
         lead = leads.get(partition.topic)
         if lead is not None:
@@ -179,6 +178,7 @@ class Coordinators:
 
     def log_of(self, partition: TopicPartition) -> PartitionLog:
         """A partition of this broker, as coordinators write to it."""
+        # Imported by the first partition that is led: a broker without groups needs none of it.
         from tailrace.broker.coordinator_logs import CoordinatorLog
 
         return CoordinatorLog(
@@ -194,6 +194,7 @@ class Coordinators:
         config = self._config
 
         def make_machine() -> "GroupMachine":
+            # On a worker thread, as the imports below: they take longer than the loop may.
             from tailrace.coordinator.groups.modules import GroupMachine, settings_of_group
 
             def settings_of(group_id: str) -> ConsumerSettings:
@@ -218,6 +219,7 @@ class Coordinators:
         def make_bulk(machine: "GroupMachine", log_bytes: int) -> BulkReplay | None:
             from tailrace.coordinator.groups.modules import LOG_BYTES_MIN, BulkCommits
 
+            # Below that size making room for the kernel takes as long as a replay of each record.
             return BulkCommits(machine) if log_bytes >= LOG_BYTES_MIN else None
 
         return Shard(

@@ -59,6 +59,7 @@ def plan_addresses(
     count = len(faults)
     listening = _parse("listeners", listeners, names=names, faults=faults)
     named = _parse("advertised.listeners", advertised, names=names, faults=faults)
+    # Kafka's default file names one for clients and one for the controller, which is left out.
     if len(listening) > 1:
         faults.append(
             f"listeners: this broker listens on one address, and {_texts(listening)} are "
@@ -87,6 +88,7 @@ def parse_address(text: str) -> Address:
         ValueError: none of these; the message says what is expected.
     """
     host, colon, port = text.rpartition(":")
+    # From the right: an IPv6 address has colons of its own.
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{text!r} is not HOST:PORT with a port of 0 to 65535")
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - as asked for
@@ -101,6 +103,8 @@ def _parse(name: str, text: str, *, names: ListenerNames, faults: list[str]) -> 
         if scheme in map(str.upper, names.controllers):
             continue
         try:
+            # To serve it without would send the records of a client that asks for encryption in
+            # the clear.
             if not names.is_plaintext(scheme):
                 raise ValueError(
                     f"{part!r} wants encryption or a login; only PLAINTEXT is supported"

@@ -76,6 +76,7 @@ class Loading:
         found = [one.partition for queue in queues.values() for one in queue]
         progress = asyncio.ensure_future(self._log_progress(found))
         workers: list[asyncio.Task[None]] = []
+        # One queue for each directory: its workers wait for its disk and hold up no other.
         for home, queue in queues.items():
             rest = iter(queue)
             # New folders are created one after the other: each goes where the fewest logs are.
@@ -105,6 +106,7 @@ class Loading:
                     )
                 )
             except StorageError as error:
+                # As in Kafka the whole directory goes, also for one folder beyond repair.
                 if home is not None:
                     self._logs.fail(home, error)
                 self._replicas.set_offline(one.partition, str(error))
@@ -112,6 +114,8 @@ class Loading:
             except BaseException:
                 self._is_given_up = True
                 raise
+            # Its settings may have changed while a thread has opened it. Here, on the loop, where
+            # they change, none can be missed.
             topic = controller.image.topics[one.partition.topic]
             if topic is not one.topic:
                 log.config = log_config(topic.configs, controller.defaults.configs)
@@ -131,6 +135,7 @@ class Loading:
             )
 
     async def _log_progress(self, partitions: list[TopicPartition]) -> None:
+        # A short start logs nothing, and asks no device for sizes.
         await asyncio.sleep(PROGRESS_S)
         total = await self._threads.run(lambda: sum(map(self._bytes_of, partitions)))
         while True:

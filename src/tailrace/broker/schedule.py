@@ -199,7 +199,6 @@ class Housekeeping:
             self._logs.has_room(self._directory)
 
     async def checkpoint_log_starts(self) -> None:
-        """Write the offsets at which logs start."""
         await self._do(self._directory.checkpoint_log_starts)
 
     async def flush_due(self) -> None:
@@ -227,6 +226,7 @@ class Housekeeping:
             if old is not None:
                 found.append(old)
 
+        # Planned on the loop, which alone changes the segments of a log (decision 8).
         if not self._logs.guard(self._directory, plan) or not found:
             return
         (old,) = found
@@ -236,6 +236,7 @@ class Housekeeping:
             error = await self._threads.run(lambda: _attempt(old.rename))
         finally:
             self._cleaner.resume(log.partition)
+        # The topic may have been deleted while the thread renamed its files.
         if self._logs.is_in_service(log):
             self._logs.guard(self._directory, old.finish)
             if error is not None:
@@ -250,12 +251,14 @@ class Housekeeping:
 
     async def expire_producers(self) -> None:
         """Drop the state of producers that were idle for too long."""
+        # On the loop, like each change of producers; it looks at memory only.
         now_ms = self._clock.now_ms()
         for log in self._directory:
             log.producers.expire(now_ms)
 
     async def _do(self, work: Callable[[], object]) -> bool:
         """Run `work` on a worker thread and settle its OSError; returns whether there was none."""
+        # A failed directory may hang: it is asked nothing more.
         if self._directory.failure is not None:
             return False
         error = await self._threads.run(lambda: _attempt(work))

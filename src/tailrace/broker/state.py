@@ -113,6 +113,7 @@ class StartingState:
             home = logs.directory_of(partition)
             if image.has(partition) or home is None or home.failure is not None:
                 continue
+            # A crash after the deletion of a topic leaves its folder; its name may be in use again.
             if topic_id in self._beginning.deleted_topic_ids:
                 logs.discard(partition, new_id().hex)
             elif self._is_adopted(home):
@@ -144,6 +145,8 @@ class StartingState:
 
     def _is_adopted(self, home: DirectoryLogs) -> bool:
         """Whether a folder that no topic knows is adopted, and not set aside."""
+        # With a whole log the folder is a leftover, which Kafka sets aside too. Without one it may
+        # be all that is left of its topic.
         beginning = self._beginning
         return beginning.is_new or beginning.has_lost_records or home.directory.is_new
 
@@ -159,6 +162,7 @@ class StartingState:
             DirectoryError: the device refuses.
         """
         logs, home = self._logs, self._logs.metadata_home.path
+        # A new broker serves before anything is on the device: its state is what any new one has.
         if self._beginning.is_blank:
             self.controller.bootstrap(
                 lambda: self._beginning.records({}, was_clean=True, largest_producer_id=-1)
@@ -170,6 +174,8 @@ class StartingState:
             )
             for log in logs
         }
+        # A counter that was lost must not give ids that are in a log already: records of the new
+        # producer would be taken for duplicates.
         ids = (producer_id for log in logs for producer_id, _ in log.producers.items())
         records = self._beginning.records(
             found,

@@ -12,6 +12,7 @@ from tailrace.protocol.apis import ApiKey
 
 def load_handler(key: int) -> Callable[..., Handled]:
     """The function that handles a served API; imports its module, and that of its messages."""
+    # By name: a start imports no API, and one that nobody asks for costs nothing (decision 24).
     name = ApiKey(key).module
     module = import_module(f"tailrace.handlers.{SHARED.get(name, name)}")
     handle: Callable[..., Handled] = getattr(module, f"handle_{name}")
@@ -21,6 +22,7 @@ def load_handler(key: int) -> Callable[..., Handled]:
 def find_handlers(services: Services) -> Callable[[int], Handler]:
     """A function that returns the handler for an API key, bound to the broker's services."""
 
+    # One bound function for each API: this is asked for each request.
     @cache
     def find(key: int) -> Handler:
         return partial(load_handler(key), services)

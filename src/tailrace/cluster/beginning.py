@@ -106,6 +106,7 @@ class Beginning:
         the hash of a group's id names a partition, whose coordinator would never be found.
         """
         topics = dict(self.image.topics)
+        # A setting that is Kafka's default anyway is set only where the broker's default differs.
         ours = {"retention.ms", *self._defaults}
         configs = {name: value for name, value in ADOPTED_CONFIGS.items() if name in ours}
         for (name, number), topic_id in sorted(folders.items()):
@@ -119,6 +120,8 @@ class Beginning:
                 )
             if number not in known.partitions:
                 topics[name] = replace(known, partitions=tuple(sorted((*known.partitions, number))))
+        # The hash of a group's id names a partition. One between those that were found, without a
+        # log, would have no coordinator, and its groups would never be found.
         for name in INTERNAL_TOPICS & topics.keys():
             known = topics[name]
             if known.partition_count <= PARTITIONS_MAX:
@@ -140,6 +143,8 @@ class Beginning:
         """
         base = self.base
         begin, end = transaction_records("Bootstrap records")
+        # Until the last of them is written a new log counts as empty: a crash before that leaves
+        # what was found as it was found.
         is_one = self.is_new and base.metadata_version >= TRANSACTIONS_SINCE
         if is_one:
             yield begin

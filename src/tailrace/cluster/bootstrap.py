@@ -37,6 +37,7 @@ def write_bootstrap_file(
     """
     path = f"{directory}/{FILE}"
     data = bootstrap_file(image, now_ms=now_ms)
+    # Under another name first, so that a crash leaves the old file or the new one.
     write_whole(files, path + TEMPORARY_SUFFIX, data, is_synced=True)
     files.rename(path + TEMPORARY_SUFFIX, path)
     files.sync_directory(directory)
@@ -60,6 +61,7 @@ def first_image(files: Files, directory: str, *, min_insync_replicas: str) -> Me
     path = f"{directory}/{FILE}"
     image = new_image()
     if files.exists(path):
+        # A new directory has no file, and its start needs no classes of records (decision 24).
         from tailrace.cluster.metadata.snapshot import read_snapshot
 
         try:

@@ -39,6 +39,7 @@ class TopicChanges:
         # Topics whose names differ only in "." and "_" cannot both exist, as in Kafka. So their
         # changes share one queue, and the second one sees the result of the first.
         names = {folded_name(topic) for topic in topics}
+        # The earlier changes of all these names, which may be one task.
         before = {self._newest[name] for name in names if name in self._newest}
         task = asyncio.ensure_future(self._run_after(before, change))
         self._newest |= dict.fromkeys(names, task)
@@ -49,6 +50,7 @@ class TopicChanges:
                     del self._newest[name]
 
         task.add_done_callback(forget)
+        # A client that disconnects must not leave half a change.
         return await asyncio.shield(task)
 
     async def on_device(self, work: Callable[[], T]) -> T:

@@ -45,6 +45,7 @@ def plan_configs(
     try:
         log_config(planned, defaults)
     except ConfigError as error:
+        # All faults together: an operator should not have to find them one by one.
         raise ConfigError(faults + error.faults) from None
     if faults:
         raise ConfigError(faults)
@@ -73,6 +74,7 @@ def changed_configs(
             verb = change.operation.name
             faults.append(f"Can't {verb} to key {change.name} because its type is not LIST.")
         else:
+            # As in Kafka a list that the topic does not have begins with the broker's default.
             before = planned.get(change.name, defaults.get(change.name))
             planned[change.name] = _changed_list(setting, before, change)
     return planned, faults

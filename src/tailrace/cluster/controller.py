@@ -211,6 +211,7 @@ class Controller:
 
     def publish(self, *names: str) -> None:
         """Make the topics of these names in the image what the log says of them."""
+        # A copy, and replaced whole: readers on the loop take no lock.
         with self._showing:
             topics = dict(self.image.topics)
             for name in names:
@@ -299,6 +300,7 @@ class Controller:
             StorageError: a new block of ids could not be reserved.
         """
         with self._changing:
+            # One write to the device for a thousand producers.
             if not self._producer_ids:
                 self._begin()
                 first = self.log.image.next_producer_id or 0
@@ -340,6 +342,7 @@ class Controller:
                 self.log.lead_if_needed()
             except OSError as error:
                 raise _unsaved(error) from error
+            # As in Kafka the epoch of a broker is the offset of its registration.
             epoch = self.log.end_offset
             self._append(
                 registration_records(
@@ -397,6 +400,7 @@ class Controller:
             try:
                 self._append(first())
             except BaseException:
+                # The next change tries again: nothing of a new cluster may come before these.
                 self._first = first
                 raise
 

@@ -66,17 +66,16 @@ class ClusterImage:
         object.__setattr__(self, "_by_id", by_id)
 
     def has(self, partition: TopicPartition) -> bool:
-        """Whether the partition is in the cluster."""
         topic = self.topics.get(partition.topic)
         return topic is not None and partition.partition in topic.partitions
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
-        """The topic with an id, or None."""
         return self._by_id.get(topic_id.int)
 
 
 def topic_on_node(state: "TopicState", image: "MetadataImage", node_id: int) -> Topic | None:
     """A topic of the metadata log, with the partitions of this node; None if it has none."""
+    # Other nodes may have had the others: a directory of a larger Kafka cluster can be served.
     numbers = tuple(
         sorted(number for number, each in state.partitions.items() if node_id in each.replicas)
     )
@@ -101,7 +100,6 @@ def image_on_node(image: "MetadataImage", node_id: int) -> ClusterImage:
 
 
 def group_configs_of(image: "MetadataImage") -> Mapping[str, Mapping[str, str]]:
-    """The own settings of groups, by group id."""
     return MappingProxyType(
         {
             resource.name: settings

@@ -94,6 +94,7 @@ def topic_records(
     this name is removed.
     """
     state = image.topic(topic.name)
+    # A name can have one topic only.
     if state is not None and state.topic_id != topic.topic_id:
         yield remove_topic_record(state.topic_id)
         state = None
@@ -171,6 +172,7 @@ def placement_records(
     image: MetadataImage, node: Node, directories: Mapping[TopicPartition, uuid.UUID]
 ) -> Iterator[RecordToWrite]:
     """The records that name the directories in which the logs of partitions are now."""
+    # Older nodes could not read the field.
     if image.metadata_version < _DIRECTORIES_SINCE:
         return
     version = partition_version(image.metadata_version)
@@ -252,6 +254,7 @@ def registration_records(
         for name, each in FEATURES.items()
     )
     level = image.metadata_version
+    # Fenced at first, as every broker of Kafka; the change below unfences it.
     yield RecordToWrite(
         RegisterBrokerRecord(
             broker_id=node.node_id,
@@ -286,6 +289,7 @@ def unregistration_records(image: MetadataImage, *, broker_id: int) -> Iterator[
             changes: dict[str, Any] = {}
             if state.leader == broker_id:
                 changes["leader"] = _NO_LEADER
+            # The last replica in sync stays: only it has all that was committed.
             rest = tuple(each for each in state.isr if each != broker_id)
             if rest and rest != state.isr:
                 changes["isr"] = rest
@@ -340,8 +344,9 @@ def _election(
     state: "PartitionRecord", log: FoundLog, node_id: int, *, was_clean: bool
 ) -> dict[str, Any]:
     changes: dict[str, Any] = {}
-    is_behind = state.leader_epoch < log.leader_epoch
-    if state.leader != node_id or state.isr != (node_id,) or not was_clean or is_behind:
+    # After a crash the tail may be lost: a new epoch lets clients notice that (KIP-320).
+    has_older_epoch = state.leader_epoch < log.leader_epoch
+    if state.leader != node_id or state.isr != (node_id,) or not was_clean or has_older_epoch:
         changes["leader"] = node_id
     if state.isr != (node_id,):
         changes["isr"] = (node_id,)
@@ -373,6 +378,8 @@ def _partition_changes(
         partition_id=state.partition_id, topic_id=state.topic_id, **changes
     )
     yield RecordToWrite(record, version)
+    # A change raises the epoch by one. The log may have larger ones, from a state that was lost,
+    # and the leader's epoch must be above each epoch in its log.
     if "leader" in changes:
         missing = min(lowest_epoch - state.leader_epoch - 1, _EPOCHS_AT_ONCE_MAX)
         again = PartitionChangeRecord(

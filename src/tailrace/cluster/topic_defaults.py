@@ -32,6 +32,7 @@ class TopicDefaults:
     @property
     def configs(self) -> Mapping[str, str]:
         """The defaults that have an effect, by the name of the topic setting."""
+        # Kafka's order of precedence (KIP-226): a later one goes over an earlier.
         found = dict(self.given)
         for settings in self.dynamic.values():
             found |= settings

@@ -69,6 +69,7 @@ def check_topic_name(name: str) -> None:
 
 def folded_name(name: str) -> str:
     """The name of a topic with dots as underscores, as metrics have it: only one topic may."""
+    # Kafka's metrics turn dots into underscores, so `a.b` and `a_b` would be one metric.
     return name.replace(".", "_")
 
 
@@ -92,6 +93,7 @@ class TakenNames:
             raise TopicExistsError(f"Topic '{name}' already exists.")
         if "." not in name and "_" not in name:
             return
+        # By identity: the image is replaced whole, so equal objects are the same topics.
         if self._names is not taken:
             self._names, self._folded = taken, {folded_name(each): each for each in taken}
         other = self._folded.get(folded_name(name))

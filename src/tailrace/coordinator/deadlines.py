@@ -33,7 +33,6 @@ class Timers:
         self._timers: dict[Hashable, _Timer] = {}
 
     def __len__(self) -> int:
-        """Number of deadlines that are set."""
         return len(self._timers)
 
     def __contains__(self, key: Hashable) -> bool:
@@ -61,7 +60,6 @@ class Timers:
             timer.handle.cancel()
 
     def clear(self) -> None:
-        """Forget all deadlines."""
         for key in tuple(self._timers):
             self.cancel(key)
 
@@ -93,7 +91,6 @@ class Deadlines:
         self._propose = propose
 
     def __len__(self) -> int:
-        """Number of deadlines that are set."""
         return len(self._timers)
 
     def __contains__(self, key: Hashable) -> bool:
@@ -112,7 +109,6 @@ class Deadlines:
         self._timers.cancel(key)
 
     def clear(self) -> None:
-        """Forget all deadlines."""
         self._due.clear()
         self._timers.clear()
 

@@ -68,6 +68,7 @@ class Decision(NamedTuple, Generic[T_co]):
     """The producer of a transactional batch; None: the records count at once."""
     guard: VerificationGuard | None = None
     """The guard of the producer, if this batch begins its transaction in the partition."""
+    # For what memory alone has: stored state changes by replay, after the append (decision 33).
     undo: Callable[[Exception], None] | None = None
     """Called if the records could not be appended; takes back what the decision has changed."""
 

@@ -67,9 +67,7 @@ class BulkReplay(Protocol):
         """Take batches; see `records.untaken.TakeBatches`."""
         ...
 
-    def put(self) -> None:
-        """Change the state by all that was taken."""
-        ...
+    def put(self) -> None: ...
 
 
 class PartitionLog(Protocol):
@@ -195,6 +193,7 @@ class Shard(Generic[M]):
         """
         loop = asyncio.get_running_loop()
         started_s = loop.time()
+        # On a worker thread: a million commits take seconds (decision 40).
         try:
             self._machine, byte_count = await self._log.read(
                 lambda batches: (self.replayed(batches), batches.size)
@@ -217,6 +216,7 @@ class Shard(Generic[M]):
             self._counts.failed_loads += 1
             logger.exception("coordinator_load_failed partition=%s", self._log.partition)
             return
+        # Another broker may have got the partition meanwhile: then it is STOPPED, and stays so.
         if self.state is ShardState.LOADING:
             self.state = ShardState.ACTIVE
             self._counts.loaded(byte_count, loop.time() - started_s)
@@ -282,6 +282,7 @@ class Shard(Generic[M]):
             CoordinatorNotAvailableError: the records could not be written, and nothing has changed.
             TailraceError: from `decide`.
         """
+        # No wait for a commit: `commits_at_once` says that what is appended is committed.
         reply = self._decided(decide).reply
         assert not isinstance(reply, Awaitable)
         return reply
@@ -327,6 +328,7 @@ class Shard(Generic[M]):
             coordinator_epoch=coordinator_epoch,
             timestamp=self._clock.now_ms(),
         )
+        # Again: the shard may have stopped while the append had to wait.
         machine = self.machine
         started_s = self._clock.monotonic_s()
         self._log.append(marker, raises_epoch=raises_epoch)
@@ -341,6 +343,7 @@ class Shard(Generic[M]):
 
     def _propose(self, decide: Callable[[int], Decision[None]]) -> Awaitable[None]:
         task = asyncio.ensure_future(self.run(lambda _, now_ms: decide(now_ms)))
+        # The loop has weak references to its tasks only.
         self._proposed.add(task)
         task.add_done_callback(self._end_proposed)
         return task
@@ -393,6 +396,7 @@ class Shard(Generic[M]):
             logger.exception("coordinator_stop_failed partition=%s", self._log.partition)
 
     def _append(self, decision: Decision[object]) -> None:
+        # One batch: after a crash all of the records are there, or none.
         batch = self._batch_of(decision)
         started_s = self._clock.monotonic_s()
         try:
@@ -437,6 +441,7 @@ class Shard(Generic[M]):
                 self._replay(machine, batch)
         else:
             for batch in batches.untaken(bulk.take):
+                # What was taken comes before this batch in the log.
                 bulk.put()
                 self._replay(machine, batch)
             bulk.put()

@@ -26,6 +26,7 @@ def partition_of(key: str, partition_count: int) -> int:
         >>> partition_of("polygenelubricants", 50)
         0
     """
+    # Kafka's clients and tools compute the same: a group must be found where Kafka has put it.
     value = java_hash(key)
     return 0 if value == -_SIGN else abs(value) % partition_count
 
@@ -63,6 +64,7 @@ class Shards(Generic[M]):
         led = self._led.get(number)
         if led is not None and led.leader_epoch >= leader_epoch:
             return
+        # A shard of an older epoch goes: what it has decided may not be in the log of this one.
         self.resign(number)
         shard = self._make(log)
         self._led[number] = _Led(shard, leader_epoch)
@@ -88,6 +90,7 @@ class Shards(Generic[M]):
         Raises:
             NotCoordinatorError: its partition does not exist, or another broker leads it.
         """
+        # The topic is created by the first FindCoordinator: until then no key has a place.
         count = self._partition_count()
         led = self._led.get(partition_of(key, count)) if count else None
         if led is None:

@@ -17,6 +17,7 @@ class StoredCount:
 
     total: int = 0
 
+    # Counted when it is decided, since a replay cannot tell live records from loaded ones.
     def add(self, count: int) -> Callable[[Exception], None]:
         """Count changes that are decided; the result is the `undo` of their decision."""
         self.total += count
@@ -46,14 +47,12 @@ class ShardCounts:
     commit_seconds_max: float = 0.0
 
     def loaded(self, byte_count: int, seconds: float) -> None:
-        """Count the load of a partition."""
         self.loads += 1
         self.loaded_bytes += byte_count
         self.load_seconds_total += seconds
         self.load_seconds_max = max(self.load_seconds_max, seconds)
 
     def appended(self, seconds: float) -> None:
-        """Count the append of a batch."""
         self.appends += 1
         self.append_seconds_total += seconds
         self.append_seconds_max = max(self.append_seconds_max, seconds)
@@ -116,7 +115,6 @@ class ShardsStatistics:
 def shards_statistics(
     counts: ShardCounts, *, loading_count: int, active_count: int, failed_count: int
 ) -> ShardsStatistics:
-    """The totals now, with the partitions by state."""
     return ShardsStatistics(
         loading_count=loading_count,
         active_count=active_count,

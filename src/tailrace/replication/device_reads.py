@@ -44,6 +44,7 @@ class DeviceReads:
             except CutMeanwhileError:
                 continue
             except CorruptionError:
+                # A read across a cut sees half of what was there, which is no damage.
                 if cut_count == log.positions.cut_count:
                     raise
                 continue
@@ -71,6 +72,7 @@ class DeviceReads:
         return bytes(buffer)
 
     async def _run(self, directory: str, read: Callable[[], T]) -> T:
+        # By directory: one that hangs must not take the threads of the others.
         places = self._directories.get(directory)
         if places is None:
             places = BoundedThreads(self._threads, PLACES_PER_DIRECTORY)

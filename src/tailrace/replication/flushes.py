@@ -47,6 +47,7 @@ class _FlushRequest:
         Raises:
             OSError: the device failed.
         """
+        # The whole includes the two others.
         if self.is_whole:
             log.sync()
             return
@@ -130,7 +131,6 @@ class Flushes:
         )
 
     async def finish(self) -> None:
-        """Wait for the requested flushes."""
         for directory in tuple(self._directories.values()):
             if directory.task is not None:
                 await directory.task
@@ -148,6 +148,8 @@ class Flushes:
 
     async def _run(self, home: DirectoryLogs, directory: _DirectoryFlushes) -> None:
         loop = asyncio.get_running_loop()
+        # Requests that come during a flush are served by the next one: the running one may have
+        # synced their file already.
         while directory.wanted:
             wanted, directory.wanted = directory.wanted, {}
             began = loop.time()
@@ -177,6 +179,8 @@ class Flushes:
             if not has_failed(log):
                 self._logs.settle(home, error)
                 return
+            # Never again: the kernel drops the pages that it could not write, and a second flush
+            # would report success (promise 3).
             reason = f"a flush failed; {unusable(log.folder.path, error)}"
             self._logs.fail(home, StorageError(reason))
 

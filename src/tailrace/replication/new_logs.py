@@ -99,6 +99,7 @@ class NewLogs:
         self, names: Iterable[TopicPartition], *, topic_id: uuid.UUID, config: LogConfig
     ) -> None:
         """Make the logs of these partitions."""
+        # Held from now on: the answer to CreateTopics leaves before a folder is made (decision 55).
         new = {name: _NewLog(topic_id, config) for name in names}
         self._held.update(new)
         self._put_off |= new
@@ -172,6 +173,7 @@ class NewLogs:
 
     def _ask(self, name: TopicPartition) -> _NewLog | None:
         """The log that is to be made before those that nobody waits for; None if it is settled."""
+        # Somebody waits: it need not be quiet for this one.
         new = self._put_off.pop(name, None)
         if new is not None:
             self._waiting[name] = new
@@ -226,6 +228,7 @@ class NewLogs:
             self._workers.discard(worker)
 
     def _next(self) -> list[TopicPartition]:
+        # First those that a request waits for, in their order.
         asked = [name for name in dict.fromkeys(self._asked) if name in self._waiting]
         self._asked = asked[TOGETHER_MAX:]
         return asked[:TOGETHER_MAX] or list(islice(self._waiting, TOGETHER_MAX))
@@ -235,6 +238,7 @@ class NewLogs:
         made = await self._threads.run(lambda: self._create(wanted))
         for (name, new), log in zip(news.items(), made, strict=True):
             if isinstance(log, Log):
+                # They may have changed while a thread has made the log.
                 log.config = new.config
                 self._lead(log)
             else:

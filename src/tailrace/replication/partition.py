@@ -77,11 +77,11 @@ class Partition:
 
     @property
     def name(self) -> TopicPartition:
-        """Topic and number."""
         return self.log.partition
 
     def exchange(self, log: Log, *, on_failure: Callable[[OSError], None]) -> None:
         """Serve the moved copy of the log, in another directory, from now on."""
+        # A transaction that was verified before the move begins after it.
         log.producers.continue_verifications(self.log.producers)
         self.log = log
         self._on_failure = on_failure
@@ -146,6 +146,7 @@ class Partition:
 
         False if nothing was appended: `append` handles what is in the way.
         """
+        # Errors are not settled here: the general path meets them again, and answers them.
         try:
             is_done = append_checked(self.log, batches, now_ms=now_ms)
         except (TailraceError, OSError):
@@ -164,7 +165,7 @@ class Partition:
         return appended
 
     def _note_appended(self) -> None:
-        # The leader is the only in-sync replica.
+        # The leader is the only in-sync replica, so what it has appended is committed.
         self.log.advance_high_watermark(self.log.end_offset)
         if self._is_refused:
             logger.info("append_recovered path=%s", self.log.folder.path)
@@ -248,6 +249,7 @@ class Partition:
             OffsetOutOfRangeError: below -1, or above the high watermark.
             StorageError: the log has failed.
         """
+        # A failed log must not promise a log start that it cannot save.
         self.log.check_usable()
         config = self.log.config
         if config.is_compacted and not config.is_deleted_from:
@@ -274,7 +276,7 @@ class Partition:
             UnknownLeaderEpochError: it is newer.
         """
         if epoch == NO_LEADER_EPOCH:
-            return
+            return  # A client of an old version, or one that does not know the epoch.
         if epoch < self.leader_epoch:
             raise FencedLeaderEpochError(
                 f"leader epoch {epoch} is older than the current one, {self.leader_epoch}; refresh "
@@ -291,6 +293,7 @@ class Partition:
         The leader's own epoch is known, and ends at the log end, before its first record too.
         """
         log_end = self.log.end_offset
+        # The leader's own epoch has no entry before its first record.
         if epoch == self.leader_epoch:
             return EpochEnd(epoch, log_end)
         return self.log.epochs.end_offset_for(epoch, log_end=log_end)
@@ -321,6 +324,7 @@ class Partition:
         """
         if isinstance(error, StorageError | BlockingIOError | CutMeanwhileError):
             return
+        # A full disk has not failed: consumers read on, and retention may make room.
         if not is_shortage(error):
             self._on_failure(error)
         elif not self._is_refused:

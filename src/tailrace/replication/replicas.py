@@ -83,6 +83,7 @@ class Replicas:
             StorageError: its log directory has failed.
             UnknownPartitionError: this broker has no such partition.
         """
+        # Not UnknownPartitionError: clients would look for another leader, and there is none.
         reason = self._offline.get(name)
         if reason is not None:
             raise StorageError(f"{name} is offline: {reason}")
@@ -106,6 +107,7 @@ class Replicas:
     def set_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> None:
         """Lead partitions in these epochs, which are those of the cluster's state."""
         for name, partition in self._partitions.items():
+            # The log may have a larger one, of a state that was lost.
             partition.leader_epoch = LeaderEpoch(max(epochs.get(name, 0), partition.leader_epoch))
 
     def exchange(self, name: TopicPartition, log: Log) -> None:
@@ -151,6 +153,7 @@ class Replicas:
         """Apply other settings to the logs of all topics, as `configure`; None: none known."""
         slices = Slices()
         configs: dict[str, LogConfig | None] = {}
+        # In turns: there may be ten thousand, and topics come and go meanwhile.
         for name in tuple(self._partitions):
             if name.topic not in configs:
                 configs[name.topic] = config_of(name.topic)
@@ -167,6 +170,7 @@ class Replicas:
             partition.log.producers.verifications.is_required = is_required
 
     def _configure(self, partition: Partition, config: LogConfig) -> None:
+        # A compaction under way would delete records that the new policy keeps.
         was_compacted = partition.log.config.is_compacted
         partition.log.config = config
         if was_compacted and not config.is_compacted:
@@ -181,7 +185,6 @@ class Replicas:
             self.on_gone(name)
 
     def directory_failed(self, directory: DirectoryLogs) -> None:
-        """Set the partitions of a directory offline."""
         for log in directory:
             self.set_offline(log.partition, directory.failure or "")
 

@@ -102,6 +102,7 @@ class BatchValidation:
         A small compressed batch does not wait. The caller passes the plan to
         `Log.append_planned`. Raises as `plan_append`.
         """
+        # Nobody knows how much a batch gives before it is tried: here with little, then with more.
         if len(records) <= PACKED_BYTES_MAX and _codec_of(records):
             unpacked_max = int(min(UNPACKED_BYTES_MAX, _packed_again_max(log.config, records)))
             with suppress(DecompressedTooLargeError):
@@ -111,6 +112,8 @@ class BatchValidation:
                 lambda: _plan(log, records, now_ms=now_ms, decompressed_max=QUICK_BYTES_MAX)
             )
         except DecompressedTooLargeError:
+            # Ten kilobytes can hold eighteen million records. One thread takes half a second for
+            # them, and meanwhile only other batches like this wait.
             return await self._heavy.run(
                 lambda: _plan(log, records, now_ms=now_ms, decompressed_max=None)
             )

@@ -18,6 +18,7 @@ class Signal:
 
     def fire(self, changed: "Watched | None" = None) -> None:
         """Wake the waiting coroutine, and remember what has changed."""
+        # A dict keeps the order of the changes, and each object once.
         if changed is not None:
             self._changed[changed] = None
         self._has_fired = True
@@ -30,11 +31,10 @@ class Signal:
         return taken
 
     async def wait_until(self, deadline: float) -> bool:
-        """Wait for `fire`; returns False if the loop's time reaches `deadline` first.
-
-        The first step of a request may run outside of a task (`runtime.steps`), so there is no
-        `asyncio.timeout`, which also costs more.
-        """
+        """Wait for `fire`; returns False if the loop's time reaches `deadline` first."""
+        # The first step of a request may run outside of a task (`runtime.steps`), so there is no
+        # `asyncio.timeout`, which also costs more.
+        # A change between the read and the wait has fired it already: no wait, and none is missed.
         if not self._has_fired:
             loop = asyncio.get_running_loop()
             self._waiter = loop.create_future()
@@ -59,11 +59,9 @@ class Watched:
         self._signals.add(signal)
 
     def remove(self, signal: Signal) -> None:
-        """Remove a signal, if it is there."""
         self._signals.discard(signal)
 
     def changed(self) -> None:
-        """Fire every signal."""
         for signal in self._signals:
             signal.fire(self)
 

@@ -90,7 +90,6 @@ class Connection:
 
     @property
     def peer(self) -> str:
-        """The client's address, for log lines."""
         return self._socket.peer
 
     @property
@@ -104,6 +103,7 @@ class Connection:
         Needed while the socket is not read. Two calls, so that a request in progress has time to
         complete: the records of a producer with acks=0 that has closed must be appended.
         """
+        # Two sweeps in a row: a producer with acks=0 sends and closes, and its records count.
         was_gone = self._is_peer_gone
         has_more = self._is_reading or self.requests.has_bytes
         self._is_peer_gone = not has_more and self._socket.is_peer_gone
@@ -146,6 +146,7 @@ class Connection:
             self.start_reading()
 
     def _on_readable(self) -> None:
+        # A request comes while another is answered: one at a time, in order, as Kafka promises.
         if self._answering is not None:
             self._pause()
         elif self.requests.large is None:
@@ -206,6 +207,7 @@ class Connection:
             self._pause()
             return
         received = self.requests.receive(self._socket)
+        # 0: the client has closed. What it has sent before is still answered.
         if received == 0:
             self._lose()
         self._active_at = self._loop.time()
@@ -244,6 +246,7 @@ class Connection:
         self._watch()
 
     def _collect(self, answer: list[Records]) -> None:
+        # Sent together: a system call costs as much as a small request.
         self._output += answer
         if len(self._output) >= OUTPUT_BUFFERS_MAX:
             self._flush()

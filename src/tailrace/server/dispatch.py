@@ -134,6 +134,8 @@ class Dispatcher:
         """
         header, position = read_request_header(frame, peer=peer)
         if header.api is None:
+            # A newer client asks in a version that is not known here, and has to learn those that
+            # are: it is answered with error 35 and the list (KIP-511).
             if header.api_key != ApiKey.API_VERSIONS:
                 raise UnservedRequestError(
                     f"api key {header.api_key} version {header.api_version} is not served"
@@ -143,6 +145,7 @@ class Dispatcher:
             try:
                 request = decode_request(header, frame, position, parts_max=PARTS_INLINE_MAX)
             except TooManyPartsError:
+                # Before objects are made of its parts: on a thread (decision 23).
                 return self._dispatch_long(header, frame, position)
         answer = self._find_handler(header.api_key)(header, request)
         if isinstance(answer, LongAnswer):
@@ -171,6 +174,7 @@ class Dispatcher:
         return await self._encode_on_thread(header, answer)
 
     async def _encode_long(self, header: RequestHeader, answer: LongAnswer) -> list[Records]:
+        # Those that wait for a device do not take the places of the others.
         async with self._places[answer.waits_for_device]:
             return await self._encode_on_thread(header, answer.make())
 

@@ -78,7 +78,6 @@ class Server:
 
     @property
     def host(self) -> str:
-        """The address that is listened on, after `start`."""
         return self._open_port.host
 
     @property
@@ -105,6 +104,7 @@ class Server:
         self._accept_if_there_is_room()
 
     def _accept_if_there_is_room(self) -> None:
+        # The kernel's queue keeps those that come meanwhile, as in Kafka.
         if self._quotas.is_full:
             self._open_port.pause()
         else:

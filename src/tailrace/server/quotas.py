@@ -40,6 +40,8 @@ class ConnectionQuotas:
 
     def take(self, address: str) -> bool:
         """Count a new connection; False if its address has reached its limit."""
+        # Above the limit of its address a connection is closed at once; at the total limit no more
+        # are accepted, and new ones stay in the kernel's queue (as in Kafka's ConnectionQuotas).
         allowed = self._limits.overrides.get(address, self._limits.per_address_max)
         if self._by_address[address] >= allowed:
             return False

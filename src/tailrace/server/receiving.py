@@ -73,7 +73,6 @@ class LargeRequest:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all bytes are received."""
         return self._count == self.size
 
     def take(self) -> memoryview:

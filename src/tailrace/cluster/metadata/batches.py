@@ -66,6 +66,7 @@ def decoded_records(batch: Batch) -> Iterator[tuple[int, VersionedRecord]]:
         UnknownRecordError: a record of a type or version that is not known here.
         UnsupportedCodecError, UnsupportedMagicError: a batch that no metadata log has.
     """
+    # Metadata is read once, at a start: a wrong byte in it would be served as the truth.
     batch.check()
     for each in records_of(batch):
         if batch.is_control:

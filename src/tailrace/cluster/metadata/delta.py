@@ -117,6 +117,7 @@ class MetadataDelta:
 
     def _own(self, name: str) -> Any:  # noqa: ANN401 - one of the image's mappings, as a dict
         """A part as it is now, to be changed."""
+        # Copied by the first change, so that a delta costs the size of what it touches.
         if name not in self._changed:
             self._changed[name] = dict(getattr(self._image, name))
         return self._changed[name]
@@ -225,6 +226,7 @@ class MetadataDelta:
         del self._own("topic_ids")[topic.name]
         self.removed_topics.append(record.topic_id)
         resource = ConfigResource(TOPIC_RESOURCE, topic.name)
+        # Kafka writes no records for the settings that go with a topic.
         if resource in self._part("configs"):
             del self._own("configs")[resource]
 
@@ -276,6 +278,7 @@ class MetadataDelta:
     def _set_partition(self, record: "PartitionRecord") -> None:
         topic = self._topic(record.topic_id)
         partitions: Mapping[int, PartitionRecord] = topic.partitions
+        # A topic of ten thousand partitions is copied once for each delta, not for each partition.
         before = self._image.topics.get(record.topic_id)
         if before is None or before.partitions is not partitions:
             assert isinstance(partitions, dict), "the partitions are this delta's own"

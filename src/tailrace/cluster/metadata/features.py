@@ -176,12 +176,14 @@ def _refusal(image: MetadataImage, name: str, change: LevelChange, *, node_id: i
     feature, current = FEATURES.get(name), image.features.get(name, 0)
     if change.kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return f"there is no kind of change with the number {change.kind}"
+    # It is in control records of the log's beginning, which nobody rewrites.
     if name == KRAFT_VERSION:
         return "the voters of a cluster are named where they were when it was formatted"
     if feature is None:
         return "this broker knows no such feature"
     if not feature.lowest <= change.level <= feature.highest:
         return f"this broker knows the levels {feature.lowest} to {feature.highest}"
+    # A node that does not know the level could not read the records that come with it.
     for node, (lowest, highest) in _levels_of_others(image, name, node_id=node_id):
         if not lowest <= change.level <= highest:
             return f"{node} knows the levels {lowest} to {highest}"

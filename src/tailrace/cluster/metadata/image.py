@@ -114,7 +114,6 @@ class MetadataImage:
         return self.features.get(METADATA_VERSION, 0)
 
     def topic(self, name: str) -> TopicState | None:
-        """The topic with this name."""
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
 

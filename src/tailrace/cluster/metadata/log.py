@@ -143,7 +143,6 @@ class MetadataFolder(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The folder itself."""
         return f"{self.directory}/{partition_directory_name(PARTITION)}"
 
 
@@ -176,7 +175,6 @@ class MetadataLog:
 
     @property
     def image(self) -> MetadataImage:
-        """The state of the cluster."""
         return self._replay.image
 
     @property
@@ -203,6 +201,7 @@ class MetadataLog:
             OSError: the device refuses.
         """
         files, path, node_id = self._folder.files, self._folder.path, self._node_id
+        # Above each epoch that the log or the file has: Kafka never goes back to an older one.
         before = read_quorum_state(files, path)
         self._epoch = 1 + max(self._replay.epoch, 0 if before is None else before.epoch)
         in_settings = (node_id,) if self._replay.kraft_version == 0 else None
@@ -275,6 +274,7 @@ class MetadataLog:
         replay, files, path = self._replay, self._folder.files, self._folder.path
         newest = find_snapshots(files, path)[-1:]
         now_ms = self._folder.clock.now_ms()
+        # A snapshot within a transaction of metadata would lack its first records (KIP-868).
         has_one = bool(newest) and newest[0].next_offset == replay.next_offset
         if not has_one and not replay.is_in_transaction:
             _save(self._folder, replay)
@@ -316,6 +316,8 @@ class MetadataLog:
         if self._log.end_offset != self._replay.next_offset:
             # The caller of the last append got an error, and the batch is in the log all the same.
             raise StorageError(errno.EIO, _NOT_ACKNOWLEDGED, self._folder.path)
+        # Replayed before it is written: a batch that contradicts the state is refused, and nothing
+        # of it reaches the device.
         ahead = copy(self._replay)
         data = memoryview(batch)
         for _, each in read_batches(data):
@@ -345,6 +347,7 @@ class MetadataLog:
         is_old = 0 <= config.retention_ms < now_ms - snapshot_time(files, snapshots[0])
         if not is_large and not is_old:
             return False
+        # The records below the next snapshot are in it.
         if snapshots[1].next_offset > self._log.start_offset:
             raise_log_start(self._log, snapshots[1].next_offset)
             delete_old_segments(self._log, now_ms)
@@ -394,6 +397,7 @@ def open_metadata_log(
         if replay.next_offset > proof.snapshot_offset:
             _save(folder, replay)
         replay = proof.replay = replay.without_transaction()
+    # Kept for the operator, under a name that Kafka and this broker pass over.
     for each in proof.damaged:
         files.rename(each.path, each.path + _DAMAGED_SUFFIX)
 
@@ -420,6 +424,7 @@ def open_metadata_log(
         is_clean=False,
         report=report_cut,
     )
+    # An open transaction cannot be continued after a cut, and offsets must follow the snapshot.
     if must_restart or log.end_offset != replay.next_offset:
         if not has_state:
             replay = proof.replay = replay.without_state()

@@ -88,6 +88,7 @@ def prove_metadata(files: Files, folder: str, *, report: Callable[[str], None]) 
 def _newest_snapshot(
     files: Files, folder: str, proof: MetadataProof, *, report: Callable[[str], None]
 ) -> SnapshotFile | None:
+    # The newest that is whole: an older one proves the same, with more of the log to replay.
     for found in reversed(find_snapshots(files, folder)):
         try:
             read = load_snapshot(files, found)
@@ -113,6 +114,7 @@ def _replay_log(
     report: Callable[[str], None],
 ) -> None:
     bases = _base_offsets(files.list(folder))
+    # The usual case, without the modules that read around damage.
     if bases and _replay_whole(files, folder, bases, proof=proof):
         return
     from tailrace.reading.view import open_view
@@ -143,6 +145,7 @@ def _replay_log(
             batch = stored.batch
             if batch.next_offset <= replay.next_offset:
                 continue
+            # What follows a gap may depend on what is lost in it: the state ends here.
             if batch.base_offset > replay.next_offset:
                 gaps.append(f"the log is damaged at offset {replay.next_offset}")
                 return

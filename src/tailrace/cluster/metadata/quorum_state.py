@@ -74,6 +74,7 @@ def write_quorum_state(files: Files, folder: str, state: QuorumState) -> None:
 
 
 def _whole(number: object, lowest: int) -> int:
+    # `type`, since JSON's true is an int in Python.
     if type(number) is not int or not lowest <= number < 1 << 31:
         raise ValueError(f"{str(number)[:40]} is no id and no epoch")
     return number

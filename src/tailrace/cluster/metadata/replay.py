@@ -83,6 +83,7 @@ class MetadataReplay:
             UnsupportedCodecError, UnsupportedMagicError: a batch that no metadata log has.
             MetadataFaultError: a record contradicts those before it.
         """
+        # On a copy: a batch that is refused halfway must change nothing.
         ahead = copy(self)
         ahead.see_all([batch])
         vars(self).update(vars(ahead))
@@ -95,6 +96,7 @@ class MetadataReplay:
                 MetadataFaultError: as `see`; `next_offset` is that of the refused batch, and
                 everything else is of no use any more.
         """
+        # One image for all batches: a log of many small ones would copy each part for each of them.
         delta, held = MetadataDelta(self.image), self._open
         for batch in batches:
             if batch.base_offset < self.next_offset:

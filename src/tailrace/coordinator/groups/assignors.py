@@ -108,6 +108,7 @@ def _assign_equal(problem: Problem) -> dict[str, Partitions]:
         missing = quota + takes_extra - size
         if missing:
             unfilled.append((member_id, missing))
+    # What nobody has kept, in order; those that have too little take the next ones.
     loose = _each(free)
     for member_id, missing in unfilled:
         _give(targets[member_id], islice(loose, missing))

@@ -101,7 +101,6 @@ class BulkCommits:
         return state[CommitState.POSITION]
 
     def put(self) -> None:
-        """Change the state by everything that was taken."""
         state = self._state
         rows = state[CommitState.ROWS]
         if not rows:
@@ -207,5 +206,4 @@ class _Names:
         self.tables = _Lookup(lambda name: bulk.table(texts[name]))
 
     def texts_of(self, names: list[int]) -> "map[str]":
-        """The names as text."""
         return map(self.texts.__getitem__, names)

@@ -81,11 +81,9 @@ class ClassicMember:
         return dict(self.protocols).get(protocol or "", b"")
 
     def vote(self, candidates: set[str]) -> str:
-        """Its favourite among the assignors that every member supports."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def answer_join(self, response: JoinGroupResponse) -> None:
-        """Answer the parked JoinGroup, if there is one."""
         parked, self.joining = self.joining, None
         if parked is not None and not parked.done():
             parked.set_result(response)
@@ -146,7 +144,6 @@ class ClassicGroup:
         return self.protocol_type is None and not self.members and not self.pending_ids
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
-        """Add a member that `supports` has accepted."""
         if not self.members:
             self.protocol_type = protocol_type
         if member.instance_id is not None:
@@ -274,7 +271,6 @@ class ClassicGroup:
         )
 
     def synced(self, member: ClassicMember) -> SyncGroupResponse:
-        """The answer to a SyncGroup of this generation."""
         return SyncGroupResponse(
             error_code=ErrorCode.NONE,
             protocol_type=self.protocol_type,

@@ -105,6 +105,8 @@ class ClassicGroups:
             return Decision(reply=reply)
         if group is not None:
             return self._join(_Join(client, request, group, now_ms))
+        # The group is there at once, though its record is not: the next request, in its own turn,
+        # has to find the member. `undo` takes it back if the record cannot be written.
         empty = self._groups.consumer(group_id)
         made = self._groups.by_id[group_id] = ClassicGroup(group_id, now_ms)
         decision = self._join(_Join(client, request, made, now_ms))
@@ -126,6 +128,7 @@ class ClassicGroups:
         member = group.members[request.member_id]
         self.rebalances.renew(group, member)
         self.rebalances.has_synced(group, member.member_id)
+        # A member that comes late, or asks again, gets what is stored.
         if group.state is ClassicState.STABLE:
             return Decision(reply=group.synced(member))
         # A client that asks again gets the same answer; the one that asked before may be gone.
@@ -169,6 +172,7 @@ class ClassicGroups:
         results = tuple([left(each, self._leave(group, each)) for each in request.members])
         gone = sum(each.error_code == ErrorCode.NONE for each in results)
         reply = LeaveGroupResponse(members=results)
+        # Ids that were given out may leave an empty group, which has nothing to rebalance.
         if not gone or group.state is ClassicState.EMPTY:
             return Decision(reply=reply)
         records = self.rebalances.begin(group, f"{gone} members have left", now_ms)
@@ -186,7 +190,6 @@ class ClassicGroups:
         self._expected.pop(group_id, None)
 
     def replay(self, group_id: str, value: GroupMetadataValue | None) -> None:
-        """Change the state by the record of a group."""
         known = self._groups.by_id.get(group_id)
         if known is not None and not isinstance(known, ClassicGroup):
             # What is left in a log that was compacted halfway: the consumer group is newer.
@@ -215,7 +218,6 @@ class ClassicGroups:
             propose(partial(self._rebalance, group, reason))
 
     def stop(self, group: ClassicGroup, error: Exception) -> None:
-        """Answer the parked requests of a group with `error`."""
         for member in group.members.values():
             for parked in (member.joining, member.syncing):
                 if parked is not None and not parked.done():
@@ -307,7 +309,8 @@ class ClassicGroups:
 
     def _join_known(self, join: _Join) -> JoinDecision:
         group, request = join.group, join.request
-        # Only dynamic members get an id before they join.
+        # Only dynamic members get an id before they join: otherwise a client could take an id that
+        # was given to another, and make two members of one instance id.
         if request.member_id in group.pending_ids and request.group_instance_id is None:
             return self._add(join, request.member_id)
         fault = group.check_member(request.member_id, request.group_instance_id)
@@ -356,7 +359,6 @@ class ClassicGroups:
         return self._parked(join, member, why)
 
     def _replace(self, join: _Join, new_id: str) -> JoinDecision:
-        """Give a static member that has restarted a new id (KIP-345)."""
         group = join.group
         old_id = group.static_members[join.request.group_instance_id or ""]
         old_leader_id = group.leader_id
@@ -365,10 +367,12 @@ class ClassicGroups:
         before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
         _update(join, member)
         if group.state is ClassicState.COMPLETING_REBALANCE:
+            # The leader has seen the old id, and its assignment would be for that.
             parked = member.joining
             assert parked is not None
             records = self.rebalances.prepare(group, _why(member, "has restarted"), join.now_ms)
             return Decision(reply=parked, records=records)
+        # Its vote may have changed the assignor: then the others need other assignments.
         if group.state is not ClassicState.STABLE or group.select_protocol() != group.protocol:
             return self._parked(join, member, "has restarted with other assignors")
         # The others keep what they have: only the new id is stored.
@@ -400,7 +404,6 @@ class ClassicGroups:
 
 
 def left(going: MemberIdentity, code: ErrorCode) -> MemberResponse:
-    """The result for a member that leaves."""
     return MemberResponse(
         member_id=going.member_id,
         group_instance_id=going.group_instance_id,

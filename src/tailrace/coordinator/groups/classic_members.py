@@ -75,7 +75,6 @@ class ClassicMembers:
             return Decision(reply=JoinGroupResponse(member_id=member_id, error_code=error.code))
 
     def sync(self, request: SyncGroupRequest, _: int) -> Decision[SyncGroupResponse]:
-        """Give a member its assignment."""
         group = self._group(request.group_id)
         member = _find(group, request.member_id, request.group_instance_id)
         if isinstance(member, ErrorCode):
@@ -146,6 +145,8 @@ class ClassicMembers:
     def _join(
         self, group: ConsumerGroup, client: Client, request: JoinGroupRequest, *, now_ms: int
     ) -> Decision[JoinGroupResponse]:
+        # The records of a heartbeat and those of a join are planned by one function: a classic
+        # member differs only in how it learns what it has.
         settings = self._groups.consumer_settings(group.group_id)
         self._check_join(group, request, settings)
         is_dynamic = request.group_instance_id is None
@@ -174,6 +175,7 @@ class ClassicMembers:
             records = self._migration.downgrade(
                 group, stays, now_ms=now_ms, reason=reason if is_stale else None
             )
+            # The classic group has deadlines of its own for its members.
             for each in group.members:
                 self._sessions.forget(group_id, each)
 
@@ -313,7 +315,6 @@ def _sender(group: ConsumerGroup, request: JoinGroupRequest, member_id: str) -> 
 def _find(
     group: ConsumerGroup, member_id: str, instance_id: str | None
 ) -> ConsumerMember | ErrorCode:
-    """A classic member, by its id and its instance id."""
     member = group.members.get(member_id)
     if instance_id is not None:
         owner = group.static_member(instance_id)

@@ -97,6 +97,7 @@ def commit_fault(group: ClassicGroup | None, commit: Commit) -> ErrorCode:
     if is_transactional and not commit.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if group is None:
+        # Anybody may commit for a group that does not exist: it becomes a simple group.
         if generation < 0:
             return ErrorCode.NONE
         if is_transactional or commit.version < NO_GROUP_ERROR_SINCE:
@@ -113,6 +114,7 @@ def commit_fault(group: ClassicGroup | None, commit: Commit) -> ErrorCode:
     elif not is_transactional and group.state is not ClassicState.EMPTY:
         # A client with its own partitions must not overwrite what the group's members commit.
         return ErrorCode.UNKNOWN_MEMBER_ID
+    # The member has joined this generation, and does not know its partitions yet.
     if group.state is ClassicState.COMPLETING_REBALANCE and not is_transactional:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
@@ -205,6 +207,8 @@ def fetch_offsets(
     wanted = sorted(known) if partitions is None else partitions
     found = []
     for partition in wanted:
+        # A consumer of committed records must not begin at an offset that a transaction, which may
+        # commit at any moment, is about to move (KIP-447): it asks again.
         if is_stable and offsets.is_pending(group_id, partition):
             found.append(FetchedOffset(partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))
         else:
@@ -217,7 +221,6 @@ def fetch_offsets(
 
 
 def _is_of_topic(committed: CommittedOffset, topic_id: UUID) -> bool:
-    """Whether the ids are equal, or one of them is not known."""
     return NO_UUID in (committed.topic_id, topic_id) or committed.topic_id == topic_id
 
 
@@ -279,6 +282,8 @@ def forget_offsets(
     An offset stays if it was committed for an older or newer topic of the same name. The reply is
     empty.
     """
+    # `all_partitions` names some twice. The topic is gone already, so another one of its name may
+    # exist, whose offsets stay.
     once = dict.fromkeys(partitions)
     gone = [each for each in once if offsets.is_of_topic(group_id, each, topic_id)]
     return Decision(reply=[], records=tuple([offset_tombstone(group_id, each) for each in gone]))
@@ -290,6 +295,7 @@ def is_consumed(group: ClassicGroup | ConsumerGroup, topic: str) -> bool:
         return group.is_subscribed_to(topic)
     if group.state is ClassicState.EMPTY:
         return False
+    # Members with metadata of their own may consume anything.
     if group.subscribed_topics is None:
         return group.protocol_type == CONSUMER
     return topic in group.subscribed_topics

@@ -104,22 +104,18 @@ class ConsumerMember:
 
     @property
     def epoch(self) -> int:
-        """The target epoch that the member has come to."""
         return self.current.epoch
 
     @property
     def instance_id(self) -> str | None:
-        """`group.instance.id` of a static member."""
         return self.metadata.instance_id
 
     @property
     def is_classic(self) -> bool:
-        """Whether the member speaks the classic protocol."""
         return self.metadata.classic_member_metadata is not None
 
     @cached_property
     def subscription(self) -> Subscription:
-        """The topics that it subscribes to."""
         return Subscription(
             self.metadata.subscribed_topic_names, self.metadata.subscribed_topic_regex or ""
         )
@@ -174,7 +170,6 @@ class ConsumerGroup:
         return ConsumerState.RECONCILING
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        """The member with an instance id, if there is one."""
         member_id = self.static_members.get(instance_id) if instance_id is not None else None
         return None if member_id is None else self.members[member_id]
 
@@ -192,15 +187,12 @@ class ConsumerGroup:
         return names if resolved is None else names | resolved.topics
 
     def topics_of_all(self, subscriptions: Iterable[Subscription]) -> frozenset[str]:
-        """Names of all topics of some subscriptions."""
         return frozenset().union(*map(self.topics_of, subscriptions))
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member subscribes to a topic."""
         return any(topic in self.topics_of(each) for each in self.subscriptions)
 
     def is_owned(self, topic_id: UUID, partition: int) -> bool:
-        """Whether a member has a partition, or has not given it up yet."""
         return partition in self.owners.get(topic_id, ())
 
     def put(self, member: ConsumerMember) -> None:
@@ -220,7 +212,6 @@ class ConsumerGroup:
                 owned.update(dict.fromkeys(partitions, member.member_id))
 
     def remove(self, member_id: str) -> None:
-        """Remove a member, if it is there."""
         member = self.members.pop(member_id, None)
         if member is None:
             return

@@ -125,6 +125,7 @@ class ConsumerHeartbeats:
             upgrade = self._migration.upgrade(group_id)
         group = upgrade.group or ConsumerGroup(group_id, epoch=NEW_GROUP_EPOCH)
         if not request.member_id:
+            # A client of version 0 gets its id with the first answer (KIP-1082).
             request = replace(request, member_id=self._new_id())
         settings = self._groups.consumer_settings(group_id)
         if len(group.members) >= settings.size_max and request.member_id not in group.members:
@@ -148,6 +149,7 @@ class ConsumerHeartbeats:
                 now_ms=now_ms,
             )
         )
+        # Here and not by a record: it only saves the next heartbeats a comparison.
         group.topics_version = self._groups.topics.version
         if known is None:
             # The members of a classic group that becomes this one.
@@ -167,6 +169,7 @@ class ConsumerHeartbeats:
             member_epoch=planned.member.epoch,
             heartbeat_interval_ms=settings.heartbeat_interval_ms,
         )
+        # Not in each reply: a member of many partitions is answered every few seconds.
         if _is_full(request) or _has_moved(before, after):
             reply = replace(reply, assignment=_assignment(after))
 

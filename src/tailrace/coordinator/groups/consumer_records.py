@@ -63,7 +63,6 @@ def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRe
 
 
 def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """A member and its subscription."""
     return CoordinatorRecord(
         ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
         member.metadata,
@@ -83,7 +82,6 @@ def target_record(group_id: str, member_id: str, partitions: Partitions) -> Coor
 
 
 def target_epoch_record(group_id: str, epoch: int, now_ms: int) -> CoordinatorRecord:
-    """The group epoch that the targets are for."""
     return CoordinatorRecord(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
         ConsumerGroupTargetAssignmentMetadataValue(
@@ -95,7 +93,6 @@ def target_epoch_record(group_id: str, epoch: int, now_ms: int) -> CoordinatorRe
 def current_record(
     group_id: str, member_id: str, assignment: CurrentAssignment
 ) -> CoordinatorRecord:
-    """The record of the partitions that a member has."""
     return CoordinatorRecord(
         CurrentKey(group_id=group_id, member_id=member_id),
         CurrentValue(
@@ -109,7 +106,6 @@ def current_record(
 
 
 def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
-    """The topics that match a regular expression."""
     return CoordinatorRecord(
         ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex),
         ConsumerGroupRegularExpressionValue(
@@ -121,7 +117,6 @@ def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Coordina
 
 
 def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
-    """The end of a regular expression that no member has any more."""
     key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
     return CoordinatorRecord(key, None)
 
@@ -143,7 +138,6 @@ def member_tombstones(group_id: str, member_id: str) -> tuple[CoordinatorRecord,
 
 
 def consumer_group_tombstones(group: ConsumerGroup) -> tuple[CoordinatorRecord, ...]:
-    """The end of a group and of all its members."""
     # As for a member: 8, 7, 6, 5, 16, 4, and 3 at the end.
     group_id, ids = group.group_id, tuple(group.members)
     keys: list[Record] = [

@@ -59,6 +59,7 @@ class Walk:
         return tuple(records)
 
     def _items(self) -> Iterator[tuple[str, TopicPartition | None]]:
+        # Copies, since groups and offsets change between two turns; each is looked up again.
         for group_id in tuple(self._groups.by_id):
             for partition in tuple(self._offsets.of_group(group_id)):
                 yield group_id, partition
@@ -71,12 +72,14 @@ class Walk:
             return False
         if isinstance(group, ClassicGroup):
             unused_since_ms = _unused_since_ms(group, partition.topic, committed)
+        # In a consumer group the time counts from the commit, as in Kafka.
         elif group.is_subscribed_to(partition.topic):
             unused_since_ms = None
         else:
             unused_since_ms = committed.commit_ms
         if unused_since_ms is None:
             return False
+        # A client of an old version may have given a time of its own (`retention_time_ms`).
         if committed.expire_ms != -1:
             return now_ms >= committed.expire_ms
         return now_ms - unused_since_ms >= self._groups.settings.retention_ms

@@ -59,7 +59,6 @@ def group_hash(topics: Iterable[Topic]) -> int:
 
 
 def topic_hash(topic: Topic) -> int:
-    """The hash over one topic, as a signed number of 64 bits."""
     return _signed(_topic_hash(topic))
 
 
@@ -81,6 +80,7 @@ def _topic_hash(topic: Topic) -> int:
 
 
 def _put_string(stream: bytearray, text: str) -> None:
+    # Java's strings are UTF-16, and the hash has to be Kafka's.
     units = text.encode("utf-16-le", "surrogatepass")
     stream += units + _I32.pack(len(units) // 2)
 

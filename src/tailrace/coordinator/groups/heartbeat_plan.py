@@ -220,11 +220,14 @@ def _find_static(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -
         _check_epoch(member, request)
         return Sender(member=member)
     known = group.static_member(request.instance_id)
+    # Nobody has this instance id: an ordinary member, which is static from now on.
     if known is None:
         return Sender(member=_find_by_id(group, request))
     has_left = known.epoch == LEAVE_STATIC_EPOCH
     if known.member_id == request.member_id and not has_left:
         return Sender(member=known)
+    # Two processes with one instance id: the one that is there keeps it, until it leaves or its
+    # session ends. A classic member cannot say that it comes back, so it is replaced at once.
     if not (has_left or known.is_classic):
         raise RefusedError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -237,6 +240,7 @@ def _find_static(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -
 def replace_static(group: ConsumerGroup, known: ConsumerMember, member_id: str) -> Sender:
     """A static member that has restarted, under its new id."""
     group_id = group.group_id
+    # It keeps its partitions and its target, so the group epoch need not grow (KIP-345).
     member = ConsumerMember(
         member_id, known.metadata, replace(known.current, epoch=0, previous_epoch=0)
     )

@@ -84,7 +84,6 @@ class GroupMachine:
     def consumer_heartbeat(
         self, client: Client, request: ConsumerGroupHeartbeatRequest, now_ms: int
     ) -> Decision[ConsumerGroupHeartbeatResponse]:
-        """Take a member of the consumer protocol a step further."""
         return self._heartbeats.heartbeat(client, request, now_ms)
 
     def join(
@@ -97,7 +96,6 @@ class GroupMachine:
         return self._classic_members.join(client, request, now_ms)
 
     def sync(self, request: SyncGroupRequest, now_ms: int) -> Decision[SyncGroupResponse]:
-        """Give a member of the classic protocol its assignment."""
         return self._decider(request.group_id).sync(request, now_ms)
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> Decision[HeartbeatResponse]:
@@ -120,6 +118,7 @@ class GroupMachine:
         """
         groups = self.groups
         group = groups.by_id.get(commit.group_id)
+        # Two protocols, two rules for who may commit; what is committed is the same.
         if isinstance(group, ConsumerGroup):
             return self._commit_to_consumer_group(group, commit, now_ms)
         fault = commits.commit_fault(group, commit)
@@ -211,7 +210,6 @@ class GroupMachine:
         return counted(self.groups.counts.deleted, decision)
 
     def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
-        """Change the state by one record."""
         key, value = record
         if isinstance(key, OffsetCommitKey):  # Nearly all records are commits.
             assert value is None or isinstance(value, OffsetCommitValue)
@@ -243,7 +241,7 @@ class GroupMachine:
         self._expiry.start(propose)
 
     def stop(self, error: Exception) -> None:
-        """Answer parked requests with `error`."""
+        # First, so that nothing begins any more while the rest is ended.
         self.groups.propose = None
         self._assigning.stop()
         self.groups.deadlines.clear()

@@ -13,6 +13,7 @@ from tailrace.coordinator.groups.topics import compile_pattern
 
 __all__ = ["LOG_BYTES_MIN", "BulkCommits", "GroupMachine", "GroupRecordCodec", "settings_of_group"]
 
+# 20 ms, which no heartbeat and no commit should wait for (decision 24).
 prepare_codec()
 with suppress(ImportError):  # A machine without the package serves all but expressions.
     compile_pattern("")

@@ -56,11 +56,9 @@ class Offsets:
         return self.committed.get(group_id, {})
 
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether an open transaction has an offset for the partition."""
         return any(partition in groups.get(group_id, ()) for groups in self.pending.values())
 
     def has_pending(self, group_id: str) -> bool:
-        """Whether an open transaction has an offset for the group."""
         return any(groups.get(group_id) for groups in self.pending.values())
 
     def groups(self) -> tuple[str, ...]:
@@ -81,6 +79,7 @@ class Offsets:
     def partitions(self, group_id: str) -> Iterator[TopicPartition]:
         """The partitions for which a group has an offset, committed or pending, each once."""
         committed = self.of_group(group_id)
+        # In a generator: who deletes a group of a million offsets looks at a hundred in each turn.
         yield from committed
         pending = [groups.get(group_id, {}) for groups in self.pending.values()]
         yield from (each for each in dict.fromkeys(chain(*pending)) if each not in committed)
@@ -91,7 +90,6 @@ class Offsets:
         return (*self.of_group(group_id), *chain(*pending))
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None, origin: Origin) -> None:
-        """Change the state by one record."""
         partition = TopicPartition(key.topic, key.partition)
         if value is None:
             # A deletion ends pending offsets too: a transaction that commits later must not bring
@@ -114,7 +112,6 @@ class Offsets:
             groups.setdefault(key.group, {})[partition] = found
 
     def replay_marker(self, producer_id: ProducerId, *, is_commit: bool) -> None:
-        """End a producer's transaction."""
         for group_id, offsets in self.pending.pop(producer_id, {}).items():
             if is_commit:
                 self._commit_pending(group_id, offsets)
@@ -144,7 +141,6 @@ class Offsets:
 def offset_record(
     group_id: str, partition: TopicPartition, committed: CommittedOffset
 ) -> CoordinatorRecord:
-    """The record of a commit."""
     return CoordinatorRecord(
         OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition),
         OffsetCommitValue(
@@ -159,7 +155,6 @@ def offset_record(
 
 
 def offset_tombstone(group_id: str, partition: TopicPartition) -> CoordinatorRecord:
-    """The record that deletes a committed offset."""
     topic, number = partition
     return CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=number), None)
 

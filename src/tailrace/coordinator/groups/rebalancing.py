@@ -43,8 +43,8 @@ class Rebalances:
         return self.end_join_if_complete(group, now_ms)
 
     def prepare(self, group: ClassicGroup, reason: str, now_ms: int) -> Records:
-        """Ask all members to join again."""
         if group.state is ClassicState.COMPLETING_REBALANCE:
+            # Their members join again; nobody has to wait for an assignment that does not count.
             self.refuse_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.unsynced_ids.clear()
         self._deadlines.cancel(("sync", group.group_id))
@@ -86,7 +86,6 @@ class Rebalances:
         self._expire_in(group, member_id, session_timeout_ms)
 
     def forget_id(self, group: ClassicGroup, member_id: str) -> None:
-        """Forget an id that was given to a member."""
         self._deadlines.cancel(("session", group.group_id, member_id))
         group.remove(member_id)
 
@@ -118,7 +117,6 @@ class Rebalances:
             self._deadlines.cancel(("sync", group.group_id))
 
     def forget(self, group: ClassicGroup) -> None:
-        """Cancel all deadlines of a group that is deleted."""
         for kind in ("join", "sync"):
             self._deadlines.cancel((kind, group.group_id))
         for member_id in (*group.members, *group.pending_ids):
@@ -143,6 +141,7 @@ class Rebalances:
             # Nobody will send an assignment, which is else the record of a generation.
             return (group_record(group),)
         for member in group.members.values():
+            # Only the leader assigns, so only it needs to know the others' subscriptions.
             is_leader = member.member_id == group.leader_id
             member.answer_join(group.joined(member.member_id, shows_members=is_leader))
             self.renew(group, member)
@@ -160,6 +159,7 @@ class Rebalances:
             # Each new member makes the delay longer, up to the rebalance timeout in all.
             if not (group.is_joined_meanwhile and remaining_ms):
                 return self._end_join(group, now_ms)
+            # Never longer than the rebalance timeout in all: the first member waits all that time.
             group.is_joined_meanwhile = False
             longer_ms = min(self._settings.initial_delay_ms, remaining_ms)
             self._delay(group, longer_ms, max(remaining_ms - delay_ms, 0))
@@ -188,6 +188,7 @@ class Rebalances:
     def _expire(self, group: ClassicGroup, member_id: str, now_ms: int) -> Records:
         if member_id in group.pending_ids:
             group.remove(member_id)
+            # It may have been all that the others waited for.
             is_waiting = group.state is ClassicState.PREPARING_REBALANCE
             return self._end_join(group, now_ms) if is_waiting and group.have_all_joined else ()
         member = group.members.get(member_id)

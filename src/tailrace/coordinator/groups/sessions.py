@@ -75,12 +75,10 @@ class Sessions:
         self._set(_SYNC, group_id, member, timeout_ms=timeout_ms, why=why)
 
     def has_synced(self, group_id: str, member: ConsumerMember) -> None:
-        """A classic member has asked for its assignment."""
         self._deadlines.cancel((_SYNC, group_id, member.member_id))
         self.renew(group_id, member)
 
     def forget(self, group_id: str, member_id: str) -> None:
-        """Cancel all deadlines of a member."""
         for kind in (_SESSION, _REVOCATION, _JOIN, _SYNC):
             self._deadlines.cancel((kind, group_id, member_id))
 
@@ -130,6 +128,7 @@ class Sessions:
     def _fence(self, group_id: str, member_id: str, now_ms: int, *, why: str) -> Decision[None]:
         group = self._groups.consumer(group_id)
         member = None if group is None else group.members.get(member_id)
+        # It has left between the deadline and this turn, or the group is gone.
         if group is None or member is None:
             return Decision(reply=None)
         logger.info(

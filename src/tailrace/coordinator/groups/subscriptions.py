@@ -64,6 +64,7 @@ def write_assignment(partitions: Mapping[str, Iterable[int]], *, for_metadata: b
     Raises:
         MalformedMessageError: the metadata has no version.
     """
+    # Not newer than what the member has sent: an old client could not read it.
     version = _version(for_metadata)
     out = bytearray(_VERSION.pack(version))
     assigned = tuple(

@@ -64,7 +64,6 @@ class GroupUpdate:
 
     @property
     def members(self) -> dict[str, ConsumerMember]:
-        """All members."""
         members = dict(self.group.members)
         if self.replaced_id is not None:
             members.pop(self.replaced_id, None)
@@ -164,7 +163,8 @@ class Assigning:
 
     async def _assign(self, group_id: str, propose: Propose) -> None:
         try:
-            # The request that has asked is replayed by then.
+            # A decision of its own, which changes nothing: the request that has asked is replayed
+            # by then.
             await propose(lambda _: Decision(reply=None))
             group = self._groups.consumer(group_id)
             if group is None or group.epoch <= group.target_epoch:

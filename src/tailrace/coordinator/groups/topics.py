@@ -39,6 +39,7 @@ class Topics(Protocol):
     def names(self) -> Iterable[str]: ...
 
 
+# A group's members have the same few expressions, and send them again with each new session.
 @lru_cache(256)
 def compile_pattern(regex: str) -> Any:  # noqa: ANN401 - the package has no types
     """A compiled pattern.
@@ -49,6 +50,7 @@ def compile_pattern(regex: str) -> Any:  # noqa: ANN401 - the package has no typ
     import re2  # Optional, and not at the start: `modules` has it imported on a thread.
 
     options = re2.Options()
+    # The client gets the reason; RE2 would print it to the broker's standard error too.
     options.log_errors = False
     try:
         return re2.compile(regex, options)

@@ -106,6 +106,7 @@ async def _refused(
     for each in partitions:
         errors[each] = check(each)
         await slices.turn()
+    # As in Kafka one partition that cannot be added keeps out all others of its transaction.
     if not any(errors.values()):
         return {}
     return {each: error or ErrorCode.OPERATION_NOT_ATTEMPTED for each, error in errors.items()}

@@ -247,6 +247,7 @@ class TransactionCoordinator:
         self, transactional_id: str, decide: Callable[[TransactionMachine, int], Decision[T]]
     ) -> T | ErrorCode:
         """The reply of the shard that has the id, or why there is none."""
+        # Refused here: as the key of a record it would fail in the middle of a decision.
         if not transactional_id or len(transactional_id.encode()) > ID_BYTES_MAX:
             return ErrorCode.INVALID_REQUEST
         try:
@@ -276,6 +277,7 @@ class TransactionCoordinator:
 
 def for_version(error: ErrorCode, version: int, *, fenced_since: int) -> ErrorCode:
     """The error that a client of this version knows: a fenced one has an invalid epoch, before."""
+    # PRODUCER_FENCED came with KIP-588; clients before it know only the other code.
     if error is ErrorCode.PRODUCER_FENCED and version < fenced_since:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error

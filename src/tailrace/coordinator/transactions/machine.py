@@ -105,6 +105,7 @@ class TransactionMachine:
         if isinstance(planned, ErrorCode):
             return Decision(reply=ProducerReply(planned))
         if planned.is_prepared:
+            # The open transaction is aborted first: the client asks again until that is complete.
             return self._change(planned, ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS))
         return self._change(planned, ProducerReply(ErrorCode.NONE, planned.producer))
 
@@ -119,7 +120,6 @@ class TransactionMachine:
     def verify_partitions(
         self, request: AddPartitions
     ) -> Decision[dict[TopicPartition, ErrorCode]]:
-        """Whether partitions are in a transaction, for each."""
         return Decision(reply=verify(self._transactions.get(request.transactional_id), request))
 
     def end(
@@ -138,11 +138,9 @@ class TransactionMachine:
         return self._change(planned, ProducerReply(ErrorCode.NONE, planned.next_producer))
 
     async def wait_for_markers(self, transactional_id: str) -> None:
-        """See `Completions.wait_for_markers`."""
         await self._completions.wait_for_markers(transactional_id)
 
     def describe(self, transactional_id: str) -> Decision[Transaction | None]:
-        """The state of a transactional id; None: it is not known."""
         return Decision(reply=self._transactions.get(transactional_id))
 
     def __iter__(self) -> Iterator[Transaction]:
@@ -161,6 +159,7 @@ class TransactionMachine:
         assert isinstance(value, TransactionLogValue)
         transaction = stored_transaction(transactional_id, value)
         decided = self._decided
+        # The record lacks the last epoch. Decide and replay are one turn, so this is its decision.
         if decided is not None and decided.transactional_id == transactional_id:
             transaction = replace(transaction, last_epoch=decided.last_epoch)
         self._transactions[transactional_id] = transaction
@@ -196,6 +195,7 @@ class TransactionMachine:
     def _complete(self, prepared: Transaction, now_ms: int) -> Decision[None]:
         """The end of a transaction whose markers are all written, unless it is in the log."""
         current = self._transactions.get(prepared.transactional_id)
+        # The completion may be in the log although its append was answered with an error.
         if current != prepared:
             return Decision(reply=None)
         return self._change(completed(prepared, now_ms), None)
@@ -211,6 +211,7 @@ class TransactionMachine:
     def _abort_timed_out(self, now_ms: int) -> Decision[None]:
         """Propose the abort of each transaction that is open for too long."""
         assert self._propose is not None
+        # Each abort is a decision of its own: many that end together must not hold up the loop.
         for transactional_id in self._open:
             if _is_timed_out(self._transactions[transactional_id], now_ms):
                 self._propose(partial(self._abort, transactional_id))
@@ -224,6 +225,7 @@ class TransactionMachine:
             return Decision(reply=None)
         planned = aborted_by_coordinator(current, now_ms, new_producer_id=new_producer_id)
         if planned is None:
+            # Its epochs are used up, and a new producer id may have to come from the device.
             task = asyncio.ensure_future(self._abort_with_new_producer_id(transactional_id))
             self._obtaining.add(task)
             task.add_done_callback(self._obtaining.discard)

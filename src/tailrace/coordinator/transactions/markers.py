@@ -108,6 +108,7 @@ class Completions:
         self._tasks[transactional_id] = task
 
         def forget(ended: asyncio.Task[None]) -> None:
+            # The next transaction of the id may have its task already.
             if self._tasks.get(transactional_id) is ended:
                 del self._tasks[transactional_id]
 
@@ -122,7 +123,6 @@ class Completions:
             await asyncio.wait({task}, timeout=PATIENCE_S)
 
     def stop(self) -> None:
-        """Leave what is not complete to the next leader."""
         for task in tuple(self._tasks.values()):
             task.cancel()
 
@@ -260,6 +260,7 @@ class LocalMarkers:
             TailraceError, OSError: the log cannot take it now.
         """
         raises_epoch = marker.transaction_version >= EPOCH_PER_TRANSACTION
+        # Through the shard of the groups, so that their pending offsets follow in the same turn.
         if partition.topic == OFFSETS_TOPIC:
             await self._groups.end_transaction(
                 partition.partition,

@@ -33,7 +33,6 @@ _STORED = range(TransactionStatus.DEAD)
 
 
 def transaction_record(transaction: Transaction) -> CoordinatorRecord:
-    """The record of a state."""
     has_partitions = transaction.status is not TransactionStatus.EMPTY
     return CoordinatorRecord(
         TransactionLogKey(transactional_id=transaction.transactional_id),
@@ -53,12 +52,10 @@ def transaction_record(transaction: Transaction) -> CoordinatorRecord:
 
 
 def transaction_tombstone(transactional_id: str) -> CoordinatorRecord:
-    """The end of a transactional id."""
     return CoordinatorRecord(TransactionLogKey(transactional_id=transactional_id), None)
 
 
 def stored_transaction(transactional_id: str, value: TransactionLogValue) -> Transaction:
-    """The state that a record says."""
     return Transaction(
         transactional_id=transactional_id,
         producer_id=ProducerId(value.producer_id),
@@ -119,6 +116,7 @@ class TransactionCodec:
 
 
 def _by_topic(partitions: frozenset[TopicPartition]) -> tuple[PartitionsSchema, ...]:
+    # Sorted for `groupby`, and so that equal states have equal records.
     by_topic = groupby(sorted(partitions), attrgetter("topic"))
     return tuple(
         PartitionsSchema(topic=topic, partition_ids=tuple(each.partition for each in found))

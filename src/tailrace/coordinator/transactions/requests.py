@@ -162,6 +162,7 @@ def plan_add(
     # ended: a marker needs an epoch more. The client is fenced, and InitProducerId gives a new id.
     if current.producer_epoch >= EPOCH_MAX:
         return ErrorCode.PRODUCER_FENCED
+    # A producer names its partitions again after a lost answer: no record is needed.
     is_open = current.status is TransactionStatus.ONGOING
     if is_open and request.partitions <= current.partitions:
         return ErrorCode.NONE
@@ -250,6 +251,7 @@ def _plan_raising_end(
     is_current = request.producer.producer_epoch == current.producer_epoch
     if request.producer.producer_id != current.producer_id and not _is_overflow(current, request):
         return ProducerReply(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    # No client ever gets this epoch: it is left for the coordinator to fence with.
     if request.producer.producer_epoch >= EPOCH_MAX:
         return ProducerReply(ErrorCode.PRODUCER_FENCED)
     if not (is_current or (is_repeated and current.status in COMPLETE)):
@@ -257,6 +259,8 @@ def _plan_raising_end(
     # Kafka before 4.3 leaves epoch 32767 when it aborts: the client gets the next producer id.
     if is_repeated and current.producer_epoch != EPOCH_MAX:
         return _ended(current, request)
+    # To abort what has not begun is allowed, and raises the epoch: the client may not know whether
+    # its first write has come (KIP-890). To commit it is an error of the client.
     if current.status is not TransactionStatus.ONGOING and request.is_commit:
         return ProducerReply(ErrorCode.INVALID_TXN_STATE)
     if current.is_exhausted and new_producer_id is None:

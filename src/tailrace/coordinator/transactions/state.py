@@ -88,7 +88,6 @@ class Transaction:
 
     @property
     def producer(self) -> TransactionalProducer:
-        """Id and epoch of the producer that may write now."""
         return TransactionalProducer(self.producer_id, self.producer_epoch)
 
     @property
@@ -125,7 +124,6 @@ def is_exhausted(epoch: ProducerEpoch) -> bool:
 def created(
     transactional_id: str, producer_id: ProducerId, *, timeout_ms: int, now_ms: int
 ) -> Transaction:
-    """The first state of a transactional id."""
     return Transaction(
         transactional_id=transactional_id,
         producer_id=producer_id,
