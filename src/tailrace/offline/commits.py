@@ -168,10 +168,13 @@ class CommitWalk:
         marker = end_transaction_marker_or_none(batch)
         if marker is None:
             return
+        # Whatever the marker says, nothing of this transaction is pending any more.
         ended = self._pending.pop(batch.producer_id, {})
         if marker.type is ControlType.COMMIT:
             for key, stored in ended.items():
                 known = self._committed.get(key)
+                # By the offset of the record, as the coordinator does: a plain commit that came
+                # later counts.
                 if known is None or known.offset < stored.offset:
                     self._committed[key] = stored
 
@@ -185,6 +188,7 @@ class CommitWalk:
         elif record.value is None:
             self._committed.pop(key, None)
             for commits in self._pending.values():
+                # A deleted offset does not come back with the end of a transaction.
                 commits.pop(key, None)
         else:
             stored = _Stored(record.offset, decode_value(OffsetCommitValue, record.value))

@@ -367,6 +367,7 @@ class _Survey:
         if node_id not in state.replicas or not state.directories:
             return
         noted = state.directories[state.replicas.index(node_id)]
+        # KIP-858: Kafka leads a partition only from the directory that its registration names.
         if noted not in _ANYWHERE and noted != self._ids[directory]:
             self._hinder(
                 Side.KAFKA,
@@ -394,6 +395,8 @@ class _Survey:
                     f"{each} was not stopped in order ({names.CLEAN_SHUTDOWN} is missing), so that "
                     "Kafka would elect every leader again; start its broker and stop it in order",
                 )
+            # KIP-966: the mark of another epoch is of an older start, and says nothing about the
+            # last one.
             elif epoch != broker.broker_epoch:
                 self._hinder(
                     Side.KAFKA,
@@ -412,6 +415,8 @@ class _Survey:
         """Whether Kafka starts with the settings of the topics."""
         for owner, settings in self.image.configs.items():
             size = settings.get("segment.bytes", "") if owner.type == TOPIC_RESOURCE else ""
+            # Tailrace takes less. Kafka reads all topics at its start and ends at the first it
+            # refuses.
             if size.isdigit() and int(size) < SEGMENT_BYTES_MIN:
                 self._hinder(
                     Side.KAFKA,

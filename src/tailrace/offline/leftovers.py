@@ -37,18 +37,20 @@ because the files that are replaced may hold the only sound copy of a record.
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from tailrace.config.sources import read_properties
 from tailrace.errors import CorruptionError
 from tailrace.model import NO_LEADER_EPOCH, Offset
 from tailrace.offline.findings import Finding, Rule, Severity
-from tailrace.reading.damage import OnDamage, find_damage, find_sound
+from tailrace.reading.damage import OnDamage, find_damage
 from tailrace.reading.directory import unreadable
 from tailrace.reading.listing import SegmentFiles, open_segments
 from tailrace.reading.lookup import find_end
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import parse_topic_id, read_text
+from tailrace.storage.segment_walk import Damage, walk_segment
 from tailrace.storage.walk import walk_headers
 from tailrace.values import dataclass
 
@@ -247,29 +249,40 @@ def _restore(
 
     None if no batch does.
     """
-    first, last, records = None, None, 0
+    base_offset: int | None = None
+    next_offset, latest, records = due, NO_LEADER_EPOCH, 0
     ranges: list[tuple[int, int]] = []
-    for each in find_sound(files, file, due=Offset(due)):
-        # Epochs must not fall: a follower would truncate its log there.
-        if each.epoch != NO_LEADER_EPOCH and each.epoch < epoch:
-            continue
-        first, last = first or each, each
-        records += each.records
-        if ranges and ranges[-1][1] == each.position:
-            ranges[-1] = ranges[-1][0], each.end
-        else:
-            ranges.append((each.position, each.end))
-    if first is None or last is None:
+    try:
+        with closing(files.open(file.path, read_only=True)) as opened:
+            for found in walk_segment(
+                opened, file.path, base_offset=file.base_offset, size=file.size, due=Offset(due)
+            ):
+                if isinstance(found, Damage):
+                    continue
+                for position, batch in found.batches():
+                    # Epochs must not fall: a follower would truncate its log there.
+                    if batch.leader_epoch != NO_LEADER_EPOCH and batch.leader_epoch < epoch:
+                        continue
+                    base_offset = batch.base_offset if base_offset is None else base_offset
+                    next_offset, latest = batch.next_offset, batch.leader_epoch
+                    records += batch.record_count
+                    end = position + batch.size
+                    is_next = bool(ranges) and ranges[-1][1] == position
+                    start = ranges.pop()[0] if is_next else position
+                    ranges.append((start, end))
+    except OSError as error:
+        raise unreadable(file.path, error) from error
+    if base_offset is None:
         return None, NO_LEADER_EPOCH
     restore = Restore(
         path=file.path,
-        base_offset=first.base_offset,
-        next_offset=last.last_offset + 1,
+        base_offset=base_offset,
+        next_offset=next_offset,
         records=records,
         ranges=tuple(ranges),
         is_whole=ranges == [(0, file.size)],
     )
-    return restore, last.epoch
+    return restore, latest
 
 
 def _set_aside(files: Files, folder: str, listed: Sequence[str]) -> list[SegmentFiles]:

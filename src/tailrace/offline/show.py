@@ -144,6 +144,7 @@ class Page:
                 # Raises for any of the records, before the first of them is given out.
                 check_records(batch)
                 records = enumerate(records_of(batch), 1)
+            # Lines of the kernel come first: what Python makes of the next record goes after them.
             self._put_by()
             if halt == StopReason.UNSHOWN:
                 record = next(each for count, each in records if count == cursors[Cursor.INDEX])
@@ -152,6 +153,7 @@ class Page:
             elif halt == StopReason.FULL:
                 yield self.take()
         if halt < 0:
+            # None of a batch is shown if one of its records is damaged.
             cursors[Cursor.END], cursors[Cursor.LEFT] = start, left
             check_records(batch)
             raise AssertionError(f"showing said {RecordFault(-halt)!r}, the walk nothing")
@@ -279,6 +281,7 @@ def _literals(
             pieces[2] = f', "timestampType": {int(timestamp_type)}{pieces[2]}'
         pieces += ["[", ", ", "]", ", ", "]}\n", '{"hex": "', '"}']
     encoded = [piece.encode() for piece in pieces]
+    # The kernel writes a line as these pieces with fields between, without a format string.
     ends = kernels.int64s(len(encoded) + 1)
     for number, piece in enumerate(encoded):
         ends[number + 1] = ends[number] + len(piece)
@@ -309,6 +312,7 @@ def _decode(found: ShownRecord) -> dict[str, object] | None:
             return fields
     if found.is_control:
         key = record.key or b""
+        # A newer key may be longer; its type is not known here then.
         number = _CONTROL_KEY.unpack(key)[1] if len(key) == _CONTROL_KEY.size else -1
         return {"type": "control", "control": _CONTROL_TYPES.get(number, _hex(record.key))}
     if found.partition.topic == OFFSETS_TOPIC:

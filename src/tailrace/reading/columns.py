@@ -156,6 +156,7 @@ class _Chunks:
 
     def _repeat(self, name: str, count: int) -> pa.Array:
         """A column with one value, built once for the largest chunk and sliced for others."""
+        # Chunks have about the same number of rows, so it is built once or twice.
         if len(self._repeated.get(name, ())) < count:
             self._repeated[name] = pa.repeat(self._common[name], count)
         return self._repeated[name].slice(0, count)

@@ -141,44 +141,6 @@ def find_damage(files: Files, segments: Sequence[SegmentFiles], on_damage: OnDam
     return found
 
 
-class SoundBatch(NamedTuple):
-    """A batch that fits after those before it."""
-
-    position: Position
-    end: Position
-    base_offset: Offset
-    last_offset: Offset
-    epoch: LeaderEpoch
-    records: int
-
-
-def find_sound(files: Files, file: SegmentFiles, *, due: Offset) -> Iterator[SoundBatch]:
-    """Every batch of a file that is whole and begins at or after `due` and the ones before it.
-
-    One by one, because a file of a gigabyte may hold ten million of them.
-
-    Raises:
-        DirectoryError: the file cannot be read.
-    """
-    try:
-        with closing(files.open(file.path, read_only=True)) as opened:
-            for found in walk_segment(
-                opened, file.path, base_offset=file.base_offset, size=file.size, due=due
-            ):
-                if isinstance(found, Sound):
-                    for position, batch in found.batches():
-                        yield SoundBatch(
-                            position,
-                            Position(position + batch.size),
-                            batch.base_offset,
-                            batch.last_offset,
-                            batch.leader_epoch,
-                            batch.record_count,
-                        )
-    except OSError as error:
-        raise unreadable(file.path, error) from error
-
-
 def find_segment_damage(
     file: File, segment: SegmentFiles, *, following: Offset | None, start: Position = _FILE_START
 ) -> LogDamage:

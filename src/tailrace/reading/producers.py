@@ -107,6 +107,7 @@ class ProducerWalk:
         known = self.producers.get(batch.producer_id)
         if known is None or batch.is_control or batch.base_sequence < 0:
             return None
+        # Batches may be missing in between; a new epoch begins at 0.
         if known.holes != self.holes or known.epoch != batch.producer_epoch:
             return None
         if batch.max_timestamp - known.timestamp >= DAY_MS:
@@ -173,6 +174,7 @@ class ProducerWalk:
             known.holes = self.holes
         known.epoch, known.transaction_start = batch.producer_epoch, _NO_OFFSET
         known.timestamp = batch.max_timestamp
+        # Of the others: this transaction has just ended.
         first_open = self.first_open
         return EndedTransaction(
             producer_id=batch.producer_id,

@@ -41,5 +41,6 @@ def _shielded(number: int, step: Callable[[], None]) -> None:
         step()
     finally:
         _signal.signal(number, handler)
+    # The first one, at the end of the step: as if the signal had come a moment later.
     if came:
         handler(number, came[0])

@@ -45,6 +45,7 @@ class LoopThread:
 
         async def end() -> None:
             first()
+            # A task that is cancelled may begin others.
             while others := asyncio.all_tasks() - {asyncio.current_task()}:
                 # A task that is cancelled before it begins never awaits its coroutine, and Python
                 # would warn about that.

@@ -87,6 +87,7 @@ class LargeMemory(mmap.mmap):
             BufferError: a view of the memory still exists.
         """
         size = len(self) - SLICE_BYTES
+        # mremap is Linux' own.
         with contextlib.suppress(SystemError, AttributeError):
             if size > 0:
                 self.resize(size)

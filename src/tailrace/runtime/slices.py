@@ -49,6 +49,8 @@ async def gather_in_parts(waiting: Iterable[Awaitable[T]]) -> list[T]:
     """The results of all, in their order; at most `AT_ONCE_MAX` of them wait beside each other."""
     each = iter(waiting)
     results: list[T] = []
+    # All at once, a request of 10,000 parts would make as many tasks, and hold the loop for as
+    # long.
     while part := list(islice(each, AT_ONCE_MAX)):
         results += await asyncio.gather(*part)
     return results

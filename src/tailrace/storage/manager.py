@@ -142,6 +142,8 @@ class LogManager:
                 self.fail(directory, error)
                 continue
             for partition, topic_id in partitions.items():
+                # Two folders of one partition: nobody can tell which has the newer records, so no
+                # broker starts, as with Kafka.
                 home = self._homes.setdefault(partition, directory)
                 if home is not directory:
                     raise DirectoryError(
@@ -191,6 +193,8 @@ class LogManager:
         failure = None
         while rest:
             with self._placing:
+                # Fewest logs, as Kafka chooses. Those under way count too, or a topic of a hundred
+                # partitions would land in one directory.
                 directory = min(rest, key=lambda each: len(each) + self._creating[each])
                 self._creating[directory] += 1
             rest.remove(directory)
@@ -202,6 +206,7 @@ class LogManager:
                     # One partition in two directories would stop the next start.
                     self._homes[partition] = directory
                     break
+                # The next directory may take it: nothing of it is here.
                 self._homes.pop(partition, None)
                 continue
             finally:
@@ -219,6 +224,8 @@ class LogManager:
         In a failed directory the folder stays as it is, and is discarded when it is found again.
         """
         home = self._homes.pop(partition, None)
+        # A device that refuses everything cannot rename a folder either; the topic id tells the
+        # next start that it is an old one.
         if home is None or home.failure is not None or home.get(partition) is None:
             return lambda: None
         return home.take_out(partition, unique_id)
@@ -263,6 +270,7 @@ class LogManager:
         """
         if not is_shortage(error):
             self.fail(directory, error)
+        # Once: a full disk refuses every append.
         elif directory not in self._full:
             self._full.add(directory)
             logger.warning("disk_full reason=%s", unusable(directory.path, error))
@@ -275,10 +283,11 @@ class LogManager:
 
     def fail(self, directory: DirectoryLogs, error: OSError) -> None:
         """Take a directory out of service and log it; later failures change nothing."""
+        # Its other threads fail too, one after the other.
         if directory.failure is not None:
             return
-        is_told = isinstance(error, TailraceError)
-        reason = str(error if is_told else unusable(directory.path, error))
+        is_sentence = isinstance(error, TailraceError)
+        reason = str(error if is_sentence else unusable(directory.path, error))
         directory.fail(reason)
         logger.error("directory_failed path=%s reason=%s", directory.path, reason)
         self.on_failure(directory)
@@ -311,6 +320,7 @@ class LogManager:
 
 def locked_directories(logs: LogManager) -> list[DirectoryLogs]:
     """The directories in service, and that of the metadata log, where it is none of them."""
+    # The home of the metadata log may be a directory without partitions (metadata.log.dir).
     every = dict.fromkeys((*logs.directories, logs.metadata_home))
     return [each for each in every if each.failure is None]
 

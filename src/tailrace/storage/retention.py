@@ -90,12 +90,15 @@ def plan_retention(
     """The segments to delete now, each with its rule."""
     deletions: list[SegmentDeletion] = []
     for reason in _rules(config):
+        # What a rule before has taken is gone for the next one: only a prefix of the log may go.
         left = facts[len(deletions) :]
         breaches = _breaches(reason, left, config=config, log_start=log_start, now_ms=now_ms)
         for segment, is_breached in zip(left, breaches, strict=True):
             is_active = segment is facts[-1]
             if (
                 not is_breached
+                # A follower may still need it; as in Kafka, nothing above the high watermark is
+                # deleted.
                 or segment.next_base_offset > high_watermark
                 or (is_active and (reason is DeletionReason.LOG_START or not segment.size_bytes))
             ):
@@ -196,9 +199,12 @@ def _breaches(
             return [segment.next_base_offset <= log_start for segment in segments]
         case DeletionReason.SIZE:
             lost = list(accumulate(segment.size_bytes for segment in segments))
+            # A segment goes only if the log without it is still at least that large, as in Kafka.
             surplus = lost[-1] - config.retention_bytes if lost else 0
             return [size <= surplus for size in lost]
         case DeletionReason.TIME:
+            # By the largest timestamp in it: one record of the future keeps a segment, and those
+            # after it.
             return [now_ms - segment.timestamp_ms > config.retention_ms for segment in segments]
     assert_never(reason)
 

@@ -85,8 +85,11 @@ def rewritten(run: Run, changes: Sequence[RewrittenBatch]) -> Iterator[Buffer]:
         row = BATCH_ROW_SIZE * place
         run.rows[row + BatchRow.IS_COPIED] = 1
         run.rows[row + BatchRow.TIMESTAMP_SHIFT] = shift
+        # A varint of a shifted timestamp may be longer, and with it the size of its record.
         growth = kernels.RECORD_GROWTH_MAX * choice.kept if shift else 0
         room += layout.HEADER_SIZE + choice.size + growth
+    # One allocation and one kernel call for all changed batches of a run, with room for each header
+    # before its records.
     output = memoryview(bytearray(room))
     written = kernels.copy_records(run.data(), run.rows, run.keeps, layout.HEADER_SIZE, output)
     assert written >= 0
@@ -114,6 +117,7 @@ def header_only(batch: Batch) -> bytearray:
         memoryview(data),
         batch,
         attributes=batch.attributes & ~(layout.CODEC_MASK | layout.DELETE_HORIZON_FLAG),
+        # The largest timestamp stays: the time index may name this batch.
         timestamps=(NO_TIMESTAMP, batch.max_timestamp),
         record_count=0,
     )
@@ -140,6 +144,7 @@ def legacy_with_chosen(batch: Batch, keeps: bytearray) -> bytes:
     assert wrapper.codec_number
     records = list(those_with(records_of(batch), keeps))
     is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+    # Format v0 has no timestamps.
     flags = layout.LOG_APPEND_TIME_FLAG if wrapper.magic and is_append_time else 0
     # Format v0 counts offsets from 0 everywhere; v1 counts those inside from the first one inside.
     base_offset = records[0].offset if wrapper.magic else 0

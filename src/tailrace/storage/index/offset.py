@@ -66,6 +66,7 @@ class OffsetIndex:
 
         No batch that starts before `position` has an offset as large as that entry's.
         """
+        # Positions rise with offsets, so the same search works on either field.
         number = self.entries.floor(position - 1, field=1) + 1
         if number >= self.entries.count:
             return None
@@ -98,6 +99,7 @@ class OffsetIndex:
         last = self.entries.last_or_none()
         if last is None:
             return
+        # Zeros of a preallocated file look like entries; to read all of it would take too long.
         first = self.entries.entry(0)
         is_rising = self.entries.count == 1 or (last[0] > first[0] and last[1] > first[1])
         if not is_rising or last[0] < 0 or not 0 <= last[1] < log_size:

@@ -63,6 +63,8 @@ class TimeIndex:
     def maybe_append(self, timestamp: int, offset: Offset) -> None:
         """Add an entry if `timestamp` is larger than that of the last one."""
         last = self.entries.last_or_none() or (NO_TIMESTAMP, 0)
+        # Kafka skips equal ones too: the first entry of a timestamp is where a search for it
+        # begins.
         if timestamp > last[0]:
             assert offset >= self.base_offset + last[1]
             self.entries.append(timestamp, offset - self.base_offset)

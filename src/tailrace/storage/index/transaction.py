@@ -69,6 +69,7 @@ class TransactionIndex:
                 f"{last.last_offset}"
             )
         if self._file is None:
+            # Most segments never need one.
             self._file = self._files.open(self.path, create=True)
         position = self._count * ENTRY.size
         try:
@@ -120,6 +121,7 @@ class TransactionIndex:
         for entry in entries[start:]:
             if entry.first_offset < limit_offset:
                 found.append(entry)
+            # Whatever ends later began at or after that offset, so it lies beyond the range.
             if entry.last_stable_offset >= limit_offset:
                 return found, True
         return found, False
@@ -131,6 +133,7 @@ class TransactionIndex:
             CorruptionError: an entry cannot be read; nothing is removed.
             OSError: the device refused; the call may be repeated.
         """
+        # By the marker: a transaction that began before the cut and ended after it is open again.
         count = bisect_left(self._read(0), offset, key=lambda entry: entry.last_offset)
         if count < self._count:
             self._cut(count)
@@ -191,6 +194,7 @@ class TransactionIndex:
 
     def _cut(self, count: int) -> None:
         assert self._file is not None
+        # The count first: a reader on another thread must not read what is being cut.
         self._count = count
         self._file.resize(count * ENTRY.size)
         self._odd_bytes = 0
