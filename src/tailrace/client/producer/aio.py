@@ -154,7 +154,7 @@ class AsyncProducer(AwaitingFace, TransactionCalls):
             if on_delivery is not None:
                 self._waiting.call_back(refused, 0, on_delivery)
             return refused, 0
-        self._placed(*placed, on_delivery)
+        self._add_callbacks(*placed, on_delivery)
         self._queued.send_ready()
         return placed
 

@@ -180,16 +180,16 @@ class ProducerCalls(SendCall):
                 for columns in plan.slices:
                     # Records of `send` that still wait for a batch come first.
                     yield from self._queue_served(topic)
-                    outcome = yield from self._place_slice(topic, columns, self._max_block())
+                    outcome = yield from self._append_slice(topic, columns, self._max_block())
                     summary.add(outcome, columns)
                     self._driver.move()
                     summary.settle()
-                    yield CallUser(summary.tell, ())
+                    yield CallUser(summary.report, ())
                 # A fast broker would never let this task wait, nor others of its loop run.
                 yield LetOthersRun()
             while not summary.is_over:
                 yield Until(summary.has_news, inf)
-                yield CallUser(summary.tell, ())
+                yield CallUser(summary.report, ())
         return summary
 
     @operation
@@ -216,7 +216,7 @@ class ProducerCalls(SendCall):
             record = ProducerRecord(batch.topic, partition=columns.partition)
             yield from topic_known(engine, record, deadline)
             yield from self._queue_served(batch.topic)
-            outcome = yield from self._place_slice(batch.topic, columns, deadline)
+            outcome = yield from self._append_slice(batch.topic, columns, deadline)
         self._driver.move()
         return BatchReceipt(outcome, columns.record_count)
 
@@ -238,7 +238,7 @@ class ProducerCalls(SendCall):
         if engine.metadata.partition_count(topic) is None:
             yield from topic_known(engine, ProducerRecord(topic), deadline)
         yield from self._queue_served(topic)
-        outcome = yield from self._place_slice(topic, rows, deadline)
+        outcome = yield from self._append_slice(topic, rows, deadline)
         self._driver.move()
         return outcome
 
@@ -338,7 +338,7 @@ class ProducerCalls(SendCall):
         if self._queued is not None:
             yield Until(self._queued.served(topic), inf)
 
-    def _place_slice(
+    def _append_slice(
         self, topic: str, columns: "ColumnSlice | FilledRecords", deadline: float
     ) -> Steps[BatchOutcome]:
         """Queue a whole batch, and wait for its memory before."""
@@ -413,7 +413,7 @@ class ProducerCalls(SendCall):
         """Send a record on the slow path; returns its outcome and its index in that."""
         raise NotImplementedError
 
-    def _placed(
+    def _add_callbacks(
         self,
         outcome: DeliveryOutcome,
         index: int,

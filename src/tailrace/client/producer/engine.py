@@ -112,7 +112,7 @@ class Engine:
             max_age_ms=config.metadata_max_age_ms,
             max_idle_ms=config.metadata_max_idle_ms,
             may_rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
-            resized=self.open_batches.forget_places,
+            resized=self.open_batches.forget_partitions,
         )
         self.transactions = (
             TransactionManager(config, backoff, self.nodes.features.level)

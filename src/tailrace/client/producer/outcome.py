@@ -81,15 +81,15 @@ class DeliveryOutcome:
     def error_of(self, index: int) -> Exception | None:
         return self.errors.get(index, self.failure)
 
-    def metadata_of(self, index: int) -> RecordMetadata:
+    def result_of(self, index: int) -> RecordMetadata:
         """The record's partition, offset and timestamp; raises its error if it failed."""
         error = self.error_of(index)
         if error is not None:
             # Receipts share the error; without this, each raise would add frames to its traceback.
             raise error.with_traceback(None)
-        return self.place_of(index)
+        return self.metadata_of(index)
 
-    def place_of(self, index: int) -> RecordMetadata:  # noqa: ARG002 - a batch knows more
+    def metadata_of(self, index: int) -> RecordMetadata:  # noqa: ARG002 - a batch knows more
         return RecordMetadata(*self.partition, offset=-1, timestamp=-1)
 
     def finish(self) -> "list[DeliveryOutcome]":
@@ -130,12 +130,12 @@ class DeliveryOutcome:
     def _results(
         self, indexes: Sequence[int]
     ) -> tuple[Iterable[RecordMetadata], Iterable[Exception | None]]:
-        return map(self.place_of, indexes), map(self.error_of, indexes)
+        return map(self.metadata_of, indexes), map(self.error_of, indexes)
 
-    def tell(self, index: int, callback: DeliveryCallback) -> None:
+    def call(self, index: int, callback: DeliveryCallback) -> None:
         """Call one callback; its exception is logged."""
-        place, error = self.place_of(index), self.error_of(index)
-        call_user_code(callback, place, error, about=self._about)
+        metadata, error = self.metadata_of(index), self.error_of(index)
+        call_user_code(callback, metadata, error, about=self._about)
 
     @property
     def _about(self) -> str:
@@ -230,10 +230,10 @@ class BatchOutcome(DeliveryOutcome):
     def _part_of(self, index: int) -> Part:
         return next(part for part in reversed(self.parts) if part.start <= index)
 
-    def place_of(self, index: int) -> RecordMetadata:
+    def metadata_of(self, index: int) -> RecordMetadata:
         if self.parts:
             part = self._part_of(index)
-            return part.outcome.place_of(index - part.start)
+            return part.outcome.metadata_of(index - part.start)
         offset = self.base_offset + index if self.base_offset >= 0 else -1
         timestamp = self.log_append_time
         if timestamp < 0:
@@ -250,10 +250,10 @@ class BatchOutcome(DeliveryOutcome):
         self, indexes: Sequence[int]
     ) -> tuple[Iterable[RecordMetadata], Iterable[Exception | None]]:
         written = self.log_append_time
-        has_places = self.base_offset >= 0 and (written >= 0 or len(self.timestamps) > 0)
+        has_offsets = self.base_offset >= 0 and (written >= 0 or len(self.timestamps) > 0)
         # Callbacks of a whole batch are called at once, so a Python function for each record would
         # be most of their cost.
-        if not has_places or self.parts or self.failure is not None or self.errors:
+        if not has_offsets or self.parts or self.failure is not None or self.errors:
             return super()._results(indexes)
         fields = zip(
             repeat(self.partition.topic),
@@ -263,5 +263,5 @@ class BatchOutcome(DeliveryOutcome):
             strict=False,
         )
         # A call of the class ends in `tuple.__new__` too.
-        places = map(tuple.__new__, repeat(RecordMetadata), fields)
-        return places, repeat(None)
+        known = map(tuple.__new__, repeat(RecordMetadata), fields)
+        return known, repeat(None)

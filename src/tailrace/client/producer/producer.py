@@ -75,16 +75,16 @@ class ThreadWaiting:
                 outcome.add_callback(index, callback)
                 return
         # Without the lock, which user code never holds.
-        outcome.tell(index, callback)
+        outcome.call(index, callback)
 
     def call_back_soon(
         self, outcome: DeliveryOutcome, index: int, callback: DeliveryCallback
     ) -> None:
         with self.engine.lock:
             if not self._driver.has_made_calls:
-                self._driver.call_soon(partial(outcome.tell, index, callback))
+                self._driver.call_soon(partial(outcome.call, index, callback))
                 return
-        outcome.tell(index, callback)
+        outcome.call(index, callback)
 
     def awaiting(self, outcome: DeliveryOutcome) -> Generator[object, None, None]:
         """Raise TypeError unless the outcome is there: a `Producer` belongs to no event loop."""
@@ -249,7 +249,7 @@ class Producer(BlockingFace, TransactionCalls):
             partition = engine.partitioning.choose(prepared, count)
             with engine.lock:
                 engine.check_open()
-                return self._place(
+                return self._append_or_wait(
                     prepared,
                     partition,
                     deadline=deadline,
@@ -264,7 +264,7 @@ class Producer(BlockingFace, TransactionCalls):
                 self._waiting.call_back_soon(refused, 0, on_delivery)
             return refused, 0
 
-    def _place(
+    def _append_or_wait(
         self,
         prepared: Prepared,
         partition: int,
@@ -284,7 +284,7 @@ class Producer(BlockingFace, TransactionCalls):
             with engine.pool.returning(granted):
                 placed = self._appended(partial(append, now=time.monotonic(), granted=granted))
             assert placed is not None, "memory was granted for this record"
-        self._placed(*placed, on_delivery)
+        self._add_callbacks(*placed, on_delivery)
         driver.moved()
         return placed
 

@@ -5,7 +5,7 @@ A program that decides which records belong together, and where they go, fills o
 it is one batch as those of `send_many` are.
 
 Not here: memory, which is taken from `buffer.memory` when the batch is sent, and the outcome
-(`batch_receipt`).
+(`results`).
 
 Invariant: a record is in the batch completely or not at all.
 """
@@ -156,7 +156,7 @@ class ProducerBatch:
                 or another producer has made it.
             ClosedBatchError: it was sent before.
         """
-        place = plain_partition(partition)
+        plain = plain_partition(partition)
         if engine is not self._engine:
             raise ValueError(f"{self.topic}: the batch belongs to the producer that created it")
         if self._is_sent:
@@ -167,7 +167,7 @@ class ProducerBatch:
         try:
             sealed = self._batch.seal()
             assert isinstance(sealed.records, EncodedRecords), "an open batch has its bytes"
-            yield FilledRecords(place, sealed.records, self._batch.timestamps())
+            yield FilledRecords(plain, sealed.records, self._batch.timestamps())
         # After Ctrl-C it may be in the queue already; sending it again could write it twice.
         except BaseException as error:
             self._is_sent = isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)

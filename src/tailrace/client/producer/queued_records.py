@@ -103,8 +103,10 @@ class QueuedRecord(DeliveryOutcome):
         if self.prepared is not None and not self.watchers:
             self.await_changed(self)
 
-    def place_of(self, index: int) -> RecordMetadata:
-        return super().place_of(index) if self.joined is None else self.joined.place_of(self.index)
+    def metadata_of(self, index: int) -> RecordMetadata:
+        if self.joined is None:
+            return super().metadata_of(index)
+        return self.joined.metadata_of(self.index)
 
     def error_of(self, index: int) -> Exception | None:
         return super().error_of(index) if self.joined is None else self.joined.error_of(self.index)
@@ -126,7 +128,7 @@ class LoopWaiting:
 
     def call_back(self, outcome: DeliveryOutcome, index: int, callback: DeliveryCallback) -> None:
         if outcome.is_done:
-            self._driver.loop.call_soon(outcome.tell, index, callback)
+            self._driver.loop.call_soon(outcome.call, index, callback)
         else:
             outcome.add_callback(index, callback)
 

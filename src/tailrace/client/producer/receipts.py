@@ -41,7 +41,7 @@ class Receipt:
         """
         if not self._outcome.is_done and not self._outcome.waiting.wait(self._outcome, timeout):
             raise TimeoutError(f"no outcome within {timeout} s; the record is still on its way")
-        return self._outcome.metadata_of(self._index)
+        return self._outcome.result_of(self._index)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Wait as `result` does, and return the record's error, or None."""
@@ -82,13 +82,13 @@ class Receipt:
         # A receipt that is done is awaited without a turn of the loop, as a future that is done.
         if not self._outcome.is_done:
             yield from self._outcome.waiting.awaiting(self._outcome)
-        return self._outcome.metadata_of(self._index)
+        return self._outcome.result_of(self._index)
 
     def __repr__(self) -> str:
         state = "on its way"
         if self._outcome.is_done:
             error = self._outcome.error_of(self._index)
-            state = str(self._outcome.metadata_of(self._index)) if error is None else repr(error)
+            state = str(self._outcome.result_of(self._index)) if error is None else repr(error)
         return f"<Receipt of {self._outcome.partition}: {state}>"
 
 

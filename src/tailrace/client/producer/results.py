@@ -75,7 +75,7 @@ class BatchReceipt:
             raise TimeoutError(f"no outcome within {timeout} s; the batch is still on its way")
 
     def _results(self) -> list[RecordMetadata]:
-        return [self._outcome.metadata_of(index) for index in range(self.record_count)]
+        return [self._outcome.result_of(index) for index in range(self.record_count)]
 
     def __repr__(self) -> str:
         state = "on its way"
@@ -164,7 +164,7 @@ class SendSummary:
     def _ended_count(self) -> int:
         return self.acknowledged_count + len(self.errors)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Call `progress` with the number of new outcomes; without the producer's lock."""
         new = self._ended_count - self._reported_count
         # Before the call: if `progress` raises, these rows are not reported twice.

@@ -58,21 +58,21 @@ class RowCode:
         for name in ("key", "value"):
             if name in columns:
                 changed[name] = self._serialized(name, columns[name], errors)
-        return changed, [RefusedRow(first_row + place, errors[place]) for place in sorted(errors)]
+        return changed, [RefusedRow(first_row + index, errors[index]) for index in sorted(errors)]
 
     def _intercepted(
         self, columns: Mapping[str, Any], errors: dict[int, ProducerError]
     ) -> dict[str, list[Any]]:
         items = {name: _fields(name, column) for name, column in columns.items()}
         records = []
-        for place, fields in enumerate(zip(*items.values(), strict=True)):
+        for index, fields in enumerate(zip(*items.values(), strict=True)):
             record = ProducerRecord(self._topic, **dict(zip(items, fields, strict=True)))
             try:
                 record = self._through_interceptors(record)
             except (TypeError, ValueError) as error:
-                errors[place] = RejectedRecordError(str(error))
-                errors[place].__cause__ = error
-                # Keeps the place of the row; it is refused, and not sent.
+                errors[index] = RejectedRecordError(str(error))
+                errors[index].__cause__ = error
+                # Keeps the index of the row; it is refused, and not sent.
                 record = ProducerRecord(self._topic)
             records.append(record)
         return {name: [getattr(record, name) for record in records] for name in COLUMNS}
@@ -105,13 +105,13 @@ class RowCode:
             return column
         setting = f"{name}_serializer"
         serialized: list[bytes | None] = []
-        for place, item in enumerate(items_of(column)):
+        for index, item in enumerate(items_of(column)):
             done = None
-            if place not in errors:
+            if index not in errors:
                 try:
                     done = serialize(item, serializer, setting=setting)
                 except SerializationError as error:
-                    errors[place] = error
+                    errors[index] = error
             serialized.append(done)
         return serialized
 
@@ -161,9 +161,9 @@ def plan_rows(engine: Engine, topic: str, chunk: Chunk) -> Plan:
     # murmur2, the default, is computed by a kernel for the whole chunk; others row by row.
     placed = chunk
     if engine.plugins.partitioner is not None:
-        placed = _placed(chunk, choose_own)
+        placed = _with_partitions(chunk, choose_own)
     elif engine.config.partitioner != DEFAULT_RULE:
-        placed = _placed(chunk, choose_by_key)
+        placed = _with_partitions(chunk, choose_by_key)
     return plan_chunk(
         placed,
         partition_count=count,
@@ -175,20 +175,20 @@ def plan_rows(engine: Engine, topic: str, chunk: Chunk) -> Plan:
     )
 
 
-def _placed(chunk: Chunk, choose: Callable[[int], int]) -> Chunk:
+def _with_partitions(chunk: Chunk, choose: Callable[[int], int]) -> Chunk:
     """The chunk with partitions that no kernel chooses, for its rows without their own.
 
-    `choose` gets the place of a row in the chunk, and may raise RejectedRecordError.
+    `choose` gets the index of a row in the chunk, and may raise RejectedRecordError.
     """
     partitions = np.full(chunk.row_count, ANY_PARTITION, np.int64)
     if len(chunk.partitions):
         partitions[:] = chunk.partitions
     refused = {each.row: each for each in chunk.refused}
-    for place in np.flatnonzero(partitions == ANY_PARTITION).tolist():
-        row = chunk.first_row + place
+    for index in np.flatnonzero(partitions == ANY_PARTITION).tolist():
+        row = chunk.first_row + index
         if row not in refused:
             try:
-                partitions[place] = choose(place)
+                partitions[index] = choose(index)
             except RejectedRecordError as error:
                 refused[row] = RefusedRow(row, error)
     return chunk._replace(partitions=partitions, refused=list(refused.values()))

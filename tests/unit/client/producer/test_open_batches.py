@@ -136,7 +136,7 @@ class Bench:
             case "stick":
                 self.begin(number % PARTITIONS, is_sticky=True)
             case "resize":
-                self.open.forget_places("t")
+                self.open.forget_partitions("t")
             case "shut":
                 self.open.shut("t")
             case "clear":
@@ -341,7 +341,7 @@ class Batches(ProducerCalls):
             batch = engine.accumulator.open_batch(TopicPartition("t", partition))
             assert batch is not None
             engine.open_batches.show(batch, PARTITIONS, is_sticky=chosen == NO_PARTITION)
-            self._placed(*placed, on_delivery)
+            self._add_callbacks(*placed, on_delivery)
             return placed
 
     def _dropped(self) -> None:

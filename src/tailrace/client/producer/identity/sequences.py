@@ -148,12 +148,12 @@ class PartitionSequences:
             batch.was_sequence_reset = True
 
     def split(self, parent: InFlightBatch, parts: Sequence[InFlightBatch]) -> None:
-        place = self.in_flight.index(parent)
+        index = self.in_flight.index(parent)
         sequence = parent.base_sequence
         for part in parts:
             part.identity = parent.identity._replace(base_sequence=sequence)
             sequence = (sequence + part.record_count) % SEQUENCE_LIMIT
-        self.in_flight[place : place + 1] = parts
+        self.in_flight[index : index + 1] = parts
 
 
 class Sequences:

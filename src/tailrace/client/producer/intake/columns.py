@@ -11,7 +11,7 @@ is a key. Text is written as UTF-8.
 
 A row of an iterable is a value, a pair of key and value, or a named tuple with these fields.
 
-With interceptors or serializers (`row_code`), keys and values may be of any type.
+With interceptors or serializers (`rows`), keys and values may be of any type.
 
 If a chunk lies within one Arrow buffer of its column, its data is not copied; only the offsets are
 rewritten. Not here: the partition and the batch of a row (`slices`).
@@ -220,7 +220,7 @@ def _columns_of(rows: list[Any], first_row: int, *, takes_all: bool) -> dict[str
 
 
 def _transposed(rows: list[Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: list(map(itemgetter(place), rows)) for place, name in enumerate(names)}
+    return {name: list(map(itemgetter(index), rows)) for index, name in enumerate(names)}
 
 
 def _check_names(columns: Mapping[Any, Any]) -> None:

@@ -79,9 +79,9 @@ class ColumnSlice(NamedTuple):
 
     def row_of(self, index: int) -> int:
         """The number of a record's row in the caller's data."""
-        place = self.start + index
+        at = self.start + index
         order = self.plan.order
-        return self.plan.chunk.first_row + (int(order[place]) if len(order) else place)
+        return self.plan.chunk.first_row + (int(order[at]) if len(order) else at)
 
     def timestamps(self) -> Int64s:
         """The timestamps of its records, in ms."""
@@ -98,8 +98,8 @@ class ColumnSlice(NamedTuple):
         """
         parts = min(parts, self.record_count)
         cuts = [self.record_count * part // parts for part in range(parts + 1)]
-        places = self.start + np.arange(self.record_count)
-        rows = self.plan.order[places] if len(self.plan.order) else places
+        indexes = self.start + np.arange(self.record_count)
+        rows = self.plan.order[indexes] if len(self.plan.order) else indexes
         sizes = self.plan.sizes[rows]
         return [
             ColumnSlice(
@@ -245,11 +245,11 @@ def _refusals(
     is_refused[[row - chunk.first_row for row in found]] = True
     # Each row gets one error, of the first rule that it breaks.
     for broken, words in rules:
-        for place in np.flatnonzero(broken).tolist():
-            if not is_refused[place]:
-                row = chunk.first_row + place
-                found[row] = RefusedRow(row, RejectedRecordError(words(place)))
-                is_refused[place] = True
+        for at in np.flatnonzero(broken).tolist():
+            if not is_refused[at]:
+                row = chunk.first_row + at
+                found[row] = RefusedRow(row, RejectedRecordError(words(at)))
+                is_refused[at] = True
     return [found[row] for row in sorted(found)], is_refused
 
 

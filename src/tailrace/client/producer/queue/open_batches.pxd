@@ -26,7 +26,7 @@ cdef class OpenBatch(RecordBlock):
     cpdef close(self)
 
 cdef class OpenBatches:
-    cdef dict _sticky, _places
+    cdef dict _sticky, _by_partition
     cdef bint _takes_records, _takes_keys
     cdef object _rule, _now_ns
 
@@ -34,7 +34,7 @@ cdef class OpenBatches:
         time=int64)
     cpdef take(self, object topic, object value, object key, object headers, object timestamp,
         object partition, object on_delivery, bint wants_receipt)
-    @cython.locals(places=list, chosen=int64)
+    @cython.locals(batches=list, chosen=int64)
     cdef OpenBatch _batch_for(self, str topic, bytes key, object partition)
     cdef int64 _now_ms(self) except? -1
 

@@ -186,11 +186,18 @@ class OpenBatches:
     """The open batches of one producer."""
 
     if not cython.compiled:
-        __slots__ = ("_now_ns", "_places", "_rule", "_sticky", "_takes_keys", "_takes_records")
+        __slots__ = (
+            "_by_partition",
+            "_now_ns",
+            "_rule",
+            "_sticky",
+            "_takes_keys",
+            "_takes_records",
+        )
 
     if TYPE_CHECKING:
         _sticky: dict[str, OpenBatch]
-        _places: dict[str, list[OpenBatch | None]]
+        _by_partition: dict[str, list[OpenBatch | None]]
         _takes_records: bool
         _takes_keys: bool
         _rule: KeyRule | None
@@ -200,7 +207,7 @@ class OpenBatches:
         self, config: ProducerConfig, plugins: "Plugins", now_ns: Callable[[], int]
     ) -> None:
         self._sticky = {}
-        self._places = {}
+        self._by_partition = {}
         self._takes_records = plugins.is_plain
         self._takes_keys = plugins.key_serializer is None
         rule = KEY_RULES[config.partitioner]
@@ -258,19 +265,19 @@ class OpenBatches:
 
     def _batch_for(self, topic: str, key: bytes | None, partition: object) -> OpenBatch | None:
         """The open batch for a record with this key and this partition of its own, if any."""
-        places = self._places.get(topic)
-        if places is None:
+        batches = self._by_partition.get(topic)
+        if batches is None:
             return None
         chosen = _NO_PARTITION
         if partition is not None:
-            if type(partition) is not int or not 0 <= partition < len(places):
+            if type(partition) is not int or not 0 <= partition < len(batches):
                 return None
             chosen = partition
         elif self._rule is not None:
-            chosen = self._rule(key, len(places))  # One of KEY_RULES: no user code.
+            chosen = self._rule(key, len(batches))  # One of KEY_RULES: no user code.
         elif key is not None:
-            chosen = choose_partition(key, len(places))
-        return self._sticky.get(topic) if chosen == _NO_PARTITION else places[chosen]
+            chosen = choose_partition(key, len(batches))
+        return self._sticky.get(topic) if chosen == _NO_PARTITION else batches[chosen]
 
     def _now_ms(self) -> int:
         if self._now_ns is None:
@@ -290,27 +297,27 @@ class OpenBatches:
         if is_sticky:
             self._sticky[topic] = batch
         if partition_count is not None:
-            places = self._places.setdefault(topic, [None] * partition_count)
-            if partition < len(places):
-                places[partition] = batch
+            batches = self._by_partition.setdefault(topic, [None] * partition_count)
+            if partition < len(batches):
+                batches[partition] = batch
 
     def hide(self, batch: OpenBatch) -> bool:
         """Let no record get into a batch on the fast path; returns whether it is the sticky one."""
         topic, partition = batch.partition
-        places = self._places.get(topic, [])
-        if partition < len(places) and places[partition] is batch:
-            places[partition] = None
+        batches = self._by_partition.get(topic, [])
+        if partition < len(batches) and batches[partition] is batch:
+            batches[partition] = None
         if self._sticky.get(topic) is not batch:
             return False
         del self._sticky[topic]
         return True
 
-    def forget_places(self, topic: str) -> None:
+    def forget_partitions(self, topic: str) -> None:
         """Turn the fast path off for records of a topic with a key or a partition of their own.
 
         For a topic that has other partitions now: keys belong to others of them.
         """
-        self._places.pop(topic, None)
+        self._by_partition.pop(topic, None)
 
     def shut(self, topic: str) -> None:
         """Turn the fast path off for a topic, until a new batch is opened for its records.
@@ -318,11 +325,11 @@ class OpenBatches:
         The present batch stays open for records that come on the slow path.
         """
         self._sticky.pop(topic, None)
-        self._places.pop(topic, None)
+        self._by_partition.pop(topic, None)
 
     def clear(self) -> None:
         self._sticky.clear()
-        self._places.clear()
+        self._by_partition.clear()
 
     def halt(self) -> None:
         """Take no more records; the engine still opens batches for those that it has."""
