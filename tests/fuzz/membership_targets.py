@@ -59,7 +59,7 @@ def assign(data: bytes) -> None:
 def join(data: bytes) -> None:
     """Be answered with a JoinGroup of any bytes."""
     answer, _ = codec.decode(JoinGroupResponse, 9, memoryview(data))
-    stage = MemberStage(assignors=("cooperative-sticky", "range"))
+    stage = MemberStage(partition_assignment_strategy="cooperative-sticky,range")
     stage.subscribe()
     stage.find()
     request = stage.membership.next_request(stage.now)
