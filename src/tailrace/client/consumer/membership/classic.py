@@ -27,11 +27,13 @@ from typing import Final, NamedTuple
 from tailrace.client.consumer.config import ConsumerConfig
 from tailrace.client.consumer.membership.assignors import Assignor, RebalanceProtocol
 from tailrace.client.consumer.membership.errors import (
+    RELOCATED,
     CommitFailedError,
     GroupRefusedError,
     MalformedGroupDataError,
     RebalanceInProgressError,
     is_retriable,
+    not_a_member,
     refusal,
 )
 from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
@@ -88,7 +90,6 @@ STATIC_JOIN_SINCE: Final = 5
 STATIC_MEMBER_SINCE: Final = 3
 """First version of SyncGroup and Heartbeat with instance ids."""
 
-_RELOCATED: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 _FATAL: Final = frozenset(
     {
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -306,11 +307,7 @@ class ClassicMembership:
         # The coordinator would refuse it until SyncGroup is answered (REBALANCE_IN_PROGRESS).
         if self._state.is_rebalancing:
             return self._rebalance_in_progress()
-        return CommitFailedError(
-            f"group {self._config.group_id!r}: this consumer is not a member, so nothing was "
-            "committed; either it has not called poll for longer than max.poll.interval.ms, or the "
-            "group has removed it"
-        )
+        return not_a_member(self._config.group)
 
     def commit_refused(self, code: int, sent: GroupIdentity, now: float) -> Exception | None:
         """Join again, if the commit came from the present generation."""
@@ -675,7 +672,7 @@ class ClassicMembership:
             # The coordinator waits for this member's JoinGroup, so there is no pause.
             self._leading = None
             self._rejoin(reason)
-        elif code in _RELOCATED:
+        elif code in RELOCATED:
             self._coordinator.mark_unknown(request.node, now, why=error_words(code))
             self._rejoin_later(reason, now)
         elif code not in _FATAL and is_retriable(code):
@@ -766,7 +763,7 @@ class ClassicMembership:
                 self._error = refusal(code, group_id=self._config.group, during="Heartbeat")
         else:
             words = error_words(code)
-            if code in _RELOCATED:
+            if code in RELOCATED:
                 self._coordinator.mark_unknown(request.node, now, why=words)
             logger.info("heartbeat_failed group=%s reason=%s", self._config.group_id, words)
             self._heartbeat_failed(now)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Final, NamedTuple
 
+from tailrace.client.consumer.membership.errors import RELOCATED
 from tailrace.client.consumer.membership.interface import GroupIdentity, GroupRequest
 from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.client.nodes import Node
@@ -35,14 +36,9 @@ INSTANCE_SINCE: Final = 7
 EPOCH_COMMIT_SINCE: Final = 9
 """First version of OffsetCommit that takes the epoch of a member of the consumer protocol."""
 
-RELOCATED: Final = frozenset(
-    {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
-"""Error codes after which the coordinator is looked up again."""
+# Kafka's client does so after a timeout, too, when it commits.
+COMMIT_RELOCATED: Final = RELOCATED | {ErrorCode.REQUEST_TIMED_OUT}
+"""Error codes of commits and fetches after which the coordinator is looked up again."""
 
 FetchedOffsets = Mapping[TopicPartition, OffsetAndMetadata | None]
 """Committed offsets; None for partitions without."""

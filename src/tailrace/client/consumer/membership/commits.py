@@ -31,7 +31,7 @@ from typing import Final
 
 from tailrace.client.consumer.config import ConsumerConfig
 from tailrace.client.consumer.membership.commit_requests import (
-    RELOCATED,
+    COMMIT_RELOCATED,
     FetchedOffsets,
     commit_codes,
     commit_request,
@@ -383,7 +383,7 @@ class Commits:
             codes = commit_codes(outcome)
             # The merged commits share the answer, and each has its own partitions in it.
             verdicts = [(each, self._verdict(each, codes, now)) for each in merged]
-            for code in RELOCATED.intersection(codes.values()):
+            for code in COMMIT_RELOCATED.intersection(codes.values()):
                 self._coordinator.mark_unknown(request.node, now, why=error_words(code))
             self._settle(verdicts, now)
         self._finish_front()
@@ -465,7 +465,7 @@ class Commits:
         assert isinstance(outcome, OffsetFetchResponse)
         found = read_fetch(outcome, self._group_id)
         codes = {each: found.codes.get(each, ErrorCode.NONE) for each in fetch.partitions}
-        if found.code in RELOCATED:
+        if found.code in COMMIT_RELOCATED:
             self._coordinator.mark_unknown(node, now, why=error_words(found.code))
         if found.code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH}:
             fenced = MemberFencedError(

@@ -25,9 +25,11 @@ from typing import Final, NamedTuple
 
 from tailrace.client.consumer.config import ConsumerConfig
 from tailrace.client.consumer.membership.errors import (
+    RELOCATED,
     CommitFailedError,
     MalformedGroupDataError,
     is_retriable,
+    not_a_member,
     refusal,
 )
 from tailrace.client.consumer.membership.group_coordinator import GroupCoordinator
@@ -66,7 +68,6 @@ REGEX_SINCE: Final = 1
 INTERVAL_S_MIN: Final = 0.01
 """Shortest interval between heartbeats, whatever a broker asks for: 0 would be a busy loop."""
 
-_RELOCATED: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 _FENCED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
@@ -248,11 +249,7 @@ class ConsumerMembership:
     def commit_fault(self) -> Exception | None:
         if self._epoch > 0:
             return None
-        return CommitFailedError(
-            f"group {self._config.group_id!r}: this consumer is not a member, so nothing was "
-            "committed; either it has not called poll for longer than max.poll.interval.ms, or the "
-            "group has removed it"
-        )
+        return not_a_member(self._config.group)
 
     def commit_refused(self, code: int, sent: GroupIdentity, now: float) -> Exception | None:
         """The commit has failed; heartbeats find out what it means for the member."""
@@ -470,7 +467,7 @@ class ConsumerMembership:
             if not is_leaving:
                 self._move(MemberState.FENCED)
             self._advance()
-        elif code in _RELOCATED:
+        elif code in RELOCATED:
             # No pause for heartbeats: the look-up has its own.
             self._coordinator.mark_unknown(request.node, now, why=error_words(code))
             self._restart_heartbeats(now)

@@ -72,6 +72,9 @@ class GroupTimeoutError(GroupError, RetriableError, TimeoutError):
     """The coordinator did not answer, or could not be found, within the time for the call."""
 
 
+RELOCATED: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+"""Error codes after which the coordinator is looked up again."""
+
 _ADVICE: Final = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
         "its members have no assignor in common with partition.assignment.strategy of this one, or "
@@ -108,6 +111,14 @@ _ADVICE: Final = {
 def is_retriable(code: int) -> bool:
     """Whether Kafka's clients retry after this code; unknown codes are not retried."""
     return code in set(ErrorCode) and ErrorCode(code).is_retriable
+
+
+def not_a_member(group_id: str) -> CommitFailedError:
+    """The error of a commit by a consumer that is out of its group."""
+    return CommitFailedError(
+        f"group {group_id!r}: this consumer is not a member, so nothing was committed; either it "
+        "has not called poll for longer than max.poll.interval.ms, or the group has removed it"
+    )
 
 
 def refusal(code: int, *, group_id: str, during: str, said: str | None = None) -> Exception:
