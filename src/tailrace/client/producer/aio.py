@@ -88,6 +88,7 @@ class AsyncProducer(AwaitingFace, TransactionCalls):
                 hooks=hooks,
             ),
             network=outside.network,
+            # A simulation has its own clock; with the system's the fast path reads it in C.
             now_ns=time.time_ns if runtime is None else lambda: outside.clock.now_ms() * 1_000_000,
             monotonic=self._driver.loop.time,
             chance=outside.chance,

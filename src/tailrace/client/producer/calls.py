@@ -428,6 +428,7 @@ class ProducerCalls(SendCall):
 
     def _refuse_rows(self, summary: SendSummary, rows: "Sequence[RefusedRow]") -> None:
         """Note rows that cannot be sent; an open transaction has failed then, as by `send`."""
+        # Errors of rows are of few kinds; each becomes a copy that names its row.
         for row, error in rows:
             named = type(error)(f"row {row}: {error}")
             named.__cause__ = error.__cause__

@@ -225,38 +225,35 @@ def parse_producer_config(
     faults: list[str] = []
     texts = given_settings(given, more, faults=faults)
     typed = typed_settings(ProducerConfig, texts, faults=faults)
-    _settle_level(typed, faults)
-    _check_level(typed["compression_type"], typed["compression_level"], faults)
+    _check_level(typed, faults)
     typed["client_id"] = (
         typed["client_id"] or f"producer-{typed['transactional_id'] or next(_numbers)}"
     )
-    _settle_idempotence(typed, texts, faults)
-    _settle_delivery(typed, texts, faults)
+    _check_idempotence(typed, texts, faults)
+    _check_delivery(typed, texts, faults)
     if faults:
         raise ConfigError(faults)
     return ProducerConfig(**typed)
 
 
-def _settle_level(typed: dict[str, Any], faults: list[str]) -> None:
-    """Take the level of the codec that is used, from one of its two names."""
+def _check_level(typed: dict[str, Any], faults: list[str]) -> None:
+    """Take the level of the codec that is used, from one of its two names, and check it."""
     codec = typed["compression_type"]
+    # compression.gzip.level and others are Kafka's (KIP-390), compression.level is librdkafka's.
     level = typed["compression_levels"].get(codec, -1)
     if level == -1:
-        return
-    if typed["compression_level"] not in {None, level}:
+        level = typed["compression_level"]
+    elif typed["compression_level"] not in {None, level}:
         faults.append(
             f"compression.level: compression.{codec.label}.level has another value; give one of "
             "them"
         )
     typed["compression_level"] = level
-
-
-def _check_level(codec: Codec, level: int | None, faults: list[str]) -> None:
     if level is not None and codec in LEVELS and level not in LEVELS[codec]:
         faults.append(f"compression.level: {level} is no level of {codec.label} ({LEVELS[codec]})")
 
 
-def _settle_idempotence(typed: dict[str, Any], given: Mapping[str, str], faults: list[str]) -> None:
+def _check_idempotence(typed: dict[str, Any], given: Mapping[str, str], faults: list[str]) -> None:
     """Check what idempotence needs: acks=all, retries, and at most 5 requests in flight.
 
     Otherwise it is a fault if idempotence was asked for; else idempotence is turned off.
@@ -294,7 +291,7 @@ def _settle_idempotence(typed: dict[str, Any], given: Mapping[str, str], faults:
         faults.append("transactional.id: enable.idempotence must be true")
 
 
-def _settle_delivery(typed: dict[str, Any], given: Mapping[str, str], faults: list[str]) -> None:
+def _check_delivery(typed: dict[str, Any], given: Mapping[str, str], faults: list[str]) -> None:
     # As in Kafka: a batch must be able to linger and to be asked about once before it expires.
     least = min(INT32_MAX, ceil(typed["linger_ms"]) + typed["request_timeout_ms"])
     if typed["delivery_timeout_ms"] < least:

@@ -243,6 +243,7 @@ class Engine:
             return None
         self._enqueue(batch, now)
         if partition is None:
+            # A slice is a full batch, after which the sticky partition changes.
             self.partitioning.filled(topic, batch.size, size_max=batch.size)
         return batch.outcome
 
@@ -256,6 +257,7 @@ class Engine:
     def _batch_for(self, topic: str, partition: int) -> OpenBatch | None:
         if partition != NO_PARTITION:
             return self.accumulator.open_batch(TopicPartition(topic, partition))
+        # The sticky batch of the fast path, so that both paths fill the same one.
         batch = self.open_batches.sticky(topic)
         if batch is None:
             batch = self.accumulator.open_batch(

@@ -142,6 +142,7 @@ _UNAUTHORIZED = frozenset(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+# The record has to change, or the topic's limit: sending it again cannot help.
 _REJECTED = frozenset(
     {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.MESSAGE_TOO_LARGE}
 )

@@ -107,18 +107,10 @@ class ProducerMetadata(ClusterMetadata):
 
     def _took(self, topic: str, before: TopicMetadata, now: TopicMetadata) -> None:
         self.errors.pop(topic, None)
-        error = _lasting_error(topic, now.error)
-        if error is not None:
-            self.errors[topic] = error
+        # Waiting cannot end these two; others, such as an unknown topic, may end by themselves.
+        if now.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            self.errors[topic] = InvalidTopicError(f"topic {topic!r}: {error_words(now.error)}")
+        elif now.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            self.errors[topic] = AuthorizationError(f"topic {topic!r}: {error_words(now.error)}")
         if self._resized is not None and len(before.leaders) != len(now.leaders):
             self._resized(topic)
-
-
-def _lasting_error(topic: str, code: int) -> Exception | None:
-    """The error of a topic that waiting cannot end; None for any other."""
-    match code:
-        case ErrorCode.INVALID_TOPIC_EXCEPTION:
-            return InvalidTopicError(f"topic {topic!r}: {error_words(code)}")
-        case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return AuthorizationError(f"topic {topic!r}: {error_words(code)}")
-    return None

@@ -212,6 +212,7 @@ class BatchOutcome(DeliveryOutcome):
         if self.log_append_time >= 0:
             self.timestamps = ()
         ended = super().finish()
+        # Callbacks of the whole are due when the last part is done: their order is that of records.
         whole = self.whole
         if whole is not None and all(part.outcome.is_done for part in whole.parts):
             ended += whole.finish()
@@ -228,6 +229,7 @@ class BatchOutcome(DeliveryOutcome):
             yield from part.outcome.undivided(start + part.start, part.record_count)
 
     def _part_of(self, index: int) -> Part:
+        # Few parts: a batch is split in two, and rarely again.
         return next(part for part in reversed(self.parts) if part.start <= index)
 
     def metadata_of(self, index: int) -> RecordMetadata:

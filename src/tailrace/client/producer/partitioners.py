@@ -83,6 +83,7 @@ class RoundRobinPartitioner:
         available: Sequence[int],
     ) -> int:
         """The next of the available partitions, or of all if none is available."""
+        # Kafka's RoundRobinPartitioner too counts for each topic, and skips what has no leader.
         turn = self._turns.get(topic, 0)
         self._turns[topic] = turn + 1
         partitions = available or range(partition_count)

@@ -162,6 +162,7 @@ class Sender:
             pass
 
     def next_deadline(self, now: float) -> float:
+        # May be too early, but never too late: a driver sleeps until then.
         times = [self.cluster.next_deadline(now), self.metrics_call.due_at]
         timer = self._accumulator.next_timer()
         if timer is not None:

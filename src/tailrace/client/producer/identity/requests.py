@@ -378,21 +378,19 @@ def offset_commit(
         group_instance_id=group.group_instance_id,
         topics=tuple(
             TxnOffsetCommitRequestTopic(
-                name=name, partitions=tuple(_offset(each, offsets[each]) for each in partitions)
+                name=name,
+                partitions=tuple(
+                    TxnOffsetCommitRequestPartition(
+                        partition_index=each.partition,
+                        committed_offset=offsets[each].offset,
+                        committed_leader_epoch=offsets[each].leader_epoch,
+                        committed_metadata=offsets[each].metadata,
+                    )
+                    for each in partitions
+                ),
             )
             for name, partitions in topics
         ),
-    )
-
-
-def _offset(
-    partition: TopicPartition, consumed: OffsetAndMetadata
-) -> TxnOffsetCommitRequestPartition:
-    return TxnOffsetCommitRequestPartition(
-        partition_index=partition.partition,
-        committed_offset=consumed.offset,
-        committed_leader_epoch=consumed.leader_epoch,
-        committed_metadata=consumed.metadata,
     )
 
 
@@ -428,7 +426,18 @@ class RequestQueue:
         if request.coordinator is not None:
             request.node = self._coordinators.get((request.coordinator, request.group_id))
             if request.node is None and request.ready_at <= now:
-                self._look_up(request.coordinator, request.group_id)
+                kind, group_id = request.coordinator, request.group_id
+                name = group_id or self._transactional_id
+                self.add(
+                    TransactionRequest(
+                        key=ApiKey.FIND_COORDINATOR,
+                        priority=Priority.FIND_COORDINATOR,
+                        coordinator=None,
+                        pending=PendingOperation(),
+                        make=lambda: find_coordinator(kind, name),
+                        accept=lambda answer: self._located((kind, group_id), answer),
+                    )
+                )
                 return self.take(now)
         if request.ready_at > now:
             return None
@@ -467,19 +476,6 @@ class RequestQueue:
         if self.in_flight is not None or request is None or request.ready_at <= now:
             return None
         return request.ready_at
-
-    def _look_up(self, kind: CoordinatorKeyType, group_id: str) -> None:
-        name = group_id or self._transactional_id
-        self.add(
-            TransactionRequest(
-                key=ApiKey.FIND_COORDINATOR,
-                priority=Priority.FIND_COORDINATOR,
-                coordinator=None,
-                pending=PendingOperation(),
-                make=lambda: find_coordinator(kind, name),
-                accept=lambda answer: self._located((kind, group_id), answer),
-            )
-        )
 
     def _located(
         self, key: tuple[CoordinatorKeyType, str], answer: FindCoordinatorResponse

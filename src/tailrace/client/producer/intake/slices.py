@@ -188,6 +188,7 @@ def plan_chunk(
 
 def _with_close_times(part: ColumnSlice) -> list[ColumnSlice]:
     """Parts in which the difference of each timestamp to the first one fits 64 bits."""
+    # Only hostile or broken times are so far apart; halves end at single rows at the latest.
     timestamps = part.timestamps()
     first = int(timestamps[0])
     if max(int(timestamps.max()) - first, first - int(timestamps.min())) <= INT64_MAX:

@@ -232,16 +232,14 @@ class Accumulator:
         due = batch.created_at
         if isinstance(batch, InFlightBatch):
             due = batch.last_attempt_at + batch.pause_s
-        elif isinstance(batch, OpenBatch) and not (self._is_flushing or batch.outcome.is_awaited):
-            due += self._linger_s
+        elif isinstance(batch, OpenBatch):
+            # With callers that wait for memory nothing lingers: only sent batches give it back.
+            is_flushing = self.flushes or self.is_closed or self.supply.pool.waiting
+            if not is_flushing and not batch.outcome.is_awaited:
+                due += self._linger_s
         if due <= now:
             self.ready[partition] = None
         else:
             # The batch that made it ready was sent; the next one lingers for itself.
             self.ready.pop(partition, None)
             heapq.heappush(self._timers, (due, next(self._ticket), partition))
-
-    @property
-    def _is_flushing(self) -> bool:
-        # With callers that wait for memory nothing lingers: only sent batches give it back.
-        return bool(self.flushes or self.is_closed or self.supply.pool.waiting)

@@ -306,6 +306,7 @@ class InFlightBatch:
                 self.block = block
             else:
                 pool.give_block(block)
+        # For the room of the next batches of the topic (`BatchSupply`).
         if codec:
             ratios.observe(self.partition.topic, codec, self.ratio)
 
