@@ -353,6 +353,7 @@ class RunningBroker:
         begun are waited for, because threads cannot be killed. Tasks that continue for a turn find
         the files closed.
         """
+        # No flush, no mark of a clean shutdown and no answer: the next start has to recover.
         self._server.close()
         self.replicas.new_logs.abandon()
         self._runtime.threads.close()
@@ -386,6 +387,7 @@ class RunningBroker:
         Raises:
             ConfigError: values that contradict each other, or those of a topic.
         """
+        # Also with the settings of each topic, which may contradict a new default.
         changed_config(self.config, of_all, of_this)
         defaults = self.config.topic_defaults.with_changes(of_all, of_this).configs
         for topic in self.controller.image.topics.values():

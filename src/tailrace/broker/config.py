@@ -540,6 +540,7 @@ def changed_config(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerCo
     Raises:
         ConfigError: values out of range, or that contradict each other.
     """
+    # From the texts of the start, so that a change is checked together with what it leaves.
     texts = dict(config.given)
     for layer in layers:
         for name in layer.keys() & CHANGEABLE:
@@ -561,6 +562,7 @@ def usable_changes(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerCo
     try:
         return changed_config(config, *usable)
     except ConfigError as error:
+        # If it ended the start, nobody could change the stored setting any more.
         logger.warning("settings_not_changed reason=%s", error)
         return config
 
@@ -646,6 +648,7 @@ def _directories(many: tuple[str, ...], one: str, faults: list[str]) -> tuple[st
     directories = many or tuple(filter(None, [one]))
     if not directories:
         faults.append("log.dirs: no data directory given; pass --data DIR")
+    # Two spellings of one directory would be locked twice, and refused as in use by another broker.
     places = [posixpath.normpath(path) for path in directories]
     for number, place in enumerate(places):
         first = places.index(place)

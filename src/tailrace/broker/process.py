@@ -54,6 +54,7 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
     # The loop waits for this interval after each system call while another thread computes.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_THRESHOLD)
+    # Each segment, each index and each connection has one.
     raise_descriptor_limit()
     asked_to_stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -63,11 +64,13 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
     # Exclude the objects of the start from garbage collection: a pass over them takes 30 ms.
     freeze_objects()
     started(broker.bootstrap_servers)
+    # Beside serving, so that a start does not wait for APIs that nobody may ask for (decision 24).
     ahead = asyncio.ensure_future(_load_ahead(runtime.threads))
     ends = [asyncio.ensure_future(event.wait()) for event in (asked_to_stop, broker.failed)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for end in ends:
         end.cancel()
+    # A thread cannot be interrupted in an import.
     await asyncio.wait([ahead])
     try:
         await broker.stop()

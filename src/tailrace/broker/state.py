@@ -111,6 +111,7 @@ class StartingState:
         unknown = {}
         for partition, topic_id in logs.find_partitions(known_ids).items():
             home = logs.directory_of(partition)
+            # A directory that has failed keeps its folders for the next start.
             if image.has(partition) or home is None or home.failure is not None:
                 continue
             # A crash after the deletion of a topic leaves its folder; its name may be in use again.
@@ -155,9 +156,6 @@ class StartingState:
 
         A new log is saved by the first change: the registration, which is made beside serving.
 
-        A full disk does not keep a broker from starting that has found nothing new: it can serve
-        readers, and free some space.
-
         Raises:
             DirectoryError: the device refuses.
         """
@@ -186,6 +184,8 @@ class StartingState:
             self.controller.settle(records)
             self.controller.log.forget_loss()
         except OSError as error:
+            # A full disk does not keep a broker from starting that has found nothing new: it can
+            # serve readers, and free some space.
             if self._beginning.has_news or not is_shortage(error):
                 raise unusable(home, error) from error
             logger.warning(

@@ -67,6 +67,7 @@ def changed_configs(
     for change in changes:
         setting = declared.get(change.name)
         if change.operation is ConfigOperation.DELETE:
+            # No error if it is not set, as in Kafka.
             planned.pop(change.name, None)
         elif change.operation is ConfigOperation.SET or setting is None:
             planned[change.name] = change.value
@@ -84,6 +85,7 @@ def _changed_list(setting: Setting, before: str | None, change: ConfigChange) ->
     words = _words(setting.format(setting.default) if before is None else before)
     named = _words(change.value)
     if change.operation is ConfigOperation.APPEND:
+        # Each word once, in order: to append what is there changes nothing.
         return ",".join(dict.fromkeys((*words, *named)))
     return ",".join(word for word in words if word not in named)
 

@@ -194,6 +194,8 @@ def feature_records(
     """
     from tailrace.protocol.metadata_records import FeatureLevelRecord
 
+    # As Kafka's controller does when the feature begins (KIP-966): the size of the set in sync must
+    # not differ from broker to broker.
     if levels.get(ELIGIBLE_LEADERS):
         for owner, settings in image.configs.items():
             if owner.type == BROKER_RESOURCE and owner != ALL_BROKERS:
@@ -350,6 +352,7 @@ def _election(
         changes["leader"] = node_id
     if state.isr != (node_id,):
         changes["isr"] = (node_id,)
+    # This node is in sync now, so nobody else is eligible beside it.
     for name in ("eligible_leader_replicas", "last_known_elr"):
         if getattr(state, name):
             changes[name] = ()

@@ -82,6 +82,7 @@ class Setting:
         Raises:
             ValueError: not of this kind, or out of range; the message is a whole sentence.
         """
+        # Kafka trims values too.
         value = self._parsed(text.strip())
         if self.is_allowed is not None and not self.is_allowed(value):
             raise ValueError(
@@ -110,6 +111,7 @@ class Setting:
 
     def format(self, value: Value) -> str:
         """The text that `parse` reads back."""
+        # Before the others: a bool is an int in Python, and `True` is no value of Kafka's.
         if isinstance(value, bool):
             return str(value).lower()
         return ",".join(value) if isinstance(value, tuple) else str(value)
@@ -182,6 +184,8 @@ def setting(
 
     `convert` makes the field's value from the setting's, for every value that the rules allow.
     """
+    # Name, limits, default and document in one place: the parser, the reference and the API that
+    # describes settings all read them from the field.
     declared = Setting(name=name, default=default, text=text, **rules)
     return field(
         default=default if convert is None else convert(default),
@@ -264,11 +268,13 @@ def parse_settings(
         known_setting = known.get(name)
         if known_setting is None:
             hint = hints.get(name, "")
+            # Each search compares with all names, so a file of nonsense gets only some.
             if not hint and searched < SUGGESTIONS_MAX:
                 searched += 1
                 hint = _suggestion(name, (*known, *others))
             found.append(f"{name}: no such setting{'; ' * bool(hint)}{hint}")
             continue
+        # All faults together: nobody wants to find them one start after the other.
         try:
             values[name] = known_setting.parse(text)
         except ValueError as fault:

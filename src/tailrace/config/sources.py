@@ -14,6 +14,7 @@ def read_properties(text: str) -> dict[str, str]:
     """
     values: dict[str, str] = {}
     pending = ""
+    # An empty line at the end, for a last line that is continued.
     for raw in [*text.splitlines(), ""]:
         line = pending + raw.strip()
         pending = ""
@@ -22,6 +23,7 @@ def read_properties(text: str) -> dict[str, str]:
         if line.endswith("\\"):
             pending = line[:-1]
             continue
+        # The first of both marks: a value may contain the other, as in a URL.
         ends = [position for mark in "=:" if (position := line.find(mark)) >= 0]
         end = min(ends, default=len(line))
         values[line[:end].strip()] = line[end + 1 :].strip()
@@ -76,6 +78,7 @@ def settings_texts(settings: object, more: Mapping[str, object] | None = None) -
 
 
 def _text(value: object) -> str:
+    # First, because a bool is an int.
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):

@@ -199,6 +199,7 @@ class Shard(Generic[M]):
                 lambda batches: (self.replayed(batches), batches.size)
             )
         except (TailraceError, OSError) as error:
+            # Half a state would give wrong offsets: its clients are refused instead (decision 33).
             if self.state is ShardState.LOADING:
                 self.state = ShardState.FAILED
                 self._counts.failed_loads += 1
@@ -225,6 +226,7 @@ class Shard(Generic[M]):
 
     def stop(self) -> None:
         """Take no more requests, and answer the parked ones: look the coordinator up again."""
+        # First the state: what is answered below may ask again at once.
         was_active, self.state = self.state is ShardState.ACTIVE, ShardState.STOPPED
         if was_active:
             self._stop_machine(f"{self._log.partition} has another leader now")
@@ -357,6 +359,8 @@ class Shard(Generic[M]):
 
     async def _commit(self) -> None:
         timeout_ms = self._commit_timeout_ms
+        # The log waits for everything appended so far, also by others: what a reply rests on may be
+        # theirs.
         try:
             committed = self._log.committed()
             if committed is not None:

@@ -68,6 +68,7 @@ class Shards(Generic[M]):
         self.resign(number)
         shard = self._make(log)
         self._led[number] = _Led(shard, leader_epoch)
+        # There at once, and loading: NOT_COORDINATOR would send clients elsewhere.
         task = asyncio.ensure_future(shard.load())
         self._loading.add(task)
         task.add_done_callback(self._loading.discard)

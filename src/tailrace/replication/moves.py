@@ -163,6 +163,7 @@ class PartitionMoves:
             ReplicaNotAvailableError: there is no such partition.
         """
         name = names.future_directory_name(partition, uuid.UUID(int=0).hex)
+        # Refused now, since the thread that makes the folder could tell nobody.
         if len(name) > names.NAME_BYTES_MAX:
             raise FolderNameError(
                 f"the topic name {partition.topic[:40]}… is too long to move: the folder of the "
@@ -224,6 +225,7 @@ class PartitionMoves:
         *,
         before: "asyncio.Task[None] | None",
     ) -> None:
+        # An aborted move has to let go of its copy first.
         if before is not None:
             await asyncio.wait([before])
         self._cleaner.pause(partition)
@@ -245,6 +247,7 @@ class PartitionMoves:
             logger.exception("move_broke_off partition=%s", partition)
         finally:
             self._cleaner.resume(partition)
+            # After the swap the copy is the log, and stays.
             if moving.move is not None and not self._logs.is_in_service(moving.move.future):
                 moving.move.discard()
             if self._moving.get(partition) is moving:
@@ -302,6 +305,7 @@ class PartitionMoves:
         while not is_over():
             await self._catch_up(move, is_over)
             rounds += 1
+            # Under a producer that never rests the copy would lag for ever: appends wait for once.
             if rounds >= QUIET_ROUNDS and not move.is_ready and not is_over():
                 await self._catch_up_alone(move, is_over)
             if move.is_ready and not is_over():
@@ -337,17 +341,19 @@ class PartitionMoves:
             await asyncio.sleep(min(left_s, PAUSE_S_MAX))
 
     def _swap(self, move: PartitionMove) -> None:
-        """Swap log and copy in one step of the loop, so that no append or read comes in between.
+        """Swap log and copy.
 
         Raises:
             MoveError: a device refused.
         """
+        # In one step of the loop, so that no append or read comes in between (decision 21).
         partition, refused = move.source.partition, None
         try:
             move.swap(self._new_id().hex)
         except MoveError as error:
             if not error.has_moved:
                 raise
+            # The names are exchanged already: the copy is served, and the error reported after.
             refused = error
         self._logs.exchange(partition, move.future, move.target)
         self._replicas.exchange(partition, move.future)

@@ -103,6 +103,7 @@ class ConnectionMemory:
         """Whether it holds memory, waits for no more, and has made no progress for too long."""
         if self.is_waiting or not self.held_bytes:
             return False
+        # A Fetch that waits for records, or a Produce that waits for a device that hangs.
         if not self.is_receiving:
             return now_s - self.whole_at_s >= ANSWERING_S_MAX
         return not self.is_new and not self.is_queued and self.received_bytes < BYTES_PER_CHECK_MIN
@@ -113,12 +114,10 @@ class ConnectionMemory:
             self._memory.release(self)
 
     def end(self) -> None:
-        """Release everything, and drop the callbacks.
-
-        The callbacks refer to the connection, which refers to this object: without this, both would
-        stay in memory until the garbage collector runs.
-        """
+        """Release everything, and drop the callbacks."""
         self.release()
+        # They refer to the connection, which refers to this object: both would stay in memory until
+        # the garbage collector runs.
         self.granted = self.evict = _nothing
 
 
@@ -156,7 +155,8 @@ class RequestMemory:
         return bool(self._first or self._more)
 
     def _grant(self) -> None:
-        # First claims before claims of the full size, each in order.
+        # First claims before claims of the full size, each in order: requests of usual size
+        # overtake large ones. Within a list nobody overtakes: a large claim would wait for ever.
         for waiting in (self._first, self._more):
             while waiting:
                 share = next(iter(waiting))
@@ -232,6 +232,8 @@ class ReceiveTurns:
 
         `receive` returns how many bytes it received, and must not raise.
         """
+        # A write to new memory makes the kernel allocate each page, which costs more than the copy:
+        # twenty large requests at once would hold up the loop.
         is_now = not self._waiting and self._received_bytes < BYTES_PER_TURN
         if is_now:
             self._received_bytes += receive()
@@ -258,6 +260,7 @@ def discard(memory: LargeMemory) -> None:
     try:
         is_left = memory.shrink()
     except BufferError:
+        # A worker thread still has a view of it.
         asyncio.get_running_loop().call_later(RETRY_S, discard, memory)
         return
     if is_left:

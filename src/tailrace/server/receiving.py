@@ -159,6 +159,7 @@ class RequestInput:
         if self._start == self._end:
             self._start = self._end = 0
         elif self._end == len(self._input):
+            # A frame that begins near the end: it moves to the front, to be received whole.
             rest = self._input[self._start : self._end]
             self._input[: len(rest)] = rest
             self._start, self._end = 0, len(rest)
@@ -185,6 +186,7 @@ class RequestInput:
             return None
         size, key = _PREFIX.unpack_from(self._input, self._start)
         limit = self._frame_bytes_max
+        # Refused by its length alone, before any memory is claimed for it.
         if size > ORDINARY_FRAME_BYTES_MAX and key != ApiKey.PRODUCE:
             limit = min(limit, ORDINARY_FRAME_BYTES_MAX)
         check_size(size, limit=limit)
@@ -229,6 +231,7 @@ class RequestInput:
 
     def answered(self) -> None:
         """Release the request's memory before the response is sent, which may take long."""
+        # A client that reads its response slowly does not keep the memory of its request.
         if self._is_share_used:
             self._is_share_used = False
             self._share.release()

@@ -91,11 +91,13 @@ class ResponseSender:
                 with without_waiting:
                     size = each.read_into(room)
             except BlockingIOError:
+                # The page cache does not have it, and the loop waits for no device (decision 19).
                 break
             except OSError as error:
                 raise StoredBytesError(each, error) from error
             ready.append(room[:size])
             room = room[size:]
+            # What comes next must not be sent before the rest of this slice.
             if size < len(each) or not room:
                 break
         if not ready:

@@ -313,6 +313,7 @@ class MetadataDelta:
 
     def _entity(self, parts: tuple[tuple[str, str | None], ...]) -> QuotaEntity:
         """The entity with these parts, whose order may differ from record to record."""
+        # Of a user with a client id: two parts, so the other order is the reverse.
         for order in (parts, parts[::-1]):
             if QuotaEntity(order) in self._part("quotas"):
                 return QuotaEntity(order)

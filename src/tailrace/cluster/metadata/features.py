@@ -118,6 +118,7 @@ def initial_levels(metadata_version: int = NEWEST_METADATA_VERSION) -> dict[str,
     """The levels of a new cluster, in the order in which Kafka's storage tool writes them."""
     levels = {METADATA_VERSION: metadata_version}
     for name, feature in FEATURES.items():
+        # A feature begins only with a level of metadata.version that has records for it.
         reached = [level for first, level in feature.initial if first <= metadata_version]
         if reached:
             levels[name] = reached[-1]
@@ -131,6 +132,7 @@ def check_levels(levels: Mapping[str, int], *, folder: str) -> None:
         DirectoryError: a feature or a level that is not known.
     """
     for name, level in levels.items():
+        # To serve what is not understood would lose it with the next snapshot.
         feature = FEATURES.get(name)
         if feature is None or not feature.lowest <= level <= feature.highest:
             known = "no such feature" if feature is None else f"{feature.lowest} to {feature[1]}"

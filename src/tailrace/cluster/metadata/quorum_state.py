@@ -63,6 +63,7 @@ def write_quorum_state(files: Files, folder: str, state: QuorumState) -> None:
     """
     head = {"leaderId": state.leader_id, "leaderEpoch": state.epoch, "votedId": -1}
     content: dict[str, object]
+    # Each version as Kafka writes it, which reads the file when it gets the directory back.
     if state.voters is None:
         content = {**head, "votedDirectoryId": format_topic_id(NO_UUID), "data_version": 1}
     else:

@@ -131,6 +131,7 @@ def _replayed(
             case "EndTransactionRecord" | "AbortTransactionRecord" as name:
                 if waiting is None:
                     raise MetadataFaultError("a transaction ends that did not begin")
+                # Aborted, they never count (KIP-868).
                 if name == "EndTransactionRecord":
                     for inner in waiting:
                         delta.replay(inner)

@@ -70,6 +70,7 @@ def write_snapshot(snapshot: Snapshot, *, epoch: int, timestamp: int) -> bytes:
     """The bytes of a snapshot; `timestamp` is the time of writing in milliseconds since 1970."""
     header = SnapshotHeaderRecord(last_contained_log_timestamp=snapshot.log_timestamp)
     head: list[tuple[ControlType, Message]] = [(ControlType.SNAPSHOT_HEADER, header)]
+    # Only where the log names the voters does a snapshot have to repeat them (KIP-853).
     if snapshot.voters is not None:
         head.append((ControlType.KRAFT_VERSION, KRaftVersionRecord(kraft_version=1)))
         head.append((ControlType.VOTERS, snapshot.voters))

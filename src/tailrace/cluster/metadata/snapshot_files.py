@@ -94,6 +94,7 @@ def save_snapshot(
     path = f"{folder}/{next_offset:020}-{epoch:010}.checkpoint"
     data = write_snapshot(snapshot, epoch=epoch, timestamp=now_ms)
     write_whole(files, path + _PART_SUFFIX, data, is_synced=True)
+    # Whole and synced under the other name before: a crash leaves no part under this one.
     files.rename(path + _PART_SUFFIX, path)
     files.sync_directory(folder)
     return SnapshotFile(next_offset, epoch, path)

@@ -193,11 +193,13 @@ class ClassicGroup:
     def select_protocol(self) -> str:
         """The assignor with most votes among those that all members support."""
         candidates = self._common_protocols()
+        # As in Kafka: each member votes for its favourite among those that all of them support.
         votes = Counter(each.vote(candidates) for each in self.members.values())
         return votes.most_common(1)[0][0]
 
     def elect_joined_leader(self) -> bool:
         """Keep a leader that has joined, else choose a member that has; False if none has."""
+        # A static leader may be restarting (KIP-345): somebody who is there has to assign.
         leader = self.members.get(self.leader_id or "")
         if leader is None or leader.joining is None:
             joined = next((each for each in self.members.values() if each.joining), None)

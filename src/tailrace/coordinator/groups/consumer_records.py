@@ -188,6 +188,7 @@ def replay_consumer_record(groups: Groups, record: CoordinatorRecord) -> None:
             group.put(ConsumerMember(member_id, value, current))
         case ConsumerGroupTargetAssignmentMetadataKey():
             if value is None:
+                # In the middle of the tombstones of a group: its end follows.
                 group.target_epoch, group.target_timestamp_ms = _NO_TARGET, 0
                 return
             assert isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
@@ -254,6 +255,7 @@ def _loaded(stored: Iterable[TopicPartitions], epoch: int) -> Mapping[UUID, Mapp
     loaded = {}
     for each in stored:
         epochs = each.assignment_epochs
+        # Both are lists in the record, of which the second is newer.
         if epochs is None or len(epochs) != len(each.partitions):
             # A Kafka before 4.3 has written it (KIP-1251): the epoch of the member counts.
             epochs = (max(epoch, 0),) * len(each.partitions)

@@ -68,6 +68,7 @@ def check_group_configs(configs: Mapping[str, str], broker: ConsumerSettings) ->
     values = parse_settings(GROUP_CONFIGS, {**broker_values(broker), **configs}, faults=faults)
     config = GroupConfig(**field_values(GroupConfig, values))
     for name in configs.keys() & _FIELDS.keys():
+        # Kafka allows a group only what lies between the limits of the broker.
         value, (low, high) = getattr(config, _FIELDS[name]), _limits(broker, name)
         if not faults and not low <= value <= high:
             faults.append(
@@ -99,6 +100,7 @@ def _settings_of_group(
     for name, text in configs:
         field = _FIELDS.get(name)
         if field is not None and text.isdecimal():
+            # The operator may have changed the limits since: the nearest one counts.
             low, high = _limits(broker, name)
             fields[field] = min(max(int(text), low), high)
     return replace(broker, **fields)  # type: ignore[arg-type]

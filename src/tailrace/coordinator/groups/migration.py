@@ -100,6 +100,7 @@ class Migration:
 
     def can_downgrade(self, group: ConsumerGroup, left: Mapping[str, ConsumerMember]) -> bool:
         """Whether a group that only these members are left of becomes a classic one."""
+        # The common protocol is what the classic group will assign by.
         return bool(
             left
             and all(each.is_classic for each in left.values())
@@ -215,6 +216,7 @@ def assignment_of(member: ConsumerMember, topics: Topics) -> bytes:
     classic = member.metadata.classic_member_metadata
     assert classic is not None
     has = {each: frozenset(numbers) for each, numbers in member.current.assigned.items()}
+    # Its favourite: the answer to its join has named that one.
     metadata = bytes(classic.supported_protocols[0].metadata)
     return write_assignment(_by_name(has, topics), for_metadata=metadata)
 
@@ -228,6 +230,7 @@ def owned_partitions(
         MalformedMessageError: the metadata is not a consumer's subscription.
     """
     subscription = read_subscription(metadata)
+    # Topics that are deleted have no id any more, and nobody can own their partitions.
     owned = {}
     for each in subscription.owned_partitions:
         topic = topics.by_name(each.topic)

@@ -86,6 +86,8 @@ def _next(current: CurrentAssignment, goal: Goal, epoch: int) -> CurrentAssignme
             assigned=assigned,
             revoking=revoking,
         )
+    # It gets at once what is free, and comes to the target's epoch although it waits for the rest:
+    # what it has is all of its target by then.
     is_waiting = False
     for topic_id in goal.target:
         missing = _target(goal, topic_id) - assigned.get(topic_id, {}).keys()

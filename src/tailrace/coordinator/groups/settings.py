@@ -243,6 +243,7 @@ def contradictions(settings: ConsumerSettings) -> Iterator[str]:
                 f"group.consumer.{name}: {value} is not between group.consumer.min.{name}, which "
                 f"is {low}, and group.consumer.max.{name}, which is {high}"
             )
+    # Every member would be fenced, join again, and be fenced again.
     if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
         yield (
             f"group.consumer.heartbeat.interval.ms: {settings.heartbeat_interval_ms} is not less "

@@ -33,6 +33,7 @@ class Groups:
     chance: random.Random
     counts: GroupCounts
     """Totals; shared by the shards of a broker."""
+    # One table for both protocols: a group that changes its protocol is replaced in one step.
     by_id: dict[str, ClassicGroup | ConsumerGroup] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=Offsets)
     deadlines: Deadlines = field(default_factory=Deadlines)

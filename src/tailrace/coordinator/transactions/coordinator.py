@@ -136,6 +136,7 @@ class TransactionCoordinator:
             wanted.transactional_id,
             lambda machine, now_ms, new: machine.end(wanted, now_ms, new_producer_id=new),
         )
+        # The end is decided and will happen, so a shard that goes away meanwhile is no error.
         if reply.error is ErrorCode.NONE:
             with suppress(*_UNAVAILABLE):
                 machine = self._shards.shard_of(wanted.transactional_id).machine
@@ -185,6 +186,7 @@ class TransactionCoordinator:
             except NotCoordinatorError:
                 continue  # It has gone elsewhere, or cannot be read.
             except _UNAVAILABLE as error:
+                # A list without the transactions of a partition would look like a whole one.
                 return ListTransactionsResponse(error_code=_code_for(error))
             for each in transactions:
                 if is_wanted(each, now_ms):
@@ -206,6 +208,7 @@ class TransactionCoordinator:
         )
         if (expected.producer_id < 0) != (expected.producer_epoch < 0):
             return ProducerReply(ErrorCode.INVALID_REQUEST)
+        # An idempotent producer without transactions: any new id will do.
         if request.transactional_id is None:
             return await self._new_producer()
         error = self._fault(request)

@@ -165,6 +165,7 @@ class TransactionMachine:
         self._transactions[transactional_id] = transaction
         if transaction.status is TransactionStatus.ONGOING:
             self._open.add(transactional_id)
+        # During a load `start` does it, for those whose completion does not follow in the log.
         if transaction.is_prepared and self._propose is not None:
             self._completions.begin(transaction, self._propose)
 
@@ -252,6 +253,7 @@ class TransactionMachine:
         return self._remove_expired_of(iter(tuple(self._transactions)), now_ms)
 
     def _remove_expired_of(self, ids: Iterator[str], now_ms: int) -> Decision[None]:
+        # Some thousand ids in a turn, and tombstones that fit into one batch (decision 34).
         expired: list[str] = []
         size = looked_at = 0
         for transactional_id in islice(ids, LOOKED_AT_MAX):

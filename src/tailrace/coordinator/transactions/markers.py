@@ -154,6 +154,7 @@ class Completions:
             )
 
     async def _write_all(self, transaction: Transaction, marker: Marker) -> None:
+        # All at once: a partition that has no leader must not hold up the readers of the others.
         writes = [
             asyncio.ensure_future(self._write(each, marker))
             for each in sorted(transaction.partitions)
@@ -183,6 +184,7 @@ class Completions:
             except MarkerNotNeededError as error:
                 logger.info("transaction_marker_skipped partition=%s reason=%s", partition, error)
             except RetriableError as error:
+                # As long as it takes: readers of committed records stop at the open transaction.
                 self._counts.marker_retries += 1
                 if count > DELAYS_SILENT and partition not in self._late:
                     self._late.add(partition)
@@ -302,6 +304,7 @@ class LeaderMarkers:
         try:
             await self._local.write(partition, marker)
         except (InvalidProducerEpochError, CoordinatorFencedError) as error:
+            # The log has seen a newer epoch, so somebody else has ended this transaction.
             raise MarkerFencedError(str(error)) from error
         except OSError as error:
             # Its directory has failed: another leader, or a restart, can take the marker.

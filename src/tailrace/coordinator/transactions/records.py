@@ -100,7 +100,7 @@ class TransactionCodec:
         try:
             record_type(TransactionRecordType, key)
         except UnknownRecordError:
-            return None
+            return None  # Written by a newer Kafka, beside those of this type.
         try:
             found = None if value is None else decode_value(TransactionLogValue, value).value
         except UnknownRecordError as error:

@@ -187,6 +187,7 @@ def extended(
     now_ms: int,
 ) -> Transaction:
     """With these partitions in its transaction, which begins now if none is open."""
+    # The timeout counts from the first partition on, and not from the last.
     is_open = current.status is TransactionStatus.ONGOING
     assert is_open or current.status in IDLE
     return replace(
@@ -235,6 +236,7 @@ def aborted_by_coordinator(
 
     If the epochs are used up, its producer continues with `new_producer_id`; None: it needs one.
     """
+    # Decided before the markers: these need the last epoch of the old id.
     next_producer_id: ProducerId = NO_PRODUCER_ID
     if current.is_exhausted:
         if new_producer_id is None:
@@ -252,6 +254,7 @@ def aborted_by_coordinator(
 def completed(current: Transaction, now_ms: int) -> Transaction:
     """With all markers written, and the next producer id if the epochs were used up."""
     assert current.is_prepared
+    # The old id stays known, since the client may repeat the request that has ended it.
     producer = current.next_producer
     return replace(
         current,
