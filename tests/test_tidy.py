@@ -33,9 +33,7 @@ HOUSE_WORDS = re.compile(
 ROOMS_READ = (
     "broker",
     "cli/",
-    "client/consumer",
-    "client/drive",
-    "client/producer",
+    "client",
     "cluster",
     "config",
     "coordinator",

@@ -107,6 +107,7 @@ class Call:
     @property
     def left_ms(self) -> int:
         """The same in whole milliseconds, as requests have it."""
+        # The field is an int32.
         return min(int(self.left_s * 1000), (1 << 31) - 1)
 
     def pause(self, seconds: float) -> Steps[None]:
@@ -165,6 +166,7 @@ class Connecting:
         pool, now = connections.nodes, connections.clock()
         if nodes is None:
             found = connections.candidates()
+            # A connection that exists costs nothing.
             nodes = sorted(found, key=lambda each: pool.is_ready(each.id, now), reverse=True)
         self._pool = pool
         self._deadline = deadline
@@ -186,12 +188,15 @@ class Connecting:
         while True:
             if self._node is None:
                 self._node = self._next()
+                # An older failure is no answer to this attempt: the pool keeps it until the node is
+                # ready.
                 self._failed_before = self._pool.failure(self._node.id)
             if self._pool.connect(self._node, now):
                 return self._node
             error = self._failure_of(self._node, now)
             if error is None:
                 return None
+            # A login that one broker refuses, the others refuse too.
             if not isinstance(error, UnreachableBrokerError):
                 raise error
             self._failures.append(error)
@@ -200,6 +205,7 @@ class Connecting:
     def _next(self) -> Node:
         if self._left:
             return self._left.pop(0)
+        # The error itself, without a sentence around it.
         if len(self._failures) == 1:
             raise self._failures[0]
         raise UnreachableBrokerError(
@@ -259,7 +265,9 @@ class _Request:
                 )
                 self.reply = Reply(node, mismatch, is_sent=False)
                 return
+        # The broker has the time that is left of the call, not a whole request.timeout.ms.
         left_ms = max(self.deadline - now, 0.0) * 1000
+        # Before the send, which may call `done` at once.
         self.is_sent = True
         nodes.send(
             node.id,
@@ -273,6 +281,7 @@ class _Request:
     def _done(self, node: Node, outcome: RequestOutcome) -> None:
         if isinstance(outcome, NodeError):
             failure = explained(outcome, node)
+            # A request that cannot be encoded for this broker has not left.
             is_sent = not isinstance(failure, UnsupportedBrokerError)
             self.reply = Reply(node, failure, is_sent=is_sent)
             return

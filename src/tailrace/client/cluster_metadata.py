@@ -171,6 +171,7 @@ class ClusterMetadata:
 
     def available_partitions(self, topic: str) -> tuple[int, ...]:
         """The partitions of a topic that have a leader, in rising order."""
+        # Kept until the next change: a producer asks for each record without a key.
         found = self._available.get(topic)
         if found is None:
             known = self.topics.get(topic, UNKNOWN)
@@ -185,6 +186,7 @@ class ClusterMetadata:
         """Ask again, as soon as the backoff allows it, or at once; returns the request's number."""
         if is_urgent:
             self._allowed_at = -math.inf
+        # A number, not a flag: a request that is under way does not count for what is wanted now.
         self._wants += 1
         return self._wants
 
@@ -193,6 +195,7 @@ class ClusterMetadata:
 
         With `metadata.recovery.strategy=rebootstrap` the bootstrap list replaces them.
         """
+        # Addresses of all brokers may have changed at once, as in a cluster of pods (KIP-899).
         if self._may_rebootstrap and self._nodes is not self._bootstrap:
             self._rebootstrap()
         else:
@@ -216,12 +219,14 @@ class ClusterMetadata:
         if self.due_in(now) > 0:
             return None
         is_aged = self._aged_at <= now
+        # A refresh by age begins with short pauses.
         if is_aged and self.failure is None:
             self._fruitless = 0
         is_full = is_aged or self._wants > self.last_answered
         topics, ids = self._topics_to_ask(now, is_full=is_full)
         asked = None
         if topics is not None:
+            # Sorted, so that the same topics make the same request.
             by_name = (MetadataRequestTopic(name=each) for each in sorted(topics))
             by_id = (MetadataRequestTopic(topic_id=each, name=None) for each in sorted(ids))
             asked = (*by_name, *by_id)
@@ -236,6 +241,7 @@ class ClusterMetadata:
         self, token: Token, response: MetadataResponse, now: float, *, version: int
     ) -> None:
         """Apply an answer to Metadata of that version; a second one for a token is ignored."""
+        # Its request timed out here, and another one was sent since.
         if token is not self._in_flight:
             return
         nodes = usable_nodes(response)
@@ -249,6 +255,7 @@ class ClusterMetadata:
             return
         self._in_flight = None
         self.failure = None
+        # Topics that became new while the request was under way stay.
         self._new -= token.topics or set()
         if token.is_full:
             self.last_answered = token.wants
@@ -258,6 +265,8 @@ class ClusterMetadata:
         self.racks = {each.node_id: each.rack for each in response.brokers}
         self._take_topics(token, response.topics, has_epochs=version >= _EPOCHS_SINCE)
         self._changed()
+        # An answer that says the same again is no progress: the pause before the next one doubles
+        # (KIP-580).
         self._fruitless = self._fruitless + 1 if before == (self._nodes, self.topics) else 0
         self._pause(now)
 
@@ -289,6 +298,7 @@ class ClusterMetadata:
                 return False  # Epochs are not known, or not reliable.
         elif endpoint is None and leader.node_id not in self._nodes:
             return False
+        # An old leader may not know that there is a newer one.
         if leader.epoch <= before:
             return False
         leaders = list(known.leaders)
@@ -391,6 +401,7 @@ def _read_topic(
     number of 2^31 must not become a tuple of that length.
     """
     topic_id = None if answer.topic_id == NO_UUID else answer.topic_id
+    # A topic that was deleted and made again begins with epoch 0.
     is_same = topic_id is None or topic_id == old.topic_id
     numbers = {each.partition_index for each in answer.partitions}
     count = len(numbers)
@@ -404,6 +415,7 @@ def _read_topic(
         epoch = each.leader_epoch if has_epochs else NO_LEADER_EPOCH
         leader = Leader(max(each.leader_id, NO_NODE), max(epoch, NO_LEADER_EPOCH))
         if leader.epoch < 0 or leader.epoch >= leaders[each.partition_index].epoch:
+            # One object for all partitions with the same leader and epoch: a topic may have 10,000.
             leaders[each.partition_index] = shared.setdefault(leader, leader)
     return TopicMetadata(
         topic_id, tuple(leaders), partitions_of(name, answer), is_internal=answer.is_internal

@@ -55,6 +55,7 @@ class TopicListings:
             if node is None:
                 return
             asked = self._unsent.pop(0)
+            # Its caller has gone.
             if not asked.pending.is_abandoned:
                 self._send(node, asked, now)
 
@@ -71,6 +72,7 @@ class TopicListings:
             if isinstance(outcome, MetadataResponse):
                 pending.settle(listed_topics(outcome))
             elif isinstance(outcome, DisconnectedError):
+                # For the error, if the time limit comes before another broker answers.
                 pending.reason = str(outcome)
                 self._unsent.append(asked)
             else:
@@ -134,6 +136,7 @@ class ClusterRequests:
                 self._ask(node, now)
             else:
                 self._waits_for_node = True
+        # No broker will answer, so these need not wait for their time limit.
         refused = self._nodes.login_error(metadata.nodes)
         if refused is not None:
             self.listings.fail(self._error_of(refused))
@@ -166,6 +169,8 @@ class ClusterRequests:
         assert asked is not None, "a request is due"
         token = asked.token
         try:
+            # The answer does not say its version, which decides whether its leader epochs can be
+            # trusted.
             version = self._nodes.version_of(node.id, ApiKey.METADATA)
         except NodeError as error:
             metadata.failed(token, error, now)

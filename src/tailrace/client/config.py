@@ -221,12 +221,14 @@ def given_settings(
     twice = set()
     for name, value in pairs:
         dotted = name.replace("_", ".") if isinstance(name, str) else name
+        # The only setting whose value is no text.
         if dotted == TOKEN_FUNCTION and callable(value):
             texts: dict[str, Any] = {TOKEN_FUNCTION: value}
         else:
             try:
                 texts = settings_texts({name: value})
             except ConfigError as error:
+                # A name of another client gets its hint, whatever its value is.
                 if dotted not in FOREIGN_NAMES:
                     faults += error.faults
                     continue
@@ -251,8 +253,10 @@ def typed_settings(
     if function is not None and not callable(function):
         faults.append(f"{TOKEN_FUNCTION}: it has to be a function that returns a token")
         function = None
+    # Before unknown names are looked for.
     take_other_names(texts, faults=faults)
     entry = None
+    # Here, since logins import ssl, which takes 20 ms.
     if "sasl.jaas.config" in texts:
         from tailrace.client.logins import take_jaas
 
@@ -271,6 +275,7 @@ def typed_settings(
     except ConfigError as error:
         typed["bootstrap_servers"] = ()
         faults += [each.removeprefix("kafka.") for each in error.faults]
+    # Faults of the login would follow from those of its settings.
     is_sound = not any(each.startswith(("sasl.", "security.")) for each in faults)
     if is_sound and security.security_protocol.startswith("SASL"):
         from tailrace.client.logins import login_faults
@@ -294,6 +299,7 @@ def parse_bootstrap(
     for part in filter(None, (each.strip() for each in text.split(","))):
         protocol, separator, address = part.rpartition("://")
         host, _, port = address.rpartition(":")
+        # An address of IPv6 has brackets, because of its colons.
         host = host.removeprefix("[").removesuffix("]")
         if separator and protocol != security_protocol:
             why = f"names the listener {protocol}; give {address}"

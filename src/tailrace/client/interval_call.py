@@ -43,6 +43,7 @@ class IntervalCall:
         if now < self.due_at:
             return None
         self.due_at = now + self._interval_s
+        # A call that takes longer than the interval is not made twice at once.
         if self._is_taken:
             return None
         self._is_taken = True
@@ -73,6 +74,7 @@ def figures_call(
 
     The methods are kept by weak references, and so is the client.
     """
+    # A bound method would keep its client alive, and a client that is dropped ends by itself.
     figures = weakref.WeakMethod(metrics), weakref.WeakMethod(statistics)
 
     def call() -> object:

@@ -116,6 +116,7 @@ def take_jaas(texts: MutableMapping[str, str], *, faults: list[str]) -> JaasEntr
         ours = _OPTIONS[entry.module].get(option)
         if ours is not None:
             put_setting(texts, ours, value, source="sasl.jaas.config", faults=faults)
+        # A typing error in a password's name would be a login without it.
         elif not _is_option(entry.module, option):
             known = ", ".join(_OPTIONS[entry.module])
             faults.append(
@@ -160,6 +161,7 @@ def login_faults(
         case "OAUTHBEARER":
             return _oauth_faults(config, entry)
         case "GSSAPI":
+            # Java has no default either, since a wrong one fails at the KDC, far from the setting.
             missing = not config.sasl_kerberos_service_name
             return ["sasl.kerberos.service.name: must be given for GSSAPI"] if missing else []
     faults = []
@@ -182,6 +184,7 @@ def _oauth_faults(config: SecurityConfig, entry: JaasEntry | None) -> list[str]:
         )
         if is_given
     ]
+    # With two, nobody could say which token a broker got.
     if len(sources) != 1:
         said = f"there are {' and '.join(sources)}" if sources else "there is none"
         return [
@@ -243,6 +246,7 @@ def _claims(unsecured: Mapping[str, str]) -> tuple[dict[str, object], float]:
     lifetime_s = 3600.0
     for option, value in unsecured.items():
         kind, _, name = option.partition("_")
+        # These follow from the clock.
         if kind.endswith("Claim") and name in {"", "iat", "exp"}:
             raise ValueError(f"{_UNSECURED}{option[:40]}: this claim cannot be set")
         match kind:
@@ -251,6 +255,7 @@ def _claims(unsecured: Mapping[str, str]) -> tuple[dict[str, object], float]:
             case "NumberClaim":
                 claims[name] = _number(option, value)
             case "ListClaim":
+                # The first character separates the others, as in Java.
                 claims[name] = value[1:].split(value[0]) if value[1:] else []
             case "LifetimeSeconds":
                 lifetime_s = _number(option, value)
@@ -331,6 +336,7 @@ def _https_context(location: str) -> ssl.SSLContext | None:
         return tls_context(SecurityConfig(ssl_truststore_location=location))
     except ConfigError as error:
         name = "https.ca.location"
+        # The user has given it under this name.
         faults = [each.replace("ssl.truststore.location", name) for each in error.faults]
         raise ConfigError(faults) from error
 
@@ -352,6 +358,7 @@ def parse_jaas(text: str) -> JaasEntry:
     tokens = _tokens(text)
     module = _word(tokens, "name of a login module, such as PlainLoginModule")
     flag = _word(tokens, "'required' after the login module")
+    # All mean the same to a client, which has one module.
     if flag.lower() not in _FLAGS:
         raise ValueError(f"after {_last_part(module)} has to be 'required'")
     options: dict[str, str] = {}

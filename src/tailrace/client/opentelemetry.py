@@ -78,6 +78,7 @@ class ClientMetrics:
         if not isinstance(client, ProducerCalls | ConsumerCalls):
             raise TypeError(f"client is {kind_of(client)}; give a producer or a consumer")
         kind = "producer" if isinstance(client, ProducerCalls) else "consumer"
+        # Clients that are gone leave the list when another one comes.
         kept = [each for each in self._clients[kind] if each() not in {None, client}]
         self._clients[kind] = [*kept, weakref.ref(client)]
 

@@ -30,7 +30,7 @@ from tailrace.client.cluster_engine import ClusterEngine, bootstrap_nodes
 from tailrace.client.config import BrokerAddress, ClientConfig, parse_client_config
 from tailrace.client.drive.steps import Steps, Until
 from tailrace.client.drive.thread import ThreadDriver, WaitingNetwork
-from tailrace.client.errors import NodeError, RemoteRetriableError, raise_for
+from tailrace.client.errors import DisconnectedError, NodeError, RemoteRetriableError, raise_for
 from tailrace.client.nodes import Backoff, Node, NodesStatistics, RequestOutcome
 from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.client.retries import ATTEMPTS_MAX, retry
@@ -145,6 +145,7 @@ class ClusterReader:
         self.routes = Routes(bootstrap_nodes(config))
         self._config = config
         self._version_limits = WITH_TOPIC_IDS if has_topic_ids else VERSION_LIMITS
+        # Here, so that a file that cannot be read is an error of the constructor.
         self._security = config.open_security()
         self._open_network = open_network
         self._monotonic = monotonic
@@ -205,6 +206,7 @@ class ClusterReader:
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> tuple[int, int]:
         """The first offset of a partition's log, and the one after its last readable record."""
+        # Two requests: one cannot ask twice about a partition.
         first, last = (
             self.list_offsets({partition: timestamp}, isolation=isolation)[partition]
             for timestamp in (SpecialTimestamp.EARLIEST, SpecialTimestamp.LATEST)
@@ -278,6 +280,7 @@ class ClusterReader:
 
         Raises: what the operation raises.
         """
+        # As many attempts as `retrying` has.
         call = self.call(limit_ms=OPERATION_TIMEOUT_MS, retries=ATTEMPTS_MAX - 1)
         return self.run(operation(call, *arguments, **options))
 
@@ -340,9 +343,10 @@ class ClusterReader:
         """Send a request if the broker is ready, else do nothing; never waits."""
         engine, _ = self._open()
         now = self._monotonic()
+        # Also while the broker throttles this client.
         if not engine.nodes.is_ready(node.id, now):
             return None
-        pending = PendingRequest(self, node)
+        pending = PendingRequest(self, engine, node)
         with engine.lock:
             engine.nodes.send(
                 node.id,
@@ -385,8 +389,11 @@ class ClusterReader:
                     wake=lambda: None,
                     version_limits=self._version_limits,
                     security=self._security,
+                    # Brokers that were named before a `close` are asked too, as the bootstrap list
+                    # may be old.
                     routes=self.routes,
                 )
+                # Without a thread: a Spark job makes a reader for each task.
                 driver.start(engine, has_thread=False)
                 self._opened = engine, driver
             return self._opened
@@ -412,6 +419,7 @@ class ClusterReader:
     ) -> dict[str, TopicDescription]:
         asked = None if names is None else tuple(MetadataRequestTopic(name=each) for each in names)
         broker = self.any_broker()
+        # Any broker has the metadata of all topics.
         answer = broker.request(
             MetadataRequest(topics=asked, allow_auto_topic_creation=may_create), MetadataResponse
         )
@@ -420,6 +428,7 @@ class ClusterReader:
         self.cluster_id = answer.cluster_id
         found: dict[str, TopicDescription] = {}
         for topic in answer.topics:
+            # A topic that does not exist is left out, since callers ask for those that do.
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or topic.name is None:
                 continue
             raise_for(topic.error_code, about=f"topic {topic.name!r} at {broker.address}")
@@ -432,11 +441,13 @@ class ClusterReader:
     def _ask_offsets(
         self, questions: Mapping[TopicPartition, int], isolation: IsolationLevel
     ) -> dict[TopicPartition, int]:
+        # In one request, and not one for each partition as `leader` would.
         unknown = {each.topic for each in questions if self.routes.known(leader(each)) is None}
         if unknown:
             self._ask_topics(unknown)
         by_leader: dict[RemoteBroker, list[TopicPartition]] = {}
         for partition in questions:
+            # One request for each leader, about all of its partitions.
             by_leader.setdefault(self.leader(partition), []).append(partition)
         found: dict[TopicPartition, int] = {}
         for broker, partitions in by_leader.items():
@@ -448,6 +459,7 @@ class ClusterReader:
                     partition = TopicPartition(topic.name, each.partition_index)
                     raise_for(each.error_code, about=f"offsets of {partition} at {broker.address}")
                     found[partition] = each.offset
+        # A broker that leaves a partition out has lost its leadership meanwhile.
         missing = [str(each) for each in questions if each not in found]
         if missing:
             raise RemoteRetriableError(
@@ -501,17 +513,23 @@ def list_offsets_request(
 class PendingRequest:
     """A request that was sent; its answer may have come."""
 
-    __slots__ = ("_node", "_outcome", "_reader", "is_done")
+    __slots__ = ("_engine", "_node", "_outcome", "_reader")
 
-    def __init__(self, reader: ClusterReader, node: Node) -> None:
+    def __init__(self, reader: ClusterReader, engine: ClusterEngine, node: Node) -> None:
         self._reader = reader
+        self._engine = engine
         self._node = node
         self._outcome: RequestOutcome = None
-        self.is_done = False
 
     def end(self, outcome: RequestOutcome) -> None:
         """Note the answer, or the error that came instead."""
-        self._outcome, self.is_done = outcome, True
+        self._outcome = outcome
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer has come, or cannot come any more."""
+        # In a forked child the engine is closed, and the answer goes to the parent.
+        return self._outcome is not None or self._engine.is_closed
 
     def result(self, response: type[M]) -> M:
         """Wait for the answer; records in it are views of its bytes.
@@ -523,10 +541,11 @@ class PendingRequest:
         """
         if not self.is_done:
             self._reader.wait_until(lambda: self.is_done)
-        if isinstance(self._outcome, NodeError):
-            raise explained(self._outcome, self._node)
-        assert isinstance(self._outcome, response)
-        return self._outcome
+        outcome = self._outcome or DisconnectedError(f"{self._node}: this process was forked")
+        if isinstance(outcome, NodeError):
+            raise explained(outcome, self._node)
+        assert isinstance(outcome, response)
+        return outcome
 
 
 class RemoteBroker(NamedTuple):

@@ -29,6 +29,7 @@ class Backoff:
         self._max_ms = max_ms
         self._chance = chance
         self._doublings_max = (
+            # Not a power of the number of failures: that would overflow after a thousand.
             math.log(max_ms / max(first_ms, 1), FACTOR) if max_ms > first_ms else 0.0
         )
 

@@ -118,6 +118,7 @@ class Routes:
         for topic in answer.topics:
             for each in topic.partitions:
                 target = Target(TargetKind.LEADER, topic.name or "", each.partition_index)
+                # A leader without an address is one that is starting or stopping.
                 if each.leader_id in self.nodes:
                     self._found[target] = self.nodes[each.leader_id]
                     self._leaderless.discard(target)
@@ -159,6 +160,7 @@ class Routes:
         found: dict[Target, Found] = {each: None for each in targets if each == ANY}
         error = None
         if any(self.known(each) is None for each in by_metadata):
+            # Only what is not known: the answer about a topic with 10,000 partitions has 500 KB.
             topics = {
                 each.name
                 for each in by_metadata
@@ -201,6 +203,7 @@ class Routes:
             error = error_for(topic.error_code, about=about)
             if error is None:
                 self._topic_errors.pop(topic.name or "", None)
+            # An answer may be about more than was asked for.
             elif topic.name in topics:
                 self._topic_errors[topic.name or ""] = error
         return None
@@ -210,6 +213,7 @@ class Routes:
         if target.kind is TargetKind.CONTROLLER:
             code, about = ErrorCode.NOT_CONTROLLER, "no broker is the controller"
         elif target.kind is TargetKind.BROKER:
+            # Retriable: the broker may be starting.
             code = ErrorCode.REPLICA_NOT_AVAILABLE
             alive = ", ".join(map(str, sorted(self.nodes))) or "none"
             about = f"broker {target.number} is not in the cluster, which has {alive}"
@@ -220,6 +224,7 @@ class Routes:
             partition = TopicPartition(target.name, target.number)
             code, about = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(partition)
             if target in self._leaderless:
+                # The partition exists, so this is worth more attempts than an unknown one.
                 code = ErrorCode.LEADER_NOT_AVAILABLE
         error = error_for(code, about=about)
         assert error is not None, "these codes are errors"
@@ -265,6 +270,7 @@ class Routes:
                 f"{_KEY_TYPES[each.kind].name.lower()} {each.name!r}"
             )
             one = named.get(each.name)
+            # A broker that leaves a key out is asked again, as one that has no coordinator yet.
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE if one is None else one.error_code
             error = error_for(code, about=about)
             if error is not None:

@@ -266,6 +266,7 @@ def put_setting(
     texts: MutableMapping[str, str], name: str, value: str, *, source: str, faults: list[str]
 ) -> None:
     """Set `name` to a value that `source` has; another value that was given is a fault."""
+    # Both are taken if they agree, so that a file for another client can be used as it is.
     if texts.setdefault(name, value) != value:
         faults.append(f"{name}: {source} has another value; give one of them")
 

@@ -178,6 +178,7 @@ class Tailer:
                     found += list(self._take(leader, asked, answer, must_have=must_have))
             for each in found:
                 self._advance(each)
+            # Before the records are handed out: the broker answers while the caller decodes.
             self._send(only_ready=True)
         except BaseException:
             # An answer that was dropped here is asked for again from the same position.
@@ -191,12 +192,14 @@ class Tailer:
         for partition, offset in self._positions.items():
             wanted.setdefault(self._cluster.leader(partition), {})[partition] = offset
         for leader, offsets in wanted.items():
+            # One for each leader: a second would take records that the first is about to bring.
             if leader in self._under_way:
                 continue
             request = fetch_request_for(
                 offsets, size_max=self._size, isolation=self._isolation, topic_id=self._topic_id
             )
             pending = leader.send_nowait(request, version_max=self._version_max)
+            # A connection that is ready may be lost before the send.
             while pending is None and not only_ready:
                 self._cluster.connect(leader.node)
                 pending = leader.send_nowait(request, version_max=self._version_max)
@@ -229,6 +232,8 @@ class Tailer:
                     partition,
                     self._visible(pieces, part, place=place),
                     offset,
+                    # The last piece may reach beyond the limit, since a broker answers with whole
+                    # batches.
                     next_offset if limit is None else min(limit, next_offset),
                     next_offset,
                 )
@@ -252,6 +257,7 @@ class Tailer:
         self, part: PartitionData, partition: TopicPartition, leader: "RemoteBroker", *, offset: int
     ) -> None:
         if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            # For the message: which offsets there are.
             start, end = self._cluster.log_range(partition, isolation=self._isolation)
             raise OffsetOutOfRangeError(
                 offset, log_start_offset=start, log_end_offset=end, log=str(partition)
@@ -365,6 +371,7 @@ def fetch_request_for(
     """
     return FetchRequest(
         max_wait_ms=FETCH_WAIT_MS,
+        # Whatever there is: a reader of a range wants no more than that.
         min_bytes=1,
         max_bytes=size_max,
         isolation_level=isolation,
@@ -400,6 +407,7 @@ def parts_of(
     named: dict[tuple[str | UUID, int], PartitionData] = {}
     for topic in answer.responses:
         for part in topic.partitions:
+            # By both, as versions up to 12 have names and later ones ids.
             named[topic.topic, part.partition_index] = part
             named[topic.topic_id, part.partition_index] = part
     found = {}
@@ -446,6 +454,7 @@ def committed_pieces(pieces: Sequence[Piece], aborted: Sequence[AbortedTransacti
     Raises:
         CorruptionError: a marker cannot be read.
     """
+    # In falling order, so that the next one is popped from the end.
     coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
     producers: set[int] = set()
     found: list[Piece] = []
@@ -456,6 +465,7 @@ def committed_pieces(pieces: Sequence[Piece], aborted: Sequence[AbortedTransacti
             if piece.is_control:
                 marker = end_transaction_marker_or_none(piece)
                 if marker is not None and marker.type is ControlType.ABORT:
+                    # What the producer writes after the marker belongs to its next transaction.
                     producers.discard(piece.producer_id)
             elif piece.is_transactional and piece.producer_id in producers:
                 continue

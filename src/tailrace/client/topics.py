@@ -35,6 +35,7 @@ def find_or_create_topic(cluster: ClusterReader, name: str) -> TopicDescription:
     """
 
     def ask() -> TopicDescription:
+        # The first answer is an error while the broker creates the topic, so this is retried.
         found = cluster.topics([name], may_create=True).get(name)
         if found is None:
             raise RemoteRetriableError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, about=f"topic {name}")

@@ -48,11 +48,13 @@ def find_outcome(
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise ForgottenTransactionError(f"{partition} does not have offset {offset} any more")
         raise_for(data.error_code, about=f"records of {partition} at {leader.address}")
+        # It does not pass an open transaction.
         if data.last_stable_offset <= offset:
             return None
         pieces = checked_pieces(
             received_records(data.records), offset=offset, place=f"{leader.address}, {partition}"
         )
+        # After a topic was made again, the offset may be another producer's.
         if _producer_of(pieces, offset) != producer_id:
             raise ForgottenTransactionError(
                 f"{partition} has another record at offset {offset} than that of producer "

@@ -272,11 +272,13 @@ def _binding(
 
 def _known(kind: type[E], number: int) -> E:
     """The member with a number; UNKNOWN for one that this version does not know."""
+    # A newer broker may have resources or operations that this version has no name for.
     return kind(number) if number in set(kind) else kind(0)
 
 
 def operations_in(bits: int) -> frozenset[AclOperation] | None:
     """The operations in the bits of an answer; None if it does not tell."""
+    # Kafka's number for: not asked for, or not known.
     if bits == -(1 << 31):
         return None
     return frozenset(each for each in AclOperation if each and bits >> each & 1)

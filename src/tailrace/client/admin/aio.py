@@ -46,6 +46,7 @@ class _Shared:
     async def run(self, steps: Steps[T]) -> T:
         """The result of an operation, on the event loop of the first call."""
         if self._driver is None:
+            # Not in the constructor, which may run before there is a loop.
             self._driver = LoopDriver()
             self._driver.start(self._engine)
         return await self._driver.run(steps)

@@ -61,6 +61,7 @@ class _Shared:
         """Refuse further calls, wait for those under way, and close the connections."""
         with self._idle:
             self._is_closed = True
+            # A change whose answer is cut off would be one of unknown outcome.
             while self._running:
                 self._idle.wait()
         self._reader.close()

@@ -165,6 +165,7 @@ def brokers_of(call: Call) -> Steps[list[int]]:
     """
     attempt = 0
     while True:
+        # A stale list would leave out a broker that has just started.
         error = yield from call.routes.refresh(call)
         if error is None:
             return sorted(call.routes.nodes)
@@ -215,6 +216,7 @@ def describe_cluster(
     )
     try:
         return (yield from ask_one(call, request))
+    # Brokers before Kafka 2.8.
     except UnsupportedBrokerError:
         if include_fenced_brokers:
             raise
@@ -262,6 +264,7 @@ def update_features(
         ValueError: `updates` is empty, a name is empty, or a level below 1 is an upgrade.
     """
     check_kinds(values_in(updates, what="updates"), (FeatureUpdate,), what="updates")
+    # As Kafka's client does.
     if not updates:
         raise ValueError("updates is empty; name a feature")
     for name, update in updates.items():
@@ -297,6 +300,7 @@ def update_features(
         ),
         response=UpdateFeaturesResponse,
         entries=results,
+        # Version 0 has another way to say that a downgrade is allowed.
         first_version=1,
     )
     return (yield from for_each(call, updates, request))
@@ -316,6 +320,7 @@ def describe_metadata_quorum(call: Call) -> Steps[MetadataQuorum]:
             return None
         parts = [each for topic in answer.topics for each in topic.partitions]
         names = [topic.topic_name for topic in answer.topics]
+        # Kafka's clients check this too: a broker without KRaft might answer with anything.
         if names != [METADATA_TOPIC] or len(parts) != 1:
             return IncompleteAnswerError(f"the quorum is not that of {METADATA_TOPIC}-0 alone")
         return entry_error(parts[0], about="the metadata quorum")
@@ -405,6 +410,7 @@ def _cluster(
 
 
 def _quorum_replica(state: ReplicaState) -> QuorumReplica:
+    # Zero from a controller before Kafka 3.9 (KIP-853).
     directory = state.replica_directory_id
     return QuorumReplica(
         replica_id=state.replica_id,

@@ -234,6 +234,7 @@ def _resources(resources: object) -> list[ConfigResource]:
 
 
 def _target(resource: ConfigResource) -> Target:
+    # A broker knows its own settings alone; the default of all brokers, every broker.
     is_of_one = resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
     if is_of_one and resource.name.isascii() and resource.name.isdigit():
         return broker(int(resource.name))
@@ -262,6 +263,7 @@ def _changes(
         yield IncrementalAlterableConfig(
             name=dotted,
             config_operation=operation,
+            # As the settings of clients: True is "true", a list has commas.
             value=settings_texts({dotted: value}).get(dotted.replace("_", ".")),
         )
 

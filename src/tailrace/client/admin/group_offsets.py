@@ -132,6 +132,7 @@ def list_group_offsets(
         entries=of_group,
         special=unknown,
         value=offsets,
+        # Older brokers do not look at open transactions.
         first_version=7 if require_stable else 0,
     )
     return (yield from ask_one(call, request, group))
@@ -225,6 +226,7 @@ def reset_group_offsets(
     places = partitions_in(partitions)
     if not isinstance(to, OffsetAt):
         raise TypeError(f"to is {kind_of(to)}; give an OffsetAt")
+    # Also for places that do not depend on it: the result shows what is replaced.
     committed = (yield from list_group_offsets(call, group)).results()
     found = yield from find_offsets(call, places, at=to, committed=committed)
     resets = {each: OffsetReset(committed.get(each), at) for each, at in found.succeeded.items()}
@@ -249,10 +251,12 @@ def _committed(
             if wanted is not None and partition not in wanted:
                 continue
             error = error_for(each.error_code, about=about)
+            # The offsets are of one moment, or a lag that is made of them would mean nothing.
             if isinstance(error, RemoteRetriableError):
                 return error
             if error is not None:
                 found[partition] = error
+            # -1: nothing was committed.
             elif each.committed_offset >= 0:
                 found[partition] = CommittedOffset(
                     offset=each.committed_offset,

@@ -161,6 +161,7 @@ def list_groups(
         is_single=True,
     )
     listed = yield from for_each(call, (yield from brokers_of(call)), request)
+    # A group that moves to another coordinator meanwhile may be in two lists.
     found = {each.group: each for groups in listed.complete().values() for each in groups}
     return [
         each for _, each in sorted(found.items()) if kinds is None or each.protocol_type in kinds
@@ -190,6 +191,7 @@ def describe_groups(
         value=lambda group, each: _consumer_group(each, _coordinator(call, group)),
     )
     described = yield from for_each(call, wanted, request)
+    # Those of the classic protocol, and all groups of a broker that lacks the API.
     others = [group for group, error in described.errors.items() if _may_be_classic(error)]
     if not others:
         return described
@@ -245,6 +247,7 @@ def remove_members_from_group(
         }
         wanted = {
             name: MemberIdentity(
+                # A static member is named by its instance id: its member id changes with each join.
                 member_id="" if each.instance_id else each.member_id,
                 group_instance_id=each.instance_id,
                 reason=reason[:REASON_CHARACTERS_MAX],
@@ -268,6 +271,7 @@ def remove_members_from_group(
         entries=lambda answer, _: (
             (each.group_instance_id or each.member_id, each) for each in answer.members
         ),
+        # Until version 2 a request has one member, without an instance id.
         first_version=3,
     )
     return (yield from for_each(call, wanted, request))
@@ -340,6 +344,7 @@ def _assigned(assignment: modern.Assignment) -> tuple[TopicPartition, ...]:
 
 
 def _classic_group(found: classic.DescribedGroup, coordinator: BrokerAddress) -> GroupDescription:
+    # Kafka Connect and others have groups too, whose assignments have another format.
     is_of_consumers = found.protocol_type == CONSUMER
     return GroupDescription(
         group=found.group_id,
@@ -370,6 +375,7 @@ def _assignment_in(member: classic.DescribedGroupMember) -> tuple[TopicPartition
     data = member.member_assignment
     try:
         found, _ = decode(ConsumerProtocolAssignment, 0, memoryview(data), position=_VERSION.size)
+    # Another program may put what it likes into an assignment.
     except MalformedMessageError:
         return ()
     return _in_order({topic.topic: topic.partitions for topic in found.assigned_partitions})

@@ -149,6 +149,7 @@ def for_each(
 
     Raises nothing: errors are outcomes.
     """
+    # An item that is given twice is asked for once.
     order = list(dict.fromkeys(items))
     state: _Round[K, V] = _Round(pending=order)
     attempt = 0
@@ -161,6 +162,8 @@ def for_each(
             if isinstance(node, TailraceError):
                 _settle(state, request, item=item, outcome=node, attempt=attempt)
             else:
+                # A request that cannot carry one of its items is not sent at all, so these are
+                # split.
                 is_alone = request.is_single or item in state.alone
                 batches.setdefault((node, item if is_alone else None), []).append(item)
         if batches:
@@ -174,14 +177,17 @@ def for_each(
                 )
                 for (node, _), batch in batches.items()
             )
+            # All brokers at once: a slow one holds up none of the others.
             replies = yield from call.send(asks)
             for batch, reply in zip(batches.values(), replies, strict=True):
                 _take(state, request, batch, reply=reply, attempt=attempt)
+        # The broker may be the wrong one: a leader that has moved, a coordinator that was replaced.
         call.routes.forget(targets[item] for item in state.later)
         state.pending = [each for each in state.pending if each not in state.done]
         if not state.later:
             continue
         seconds = call.pauses.pause_s(attempt)
+        # Items that are done keep their results; only the rest has an error.
         if attempt >= call.retries:
             state.done |= state.later
             break
@@ -212,6 +218,7 @@ def many(items: object, *, what: str) -> list[object]:
     Raises:
         TypeError: it is a text or bytes, or has no items.
     """
+    # A text is a list of letters, so the mistake would be found by the broker, if at all.
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise TypeError(f"{what} is {kind_of(items)}; give a list")
     return list(items)
@@ -332,6 +339,7 @@ def _take(
             state.alone.update(batch)
             return
         for item in batch:
+            # It may have been carried out, so a second request could answer that the topic exists.
             if request.is_sent_once and reply.is_sent:
                 name = request.name_of(item)
                 state.done[item] = UnknownOutcomeError(name, cause=outcome)
@@ -339,6 +347,7 @@ def _take(
                 _settle(state, request, item=item, outcome=outcome, attempt=attempt)
         return
     assert isinstance(outcome, request.response)
+    # By item, not by place: a broker may answer in another order, or about more than was asked.
     found = dict(request.read(outcome, batch, address=reply.address))
     for item in batch:
         if item in found:
@@ -364,8 +373,10 @@ def _settle(
         state.done[item] = outcome
         return
     code = outcome.code if isinstance(outcome, RemoteRetriableError) else ErrorCode.NONE
+    # The controller has begun and was not done in time: as if no answer had come.
     if request.is_sent_once and code == ErrorCode.REQUEST_TIMED_OUT:
         state.done[item] = UnknownOutcomeError(request.name_of(item), cause=outcome)
+    # A broker that has not heard of a new topic yet answers as one that never will.
     elif code in request.final or (code in _ABSENT and attempt + 1 >= ABSENT_ATTEMPTS_MAX):
         state.done[item] = outcome
     else:

@@ -114,6 +114,7 @@ def describe_replica_log_dirs(
     wanted = [Replica(*each) for each in replicas]
     by_broker = yield from _describe(
         call,
+        # One request for each broker, about all of its replicas.
         [*dict.fromkeys(each.broker for each in wanted)],
         partitions=[TopicPartition(each.topic, each.partition) for each in wanted],
     )
@@ -139,6 +140,7 @@ def alter_replica_log_dirs(
     wanted = {Replica(*each): path for each, path in values_in(moves, what="moves").items()}
 
     def asked(batch: Sequence[Replica]) -> AlterReplicaLogDirsRequest:
+        # The request lists partitions by the directory that they go to.
         by_path: dict[str, list[TopicPartition]] = {}
         for each in batch:
             partition = TopicPartition(each.topic, each.partition)
@@ -227,6 +229,7 @@ def _places(
     lag = future_lag = -1
     for path, directory in directories.items():
         found = directory.replicas.get(partition)
+        # A log that is moved is in two directories.
         if found is not None and found.is_future:
             future, future_lag = path, found.offset_lag
         elif found is not None:

@@ -121,6 +121,7 @@ def list_offsets(
         questions, what="questions", kinds=(int,)
     )
     found: dict[TopicPartition, ListedOffset | TailraceError] = {}
+    # An older broker would take a special timestamp for a time, so these go apart.
     by_version: dict[int, list[TopicPartition]] = {}
     for partition, timestamp in wanted.items():
         by_version.setdefault(_first_version(timestamp), []).append(partition)
@@ -140,6 +141,7 @@ def log_ranges(
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> Steps[Outcomes[TopicPartition, LogRange]]:
     """Both ends of each log."""
+    # Two requests: a request cannot ask twice about a partition.
     starts, ends = yield from _both_ends(call, partitions, isolation)
     return Outcomes({each: _range(each, starts[each], ends[each]) for each in starts})
 
@@ -162,6 +164,7 @@ def find_offsets(
     logs = yield from log_ranges(call, chosen, isolation=isolation)
     times: Mapping[TopicPartition, ListedOffset | TailraceError] = {}
     if at.place is Place.TIME:
+        # Negative times are special timestamps.
         questions = dict.fromkeys(chosen, max(at.number, 0))
         times = yield from list_offsets(call, questions, isolation=isolation)
     found: dict[TopicPartition, FoundOffset | TailraceError] = {}
@@ -192,6 +195,7 @@ def _offset_at(
         case Place.OFFSET:
             return at.number
         case Place.TIME:
+            # No record is that new.
             return log.end if time is None or time.offset < 0 else time.offset
         case Place.FROM_LATEST:
             return log.end + at.number
@@ -224,6 +228,7 @@ def _range(
         return start
     if isinstance(end, TailraceError):
         return end
+    # A broker of Kafka answers so for a time only.
     if start.offset < 0 or end.offset < 0:
         return IncompleteAnswerError(
             f"{partition}: the leader has given no end of its log (from {start.offset} to "

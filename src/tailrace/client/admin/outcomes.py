@@ -75,6 +75,7 @@ class Outcomes(Mapping[K, V | TailraceError]):
             ItemErrors: several items failed.
         """
         errors = self.errors
+        # The error itself, which callers may catch by its class.
         if len(errors) == 1:
             raise next(iter(errors.values()))
         if errors:

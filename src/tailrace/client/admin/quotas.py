@@ -129,6 +129,7 @@ def alter_client_quotas(
                         for kind, name in entity.parts
                     ),
                     ops=tuple(
+                        # The value of a removal does not count, and the field cannot be null.
                         OpData(key=key, value=0.0 if value is None else value, remove=value is None)
                         for key, value in changes[entity].items()
                     ),
@@ -147,6 +148,7 @@ def alter_client_quotas(
 
 
 def _entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
+    # A broker may list the parts in another order than the call.
     return QuotaEntity(tuple(sorted(parts, key=lambda part: part[0])))
 
 

@@ -83,6 +83,7 @@ def elect_leaders(
         OperationTimeoutError: no answer within the time limit.
     """
     wanted = None if partitions is None else partitions_in(partitions)
+    # None in the request means all partitions, an empty list nothing: so no request.
     if wanted == []:
         return Outcomes({})
     chosen = None
@@ -106,6 +107,7 @@ def elect_leaders(
             for topic in answer.replica_election_results
             for each in topic.partition_result
         },
+        # An older broker elects the preferred leader, whatever is asked.
         first_version=0 if election is ElectionType.PREFERRED else 1,
     )
     outcomes = Outcomes((yield from ask_one(call, request)))
@@ -146,6 +148,7 @@ def alter_partition_reassignments(
         ),
         response=AlterPartitionReassignmentsResponse,
         entries=lambda answer, _: of_partitions(answer.responses),
+        # Older brokers would change the replication factor.
         first_version=0 if allow_replication_factor_change else 1,
     )
     return (yield from for_each(call, wanted, request))

@@ -147,6 +147,7 @@ def create_topics(
         if each.name in wanted:
             raise ValueError(f"topics has {each.name!r} twice")
         wanted[each.name] = each
+    # Before anything is sent: a bad setting is an error of the call.
     creatable = {name: _creatable(each) for name, each in wanted.items()}
     request: ItemRequest[str, CreatedTopic, CreateTopicsResponse] = ItemRequest(
         what="topic",
@@ -183,10 +184,12 @@ def delete_topics(call: Call, topics: Iterable[str | UUID]) -> Steps[Outcomes[st
                 else DeleteTopicState(topic_id=each)
                 for each in batch
             ),
+            # Until version 5 the request has names alone.
             topic_names=tuple(each for each in batch if isinstance(each, str)),
             timeout_ms=call.left_ms,
         )
 
+    # Apart, since a broker before Kafka 2.8 takes names and no ids.
     ids = [each for each in wanted if isinstance(each, UUID)]
     found: dict[str | UUID, TailraceError | None] = {}
     for some, version in (([each for each in wanted if isinstance(each, str)], 0), (ids, 6)):
@@ -331,6 +334,7 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
     replicas = topic.replicas or {}
     return CreatableTopic(
         name=topic.name,
+        # A broker refuses counts beside an assignment.
         num_partitions=-1 if replicas else topic.partition_count,
         replication_factor=-1 if replicas else topic.replication_factor,
         assignments=tuple(
@@ -439,6 +443,7 @@ def _pages(call: Call, topics: Collection[str]) -> Steps[dict[str, _TopicParts]]
     """
     found: dict[str, _TopicParts] = {}
     cursor: Cursor | None = None
+    # Pages without end would fill the memory of the client.
     left = PARTITIONS_MAX
     while True:
         page = yield from ask_one(call, _page_request(sorted(topics), cursor))
@@ -446,6 +451,7 @@ def _pages(call: Call, topics: Collection[str]) -> Steps[dict[str, _TopicParts]]
         for topic in page.topics:
             left -= 1 + len(topic.partitions)
             name = topic.name or ""
+            # A broker may answer with more topics than were asked for.
             if not topics or name in topics:
                 _, partitions = found.setdefault(name, (topic, []))
                 partitions += topic.partitions
@@ -538,6 +544,7 @@ def _describe_by_metadata(
     found = yield from ask_one(call, request)
     if topics is None:
         return Outcomes(found.succeeded)
+    # Kafka answers about each topic that was asked for; this is for brokers that do not.
     missing = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, about="the topic is not in metadata")
     assert missing is not None, "the code is an error"
     return Outcomes({each: found.get(each, missing) for each in topics})

@@ -297,6 +297,7 @@ def find_hanging_transactions(
     Raises: the error of a partition, or of a broker: what was not looked at may hang too.
     """
     known_states = (yield from describe_producers(call, partitions)).complete()
+    # The partition alone does not know whether a coordinator will end the transaction.
     candidates = [
         each
         for states in known_states.values()
@@ -340,6 +341,7 @@ def abort_transaction(
         OperationTimeoutError: the leader does not answer within the time limit.
     """
     place = TopicPartition(*partition)
+    # The marker needs the epochs that the partition knows, or it is refused.
     states = (yield from describe_producers(call, [place])).result(place)
     open_ones = [each for each in states if each.transaction_start_offset >= 0]
     for each in open_ones:
@@ -389,6 +391,7 @@ def _init_request(
         target=transaction_coordinator,
         request=lambda batch: InitProducerIdRequest(
             transactional_id=batch[0],
+            # InitProducerId fences the producer that had the id, and aborts its transaction.
             transaction_timeout_ms=FENCING_TIMEOUT_MS,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -418,6 +421,7 @@ def end_transactions(
     """
     wanted = all_of(PreparedTransaction, transactions, what="transactions")
     found: dict[PreparedTransaction, TailraceError | None] = {}
+    # In two rounds: the version of the request says under which rules the transaction ends.
     for is_v2 in (False, True):
         request: ItemRequest[PreparedTransaction, None, EndTxnResponse] = ItemRequest(
             what="the transaction of",

@@ -117,6 +117,7 @@ def describe_user_scram_credentials(
         OperationTimeoutError: no answer within the time limit.
     """
     wanted = None if users is None else names(users, what="users")
+    # An empty list asks for all users.
     if wanted == []:
         return Outcomes({})
 
@@ -173,6 +174,7 @@ def alter_user_scram_credentials(
             raise ValueError(
                 f"user {each.user!r}: iterations is {each.iterations}; give 4096 to 16384"
             )
+        # A broker refuses a request that names a user and mechanism twice; the answer is by user.
         by_user.setdefault(each.user, []).append(each)
     # Salting takes milliseconds: once for each change, not once for each attempt.
     salted = {

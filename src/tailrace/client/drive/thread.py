@@ -244,6 +244,8 @@ class ThreadDriver:
 
     def _close_unused(self) -> None:
         """Close the network of a client without an own thread, when nobody waits in it."""
+        # A thread that waits in it closes it when it leaves: a descriptor must not be closed under
+        # a wait.
         if not self._has_thread and not self._is_led:
             self._network.close()
 

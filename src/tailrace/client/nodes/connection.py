@@ -124,9 +124,12 @@ class Connection:
         self._unanswered_count = 0
         """Requests in flight that get no answer."""
         self._error: NodeError | None = None
+        # One buffer for all small answers: a request that takes 100 us should not pay for 16 KiB of
+        # new memory.
         self._input = bytearray(INPUT_BYTES)
         self._filled = 0
         self._memory = FrameMemory()
+        # Empty until a frame needs it, and again after that: an idle connection holds 16 KiB.
         self._large = bytearray()
         """Memory for a frame that does not fit the input; may be smaller or larger than it."""
         self._large_size = 0
@@ -159,6 +162,7 @@ class Connection:
             UnsupportedVersionError: this version cannot carry the request.
         """
         correlation_id = self._correlation_id
+        # A new number for each, so that an answer to an older request cannot be taken for this one.
         self._correlation_id = (correlation_id + 1) % ID_LIMIT
         try:
             buffers = frames.request_buffers(
@@ -176,9 +180,12 @@ class Connection:
             try:
                 self._flush()
             except OSError as error:
+                # `work` raises it: who sends cannot end a connection while others wait for its
+                # answers.
                 self._error = self._broken(error)
                 self._touched()
         if not has_answer:
+            # Its result is due when its bytes have left, which the next `work` finds out.
             self._unanswered_count += 1
             self._touched()
 
@@ -217,10 +224,13 @@ class Connection:
         """Close the connection; requests in flight end with `error`, in their order."""
         self._socket.close()
         if self.is_ready:
+            # Requests of the handshake have no caller.
             self._outcomes.extend((each.done, error) for each in self.in_flight)
         self.is_ready = False
         self.in_flight.clear()
         self._unsent = []
+        # The generator may wait for an answer; its `finally` blocks run now and not at some
+        # collection.
         self._steps.close()
 
     def _take_step(self, step: Step) -> None:
@@ -237,6 +247,8 @@ class Connection:
             self._result = step.run()
         except NodeError as error:
             self._result = error
+        # Also SystemExit of a callback: the connection would wait for its result until the setup
+        # times out.
         except BaseException as error:  # noqa: BLE001 - an error that ends the thread is lost
             self._result = AuthenticationError(f"{step.subject} failed: {error!r}")
 
@@ -269,6 +281,7 @@ class Connection:
                     self._take_frames(view)
             if self._large_size and self._filled == min(len(self._large), self._large_size):
                 self._grow_large()
+            # A short read has emptied the socket; another would cost a system call to say so.
             if not is_full:
                 return
 
@@ -289,6 +302,8 @@ class Connection:
                     return
                 break
             start = body + size
+            # A copy: fields of the answer may be views of its bytes, and the next ones overwrite
+            # the input.
             self._take_answer(memoryview(bytes(view[body:start])))
         if start:
             view[: filled - start] = view[start:filled]
@@ -298,6 +313,8 @@ class Connection:
         """Make room for more of a large frame, or process it if it is complete."""
         frame, filled = self._large, self._filled
         if filled < self._large_size:
+            # By what has arrived, not by what the size field claims: ten bytes of a hostile peer
+            # must not cost a gigabyte.
             self._large = bytearray(min(self._large_size, filled * LARGE_GROWTH))
             self._large[:filled] = frame
             return
@@ -310,6 +327,8 @@ class Connection:
     def _take_answer(self, frame: memoryview) -> None:
         correlation_id = frames.read_correlation_id(frame)
         in_flight = self.in_flight
+        # A broker works in order: an answer says that the requests before it, which get none
+        # (acks=0), were received.
         while in_flight and not in_flight[0].has_answer:
             self._unanswered_count -= 1
             self._outcomes.append((in_flight.popleft().done, None))
@@ -322,6 +341,7 @@ class Connection:
         answer = frames.decode_response(api, version, frame)
         in_flight.popleft()
         throttle_ms = getattr(answer, "throttle_time_ms", 0)
+        # Older versions are answered after the throttle time, newer ones before it (KIP-219).
         if throttle_ms > 0 and version >= THROTTLED_SINCE.get(api.key, 1):
             self.throttle_ms = max(self.throttle_ms, min(throttle_ms, THROTTLE_MS_MAX))
         if self.is_ready:
@@ -365,6 +385,8 @@ class Connection:
     def _hint(self) -> str:
         """Advice if the received bytes look like TLS or HTTP; else an empty string."""
         match bytes(self._input[:2]):
+            # The first bytes of an alert and of a handshake of TLS. A plain client gets them as a
+            # frame of 352 MB.
             case b"\x15\x03" | b"\x16\x03":
                 return "; the port speaks TLS: set security.protocol to SSL or SASL_SSL"
             case b"HT":
@@ -399,6 +421,7 @@ class FrameMemory:
     def keep(self, memory: bytearray) -> None:
         """Note memory that others may still look at, for a later `take`."""
         if len(memory) <= KEPT_BYTES_MAX:
+            # The oldest goes: its records were decoded first.
             del self._kept[: len(self._kept) + 1 - KEPT_COUNT]
             self._kept.append(memory)
 
@@ -406,6 +429,7 @@ class FrameMemory:
 def _is_free(memory: bytearray) -> bool:
     """Whether there is no view: Python refuses to resize a `bytearray` that has one."""
     try:
+        # There is no other way to ask whether somebody has a view of it.
         last = memory.pop()
     except BufferError:
         return False

@@ -62,6 +62,7 @@ def handshake(
         AuthenticationError: it refuses the credentials, or fails the check of its own identity.
     """
     answer = yield from _ask_versions()
+    # Transactions of version 2 depend on a feature of the cluster, which only this answer has.
     features.learn(answer)
     agreement = Agreement(versions=settle_versions(answer, limits))
     if login is not None:
@@ -71,6 +72,8 @@ def handshake(
 
 def _ask_versions() -> Generator[Step, Message | bytes, ApiVersionsResponse]:
     api = APIS[ApiKey.API_VERSIONS]
+    # The newest: a broker that lacks it answers in version 0, with the versions that it has
+    # (KIP-511).
     version = api.last_version
     request = ApiVersionsRequest(
         client_software_name="tailrace", client_software_version=__version__
@@ -78,6 +81,7 @@ def _ask_versions() -> Generator[Step, Message | bytes, ApiVersionsResponse]:
     answer = yield api, version, request
     assert isinstance(answer, ApiVersionsResponse)
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        # Brokers before 2.4 name none; every broker has version 0.
         named = [each.max_version for each in answer.api_keys if each.api_key == api.key]
         version = min(max(named[0], 0), version - 1) if named else 0
         answer = yield api, version, request
@@ -98,6 +102,7 @@ def _log_in(
         raise AuthenticationError(
             "the broker has no logins by SASL; check security.protocol and the port"
         )
+    # With version 0 the tokens would travel outside of the protocol, without an error code.
     answer = yield APIS[ApiKey.SASL_HANDSHAKE], 1, SaslHandshakeRequest(mechanism=mechanism)
     assert isinstance(answer, SaslHandshakeResponse)
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
@@ -105,6 +110,7 @@ def _log_in(
             f"the broker does not offer {mechanism} but {', '.join(answer.mechanisms) or 'none'}; "
             "change sasl.mechanism"
         )
+    # A listener without SASL answers so; the advice is about the port and not about the password.
     if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise AuthenticationError(
             "the broker expects no login on this port; check security.protocol and the port"
@@ -142,5 +148,6 @@ def _exchange(
         said = answer.error_message or error_words(answer.error_code)
         raise AuthenticationError(f"the broker refused the login: {said}; {advice}")
     if answer.session_lifetime_ms > 0:
+        # The broker closes the connection at the end of the session (KIP-368).
         agreement.session_s = answer.session_lifetime_ms / 1000 * SESSION_SHARE
     return answer.auth_bytes

@@ -92,6 +92,7 @@ class KerberosLogin:
             opened.append((self.open_context or _library_context)(self, host))
             return opened[0].step(None) or b""
 
+        # A step may ask a KDC over the network.
         token = bytes((yield Blocking(begin, "Kerberos")))
         (context,) = opened
         while True:
@@ -100,6 +101,7 @@ class KerberosLogin:
                 break
             token = bytes((yield Blocking(_step(context, answer), "Kerberos")))
         layers = context.unwrap(answer)
+        # Four bytes: the layers that the broker has, and the size of its buffer (RFC 4752, 3.3).
         if len(layers) != 4 or not layers[0] & _NO_LAYER:
             raise AuthenticationError(
                 "the broker asks for a layer of protection of Kerberos, which Kafka does not use"
@@ -117,6 +119,7 @@ def _library_context(login: KerberosLogin, host: str) -> Context:
     Raises:
         AuthenticationError: there is no ticket, and none can be had with the keytab.
     """
+    # The package needs a library of the system; most clients have neither.
     import gssapi
 
     try:
@@ -125,6 +128,7 @@ def _library_context(login: KerberosLogin, host: str) -> Context:
         if login.principal:
             name = gssapi.Name(login.principal, gssapi.NameType.kerberos_principal)
         if login.keytab:
+            # In memory, and by principal and keytab: the ticket cache of the user stays as it is.
             cache = f"MEMORY:{login.principal}{login.keytab}"
             store = {"client_keytab": login.keytab, "ccache": cache}
         credentials = gssapi.Credentials(name=name, usage="initiate", store=store)

@@ -93,6 +93,7 @@ class TokenSource:
             DisconnectedError: no token could be had now; trying again may help.
             AuthenticationError: the function failed, or what it returned is no token.
         """
+        # All brokers of a cluster ask at once; one of them fetches, and the others get its token.
         if not self._lock.acquire(timeout=PATIENCE_S):
             raise DisconnectedError(f"sasl.oauth.token has not returned for {PATIENCE_S:.0f} s")
         try:
@@ -190,6 +191,8 @@ def expiry_of(token: str) -> float | None:
     if len(parts) != 3:
         return None
     try:
+        # A token that is no JSON Web Token is no error: it is opaque, and the broker asks its
+        # issuer.
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
         expires_at = claims["exp"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -229,9 +232,12 @@ def _called(fetch: TokenFunction) -> OAuthToken:
     try:
         given = fetch()
         if inspect.isawaitable(given):
+            # A loop of its own: this is a thread of its own, and the user's loop may be the one
+            # that waits.
             given = asyncio.run(_awaited(given))
     except NodeError:
         raise
+    # The network of the user's function: it may be back for the next connection.
     except (OSError, RetriableError) as error:
         raise DisconnectedError(
             f"sasl.oauth.token raised {error!r}; it is called again with the next connection"
@@ -261,6 +267,7 @@ def _checked_expiry(token: OAuthToken, now: float) -> float | None:
             f"sasl.oauth.token returned a token that is {size}; a str of 1 to {TOKEN_BYTES_MAX} "
             "is sent"
         )
+    # A token with a control character could put fields of its own into the message (RFC 6750, 2.1).
     if not _TOKEN.fullmatch(value):
         raise AuthenticationError(
             "sasl.oauth.token returned a token with characters that no bearer token has; give it "

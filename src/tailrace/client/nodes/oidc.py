@@ -102,6 +102,7 @@ class ClientCredentials:
                 f"the token endpoint {self.url} gives no answer: {reason[:_SAID_MAX]}; check "
                 "sasl.oauthbearer.token.endpoint.url"
             ) from error
+        # These may pass; whatever else is refused stays refused.
         if status in _RETRIABLE:
             raise DisconnectedError(f"the token endpoint {self.url} answers {_told(status, body)}")
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
@@ -127,6 +128,7 @@ class ClientCredentials:
         timeout_s = self.connect_timeout_ms / 1000
         connection: http.client.HTTPConnection
         if url.scheme == "https":
+            # For each token, which is rare: so changed authorities of the system count.
             context = self.context or ssl.create_default_context()
             connection = http.client.HTTPSConnection(
                 host, url.port, timeout=timeout_s, context=context
@@ -141,12 +143,15 @@ class ClientCredentials:
             "Cache-Control": "no-cache",
             "Content-Type": "application/x-www-form-urlencoded",
         }
+        # By hand, so that the time limits of connecting and of the answer are two (KIP-768).
         connection.connect()
         with connection.sock as opened:
             deadline = time.monotonic() + self.read_timeout_ms / 1000
             connection.sock = cast("socket.socket", _TimedSocket(opened, deadline))
             connection.request("POST", path, urlencode(grant), headers)
             response = connection.getresponse()
+            # One byte more than allowed, which tells a body that is too long from one that just
+            # fits.
             body = response.read(BODY_BYTES_MAX + 1)
         if len(body) > BODY_BYTES_MAX:
             raise AuthenticationError(
@@ -157,6 +162,7 @@ class ClientCredentials:
 
     def _authorization(self) -> str:
         names = [self.client_id, self.client_secret]
+        # RFC 6749 asks for it, most providers do without, and Kafka made it a setting (KIP-1025).
         if self.encodes_header:
             names = [quote_plus(each) for each in names]
         return "Basic " + base64.b64encode(":".join(names).encode()).decode()
@@ -175,6 +181,7 @@ def endpoint_fault(url: str) -> str | None:
         or not (url.isascii() and url.isprintable())
     ):
         return f"{url[:80]!r} is no URL; it has to begin with https://HOST/"
+    # RFC 6749, 2.3.1, asks for TLS; a test or a sidecar on this machine has none.
     if parts.scheme == "http" and host not in _LOOPBACK:
         return "the client secret would travel in the clear; http:// is for this machine alone"
     if parts.username is not None:
@@ -199,6 +206,7 @@ def read_token(body: bytes) -> tuple[str, float | None]:
     if lifetime is None:
         return value.strip(), None
     try:
+        # Some providers send the number as text.
         seconds = math.nan if isinstance(lifetime, bool) else float(lifetime)
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
@@ -252,6 +260,8 @@ class _TimedReader(io.RawIOBase):
 
     def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
         """Receive some bytes; 0 at the end."""
+        # A timeout of the socket is one for each piece: a peer that sends a byte a second would
+        # never end it.
         self._connection.settimeout(_left_s(self._deadline))
         return self._connection.recv_into(buffer)
 

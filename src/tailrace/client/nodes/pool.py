@@ -239,9 +239,12 @@ class ConnectionPool:
     def connect(self, node: Node, now: float) -> bool:
         """Return whether `node` is ready; connect if it is not, unless the backoff forbids it."""
         state = self._states.get(node.id)
+        # A node may come back with another address, as a pod does; then its old pauses do not
+        # apply.
         if state is None or (not state.is_connected and state.node != node):
             attempts = 0 if state is None else state.attempts
             state = self._states[node.id] = BrokerConnection(node)
+            # Kept, so that the next attempt tries the next address of the host.
             state.attempts = attempts
         if state.is_connected:
             return self.is_ready(node.id, now)
@@ -277,6 +280,8 @@ class ConnectionPool:
         version = connection.versions.get(api.key)
         deadline = now + timeout_ms / 1000
         try:
+            # The outcome and no exception: the caller may have other requests to send to other
+            # nodes.
             if version is None:
                 raise _unsupported(state.node, api.key)
             if version_max is not None:
@@ -312,6 +317,7 @@ class ConnectionPool:
         """
         best: Node | None = None
         best_rank = (3, 0.0)
+        # From a random one on: clients that start together would all ask the first of the list.
         start = self._chance.randrange(len(nodes)) if nodes else 0
         for node in (*nodes[start:], *nodes[:start]):
             rank = self._rank(node.id, now)
@@ -363,8 +369,11 @@ class ConnectionPool:
             for state in touched:
                 state.is_touched = False
                 self._work(state, now)
+        # A look at each connection, so only when something may be due: a busy client polls
+        # thousands of times a second.
         if now >= self._wake_at:
             self._check_times(now)
+        # A `done` may send, which can append further outcomes: so until it is empty.
         outcomes = self._outcomes
         while outcomes:
             done, outcome = outcomes.popleft()
@@ -390,6 +399,7 @@ class ConnectionPool:
             return 0, self.in_flight(node_id)
         if not state.is_connected:
             return (2, state.attempted_at) if now >= state.retry_at else (3, 0.0)
+        # Ready, but full or throttled: nothing can be sent. One that is connecting may be next.
         return (3, 0.0) if state.is_ready else (1, 0.0)
 
     def _begin(self, state: BrokerConnection, now: float) -> None:
@@ -401,10 +411,12 @@ class ConnectionPool:
         state.setup_deadline = now + self._setup_times.pause_s(state.setup_failures)
         self._wake_by(state.setup_deadline)
         host, port = state.node.host, state.node.port
+        # The name is looked up each time: the addresses of a host change while a client runs.
         state.cancel = self._network.connect(host, port, arrived, first=state.attempts)
         state.attempts += 1
 
     def _touch(self, state: BrokerConnection) -> None:
+        # A socket may call back many times before the next poll; one look at it serves all.
         if not state.is_touched:
             state.is_touched = True
             self._touched.append(state)
@@ -444,6 +456,7 @@ class ConnectionPool:
         if connection.throttle_ms:
             seconds = connection.throttle_ms / 1000
             connection.throttle_ms = 0
+            # The broker does not work on the others meanwhile, so their time must not run out.
             connection.postpone(seconds)
             state.muted_until = max(state.muted_until, now + seconds)
             self._wake_by(state.muted_until)
@@ -455,6 +468,7 @@ class ConnectionPool:
         tls, login = self._security
         if tls is not None:
             try:
+                # Here, because ssl takes 20 ms to import and most connections are plain.
                 from tailrace.client.nodes.tls import TlsSocket
 
                 socket = TlsSocket(socket, tls, host=state.node.host)
@@ -504,6 +518,8 @@ class ConnectionPool:
                         ),
                         now,
                     )
+            # Before the broker does: its connections.max.idle.ms is a minute longer, and a request
+            # that crosses its close would be lost.
             elif now >= state.unused_until(self._idle_s):
                 self._fail(
                     state, DisconnectedError(f"{state.node}: the connection was not needed"), now
@@ -520,12 +536,17 @@ class ConnectionPool:
         was_ready = state.is_ready
         state.drop(error)
         state.attempted_at = now
+        # A broker that accepts and closes at once must not be asked in a loop: so after any end,
+        # not only after failed attempts (KIP-580).
         state.retry_at = now + self._pauses.pause_s(state.failures)
         state.failures += 1
+        # Only these give the next attempt more time (KIP-601): one that was ready had enough.
         state.setup_failures = 0 if was_ready else state.setup_failures + 1
         state.failure = error
+        # Also of idle connections: a broker that has left the cluster closes its connections too.
         self.failure_count += 1
         self._wake_by(state.retry_at)
+        # A refused login does not pass by itself, a lost connection does.
         level = logging.ERROR if isinstance(error, AuthenticationError) else logging.INFO
         logger.log(level, "node_disconnected node=%s reason=%s", state.node, error)
 

@@ -112,6 +112,7 @@ class Credentials:
 
 def plain(credentials: Credentials) -> Tokens:
     """Send name and password in clear text; only for connections with TLS."""
+    # The first field, an identity to act for, stays empty: Kafka refuses others.
     yield f"\0{credentials.username}\0{credentials.password}".encode()
 
 
@@ -129,13 +130,16 @@ def scram(credentials: Credentials, *, nonce: Callable[[], str] | None = None) -
 
     name = _HASHES[credentials.mechanism]
     our_nonce = secrets.token_urlsafe(24) if nonce is None else nonce()
+    # RFC 5802: a comma ends a field, and = begins an escape.
     escaped = credentials.username.replace("=", "=3D").replace(",", "=2C")
     client_first = f"n={escaped},r={our_nonce}"
+    # "n,,": no channel binding. Java has none either, and TLS is below, if it is wanted.
     server_first = bytes((yield b"n,," + client_first.encode()))
 
     fields = _fields(server_first)
     salt, iterations = _challenge(fields, our_nonce=our_nonce)
     salted = hashlib.pbkdf2_hmac(name, credentials.password.encode(), salt, iterations)
+    # "biws" is the base64 of "n,,".
     proofless = b"c=biws,r=" + fields["r"].encode()
     signed = b",".join((client_first.encode(), server_first, proofless))
 
@@ -148,6 +152,8 @@ def scram(credentials: Credentials, *, nonce: Callable[[], str] | None = None) -
     server_key = hmac.digest(salted, b"Server Key", name)
     expected = b2a_base64(hmac.digest(server_key, signed, name), newline=False)
     given = _fields(bytes(server_final)).get("v", "").encode()
+    # In constant time, as is usual for secrets; and a wrong one means a broker that does not know
+    # the password.
     if not hmac.compare_digest(given, expected):
         raise AuthenticationError(
             "the broker accepted the login but could not prove that it knows the password, so it "
@@ -168,6 +174,7 @@ def _is_text(value: str) -> bool:
         value.encode()
     except UnicodeEncodeError:
         return False
+    # PLAIN separates its fields with it.
     return "\0" not in value
 
 
@@ -194,8 +201,11 @@ def _challenge(fields: dict[str, str], *, our_nonce: str) -> tuple[bytes, int]:
         nonce = fields["r"]
     except (KeyError, ValueError):
         raise AuthenticationError("the broker's SCRAM challenge is not complete") from None
+    # Otherwise an old exchange could be replayed.
     if not nonce.startswith(our_nonce) or nonce == our_nonce:
         raise AuthenticationError("the broker's SCRAM challenge has a nonce that is not ours")
+    # A hostile broker could ask for billions of iterations, or for one, to get a hash that is easy
+    # to break.
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise AuthenticationError(
             f"the broker asks for {iterations} SCRAM iterations; this client accepts "

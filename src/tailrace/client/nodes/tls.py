@@ -58,6 +58,8 @@ class TlsSocket:
                 self._flush()
                 if not self._fetch():
                     return filled or None
+            # The end of the stream, as of a plain socket; a broker that is killed sends no
+            # close_notify.
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 return filled
             except ssl.SSLError as error:
@@ -77,6 +79,8 @@ class TlsSocket:
                 return None
             taken = 0
             for buffer in buffers:
+                # What is encrypted is kept until it is sent; without a limit that would be a whole
+                # batch twice.
                 part = memoryview(buffer)[: CHUNK_BYTES - taken]
                 if part:
                     taken += self._tls.write(part)
@@ -103,6 +107,7 @@ class TlsSocket:
         """Send a close_notify alert if there is room for it, and close the socket."""
         with contextlib.suppress(OSError):
             if self._is_shaken:
+                # The peer's own close_notify is not waited for.
                 with contextlib.suppress(ssl.SSLWantReadError):
                     self._tls.unwrap()
             self._flush()
@@ -128,6 +133,7 @@ class TlsSocket:
         if received:
             self._incoming.write(memoryview(self._chunk)[:received])
         else:
+            # So that the next read raises or returns the end, where TLS decides which.
             self._incoming.write_eof()
         return True
 
@@ -143,6 +149,7 @@ class TlsSocket:
         return not (self._unsent or self._outgoing.pending)
 
     def _wait(self) -> None:
+        # Only a change is passed on: each costs a call of epoll_ctl.
         is_waiting = bool(self._unsent or self._outgoing.pending)
         if is_waiting != self._is_waiting:
             self._is_waiting = is_waiting

@@ -75,6 +75,7 @@ def tls_context(settings: SecurityConfig) -> ssl.SSLContext:
     faults: list[str] = []
     trusted = _trusted(settings, faults)
     try:
+        # Without authorities of its own, those of the system.
         context = ssl.create_default_context(cadata=trusted or None)
     except (OSError, ValueError) as error:
         faults.append(f"{_trust_setting(settings)}: {error}; its PEM certificates are damaged")
@@ -235,7 +236,9 @@ def restrict(
     allowed = sorted(VERSIONS[each] for each in versions or VERSIONS if VERSIONS[each] <= limit)
     if not allowed:
         return [f"ssl.protocol: {highest} is older than all of ssl.enabled.protocols"]
+    # Lists that were copied from a Java program have it.
     given = [each for each in suites if each != _NO_SUITE]
+    # OpenSSL sets suites of TLS 1.3 by another function, which Python does not have.
     newest = [each for each in given if each in TLS_1_3_SUITES]
     older = [openssl_name(each) for each in given if each not in TLS_1_3_SUITES]
     if given:
@@ -257,6 +260,8 @@ def _suite_faults(
     given: Sequence[str], newest: Sequence[str], *, is_1_3_allowed: bool
 ) -> list[str]:
     everything = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Also weak ones: a name that is known and not allowed deserves another answer than one that is
+    # not known.
     everything.set_ciphers("ALL:@SECLEVEL=0")
     known = {each["name"] for each in everything.get_ciphers()} | set(TLS_1_3_SUITES)
     faults = []
@@ -323,6 +328,7 @@ def read_store(path: str, *, kind: str, password: str) -> Store:
         data = file.read(FILE_BYTES_MAX + 1)
     if len(data) > FILE_BYTES_MAX:
         raise ValueError(f"the file is larger than {FILE_BYTES_MAX} bytes")
+    # Java's own format, with a cipher of its own.
     if data.startswith(_JKS_MAGIC):
         raise ValueError(
             "a JKS file is not taken; convert it with keytool -importkeystore -srckeystore "
@@ -351,6 +357,7 @@ def read_pkcs12(data: bytes, password: str) -> Store:
             "convert it to PEM with openssl pkcs12 -in FILE -out FILE.pem"
         ) from None
     try:
+        # Python's ssl reads PEM alone.
         store = pkcs12.load_pkcs12(data, password.encode())
     except ValueError:
         raise ValueError(

@@ -10,23 +10,22 @@ from tailrace.protocol.messages.api_versions import ApiVersionsResponse
 
 VERSION_LIMITS: Mapping[int, int] = {
     ApiKey.PRODUCE: 12,
+    # From version 13 on it names topics by id alone (KIP-516), which some brokers do not have.
     ApiKey.FETCH: 12,
+    # Later ones tell a client nothing new, and librdkafka's mock cluster (2.16) appends a surplus
+    # byte to the flexible versions, which `protocol` refuses.
     ApiKey.METADATA: 8,
+    # From version 10 on by topic ids alone, as Fetch.
     ApiKey.OFFSET_COMMIT: 9,
     ApiKey.OFFSET_FETCH: 9,
+    # From version 4 on it is for brokers.
     ApiKey.ADD_PARTITIONS_TO_TXN: 3,
     ApiKey.END_TXN: 5,
     ApiKey.TXN_OFFSET_COMMIT: 5,
+    # Version 6 adds two-phase commits (KIP-939).
     ApiKey.INIT_PRODUCER_ID: 5,
 }
-"""Highest versions that the client sends, where `protocol` could speak later ones.
-
-From v13 on a Fetch names topics by id alone (KIP-516), which some brokers do not have; so do
-OffsetCommit and OffsetFetch from v10 on. Metadata
-after v8 tells a client nothing new, and librdkafka's mock cluster (2.16) appends a surplus byte to
-the flexible versions, which `protocol` refuses. AddPartitionsToTxn from
-v4 on is for brokers. InitProducerId v6 adds two-phase commits (KIP-939).
-"""
+"""Highest versions that the client sends, where `protocol` could speak later ones."""
 
 BEFORE_KIP_890: Mapping[int, int] = {
     ApiKey.PRODUCE: 11,
@@ -107,6 +106,7 @@ class Features:
 
     def learn(self, answer: ApiVersionsResponse) -> None:
         """Take an answer, unless a newer one is known."""
+        # Answers of several brokers come in any order.
         if answer.finalized_features_epoch >= self._epoch:
             self._epoch = answer.finalized_features_epoch
             self._levels = {each.name: each.max_version_level for each in answer.finalized_features}
@@ -141,4 +141,5 @@ def choose_version(
 ) -> int | None:
     """The highest version of `api` that a broker with versions `first` to `last` has, or None."""
     highest = min(api.last_version, last, limits.get(api.key, api.last_version))
+    # A range, so the highest common version is the lower of both ends.
     return highest if highest >= max(api.first_version, first) else None

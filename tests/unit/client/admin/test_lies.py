@@ -101,7 +101,7 @@ def test_a_log_without_ends_resets_no_offset() -> None:
         (ApiKey.LIST_OFFSETS, ends),
         (ApiKey.OFFSET_COMMIT, never),
     )
-    with pytest.raises(IncompleteAnswerError, match="t-0: the leader has told no end of its log"):
+    with pytest.raises(IncompleteAnswerError, match="t-0: the leader has given no end of its log"):
         found.result(T0)
 
 
