@@ -1,7 +1,7 @@
-"""Options that mean the same in every command: declared once."""
+"""Shared by commands: options that mean the same in each, and tables as lines of text."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, ParamSpec, TypeVar
 
 import click
@@ -69,3 +69,14 @@ data_directories = click.option(
     help="All directories of log.dirs, in their order, and metadata.log.dir if it is none of them.",
 )  # fmt: skip
 """The directories of one node that a command is about, as its argument `directories`."""
+
+
+def aligned(rows: Sequence[Sequence[str]], *, right: Collection[int]) -> Iterator[str]:
+    """Lines of a table; the columns with an index in `right` are of numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()

@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from tailrace.cli.arguments import data_directory
+from tailrace.cli.arguments import aligned, data_directory
 from tailrace.cli.on_cluster import AS_JSON, emit, say
-from tailrace.cli.tables import aligned
 from tailrace.offline.metadata_state import (
     END,
     Change,

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import click
 
+from tailrace.cli.arguments import aligned
 from tailrace.cli.feature_levels import FEATURE, RELEASE, release_name
 from tailrace.cli.on_cluster import AS_JSON, Connection, change, emit, on_cluster
-from tailrace.cli.tables import aligned
 from tailrace.client.admin.cluster import (
     FeatureMetadata,
     FeatureUpdate,

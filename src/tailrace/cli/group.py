@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from tailrace.cli.arguments import aligned
 from tailrace.cli.on_cluster import (
     AS_JSON,
     YES,
@@ -19,7 +20,6 @@ from tailrace.cli.on_cluster import (
     parse_partitions,
     say,
 )
-from tailrace.cli.tables import aligned
 from tailrace.client.admin import groups
 from tailrace.client.admin.group_offsets import (
     OffsetReset,

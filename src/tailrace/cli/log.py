@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli.arguments import log_directory
+from tailrace.cli.arguments import aligned, log_directory
 from tailrace.cli.decoding import chosen_decoding, decoded
 from tailrace.cli.log_export import export
 from tailrace.cli.log_groups import groups
@@ -26,7 +26,6 @@ from tailrace.cli.log_options import (
     log_bytes,
     progress,
 )
-from tailrace.cli.tables import aligned
 from tailrace.config import parse_assignments
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.kernels.showing import Form

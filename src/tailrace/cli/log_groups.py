@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import click
 
-from tailrace.cli.arguments import log_directory
+from tailrace.cli.arguments import aligned, log_directory
 from tailrace.cli.log_options import ON_DAMAGE, LeftOut
-from tailrace.cli.tables import aligned
 from tailrace.offline.commits import GroupOffset, GroupsFound, find_groups
 from tailrace.offline.show import printable
 from tailrace.reading.directory import find_partitions

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -13,7 +14,6 @@ import click
 
 from tailrace.cli.arguments import BOOTSTRAP, log_directory, split_directories
 from tailrace.cli.flags import errors_in_flags
-from tailrace.cli.on_spark import progress_bar, say, start_spark, whole_time
 from tailrace.config import parse_assignments
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.runtime.extras import check_extra
@@ -162,7 +162,7 @@ def archive(
         check_verification(parsed, target, table_options=settings.table_options)
     else:
         check_archive(check_arguments(options, target, settings), target, settings)
-    spark = start_spark(master)
+    spark = _start_spark(master)
     if verify:
         _verify(spark, options or None, target, table_options=settings.table_options)
     elif follow:
@@ -198,8 +198,8 @@ def audit(*, data: str, replica: str | None, page: str | None, master: str) -> N
         raise click.UsageError("--compare takes one --data DIR to hold against the other")
     try:
         check_directories(directories if replica is None else (*directories, replica))
-        spark = start_spark(master)
-        with progress_bar("auditing") as step:
+        spark = _start_spark(master)
+        with _progress_bar("auditing") as step:
             report = audit_directories(spark, directories, progress=step)
         compared = [] if replica is None else compare(spark, directories[0], replica)
     except DirectoryError as error:
@@ -218,7 +218,7 @@ def audit(*, data: str, replica: str | None, page: str | None, master: str) -> N
     count = len(report.partitions)
     click.echo(
         f"{count} {'partition' if count == 1 else 'partitions'}, {report.size} bytes of log, "
-        f"{report.seconds:.1f} s, {whole_time()}: "
+        f"{report.seconds:.1f} s, {_whole_time()}: "
         f"{findings or ('no findings' if different else 'clean')}{replicas}"
     )
     sys.exit(_EXIT_FINDINGS if different else report.exit_code)
@@ -248,8 +248,8 @@ def compact(
 
     chosen, settings = topics or None, parse_assignments(assignments)
     choose_configs(DiskFiles(), directory, topics=chosen, settings=settings)
-    spark = start_spark(master)
-    with progress_bar("compacting") as step:
+    spark = _start_spark(master)
+    with _progress_bar("compacting") as step:
         summary = compact_topics(spark, directory, topics=chosen, settings=settings, progress=step)
     for each in summary.partitions:
         click.echo(
@@ -258,7 +258,7 @@ def compact(
         )
     click.echo(
         f"{len(summary.partitions)} partitions compacted, {summary.bytes_before} bytes to "
-        f"{summary.bytes_after}; {summary.seconds:.1f} s, {whole_time()}"
+        f"{summary.bytes_after}; {summary.seconds:.1f} s, {_whole_time()}"
     )
 
 
@@ -281,8 +281,8 @@ def profile(
     options = _source_options(**place) | parse_assignments(assignments)
     _say_broker(options)
     plan_profile(parse_options(options))
-    spark = start_spark(master)
-    with progress_bar("profiling") as step:
+    spark = _start_spark(master)
+    with _progress_bar("profiling") as step:
         found = profile_topics(spark, options, progress=step)
     if page is not None:
         Path(page).write_text(profile_page(found), encoding="utf-8")
@@ -314,10 +314,10 @@ def query(
     options = _source_options(**place) | parse_assignments(assignments)
     _say_broker(options)
     check_query(parse_options(options), archive)
-    spark = start_spark(master)
+    spark = _start_spark(master)
     from pyspark.errors import PySparkException
 
-    say("running the query")
+    _say("running the query")
     try:
         query_topics(spark, archive, options, sql=sql).show(rows, truncate=False)
     except PySparkException as error:
@@ -364,8 +364,8 @@ def replay(
     chosen = ReplaySettings(topics=parse_assignments(renamed), keeps_partitions=keep_partitions)
     _say_broker({"kafka.bootstrap.servers": target})
     check_replay(check_arguments(options, producer, offset_map=offset_map, settings=chosen), chosen)
-    spark = start_spark(master)
-    with progress_bar("replaying") as step:
+    spark = _start_spark(master)
+    with _progress_bar("replaying") as step:
         summary = replay_topics(
             spark, options, producer, offset_map=offset_map, settings=chosen, progress=step
         )
@@ -373,7 +373,7 @@ def replay(
     notes += f"; {summary.gone} offsets of the source were gone" if summary.gone else ""
     click.echo(
         f"{summary.records} records in {summary.ranges} ranges, {summary.bytes} bytes; "
-        f"{summary.seconds:.1f} s, {summary.records_per_second} records/s, {whole_time()}{notes}"
+        f"{summary.seconds:.1f} s, {summary.records_per_second} records/s, {_whole_time()}{notes}"
     )
 
 
@@ -391,7 +391,7 @@ def _say_broker(options: Mapping[str, str]) -> None:
     """Tell which broker is asked next; one that does not answer is asked for some seconds."""
     broker = options.get("kafka.bootstrap.servers")
     if broker is not None:
-        say(f"asking the broker at {broker}")
+        _say(f"asking the broker at {broker}")
 
 
 def _archive_settings(
@@ -418,9 +418,9 @@ def _archive(
 ) -> None:
     from tailrace.spark.jobs.archive import archive as archive_topics
 
-    with progress_bar("archiving") as step:
+    with _progress_bar("archiving") as step:
         summary = archive_topics(spark, options, target, settings=settings, progress=step)
-    click.echo(f"{_summary_line(summary)}; {whole_time()}")
+    click.echo(f"{_summary_line(summary)}; {_whole_time()}")
 
 
 def _follow(
@@ -442,7 +442,7 @@ def _verify(
 ) -> None:
     from tailrace.spark.jobs.verify_archive import verify_archive
 
-    with progress_bar("verifying") as step:
+    with _progress_bar("verifying") as step:
         report = verify_archive(spark, options, target, table_options=table_options, progress=step)
     for finding in report.findings:
         click.echo(str(finding))
@@ -451,7 +451,7 @@ def _verify(
     ahead = f", {report.ahead} not archived yet" if report.ahead else ""
     click.echo(
         f"{report.rows} rows in {report.files} files{compared}{ahead}, "
-        f"{report.seconds:.1f} s, {whole_time()}: {findings}"
+        f"{report.seconds:.1f} s, {_whole_time()}: {findings}"
     )
     if report.findings:
         sys.exit(_EXIT_FINDINGS)
@@ -469,3 +469,46 @@ def _summary_line(summary: "ArchiveSummary") -> str:
     if summary.never_archived:
         parts.append(f"{summary.never_archived} offsets were gone before the first run")
     return "; ".join(parts)
+
+
+def _start_spark(master: str) -> "SparkSession":
+    """The session of this process; says on stderr that it waits for Spark, if there is none yet.
+
+    Raises:
+        FatalError: as `tailrace.spark.session`.
+    """
+    from tailrace.spark.environment import check_pyspark
+    from tailrace.spark.session import session
+
+    check_pyspark()
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is None:
+        _say(f"starting Spark on {master}")
+    return session(name="tailrace pipeline", master=master)
+
+
+def _say(waiting_for: str) -> None:
+    """Tell on stderr what the command does next and the user waits for."""
+    click.echo(f"tailrace: {waiting_for}", err=True)
+
+
+def _whole_time() -> str:
+    """The seconds since the command began, for the end of a line with those of the job."""
+    began = click.get_current_context().find_root().meta["began"]
+    return f"{time.monotonic() - began:.1f} s in all"
+
+
+@contextmanager
+def _progress_bar(label: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Takes what is done and what there is; a bar on stderr where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with click.progressbar(length=1, label=label, file=sys.stderr) as bar:
+
+        def step(done: int, total: int) -> None:
+            bar.length = total
+            bar.update(done - bar.pos)
+
+        yield step

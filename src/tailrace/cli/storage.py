@@ -5,10 +5,9 @@ from typing import Any
 
 import click
 
-from tailrace.cli.arguments import data_directories
+from tailrace.cli.arguments import aligned, data_directories
 from tailrace.cli.feature_levels import FEATURE, RELEASE, release_name
 from tailrace.cli.on_cluster import AS_JSON, emit, say
-from tailrace.cli.tables import aligned
 from tailrace.cluster.metadata.features import FeatureUpdateError, metadata_release
 from tailrace.config.settings import INT32_MAX
 from tailrace.offline.formatting import (

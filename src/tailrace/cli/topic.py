@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
+from tailrace.cli.arguments import aligned
 from tailrace.cli.on_cluster import AS_JSON, YES, Connection, change, confirm, emit, on_cluster
-from tailrace.cli.tables import aligned
 from tailrace.client.admin.configs import (
     ConfigResource,
     describe_configs,

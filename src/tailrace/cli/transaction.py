@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from tailrace.cli.arguments import aligned
 from tailrace.cli.on_cluster import AS_JSON, YES, Connection, change, confirm, emit, on_cluster, say
-from tailrace.cli.tables import aligned
 from tailrace.client.admin import transactions
 from tailrace.client.admin.topics import list_topics
 from tailrace.client.admin.transactions import (

@@ -261,6 +261,8 @@ async def _alter_all(
             if counts[one.resource_type, one.resource_name] > 1:
                 raise InvalidRequestError("Each resource must appear at most once.")
             change = partial(_alter, services, one, is_replaced=is_replaced, is_dry_run=is_dry_run)
+            # By name alone: a topic and a group of one name wait for each other, which costs
+            # nothing.
             await services.changes.make(one.resource_name, change)
         except TailraceError as error:
             code, message = error_code(error), error_message(error)
@@ -297,6 +299,7 @@ async def _alter(
                 is_replaced=is_replaced,
                 is_dry_run=is_dry_run,
             )
+        # AlterConfigs would reset all loggers that it does not name; Kafka refuses it too.
         case ResourceType.BROKER_LOGGER if not is_replaced:
             alter_loggers(services, one.resource_name, changes, is_dry_run=is_dry_run)
         case _:

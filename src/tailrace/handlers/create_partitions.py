@@ -45,6 +45,8 @@ async def handle_create_partitions(
             message = "the request names the topic twice"
             results[topic.name] = _result(topic, ErrorCode.INVALID_REQUEST, message)
         else:
+            # In the queue of the topic's changes, so that two requests do not plan from the same
+            # count.
             grow = partial(_grow, services, topic, is_dry_run=request.validate_only)
             results[topic.name] = await services.changes.make(topic.name, grow)
         await slices.turn()

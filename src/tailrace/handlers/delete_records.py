@@ -50,6 +50,7 @@ def _delete(
     services: Services, topic: str, wanted: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     low_watermark, code = -1, ErrorCode.NONE
+    # Their state is in the records: a coordinator that loads the rest would lose groups.
     if topic in INTERNAL_TOPICS:
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
     else:

@@ -41,6 +41,7 @@ async def handle_delete_topics(
         counts[state.name, state.topic_id] += 1
         await slices.turn()
     results = []
+    # A topic that is named twice, in either way, is refused; the others are deleted.
     for (name, topic_id), count in counts.items():
         state = DeleteTopicState(name=name, topic_id=topic_id)
         # A topic that does not exist yet may be in creation: the change waits in its queue.
@@ -80,6 +81,7 @@ async def _delete(services: Services, state: DeleteTopicState) -> DeletableTopic
         await delete_topic(services.changes, services.controller, services.replicas, topic=topic)
     except TailraceError as error:
         return _refused(state, error_code(error), str(error))
+    # Afterwards: a crash in between leaves offsets of an id that no topic has, which do not count.
     await forget_topic(services, topic)
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
 

@@ -96,8 +96,10 @@ def handle_fetch(
     if isinstance(context, ErrorCode):
         return FetchResponse(error_code=context)
     reading = _Reading(services, request, context)
+    # A session may have many partitions although the request names few.
     if context.count() > PARTS_INLINE_MAX:
         return _read(reading)
+    # Most fetches are answered here, without a coroutine.
     return reading.answer_or_none(now_s) or run_eagerly(_read(reading))
 
 
@@ -122,6 +124,7 @@ async def _read(reading: "_Reading") -> FetchResponse:
         for part in reading.unread:
             await reading.read_or_wait(part)
             await slices.turn()
+        # A request with max_wait_ms 0 is answered with what is there, however little.
         is_in_time = reading.wait_ms > 0
         while is_in_time and not reading.is_enough:
             is_in_time = await reading.signal.wait_until(deadline)
@@ -239,10 +242,13 @@ class _Reading:
         partition = None
         try:
             partition = self._services.replicas.find(TopicPartition(known.name, wanted.partition))
+            # A partition that the request names twice is answered once.
             if self._parts.setdefault(partition.appended, part) is not part:
                 return
+            # Before the read: an append in between is noticed.
             partition.appended.add(self.signal)
             partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
+            # KIP-595: the follower or consumer has records of an epoch that this log does not have.
             end = partition.divergence(
                 Offset(wanted.fetch_offset), LeaderEpoch(wanted.last_fetched_epoch)
             )
@@ -305,6 +311,8 @@ class _Reading:
         """The byte limit of a partition, and whether its first batch is returned whole."""
         others = self._size - part.size
         bytes_left = max(self._bytes_max - others, 0)
+        # KIP-74: the first batch of the answer is whole, whatever the limits, or a consumer with a
+        # small limit would never get past a large batch.
         return min(max(part.read.wanted.partition_max_bytes, 0), bytes_left), not others
 
     def _answer(self, wanted: FetchPartition, found: ReadSlice) -> PartitionData:
@@ -326,6 +334,7 @@ class _Reading:
         size = len(answer.records or b"")
         self._size += size - part.size
         part.size = size
+        # Kafka answers at once too: an error or a divergence does not go away by waiting.
         if answer.error_code or answer.diverging_epoch.epoch >= 0:
             self._is_urgent = True
 

@@ -70,6 +70,7 @@ async def _prepare(services: Services, kind: int) -> ErrorCode:
                 modules="tailrace.coordinator.groups.modules",
                 partition_count=groups.partition_count,
                 configs={
+                    # Kafka's settings for this topic.
                     "compression.type": "producer",
                     **segment_configs(groups.segment_bytes),
                 },
@@ -84,6 +85,7 @@ async def _prepare(services: Services, kind: int) -> ErrorCode:
                 configs={
                     "compression.type": "uncompressed",
                     **segment_configs(transactions.segment_bytes),
+                    # As in Kafka: an unclean leader would forget transactions that were decided.
                     "unclean.leader.election.enable": "false",
                 },
             )
@@ -99,6 +101,7 @@ async def _create_once(
         await services.threads.run(lambda: import_module(modules))
         await _create(services, name, partition_count=partition_count, configs=configs)
 
+    # Every client asks at its start: the change queue is entered only for the first.
     if name not in services.controller.image.topics:
         try:
             await services.changes.make(name, create)

@@ -62,6 +62,7 @@ async def handle_list_groups(
             listed += list_groups(
                 shard.machine, states=request.states_filter, types=request.types_filter
             )
+        # Another broker lists the groups of such a partition; a client asks all of them.
         except NotCoordinatorError:
             pass
         except TailraceError as error:
@@ -172,6 +173,7 @@ async def handle_offset_delete(
         for topic in request.topics
         for each in topic.partitions
     ]
+    # Only these go to the group; the others get UNKNOWN_TOPIC_OR_PARTITION below, as in Kafka.
     known = [each for each in asked if services.has_partition(each)]
     answer: ErrorCode | list[ErrorCode] = await decide_in_turns(
         services,

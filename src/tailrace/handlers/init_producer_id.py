@@ -32,6 +32,7 @@ async def handle_init_producer_id(
         from tailrace.handlers.transactions import coordinator_of
 
         return await coordinator_of(services).init_producer_id(request, header.api_version)
+    # Id and epoch come together (KIP-360); Kafka refuses one without the other.
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:

@@ -53,6 +53,7 @@ async def handle_sync_group(
     Behaviour: the leader sends the assignments of all members; each member's answer waits for them.
     """
     is_named = request.protocol_type is not None and request.protocol_name is not None
+    # KIP-559: from v5 on a member has to name both; the broker compares them with the group's.
     if header.api_version >= NAMES_PROTOCOL_SINCE and not is_named:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     answer = await decide(services, request.group_id, lambda groups, now: groups.sync(request, now))
@@ -75,6 +76,7 @@ async def _heartbeat(services: Services, request: HeartbeatRequest) -> Heartbeat
     answer = await decide(
         services, request.group_id, lambda groups, now_ms: groups.heartbeat(request, now_ms)
     )
+    # As in Kafka: members must not leave because the broker has just started.
     if answer is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         return HeartbeatResponse(error_code=ErrorCode.NONE)
     return HeartbeatResponse(error_code=answer) if isinstance(answer, ErrorCode) else answer

@@ -64,6 +64,7 @@ def handle_metadata(
     if wants_all:
         return LongAnswer(make) if are_many(services.controller.image.topics.values()) else make()
     wanted = request.topics or ()
+    # Counting the partitions of this many topics would itself take too long on the loop.
     if len(wanted) > LOOKUPS_MAX:
         return LongAnswer(make, waits_for_device=True)  # One of them may have to be made.
     found = [services.find_topic(each.name or "", each.topic_id) for each in wanted]
@@ -156,10 +157,12 @@ async def _find_or_create(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=wanted.name, topic_id=wanted.topic_id
         )
     try:
+        # The name is checked also if nothing is created: an invalid one is INVALID_TOPIC_EXCEPTION.
         services.controller.plan_topic(wanted.name)
         if not may_create:
             return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         topic = await services.changes.make(wanted.name, partial(_create, services, wanted.name))
+    # A reserved name is no error for a reader: the topic is just not there.
     except ReservedTopicError:
         return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     except TailraceError as error:
@@ -212,6 +215,7 @@ def describe_partition(services: Services, topic: Topic, number: int) -> Metadat
         leader_id=services.node_id if is_led else -1,
         leader_epoch=leader_epoch,
         replica_nodes=(services.node_id,),
+        # The last replica stays in the ISR while its directory is offline, as in Kafka.
         isr_nodes=(services.node_id,),
         offline_replicas=(services.node_id,) if replicas.is_offline(name) else (),
     )

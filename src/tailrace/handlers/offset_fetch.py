@@ -77,6 +77,8 @@ async def handle_offset_fetch(
         ),
     )
     group = await _fetch(services, only, version=version, is_stable=request.require_stable)
+    # Up to v7 there is one group, and its error is repeated for each partition: aiokafka 0.14 looks
+    # at partitions alone.
     code = ErrorCode(group.error_code)
     if code is not ErrorCode.NONE:
         asked = [_Topic(each.name, NO_UUID, each.partition_indexes) for each in only.topics or ()]

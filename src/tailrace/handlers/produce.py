@@ -74,6 +74,7 @@ if TYPE_CHECKING:
 ZSTD_SINCE = 7
 SHORT_COUNT_MAX = 32
 """Most batches of a request that is answered in one callback: each takes some 50 us."""
+# A set of ints: the acks of a request are any int16, and `Acks(5)` would raise.
 KNOWN_ACKS = frozenset(Acks)
 
 
@@ -111,6 +112,8 @@ def _unless_unwanted(request: ProduceRequest, response: ProduceResponse) -> Answ
         return response
     code = _first_error(response)
     if code != ErrorCode.NONE:
+        # There is no response to carry the code. A closed connection is all that a producer with
+        # acks 0 can see, and it makes it fetch new metadata, as with Kafka.
         raise CloseConnectionError(f"a produce with acks 0 failed: {code.name}")
     return None
 
@@ -120,8 +123,10 @@ def _append_all(
 ) -> ProduceResponse | Awaitable[ProduceResponse]:
     refusal = _refusal_of_all(request)
     is_durable = services.is_durable and request.acks == Acks.ALL
+    # One transactional batch makes the whole request wait for the coordinator: its order is kept.
     if refusal is None and _has_transactional(request):
         return _produce_in_transaction(services, header, request, is_durable=is_durable)
+    # A held partition moves between directories or has no log yet, and appends to it have to wait.
     if services.replicas.held or not _is_short(services, request):
         return run_eagerly(
             _produce_in_slices(services, header, request, refusal=refusal, is_durable=is_durable)
@@ -130,6 +135,7 @@ def _append_all(
         _produce(services, header, data, refusal=refusal, is_durable=is_durable)
         for data in request.topic_data
     ]
+    # Without a flush to wait for, the response is made in this callback: no task, no future.
     if any(outcome.flushed is not None for topic in outcomes for outcome in topic):
         return _respond_when_flushed(request, outcomes)
     return ProduceResponse(
@@ -367,6 +373,7 @@ async def _append_long(
         partition = services.replicas.find(name)
         planned = await services.validation.plan(partition.log, records, now_ms=clock.now_ms())
         await services.replicas.wait_until_free(name)
+        # The check has run on a worker thread: meanwhile the topic may have been deleted.
         refusal = _refusal_of_topic(services.find_topic(named.name, named.topic_id), named)
         if refusal is not None:
             return _PartitionResult(_refused(data.index, refusal))
@@ -400,6 +407,7 @@ def _appended(
         log_append_time_ms=appended.log_append_time,
         log_start_offset=appended.log_start_offset,
     )
+    # flush.messages and flush.ms ask for the whole log, acks=all only for what was appended.
     is_due = is_flush_due(partition.log)
     if not (is_due or is_durable):
         return _PartitionResult(answer)
@@ -410,6 +418,8 @@ def _refusal_of_batch(records: memoryview, version: int) -> Refusal | None:
     """Return the reason to refuse a batch in this version of the request, or None."""
     if len(records) < HEADER_SIZE:
         return None
+    # The low byte of the attributes; a batch that is shorter than its header is refused by
+    # `append`.
     codec = records[ATTRIBUTES_POSITION + 1] & CODEC_MASK
     if version < ZSTD_SINCE and codec == Codec.ZSTD:
         return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -427,5 +437,6 @@ def _refused(index: int, refusal: Refusal) -> PartitionProduceResponse:
             )
             for each in refusal.record_errors
         ),
+        # Kafka leaves the message empty for most codes; a user of a command line sees this one.
         error_message=refusal.message or refusal.code.message,
     )

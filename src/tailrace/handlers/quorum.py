@@ -37,6 +37,7 @@ def handle_describe_quorum(
     def make() -> DescribeQuorumResponse:
         return _described_quorum(services, request)
 
+    # A client may ask for any number of partitions that are not there.
     count = sum(1 + len(topic.partitions) for topic in request.topics)
     return LongAnswer(make) if count > PARTS_INLINE_MAX else make()
 

@@ -117,6 +117,8 @@ async def handle_alter_user_scram_credentials(
     users = dict.fromkeys(each.name for each in changes)
     try:
         await services.changes.make(
+            # Serialized with changes of `metadata.version`, which decides whether there are such
+            # records.
             METADATA_VERSION,
             lambda: services.changes.on_device(partial(services.controller.write, records)),
         )

@@ -49,6 +49,7 @@ from tailrace.protocol.messages.sasl_handshake import SaslHandshakeResponse
 
 M = TypeVar("M", bound=Message)
 
+# Kafka answers so on PLAINTEXT, before it looks at the token or the owner.
 _NO_TOKENS: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 _REQUESTER_SINCE: Final = 3
 

@@ -50,6 +50,8 @@ async def handle_add_partitions_to_txn(
     topics = services.controller.image.topics
 
     def check(partition: TopicPartition) -> ErrorCode:
+        # Producers add `__consumer_offsets` by AddOffsetsToTxn; brokers may name it themselves
+        # (v4).
         if header.api_version < OF_BROKERS_SINCE and partition.topic in INTERNAL_TOPICS:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topic = topics.get(partition.topic)
