@@ -92,6 +92,7 @@ def explain_partition(
 
     known = settled_or_gone(files, folder, look)
     compaction = None
+    # Retention of that log goes by snapshots (KIP-630), and not by these settings.
     is_kafkas = partition.topic == METADATA_TOPIC
     if config.is_compacted and known.cleaning is not None and not is_kafkas:
         checkpoint = _checkpoint(files, root, names.CLEANER_OFFSETS).get(partition)

@@ -43,7 +43,7 @@ from tailrace.storage.segment_walk import Sound
 from tailrace.storage.walk import walk_batches, walk_headers
 from tailrace.values import dataclass, field, replace
 
-_HELD_AGAINST_LOGS = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS)
+_COMPARED_WITH_LOGS = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS)
 _OTHER_CHECKPOINTS = (names.HIGH_WATERMARKS, names.CLEANER_OFFSETS)
 
 # Rules that do not hold while a broker appends, rolls, deletes or exchanges segments, and so after
@@ -112,7 +112,9 @@ def verify(
     yield from limit.take(findings)
     for partition, folder in directory.partitions.items():
         try:
-            found, faults = list_partition(files, folder, checkpoints=of(checkpoints, partition))
+            found, faults = list_partition(
+                files, folder, checkpoints=checkpoints_of(checkpoints, partition)
+            )
         except FolderGoneError:
             continue  # A broker has just deleted the partition.
         yield from limit.take(faults)
@@ -141,6 +143,7 @@ def verify_settled(
             passed = tuple(limit.take(walk(found)))
             again, _ = list_partition(files, found.folder, checkpoints=found.checkpoints)
         except DirectoryError:
+            # Then it is not a deletion that has come in between.
             if files.is_directory(found.folder):
                 raise
             return (), {}  # The partition was deleted.
@@ -174,14 +177,14 @@ def verify_directory(files: Files, directory: DataDirectory) -> tuple[Checkpoint
     """
     checkpoints: dict[str, dict[TopicPartition, int]] = {}
     findings: list[Finding] = []
-    for name in (*_HELD_AGAINST_LOGS, *_OTHER_CHECKPOINTS):
+    for name in (*_COMPARED_WITH_LOGS, *_OTHER_CHECKPOINTS):
         path = f"{directory.path}/{name}"
         try:
             known = read_offset_checkpoint(files, path)
         except (CorruptionError, OSError) as error:
             findings.append(file_finding(path, Rule.CHECKPOINT, error))
         else:
-            checkpoints |= {path: known} if name in _HELD_AGAINST_LOGS else {}
+            checkpoints |= {path: known} if name in _COMPARED_WITH_LOGS else {}
     identity = f"{directory.path}/{names.META_PROPERTIES}"
     try:
         findings += check_identity(files, identity)
@@ -191,7 +194,7 @@ def verify_directory(files: Files, directory: DataDirectory) -> tuple[Checkpoint
     return checkpoints, findings
 
 
-def of(checkpoints: Checkpoints, partition: TopicPartition) -> dict[str, int]:
+def checkpoints_of(checkpoints: Checkpoints, partition: TopicPartition) -> dict[str, int]:
     """The entries of the checkpoints for one partition, by path; none for Kafka's metadata log."""
     if partition.topic == METADATA_TOPIC:
         return {}
@@ -217,6 +220,7 @@ def list_partition(
         epochs = read_epoch_checkpoint(files, epoch_path)
     except (CorruptionError, OSError) as error:
         findings.append(file_finding(epoch_path, Rule.LEADER_EPOCH, error))
+    # After the small files, as with the checkpoints: what they say may only lag.
     segments, listed = list_segments(files, folder)
     found = PartitionFiles(
         folder=folder,
@@ -254,6 +258,7 @@ def _as_work(finding: Finding, found: PartitionFiles) -> Finding:
 
     From its recovery point on a log is recovered after a kill, with all that is derived from it.
     """
+    # A directory that was stopped in order has nothing unfinished.
     if not found.is_in_use or finding.severity not in {Severity.ERROR, Severity.WARNING}:
         return finding
     name = finding.path.rpartition("/")[2].removesuffix(names.SWAP_SUFFIX)
@@ -266,6 +271,7 @@ def _as_work(finding: Finding, found: PartitionFiles) -> Finding:
         # The indexes of a closed segment have room for entries again while a start opens them.
         is_work = end >= found.recovery_point or finding.severity is Severity.WARNING
     elif finding.rule is Rule.SNAPSHOT and parsed is not None:
+        # A start reads or removes those.
         is_work = parsed[0] >= found.recovery_point
     else:
         is_work = False
@@ -310,6 +316,7 @@ def _walk(files: Files, found: PartitionFiles, open_segment: OpenSegment) -> Ite
         starts = f"/{names.LOG_START_OFFSETS}"
         known = found.checkpoints.items()
         walk.next_offset = sum(at for path, at in known if path.endswith(starts))
+    # Where the log ends is not known, so nothing can be beyond it, or fit after it.
     elif not (walk.is_complete and walk.is_end_known):
         yield from check_set_aside(
             files, found.folder, segments=(), listed=found.listed, is_sound=False

@@ -192,6 +192,7 @@ def _look_into(
     start: Position = _FILE_START,
 ) -> None:
     """Add the damage of one segment from a position on, where a batch starts."""
+    # A gap before a segment is no damage: compaction leaves some, and so does DeleteRecords.
     found.log_end = max(found.log_end, segment.base_offset)
     found.size = segment.size
     count = LossCount(file, segment.path, due=found.log_end)
@@ -226,6 +227,8 @@ def _look_into(
                     reason=each.reason,
                 )
             )
+    # What was lost is known only now: whether offsets are missing elsewhere decides whether each
+    # missing one had a record.
     found.sound += count.sound
     found.log_end = count.due
     for drop, (records, end) in zip(drops, count.finish(following), strict=True):
@@ -295,6 +298,7 @@ def _counted(files: Files, segment: SegmentFiles, drop: Drop) -> Drop:
     except OSError as error:
         raise unreadable(segment.path, error) from error
     lost = [each.records for each in found.drops if each.records is not None]
+    # With nothing to go by, no number is better than 0.
     is_known = bool(lost) or found.sound > 0 or not found.drops
     return replace(
         drop,
@@ -310,6 +314,7 @@ def _note_epochs(runs: list[EpochRun], piece: Piece, segment_base: Offset) -> No
     if isinstance(piece, BatchRun) and not piece.is_dense:
         pieces = (batch for _, batch in piece.batches(piece.base_offset, piece.next_offset))
     for each in pieces:
+        # A dense run has one epoch.
         if isinstance(each, BatchRun):
             epoch = LeaderEpoch(each.first_header[Field.LEADER_EPOCH])
             count = each.batch_count

@@ -83,6 +83,7 @@ def open_log(
         found.files, found.directory.partitions[chosen], chosen,
         isolation=isolation, on_damage=on_damage,
     )  # fmt: skip
+    # At once, so that a wrong path or a damaged end is an error of this call.
     log.refresh()
     return log
 
@@ -125,6 +126,7 @@ def _check_types(topic: object, partition: object) -> None:
 
 def _choose(directory: DataDirectory, topic: str | None, partition: int | None) -> TopicPartition:
     """The one partition that topic and number name; the metadata log only by its name."""
+    # Otherwise a directory with one topic of its owner would have two.
     there = [each for each in directory.partitions if each.topic != METADATA_TOPIC or topic]
     named = [each for each in there if topic in (None, each.topic)]
     if not named:

@@ -91,10 +91,13 @@ class _Tail:
         self.error, self.torn, self.skipped = None, None, []
         # Looked for only if there are bytes: a log that ends well costs nothing.
         found = find_tail_damage(self._files, last, end)
+        # Nothing sound comes after these bytes, so they are an append in progress, or what a kill
+        # left of one.
         if error is None and found.log_end <= end:
             if found.drops:
                 self.torn = _skipped(self._partition, found.drops[-1], end, limit=None)
             return end
+        # The log ends here for this reader; the error comes when everything before it is read.
         if not self._is_skipped:
             self.error = error or _first_error(found.drops, end)
             return end
@@ -345,6 +348,7 @@ class LogView:
             if self.reader.list_anew(start, limit):
                 file.close()
                 return None
+            # The reader was stopped by something that is gone, and that no exchange explains.
             if not damage.drops:
                 raise error
         except BaseException:
@@ -365,6 +369,8 @@ class LogView:
                         return
                     if piece.last_offset >= start:
                         yield StoredRun(piece, segment.path, position).since(start)
+                # In its place between the batches: a program that reads along knows what is missing
+                # before it continues.
                 if drop is not None and _meets(drop, start, limit):
                     self._on_skip(_skipped(self.partition, drop, start, limit=limit))
         finally:

@@ -11,9 +11,9 @@ from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity
 from tailrace.offline.verify import (
     SegmentReport,
     check_segment,
+    checkpoints_of,
     join_segments,
     list_partition,
-    of,
     verify,
     verify_directory,
     verify_partition,
@@ -31,7 +31,9 @@ def in_pieces(files: MemoryFiles) -> list[Finding]:
     limit = FindingLimit()
     told = list(limit.take(findings))
     for partition, folder in found.partitions.items():
-        listed, faults = list_partition(files, folder, checkpoints=of(checkpoints, partition))
+        listed, faults = list_partition(
+            files, folder, checkpoints=checkpoints_of(checkpoints, partition)
+        )
         told += limit.take(faults)
         pairs = list(listed.with_following())
         reports = [

@@ -27,9 +27,9 @@ from tailrace.offline.verify import (
     PartitionFiles,
     SegmentReport,
     check_segment,
+    checkpoints_of,
     join_segments,
     list_partition,
-    of,
     verify_directory,
     verify_partition,
     verify_settled,
@@ -231,7 +231,7 @@ class _Listing:
         checkpoints, findings = verify_directory(files, directory)
         self._of_directories += self._limit.take(findings)
         for partition, folder in directory.partitions.items():
-            known = of(checkpoints, partition)
+            known = checkpoints_of(checkpoints, partition)
             try:
                 found, faults = list_partition(files, folder, checkpoints=known)
             except FolderGoneError:
