@@ -319,7 +319,7 @@ class Fetches:
                 continue
             if data.error_code:
                 endpoint = endpoints.get(data.current_leader.leader_id)
-                self._take_error(
+                self._add_error(
                     state,
                     data,
                     flight.node,
@@ -328,7 +328,7 @@ class Fetches:
                     else Node(endpoint.node_id, endpoint.host, endpoint.port),
                 )
             else:
-                self._take_records(state, data, flight.node, is_alone=with_records == 1)
+                self._add_records(state, data, flight.node, is_alone=with_records == 1)
 
     def _parts_of(
         self, answer: FetchResponse
@@ -375,7 +375,7 @@ class Fetches:
     def _pause(self, node_id: int) -> None:
         self._retry_at[node_id] = self._clock() + self._config.retry_backoff_ms / 1000
 
-    def _take_records(
+    def _add_records(
         self, state: Assigned, data: PartitionData, node: Node, *, is_alone: bool
     ) -> None:
         state.high_watermark = data.high_watermark if data.high_watermark >= 0 else None
@@ -421,7 +421,7 @@ class Fetches:
             f"batch in them; a batch may have at most {FRAME_BYTES_MAX} bytes"
         )
 
-    def _take_error(
+    def _add_error(
         self, state: Assigned, data: PartitionData, node: Node, *, endpoint: Node | None
     ) -> None:
         partition, code = state.partition, data.error_code

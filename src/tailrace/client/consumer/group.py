@@ -230,7 +230,7 @@ class ConsumerGroup:
             self._asked |= missing
             self._commits.fetch(
                 missing,
-                done=lambda outcome: self._take_committed(missing, outcome),
+                done=lambda outcome: self._begin_at_committed(missing, outcome),
                 deadline=NEVER,
             )
         return found
@@ -239,14 +239,14 @@ class ConsumerGroup:
         """Store offsets; with `is_last`, before partitions go to others."""
         pending: Pending[None] = Pending()
 
-        def take(error: Exception | None) -> None:
+        def settle(error: Exception | None) -> None:
             if error is None:
                 self._note_stored(offsets)
                 pending.settle(None)
             else:
                 pending.fail(error)
 
-        self._commits.commit(offsets, done=take, deadline=deadline, is_before_revocation=is_last)
+        self._commits.commit(offsets, done=settle, deadline=deadline, is_before_revocation=is_last)
         return pending
 
     def commit_handled(self, *, deadline: float) -> Pending[None]:
@@ -285,7 +285,7 @@ class ConsumerGroup:
     ) -> Pending[Mapping[TopicPartition, OffsetAndMetadata | None]]:
         pending: Pending[Mapping[TopicPartition, OffsetAndMetadata | None]] = Pending()
 
-        def take(outcome: FetchedOffsets | Exception) -> None:
+        def settle(outcome: FetchedOffsets | Exception) -> None:
             if isinstance(outcome, Exception):
                 pending.fail(outcome)
             else:
@@ -296,7 +296,7 @@ class ConsumerGroup:
                     }
                 )
 
-        self._commits.fetch(partitions, done=take, deadline=deadline)
+        self._commits.fetch(partitions, done=settle, deadline=deadline)
         return pending
 
     def _note_stored(self, offsets: Offsets) -> None:
@@ -304,7 +304,7 @@ class ConsumerGroup:
             if each in self._subscription.assigned:
                 self._subscription.assigned[each].stored = at
 
-    def _take_committed(
+    def _begin_at_committed(
         self, asked: Mapping[TopicPartition, int], outcome: FetchedOffsets | Exception
     ) -> None:
         """Give partitions the positions that the group has stored."""
@@ -379,7 +379,7 @@ class ConsumerGroup:
             source.put_back(request, now)
             return False
 
-        def take(outcome: RequestOutcome) -> None:
+        def done(outcome: RequestOutcome) -> None:
             assert outcome is not None, "every request of a group has an answer"
             source.answered(request, outcome, self._clock())
 
@@ -393,7 +393,7 @@ class ConsumerGroup:
         except NodeError as error:
             source.answered(request, error, now)
             return True
-        self._nodes.send(node.id, request.body, now=now, done=take, timeout_ms=request.timeout_ms)
+        self._nodes.send(node.id, request.body, now=now, done=done, timeout_ms=request.timeout_ms)
         return True
 
     # -- internal ------------------------------------------------------------------------------
