@@ -371,7 +371,7 @@ def test_a_call_says_why_no_broker_answers(call: str, reason: str, http_port: in
         with pytest.raises(TimeoutError, match=reason):
             CALLS[call](consumer)
         start = time.monotonic()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20  # a close that waits does so for 30 s
 
 
 @pytest.mark.parametrize("is_member", [True, False])
@@ -390,7 +390,7 @@ def test_close_waits_for_no_broker_without_need(broker: TestBroker, *, is_member
     broker.kill()
     start = time.monotonic()
     consumer.close()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20  # a close that waits does so for 30 s
 
 
 def test_damaged_records_are_named_and_read_again(broker: TestBroker) -> None:
