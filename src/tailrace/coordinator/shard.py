@@ -339,7 +339,7 @@ class Shard(Generic[M]):
             # Not by a record: a marker is a batch of its own kind, which the log writes.
             machine.replay_marker(producer.producer_id, is_commit=is_commit)
         except Exception as error:
-            self._fail_left_behind(error)
+            self._fail_diverged(error)
             raise
         await self._commit()
 
@@ -379,7 +379,7 @@ class Shard(Generic[M]):
         except (TailraceError, OSError) as error:
             raise CoordinatorNotAvailableError(str(error)) from error
 
-    def _fail_left_behind(self, error: Exception) -> None:
+    def _fail_diverged(self, error: Exception) -> None:
         """Fail the shard, because its state does not follow what was appended."""
         self.state = ShardState.FAILED
         logger.error("coordinator_replay_failed partition=%s", self._log.partition, exc_info=error)
@@ -418,7 +418,7 @@ class Shard(Generic[M]):
             for delta, record in enumerate(decision.records):
                 self._machine.replay(record, Origin(offset + delta, producer_id))
         except Exception as error:
-            self._fail_left_behind(error)
+            self._fail_diverged(error)
             raise
 
     def _batch_of(self, decision: Decision[object]) -> bytearray:
