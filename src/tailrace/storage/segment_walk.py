@@ -9,7 +9,7 @@ about damage (report, cut, skip, count) is theirs, what damage is is decided her
 if its frame, its checksum and its records hold, and its offsets fit between those around it.
 
 Not here: the recovery of a start (`recovery`). It wants the unbroken prefix alone, reads no records
-(as Kafka), and is one compiled call for each batch.
+(as Kafka), and makes no object for a batch (decision 77).
 
 Invariant: batches and damage follow each other without a gap, from `start` to the end of the file,
 and the offsets of what is sound rise.
