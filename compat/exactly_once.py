@@ -26,7 +26,7 @@ from tailrace.errors import FatalError
 from tailrace.protocol.apis import ApiKey
 from tailrace.spark.sink.cluster import ClusterTransactions
 from tailrace.spark.sink.commits import JobCommitter
-from tailrace.spark.sink.counters import NO_COUNT
+from tailrace.spark.sink.ledger import NO_COUNT
 from tailrace.spark.sink.written import TaskAttempt
 from tailrace.testing.proxy import Direction, Proxy
 from tests.kills.backups import put_back

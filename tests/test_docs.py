@@ -10,7 +10,7 @@ import tailrace
 from tailrace import AsyncConsumer, AsyncProducer
 from tailrace.client.consumer.metrics import METRICS as CONSUMER_METRICS
 from tailrace.client.producer.metrics import METRICS
-from tailrace.spark.environment import PYSPARK_NEWEST, PYSPARK_OLDEST, PYSPARK_RANGE
+from tailrace.spark.install import PYSPARK_NEWEST, PYSPARK_OLDEST, PYSPARK_RANGE
 from tailrace.spark.options import names
 from tailrace.spark.sink import options as sink
 from tailrace.testing import virtual_runtime

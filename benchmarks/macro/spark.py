@@ -38,9 +38,8 @@ from benchmarks.macro.load import (
 from benchmarks.measure import Bench, Cost, Figure, cpu_seconds, interleave, seconds_of
 from tailrace.client import BrokerAddress
 from tailrace.records.builder import BatchBuilder
-from tailrace.spark.batch_reader import plan_scan
+from tailrace.spark.batch_reader import plan_scan, read_task
 from tailrace.spark.options import parse_options
-from tailrace.spark.readers import read_task
 from tailrace.spark.stores import open_store
 
 if TYPE_CHECKING:

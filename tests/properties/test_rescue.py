@@ -32,8 +32,8 @@ from tailrace.reading.directory import find_partitions, list_segments
 from tailrace.reading.located import Skipped
 from tailrace.reading.log import Log
 from tailrace.reading.lookup import find_end
+from tailrace.spark.batch_reader import read_task
 from tailrace.spark.planning import OffsetRange, ScanTask
-from tailrace.spark.readers import read_task
 from tailrace.spark.stores import DirectoryStore
 from tailrace.testing import MemoryFiles
 from tests.examples import IS_EVERY_CHANGE

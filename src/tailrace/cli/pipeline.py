@@ -477,7 +477,7 @@ def _start_spark(master: str) -> "SparkSession":
     Raises:
         FatalError: as `tailrace.spark.session`.
     """
-    from tailrace.spark.environment import check_pyspark
+    from tailrace.spark.install import check_pyspark
     from tailrace.spark.session import session
 
     check_pyspark()

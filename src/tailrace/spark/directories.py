@@ -12,7 +12,7 @@ bytes that do not fit are damage only if the segments are still those that the r
 (`seals`). Else the range is lost; with failOnDataLoss=false the log is opened once more, and read
 on from the next offset.
 
-Not here: decoding (`readers`), and finding what is damaged (`tailrace.reading.damage`).
+Not here: decoding (`batch_reader`), and finding what is damaged (`tailrace.reading.damage`).
 
 Invariant: with failOnDataLoss nothing is read from a segment that is not the one that was planned;
 without, nothing from another topic of the name, where the folder has a topic id.
@@ -178,6 +178,8 @@ class DirectoryStore:
                 raise lost(wanted, broken, where=reader.folder)
 
         try:
+            # Once before the first byte, so that a plan which does not hold any more fails without
+            # a row.
             check(wanted.limit)
             checked, path = reader.segments, ""
             with _explaining_partition(log):
@@ -195,6 +197,8 @@ class DirectoryStore:
                     self._note_damage()
                     yield stored
                     at = stored.piece.next_offset
+            # Less came than was planned: either the files have changed, or it is damage, which is
+            # then certain.
             if at < wanted.limit or self._damage:
                 check(wanted.limit)
             self._note_damage()
@@ -225,6 +229,7 @@ class DirectoryStore:
             try:
                 with _explaining_partition(log):
                     for stored in self._of_topic(log, wanted, start=start, limit=limit):
+                        # A file that was rewritten under the reader looks damaged.
                         if self._damage and has_changed():
                             break
                         self._note_damage()
@@ -245,6 +250,7 @@ class DirectoryStore:
                 reason = f"its files were changed at each of {TRIES_MAX} tries to read them"
                 raise lost(wanted, reason, where=log.reader.folder, fails_on_data_loss=False)
             self._damage.clear()
+            # Open again, at the offset that was reached.
             del self._logs[wanted.partition]
             seals = _seals_of(self._log(wanted.partition), at, wanted.limit)
 
@@ -301,6 +307,8 @@ class DirectoryStore:
                     holding.append(each)
         if len(holding) > 1:
             raise ConfigError([_in_two(partition, holding)])
+        # First whether the directories can be seen at all: an executor without the mount would call
+        # every partition gone.
         if not holding:
             for each in self._directories:
                 _check_visible(each)
@@ -321,7 +329,7 @@ def _seals_of(log: LogView, start: Offset, limit: Offset) -> tuple[SegmentSeal, 
             try:
                 return log.reader.settled(max(start, log.reader.start_offset), limit, seals)
             except OffsetsDeletedError:
-                continue  # A reader of it gets the error.
+                continue  # The task that reads the range reports it.
 
 
 def _broken_seal(
@@ -333,6 +341,7 @@ def _broken_seal(
         OffsetsDeletedError: the log start has moved into the range.
         PartitionGoneError: the folder is gone.
     """
+    # A segment ends where the next one begins; the last ends where the plan did.
     limits = [*(each.base_offset for each in seals[1:]), sealed_limit]
     due = [
         each
@@ -368,6 +377,7 @@ def _topic_id(files: Files, folder: str) -> UUID | None:
     """The topic id in a partition's folder; None if there is none that can be read."""
     try:
         return read_partition_metadata(files, f"{folder}/{names.PARTITION_METADATA}")
+    # Kafka before 2.8 writes no such file; a damaged one is no reason to refuse records.
     except (CorruptionError, FileNotFoundError):
         return None
 

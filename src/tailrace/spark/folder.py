@@ -20,6 +20,7 @@ from tailrace.storage.checkpoints import write_whole
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Known suffixes: a run that finds one removes it with what else does not count.
 UNFINISHED = ".unfinished"
 """Ends the name of a file that `replace` has not put in its place."""
 
@@ -90,10 +91,11 @@ class DiskFolder:
     def names(self, below: str = "") -> list[str]:
         """The names of all files below, found by walking; links to directories are followed."""
         is_there = self._files.is_directory(self._full(below))
+        # Object stores have no directories, so one that is not there has no files; a disk behaves
+        # the same here.
         return sorted(self._below(below)) if is_there else []
 
     def size(self, name: str) -> int:
-        """The size of the file now."""
         file = self._files.open(self._full(name), read_only=True)
         try:
             return file.size()
@@ -101,7 +103,6 @@ class DiskFolder:
             file.close()
 
     def read(self, name: str) -> bytes:
-        """The content of a file, as a copy."""
         file = self._files.open(self._full(name), read_only=True)
         try:
             return file.read(0, file.size())
@@ -112,6 +113,7 @@ class DiskFolder:
         """Write a new file beside it, flush that to the device and rename it."""
         unfinished = name + UNFINISHED
         self._files.make_directory(posixpath.dirname(self._full(name)))
+        # Synced before the rename: otherwise the name could outlive its content.
         write_whole(self._files, self._full(unfinished), data, is_synced=True)
         self.publish({unfinished: name})
 
@@ -133,7 +135,6 @@ class DiskFolder:
         return pa.OSFile(self._full(name), "wb")
 
     def seal(self, name: str) -> None:
-        """Flush a file to the device."""
         file = self._files.open(self._full(name))
         try:
             file.sync()
@@ -146,6 +147,8 @@ class DiskFolder:
             self._files.make_directory(self._full(name))
         for written, final in renamed.items():
             self._files.rename(self._full(written), self._full(final))
+        # A rename is on the device when its directory is; the innermost first, as it is the one
+        # that has the name.
         for name in sorted(_directories(renamed.values()), reverse=True):
             self._files.sync_directory(self._full(name))
 
@@ -158,7 +161,6 @@ class DiskFolder:
             raise StorageError(f"{self.path}: another run is writing to it") from error
 
     def unlock(self) -> None:
-        """Release the lock; does nothing if it is not held."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -204,7 +206,7 @@ class ArrowFolder:
         return int(size)
 
     def read(self, name: str) -> bytes:
-        """The content of a file, by one request."""
+        # PyArrow would unpack a file by the ending of its name.
         with self._filesystem.open_input_stream(self._full(name), compression=None) as stream:
             return bytes(stream.readall())
 
@@ -216,11 +218,9 @@ class ArrowFolder:
         self.publish({unfinished: name})
 
     def remove(self, name: str) -> None:
-        """Delete a file of the object store."""
         self._filesystem.delete_file(self._full(name))
 
     def source(self, name: str) -> Any:  # noqa: ANN401
-        """A file that is read by ranges."""
         return self._filesystem.open_input_file(self._full(name))
 
     def sink(self, name: str) -> Any:  # noqa: ANN401
@@ -232,9 +232,10 @@ class ArrowFolder:
         """Do nothing: a closed file is stored."""
 
     def publish(self, renamed: Mapping[str, str]) -> None:
-        """Move the files one by one."""
         for written, final in renamed.items():
             self._filesystem.create_dir(posixpath.dirname(self._full(final)), recursive=True)
+            # Object stores copy and delete: what was written first is whole before its name
+            # appears.
             self._filesystem.move(self._full(written), self._full(final))
 
     def lock(self, name: str) -> None:

@@ -13,20 +13,26 @@ are not. Its dependencies are not shipped: the Python of the executors must have
 own Arrow functions need it, and numpy, crc32c and cramjam; and the Python of the driver, or of the
 Connect server, must have them too, since the source plans there.
 
-A local session needs it too where its Python workers are not this Python, as in a program that was
-started as `/path/venv/bin/python program.py`; see `environment`.
+A local session needs it too where its Python workers are not this Python: Spark starts them as
+`python3` from PATH unless PYSPARK_PYTHON says otherwise. For a program that was started as
+`/path/venv/bin/python program.py` that is another Python, without this package and PyArrow.
 
 Not here: settings of a session (`session`). A cluster has its own; docs/spark.md has those that are
 worth having everywhere.
 
-Invariant: the same package gives the same archive, byte for byte, and so the same name of it.
+Invariants: the same package gives the same archive, byte for byte, and so the same name of it. A
+Python that the user has chosen, by PYSPARK_PYTHON or `spark.pyspark.python`, is kept.
 """
 
 import atexit
 import hashlib
 import io
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
+import warnings
 import zipfile
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -35,9 +41,9 @@ from typing import TYPE_CHECKING, Final
 
 from tailrace.errors import FatalError
 from tailrace.spark import shipped
-from tailrace.spark.environment import check_pyspark, is_local, use_this_python
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _COMPILED_SUFFIX: Final = EXTENSION_SUFFIXES[0]
@@ -86,6 +92,7 @@ def _ship(spark: "SparkSession") -> None:
         use_this_python(context)
         return
     archive = _archive()
+    # A second call must not ship the package again: executors would unpack it once more.
     if not any(address.endswith(f"/{archive.name}") for address in context.listFiles):
         context.addPyFile(str(archive))
 
@@ -104,6 +111,7 @@ def archive_of(root: Path) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, path in members.items():
+            # Without times and owners the same package gives the same bytes, and so the same name.
             entry = zipfile.ZipInfo(name, _DATE)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
@@ -120,3 +128,93 @@ def _archive() -> Path:
     path = Path(directory) / f"tailrace-{hashlib.sha256(content).hexdigest()[:16]}.zip"
     path.write_bytes(content)
     return path
+
+
+PYSPARK_OLDEST: Final = (4, 0)
+"""The first version with data sources in Python."""
+
+PYSPARK_NEWEST: Final = (4, 3)
+"""The newest version that the tests run with."""
+
+PYSPARK_RANGE: Final = "4.0 to 4.3"
+"""From the oldest to the newest, as the messages and the documentation say it."""
+
+_INSTALL: Final = "pip install 'pyspark>=4.0,<4.4'"
+
+PROBE_SECONDS_MAX: Final = 30
+"""A Python that has not imported the package by then counts as one that cannot."""
+
+
+def check_pyspark() -> None:
+    """Raise if there is no PySpark, or one without data sources in Python.
+
+    Warns of a version that is newer than `PYSPARK_NEWEST`, once in a process.
+
+    Raises:
+        FatalError: the message says which version is there and what to install.
+    """
+    try:
+        from pyspark import __version__ as version
+    except ImportError as error:
+        raise FatalError("PySpark is not installed. Run: pip install 'tailrace[spark]'") from error
+    check_pyspark_version(version)
+
+
+def check_pyspark_version(version: str) -> None:
+    """Raise if a version of PySpark has no data sources in Python; warn if it is not tested.
+
+    Raises:
+        FatalError: it is older than 4.0.
+    """
+    given = tuple(int(number) for number in version.split(".")[:2])
+    if given < PYSPARK_OLDEST:
+        raise FatalError(
+            f"tailrace needs PySpark {PYSPARK_RANGE}, and this is PySpark {version}. "
+            f"Run: {_INSTALL}"
+        )
+    if given > PYSPARK_NEWEST:
+        warnings.warn(
+            f"tailrace is tested with PySpark {PYSPARK_RANGE}, and this is PySpark {version}, "
+            f"which may work. If it does not, run: {_INSTALL}",
+            stacklevel=2,
+        )
+
+
+def use_this_python(context: "SparkContext") -> None:
+    """Have the workers of a running local session be this Python, unless the user chose another.
+
+    It holds for all functions and data sources that the session gets from now on.
+
+    Raises:
+        FatalError: the Python that the user chose cannot import this package.
+    """
+    chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    if not chosen or chosen == sys.executable:
+        # PySpark reads it for each function that it sends; the environment counts only before the
+        # start.
+        context.pythonExec = sys.executable
+    elif not can_import_package(chosen):
+        raise FatalError(
+            f"Spark starts its Python workers with {chosen}, which cannot import tailrace; "
+            f"set PYSPARK_PYTHON={sys.executable} before the session starts"
+        )
+
+
+def is_local(master: str) -> bool:
+    """Whether a master runs all tasks in the process of the driver's JVM."""
+    return master == "local" or master.startswith("local[")
+
+
+def can_import_package(python: str) -> bool:
+    """Whether a Python has this package and PyArrow."""
+    try:
+        # The user's own Python, without a shell.
+        answer = subprocess.run(  # noqa: S603
+            [python, "-c", "import pyarrow, tailrace.kernels"],
+            capture_output=True,
+            check=False,
+            timeout=PROBE_SECONDS_MAX,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return answer.returncode == 0

@@ -85,6 +85,8 @@ def choose_partitions(
             chosen = [
                 partition
                 for partition in known
+                # As in Kafka's consumer (exclude.internal.topics); by its name such a topic can be
+                # read.
                 if partition.topic not in INTERNAL_TOPICS and matches(partition.topic)
             ]
         case Partitions(partitions):
@@ -93,6 +95,7 @@ def choose_partitions(
         case _:
             assert_never(selection)
     if missing:
+        # A cluster may have thousands.
         there = ", ".join(sorted(topics)[:20]) or "none"
         raise ConfigError([f"{name} does not exist; there are: {there}" for name in missing])
     return sorted(chosen)
@@ -110,6 +113,7 @@ def resolve_ranges(
     faults = [
         fault for bound in (options.starting, options.ending) for fault in _misfits(bound, extents)
     ]
+    # Misfits first: without a point for each partition there is nothing to resolve.
     if faults:
         raise ConfigError(faults)
     ranges = {}
@@ -128,11 +132,14 @@ def resolve_ranges(
             )
             if not extent.start <= offset <= extent.end
         ]
+        # Before what lies outside of the log: a range that is the wrong way round is the user's
+        # mistake in any case.
         if start > limit:
             faults.append(_reversed(options, partition, start=start, limit=limit))
         elif outside and options.fails_on_data_loss:
             faults += outside
         else:
+            # With failOnDataLoss=false: what the log has of the range, which may be nothing.
             ranges[partition] = (
                 min(max(start, extent.start), extent.end),
                 min(max(limit, extent.start), extent.end),
@@ -172,6 +179,7 @@ def _misfits(bound: Bound, extents: Mapping[TopicPartition, Extent]) -> list[str
         faults.append(f"every partition needs one; missing: {', '.join(forgotten)}")
     if foreign:
         faults.append(f"not selected: {', '.join(foreign)}")
+    # Spark's names for the two errors.
     kind = "TIMESTAMP" if bound.option.endswith("ByTimestamp") else "START"
     return [
         f"[KAFKA_{kind}_OFFSET_DOES_NOT_MATCH_ASSIGNED] {bound.option}: {fault}" for fault in faults
@@ -216,6 +224,7 @@ def _limit(
     if point.kind is not PointKind.TIMESTAMP:
         return _offset(point, extent)
     found = offset_at(partition, point.value)
+    # No record is that new, so all there are come before the end.
     return extent.end if found is None else found
 
 

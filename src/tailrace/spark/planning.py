@@ -78,6 +78,7 @@ class OffsetRange:
             start=Offset(start),
             limit=Offset(limit),
             size=self.size * (limit - start) // self.length,
+            # A task compares only the segments that it reads.
             seals=tuple(
                 each
                 for each, end in zip(self.seals, ends, strict=False)
@@ -107,8 +108,11 @@ def plan_tasks(
         ConfigError: the limits of a task would make too many.
     """
     ranges = [each for each in ranges if each.length > 0]
+    # Records cost CPU too: a well compressed log of small records is more work than its bytes say.
     sizes = [max(each.size, each.length * RECORD_BYTES_MIN) for each in ranges]
     total = sum(sizes)
+    # The largest of three: by bytes for up to four rounds of the cores, by the largest task, and by
+    # the user.
     wanted = max(
         min(_divided(total, TASK_BYTES), ROUNDS_MAX * core_count),
         min(_divided(total, TASK_BYTES_MAX), TASKS_MAX),
@@ -116,12 +120,14 @@ def plan_tasks(
     )
     records = sum(each.length for each in ranges)
     expected = sum(each.expected_size for each in ranges)
+    # Refused before any task is made: a slip of the finger would make millions of objects.
     for option, count in (
         ("maxRecordsPerPartition", _divided(records, task_records_max)),
         ("maxBytesPerPartition", min(_divided(expected, task_bytes_max), records)),
     ):
         if count > TASKS_MAX:
             raise ConfigError([f"{option}: it makes {count} tasks, more than {TASKS_MAX}"])
+    # No more tasks than there are units on the line, or some would be empty.
     tasks: list[list[OffsetRange]] = [[] for _ in range(min(wanted, total))]
     position = 0
     for each, size in zip(ranges, sizes, strict=True):
@@ -146,6 +152,7 @@ def _cut(
     for index in range(first, last + 1):
         # The first place on the line that belongs to the next task.
         border = min(_divided((index + 1) * total, count), position + size)
+        # Whole numbers only: the pieces of a range meet exactly, whatever its length.
         limit = whole.start + whole.length * (border - position) // size
         if limit > start:
             pieces.append((index, whole.part(start, limit)))
@@ -165,6 +172,7 @@ def _capped(
             room = min(
                 records_max - records, (bytes_max - size) * whole.length // whole.expected_size
             )
+            # A full task is given away first; an empty one takes one record, however large it is.
             if room <= 0 and held:
                 yield held
                 held, records, size = [], 0, 0

@@ -24,13 +24,24 @@ be and that has no partitions, which releases that know nothing of it pass over:
 A topic that was deleted and made again has another id, and its records were never read, whatever
 their offsets are. A partition that is gone may only be out of sight: it continues where it was.
 
-Not here: asking for the state of the logs, and how much to read at a time (`limits`).
+A micro-batch takes the part of the backlog that the limits allow:
 
-Invariant: the ranges of a batch lie within the logs and between its two offsets. What cannot be
-read is reported as a loss, and is not read by a later batch.
+    maxOffsetsPerTrigger   divided in proportion to the backlogs, rounded down; a partition that
+                           has a backlog gets at least one offset (the rule of Spark's Kafka source)
+    maxBytesPerTrigger     divided in proportion to the bytes of the backlogs, likewise; with both,
+                           a partition gets the lesser of the two
+    minOffsetsPerTrigger   no batch until there are that many, or `maxTriggerDelay` has passed since
+                           the last batch; the first batch of a run is not held back
+
+Not here: asking for the state of the logs (`watch`).
+
+Invariants: the ranges of a batch lie within the logs and between its two offsets. What cannot be
+read is reported as a loss, and is not read by a later batch. A capped backlog begins where it
+began, ends no later than it did, and is empty only if it was, so that a stream comes to its end.
 """
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -38,6 +49,7 @@ from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
 from tailrace.spark.losses import TopicIds, is_other_topic
 from tailrace.spark.offsets import Extent
+from tailrace.spark.options.values import RateLimits
 from tailrace.storage.checkpoints import format_topic_id, parse_topic_id
 from tailrace.values import dataclass
 
@@ -61,6 +73,12 @@ Positions: TypeAlias = Mapping[TopicPartition, int]
 
 Extents: TypeAlias = Mapping[TopicPartition, Extent]
 """The offsets that the logs have."""
+
+Backlog: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
+"""The next offset to read and the log's end offset, by partition."""
+
+SizeBetween: TypeAlias = Callable[[TopicPartition, int, int], int]
+"""About how many bytes the log has from an offset to a limit; never less for a higher limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +129,8 @@ def format_offset(
         found = progress.topic_ids.get(TopicPartition(topic, number))
         by_topic.setdefault(topic, {})[number] = found
     for topic, ids in by_topic.items():
+        # One note for a topic is the usual case; partitions differ only while a topic is being made
+        # again.
         [one, *others] = set(ids.values())
         if not others:
             offset |= {} if one is None else {f"{_ID} {topic} {format_topic_id(one)}": {}}
@@ -124,6 +144,7 @@ def format_offset(
         offset[FROM] = _by_topic(first)
     if group is not None:
         offset[GROUP] = group
+    # `{}` is the beginning, and this is an end without partitions.
     return offset or {FROM: {}}
 
 
@@ -140,6 +161,7 @@ def parse_offset(offset: Mapping[str, Any]) -> Progress:
             if topic not in {FROM, GROUP}
             for number, position in numbers.items()
         }
+        # A topic cannot have a space in its name, so notes can be split at them.
         notes = [
             key.split(" ") for key in offset if key.startswith("@") and key not in {FROM, GROUP}
         ]
@@ -155,6 +177,7 @@ def parse_offset(offset: Mapping[str, Any]) -> Progress:
         }
     except (AttributeError, ValueError):
         raise _foreign(offset) from None
+    # JSON's true is an int in Python.
     if not all(type(each) is int and each >= 0 for each in (*positions.values(), *gone.values())):
         raise _foreign(offset)
     ids = {each: of_partition.get(each) or of_topic.get(each.topic) for each in (*positions, *gone)}
@@ -179,6 +202,7 @@ def parse_batch(start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[Progr
     Raises:
         FatalError: they are not offsets of this source.
     """
+    # Only the first batch has its beginning in its end.
     if start != INITIAL:
         return parse_offset(start), parse_offset(end)
     if not isinstance(end.get(FROM), dict):
@@ -197,11 +221,13 @@ def go_on(known: Progress, extents: Extents) -> Progress:
     positions: dict[TopicPartition, int] = {}
     for partition, extent in extents.items():
         old = known.topic_ids.get(partition)
+        # A broker that is too old to tell ids does not make a topic another one.
         now = extent.topic_id or old
         if now is not None:
             found[partition] = now
         if partition in before and not is_other_topic(old, now):
             positions[partition] = before[partition]
+    # Kept with their positions: a broker that is away for a moment hides its partitions.
     gone = {each: before[each] for each in before if each not in extents}
     kept = {each: known.topic_ids[each] for each in gone if each in known.topic_ids}
     return Progress(positions=positions, topic_ids=found | kept, gone=gone)
@@ -222,10 +248,12 @@ def plan_batch(start: Progress, end: Progress, extents: Extents) -> BatchPlan:
     for partition, limit in sorted(end.positions.items()):
         extent, begin = extents.get(partition), before.get(partition)
         topic_id = end.topic_ids.get(partition)
+        # Made again between two batches: the new topic is read from its beginning.
         if is_other_topic(start.topic_ids.get(partition), topic_id):
             if partition in start.positions:
                 losses.append(_made_again(partition, f"it was read up to offset {begin}"))
             begin = None
+        # Made again between plan and now: the planned offsets mean other records.
         if extent is not None and is_other_topic(topic_id, extent.topic_id):
             losses.append(_made_again(partition, f"offsets up to {limit} were planned"))
             continue
@@ -240,7 +268,6 @@ def plan_batch(start: Progress, end: Progress, extents: Extents) -> BatchPlan:
 
 
 def ends_of(extents: Extents) -> dict[TopicPartition, int]:
-    """The positions of a stream that has read everything."""
     return {partition: extent.end for partition, extent in extents.items()}
 
 
@@ -338,3 +365,38 @@ def _foreign(offset: Mapping[str, Any]) -> FatalError:
         f"the checkpoint says {dict(offset)!r}, which is not an offset of this source like "
         '{"topic": {"0": 23}}; start the query with a checkpoint of its own'
     )
+
+
+def is_worth_a_batch(limits: RateLimits, backlog: Backlog, *, waited_ms: float | None) -> bool:
+    """Whether there is enough to read; `waited_ms` since the last batch, None if there was none."""
+    if limits.offsets_min is None or waited_ms is None or waited_ms >= limits.trigger_delay_ms:
+        return True
+    return sum(limit - start for start, limit in backlog.values()) >= limits.offsets_min
+
+
+def cap_offsets(backlog: Backlog, offsets_max: int) -> dict[TopicPartition, tuple[int, int]]:
+    """The part of a backlog that has about `offsets_max` offsets."""
+    return cap_bytes(backlog, offsets_max, size_between=lambda _, start, limit: limit - start)
+
+
+def cap_bytes(
+    backlog: Backlog, bytes_max: int, *, size_between: SizeBetween
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The part of a backlog that has about `bytes_max` bytes."""
+    sizes = {each: size_between(each, *span) for each, span in backlog.items()}
+    total = sum(sizes.values())
+    if total <= bytes_max:
+        return dict(backlog)
+    capped = {}
+    for partition, (start, limit) in backlog.items():
+        # Rounded down, as Spark does it, so that the sum never exceeds the limit but by the single
+        # offsets below.
+        share = bytes_max * sizes[partition] // total
+        count = bisect_right(
+            range(start + 1, limit + 1),
+            share,
+            key=lambda end: size_between(partition, start, end),
+        )
+        # At least one offset: a small backlog beside a large one would never be read.
+        capped[partition] = start, min(start + max(count, 1), limit)
+    return capped

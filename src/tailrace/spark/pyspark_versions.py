@@ -8,7 +8,7 @@
 
 A name that a version lacks gets a stand-in here, so the other modules have one form of the code.
 
-Not here: that the version is a supported one at all (`environment`).
+Not here: that the version is a supported one at all (`install`).
 
 Invariant: no other module uses a name of PySpark that one of these versions lacks.
 """

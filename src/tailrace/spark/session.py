@@ -22,8 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from tailrace.runtime.extras import check_extra
-from tailrace.spark.environment import can_import_package, check_pyspark, is_local
-from tailrace.spark.install import install
+from tailrace.spark.install import can_import_package, check_pyspark, install, is_local
 from tailrace.spark.java import find_java, java_major_max
 
 if TYPE_CHECKING:
@@ -96,6 +95,7 @@ def session(
     }
     if DAEMON_SETTING not in (settings or {}) and not _has_our_daemon(master):
         del chosen[DAEMON_SETTING]
+    # Spark would make `spark-warehouse` in the working directory.
     if "spark.sql.warehouse.dir" not in chosen:
         chosen["spark.sql.warehouse.dir"] = _temporary_warehouse()
     builder = SparkSession.builder.appName(name).master(master)

@@ -36,6 +36,7 @@ def unpack(archive: str) -> str:
                     f"needs modules named *{EXTENSION_SUFFIXES[0]}; install tailrace[spark] in the "
                     "Python of the executors and call install() no more"
                 )
+            # Beside the archive, so that the rename stays on one device and is atomic.
             made = tempfile.mkdtemp(dir=os.path.dirname(archive))
             packed.extractall(made)
         try:
@@ -50,5 +51,6 @@ def unpack(archive: str) -> str:
 
 if __name__ == "tailrace":
     sys.path.insert(0, unpack(os.path.dirname(os.path.dirname(__file__))))
+    # This module stands for the package only until that can be imported.
     del sys.modules[__name__]
     import_module(__name__)

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
         TailraceStreamWriter,
         TailraceWriter,
     )
-    from tailrace.spark.streaming import TailraceStreamReader
-    from tailrace.spark.streaming_4_0 import StreamReaderWithoutStart
+    from tailrace.spark.streaming import StreamReaderWithoutStart, TailraceStreamReader
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +117,7 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
         faults = schema_faults(schema, COLUMNS | typed.spark_types())
         if faults:
             raise ConfigError(faults)
+        # Spark's source ignores them in a batch too, so a program may set them for both.
         if options.limits.is_any:
             log.warning("limits per trigger are ignored: only streams have triggers")
         return TailraceReader(options, columns=schema.names, typed=typed)
@@ -144,7 +144,7 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
         reader = TailraceStreamReader(options, columns=schema.names, typed=typed)
         if HAS_READ_LIMITS:
             return reader
-        from tailrace.spark.streaming_4_0 import StreamReaderWithoutStart, refuse_limits
+        from tailrace.spark.streaming import StreamReaderWithoutStart, refuse_limits
 
         refuse_limits(self.options)
         return StreamReaderWithoutStart(reader)
@@ -190,6 +190,7 @@ def schema_faults(schema: StructType, columns: Mapping[str, DataType] = COLUMNS)
                 f"schema: {field.name} is {kind.simpleString()} here, not "
                 f"{field.dataType.simpleString()}; convert it in a select"
             )
+        # Spark would take the promise for granted and drop the checks for null.
         elif not field.nullable:
             faults.append(f"schema: {field.name} may be null here; leave out NOT NULL")
     return faults

@@ -3,7 +3,7 @@
 Both answer the same questions for the plan on the driver, and give the same batches to a task.
 What they cost differs: a directory knows its sizes, a broker is asked over the network.
 
-Not here: decoding (`readers`), deciding (`offsets`, `planning`), and reading files (`directories`).
+Not here: decoding (`batch_reader`), deciding (`offsets`, `planning`), and files (`directories`).
 """
 
 import logging
@@ -129,9 +129,13 @@ class BrokerStore:
             case Partitions(partitions):
                 found = self._cluster.topics({each.topic for each in partitions})
             case Pattern():
+                # Metadata requests have no patterns: all names are asked for, and chosen from by
+                # the client.
                 found = self._cluster.topics()
             case _:
                 assert_never(selection)
+        # Kept from this answer: ids that are asked for later could be those of a topic made in
+        # between.
         self._topic_ids = {name: topic.topic_id for name, topic in found.items()}
         return {
             TopicPartition(name, each.partition)
@@ -159,7 +163,6 @@ class BrokerStore:
         return self._cluster.cluster_id
 
     def offset_at(self, partition: TopicPartition, timestamp: int) -> int | None:
-        """The offset that ListOffsets answers, or None."""
         with _explaining_gone():
             found = self._cluster.list_offsets({partition: timestamp}, isolation=self._isolation)
         return None if found[partition] < 0 else found[partition]
@@ -189,7 +192,6 @@ class BrokerStore:
             logger.warning("Skipped: %s", gone(wanted.partition, str(error)))
 
     def _planned(self, wanted: OffsetRange) -> Iterator[LocatedBatches]:
-        """The whole range, or an error."""
         try:
             yield from self._fetched(wanted, wanted.start, wanted.limit)
         except OffsetOutOfRangeError as error:
@@ -214,6 +216,7 @@ class BrokerStore:
                 warn_of_skipped(wanted, error.offset, min(at, limit), where=where)
                 warn_of_skipped(wanted, max(at, error.log_end_offset), limit, where=where)
                 limit = min(limit, error.log_end_offset)
+                # Counted only while nothing is read in between.
                 tries += 1
                 if tries == ATTEMPTS_MAX:
                     raise lost(wanted, str(error), where=where, fails_on_data_loss=False) from error
@@ -239,6 +242,8 @@ class BrokerStore:
                 yield piece, None, None
                 offset = piece.next_offset
         except RemoteRetriableError as error:
+            # A new leader says so while its high watermark is below the offset; it may stay below,
+            # if the log was truncated.
             if error.code != ErrorCode.OFFSET_NOT_AVAILABLE:
                 raise
             first, end = self._cluster.log_range(wanted.partition, isolation=self._isolation)
@@ -256,11 +261,11 @@ class BrokerStore:
             RetriableError: the coordinator does not answer, or does not know a partition.
         """
         errors = self._cluster.do(alter_group_offsets, group, positions).errors.values()
+        # Errors that retrying does not help come first, so that they are the ones that are raised.
         for error in sorted(errors, key=lambda each: isinstance(each, RetriableError)):
             raise error
 
     def close(self) -> None:
-        """Close the connections."""
         self._cluster.close()
 
 
@@ -294,6 +299,7 @@ def open_store(options: SourceOptions) -> LogStore:
         ConfigError: the broker list is malformed, or a URI has no file system.
         DirectoryError: the file system of a URI cannot be opened.
     """
+    # For the whole process: codecs are called where no options are known.
     limit_decompression_of_query(options.decompressed_bytes_max)
     if options.directories:
         return DirectoryStore(

@@ -12,6 +12,12 @@ With Trigger.AvailableNow the logs are looked at once, at the beginning; what is
 read fails the run, whatever failOnDataLoss says. `minOffsetsPerTrigger` does not hold back there,
 or the last records would not be read.
 
+PySpark 4.0 and 4.1 ask `latestOffset()` without telling where the last batch ended, so there an
+adapter keeps it (`StreamReaderWithoutStart`): Spark plans each batch through `partitions`, and
+after a restart it plans the empty range at the end of the last batch before it asks for anything
+else. With `Trigger.AvailableNow` a restarted query is asked before that. It then looks up its
+starting offsets again, which have to exist, and may run one batch without rows.
+
 Not here: continuous and real-time mode, which Spark has no Python interface for.
 
 Invariant: with failOnDataLoss=true nothing is skipped. The query fails before Spark has noted a
@@ -20,30 +26,34 @@ batch, so what comes back, comes back for a restarted query too.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from tailrace.config.settings import INT64_MAX
-from tailrace.errors import FatalError, RetriableError
+from tailrace.errors import ConfigError, FatalError, RetriableError
 from tailrace.runtime.threads import usable_core_count
 from tailrace.spark.batch_reader import TailraceReader, plan_ranges
-from tailrace.spark.limits import Backlog, cap_bytes, cap_offsets, is_worth_a_batch
 from tailrace.spark.losses import PartitionGoneError
 from tailrace.spark.options import SourceOptions
+from tailrace.spark.options.names import LIMITS
 from tailrace.spark.progress import (
     INITIAL,
+    Backlog,
     DataLossError,
     Extents,
     Positions,
     Progress,
+    cap_bytes,
+    cap_offsets,
     ends_of,
     find_backlog,
     find_shrunk,
     format_offset,
     go_on,
+    is_worth_a_batch,
     parse_batch,
     parse_offset,
     plan_batch,
@@ -148,11 +158,14 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             RetriableError, OSError: the logs have been out of reach for five minutes, or from the
                 start.
         """
+        # With Trigger.AvailableNow no look is taken, so there is nothing to wait for.
         if self._target is None:
             self._watch.wait_for_turn()
         try:
             return self._next_offset(start, limit)
         except (RetriableError, OSError, PartitionGoneError) as error:
+            # In the beginning it may be a wrong address, and waiting would hide the mistake for
+            # five minutes.
             if start == INITIAL or not self._is_outage_short():
                 raise
             logger.warning("The stream waits for its logs: %s", error)
@@ -173,6 +186,8 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DirectoryError: the directory cannot be read.
         """
         first, limit = parse_batch(start, end)
+        # A restarted query plans the last batch before it asks for the next one, and with
+        # Trigger.AvailableNow the last look may be old.
         if self._watch.seen is None or self._target is not None:
             self._watch.look_for(lambda seen: self._has_batch(first, limit, seen))
         seen = self._watch.seen or {}
@@ -265,6 +280,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             known = go_on(before, seen)
         backlog: Backlog = find_backlog(known.positions, seen)
         if not isinstance(limit, ReadAllAvailable):
+            # The first batch fixes the beginning, so it is never held back.
             if first is None and self._target is None and not self._is_worth_a_batch(backlog):
                 return start
             backlog = self._capped(backlog)
@@ -315,3 +331,58 @@ def _losses(known: Progress, seen: Extents) -> list[str]:
 def _at_end(known: Progress, seen: Extents) -> Progress:
     """The progress of a stream that continues from `known` and has read everything."""
     return replace(go_on(known, seen), positions=ends_of(seen))
+
+
+class StreamReaderWithoutStart(DataSourceStreamReader):  # type: ignore[misc]  # PySpark is untyped here
+    """A `TailraceStreamReader` whose `latestOffset` does not learn where the last batch ended."""
+
+    def __init__(self, reader: TailraceStreamReader) -> None:
+        self._reader = reader
+        self._start: Mapping[str, Any] = INITIAL
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
+        """`{}`, as for `TailraceStreamReader`."""
+        return self._reader.initialOffset()
+
+    def latestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return the end of the logs; raise as `TailraceStreamReader.latestOffset` does."""
+        return self._reader.latestOffset(dict(self._start), ReadAllAvailable())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of a batch; raises as `TailraceStreamReader.partitions`."""
+        # After a restart Spark plans the empty range at the end of the last batch; its only purpose
+        # is to say where that was.
+        tasks = [] if start == end else self._reader.partitions(start, end)
+        self._start = end
+        return tasks
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The records of one task as Arrow record batches."""
+        return self._reader.read(partition)
+
+    def statistics(self) -> StreamStatistics:
+        """Statistics of the reader inside; a batch of no offsets is not counted."""
+        return self._reader.statistics()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: the checkpoint has the offsets."""
+
+    def stop(self) -> None:
+        """Close connections."""
+        self._reader.stop()
+
+
+def refuse_limits(given: Mapping[str, str]) -> None:
+    """Raise if the options have a limit per trigger.
+
+    Raises:
+        ConfigError: they have; a sentence for each limit.
+    """
+    named = {name.lower() for name in given}
+    faults = [
+        f"{name}: limits per trigger need PySpark 4.2 or later; leave it out or upgrade PySpark"
+        for name in LIMITS
+        if name.lower() in named
+    ]
+    if faults:
+        raise ConfigError(faults)

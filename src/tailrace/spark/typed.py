@@ -135,6 +135,7 @@ def _subject(selection: Selection, column: str) -> str:
         case Partitions(partitions) if len({each.topic for each in partitions}) == 1:
             return f"{partitions[0].topic}-{column}"
         case _:
+            # A DataFrame has one type for a column, and subjects are named after topics.
             raise SchemaError(
                 f"the type of {column} follows from one subject, and several topics may be read; "
                 f"name it by {column}Subject, or give {_FILES[column]}"

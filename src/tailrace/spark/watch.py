@@ -20,13 +20,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tailrace.model import Offset, TopicPartition
-from tailrace.spark.corruption import write_report
-from tailrace.spark.limits import Backlog, SizeBetween
-from tailrace.spark.losses import PartitionGoneError
+from tailrace.spark.losses import PartitionGoneError, write_report
 from tailrace.spark.offsets import choose_partitions, find_late_starts, resolve_ranges
 from tailrace.spark.options import Partitions, Selection, SourceOptions, Topics
 from tailrace.spark.planning import RECORD_BYTES_MIN, OffsetRange
-from tailrace.spark.progress import Extents, Positions
+from tailrace.spark.progress import Backlog, Extents, Positions, SizeBetween
 from tailrace.spark.stores import LogStore, open_store, single_batches
 from tailrace.values import dataclass
 
@@ -95,7 +93,6 @@ class LogWatch:
         return self._statistics
 
     def wait_for_turn(self) -> None:
-        """Pause until the next look may be taken."""
         rest = self._next_at - self.clock()
         if rest > 0:
             self._pause(rest)
@@ -113,6 +110,8 @@ class LogWatch:
         try:
             try:
                 self.seen = self._find_extents()
+            # A topic was deleted between the list and its offsets; the second list does not have
+            # it.
             except PartitionGoneError:
                 self.seen = self._find_extents()  # It is not listed any more.
             self.seen_at = self.clock()
@@ -127,6 +126,7 @@ class LogWatch:
                 seconds_total=known.seconds_total + (now - began),
                 seconds_max=max(known.seconds_max, now - began),
             )
+            # A slow cluster is asked less often: looks take a quarter of the time at most.
             self._next_at = max(began + LOOK_SECONDS, now + LOOK_REST * (now - began))
         return self.seen
 
@@ -141,6 +141,8 @@ class LogWatch:
 
     def look_for(self, has_all: Callable[[Extents], bool]) -> Extents:
         """Do `look`; look again if records seem to be lost, which `has_all` says of a look."""
+        # As Spark's Kafka source (fetchOffset.numRetries): a broker that has just been elected may
+        # not know the end of a log yet.
         for _ in range(LOSS_LOOKS - 1):
             seen = self.look()
             if has_all(seen):
@@ -162,6 +164,8 @@ class LogWatch:
         Raises:
             ConfigError: topics that do not exist, offsets that the logs do not have.
         """
+        # At the start all that is named has to exist, as in a batch; later a partition may be gone,
+        # which is a loss and not a mistake.
         self.check_selected({})
         found = resolve_ranges(self._options, extents, offset_at=self.store.offset_at)
         for late in find_late_starts(self._options.starting, extents):
@@ -174,6 +178,7 @@ class LogWatch:
         A directory knows them from its segments. A broker does not tell; there, the first batch
         of a topic's longest backlog is fetched and taken as typical of the bytes an offset has.
         """
+        # A broker answers 0 for each of them.
         if any(self.store.size_between(each, *span) for each, span in backlog.items()):
             return self.store.size_between
         longest: dict[str, tuple[int, OffsetRange]] = {}
@@ -181,13 +186,13 @@ class LogWatch:
             wanted = OffsetRange(
                 partition=partition, start=Offset(start), limit=Offset(limit), size=0
             )
+            # The longest backlog of a topic counts most in the result.
             if wanted.length > longest.get(partition.topic, (0,))[0]:
                 longest[partition.topic] = wanted.length, wanted
         typical = {topic: self._bytes_per_offset(wanted) for topic, (_, wanted) in longest.items()}
         return lambda partition, start, limit: (limit - start) * typical.get(partition.topic, 0)
 
     def close(self) -> None:
-        """Close connections; the next look opens them again."""
         self.store.close()
 
     def _bytes_per_offset(self, wanted: OffsetRange) -> int:
@@ -201,6 +206,7 @@ class LogWatch:
     def _report_damage(self) -> None:
         """Write down what is damaged after the ends of the logs, if it is not what it was."""
         found = list(self.store.skipped or ())
+        # The same damage is found by each look.
         if found != self._told:
             assert self._options.corruption_report is not None, "damage is an error otherwise"
             write_report(self._options.corruption_report, "log-ends.jsonl", found)

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tailrace.errors import ConfigError, TailraceError
-from tailrace.spark.batch_reader import plan_scan
+from tailrace.spark.batch_reader import plan_scan, read_task
 from tailrace.spark.options import SourceOptions, parse_options
 from tailrace.spark.planning import ScanTask
-from tailrace.spark.readers import read_task
 from tailrace.spark.stores import open_store
 from tailrace.spark.streaming import TailraceStreamReader
 from tests.unit.spark.stream_query import Clock, Offset

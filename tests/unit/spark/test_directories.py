@@ -18,12 +18,11 @@ from tailrace.records import layout
 from tailrace.records.batch import stamp
 from tailrace.records.builder import BatchBuilder
 from tailrace.runtime.files import DiskFiles
-from tailrace.spark.batch_reader import plan_scan
+from tailrace.spark.batch_reader import plan_scan, read_task
 from tailrace.spark.losses import PartitionGoneError
 from tailrace.spark.options import parse_options
 from tailrace.spark.options.names import METADATA
 from tailrace.spark.planning import ScanTask
-from tailrace.spark.readers import read_task
 from tailrace.spark.stores import open_store
 from tailrace.storage.checkpoints import write_partition_metadata
 from tailrace.storage.log import Log

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import FatalError
-from tailrace.spark.environment import check_pyspark, check_pyspark_version, use_this_python
+from tailrace.spark.install import check_pyspark, check_pyspark_version, use_this_python
 
 
 class Context:

@@ -40,7 +40,7 @@ def test_the_archive_has_the_package_and_is_always_the_same() -> None:
     with zipfile.ZipFile(BytesIO(content)) as archive:
         names = archive.namelist()
     kernel = f"packages/tailrace/kernels/memory{EXTENSION_SUFFIXES[0]}"
-    assert {kernel, "packages/tailrace/spark/readers.py", "tailrace/__init__.py"} <= set(names)
+    assert {kernel, "packages/tailrace/spark/batch_reader.py", "tailrace/__init__.py"} <= set(names)
     assert not [name for name in names if "__pycache__" in name or name.startswith("/")]
 
 

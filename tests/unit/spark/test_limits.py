@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.model import TopicPartition
-from tailrace.spark.limits import RateLimits, cap_bytes, cap_offsets, is_worth_a_batch
+from tailrace.spark.options.values import RateLimits
+from tailrace.spark.progress import cap_bytes, cap_offsets, is_worth_a_batch
 
 PARTITIONS = tuple(TopicPartition("t", number) for number in range(5))
 INT64_MAX = 2**63 - 1

@@ -7,7 +7,6 @@ import pytest
 
 from tailrace.errors import ConfigError
 from tailrace.model import IsolationLevel, TopicPartition
-from tailrace.spark.limits import RateLimits
 from tailrace.spark.options import (
     EARLIEST,
     LATEST,
@@ -19,6 +18,7 @@ from tailrace.spark.options import (
     Topics,
     parse_options,
 )
+from tailrace.spark.options.values import RateLimits
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 

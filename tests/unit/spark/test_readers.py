@@ -12,10 +12,9 @@ from tailrace.errors import CorruptionError, FatalError
 from tailrace.model import Codec, Offset, TopicPartition
 from tailrace.reading.columns import arrow_schema
 from tailrace.records import layout
-from tailrace.spark.batch_reader import plan_scan
+from tailrace.spark.batch_reader import plan_scan, read_task
 from tailrace.spark.options import parse_options
 from tailrace.spark.planning import OffsetRange, ScanTask
-from tailrace.spark.readers import read_task
 from tailrace.spark.stores import DirectoryStore, open_store
 from tests.spark.directories import batch_of, numbered, write_numbered, write_segment
 from tests.unit.records.batches import record_at

@@ -7,8 +7,7 @@ import pytest
 
 from tailrace.errors import ConfigError, FatalError
 from tailrace.spark.options import parse_options
-from tailrace.spark.streaming import TailraceStreamReader
-from tailrace.spark.streaming_4_0 import StreamReaderWithoutStart, refuse_limits
+from tailrace.spark.streaming import StreamReaderWithoutStart, TailraceStreamReader, refuse_limits
 from tests.spark.directories import write_numbered
 from tests.unit.spark.stream_query import T0, T1, Clock, Offset, span
 

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.errors import ConfigError, FatalError
 from tailrace.model import TopicPartition
-from tailrace.spark.corruption import write_report
 from tailrace.spark.folder import open_folder
 from tailrace.spark.jobs.archive_files import (
     ARCHIVED,
@@ -70,6 +69,7 @@ from tailrace.spark.jobs.topics import (
     parse_identities,
 )
 from tailrace.spark.jobs.work import Job, Progress
+from tailrace.spark.losses import write_report
 from tailrace.spark.offsets import LateStart, choose_partitions
 from tailrace.spark.options import SourceOptions, parse_job_options
 from tailrace.spark.options.names import COLUMNS, HEADERS, METADATA

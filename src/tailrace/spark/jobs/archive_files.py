@@ -35,6 +35,7 @@ import pyarrow.parquet as pq
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.reading.columns import arrow_schema
+from tailrace.spark.batch_reader import read_task
 from tailrace.spark.digests import Digest
 from tailrace.spark.folder import Folder, open_folder
 from tailrace.spark.jobs.json_values import BadValue, parse_values
@@ -43,7 +44,6 @@ from tailrace.spark.jobs.topics import cut_evenly, remaining_ranges
 from tailrace.spark.offsets import Extent, OffsetAt
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.planning import OffsetRange, ScanTask
-from tailrace.spark.readers import read_task
 from tailrace.spark.stores import open_store
 from tailrace.values import dataclass
 

@@ -31,7 +31,6 @@ from tailrace.reading.located import decoding
 from tailrace.records.batch import Batch
 from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.schema import Column
-from tailrace.spark.corruption import report_name, write_report
 from tailrace.spark.jobs.archive_files import count_offsets, plan_items
 from tailrace.spark.jobs.sketches import (
     DISTINCT_ERROR,
@@ -41,6 +40,7 @@ from tailrace.spark.jobs.sketches import (
     hashes_of,
 )
 from tailrace.spark.jobs.work import Job, Progress
+from tailrace.spark.losses import report_name, write_report
 from tailrace.spark.offsets import (
     Extent,
     choose_partitions,

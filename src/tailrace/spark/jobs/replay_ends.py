@@ -47,6 +47,7 @@ from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdResponse,
 )
 from tailrace.records.batch import Batch
+from tailrace.spark.batch_reader import read_task
 from tailrace.spark.folder import Folder, open_folder
 from tailrace.spark.jobs.archive import FORMAT, ranges_of
 from tailrace.spark.jobs.manifest import Manifest
@@ -54,7 +55,6 @@ from tailrace.spark.jobs.topics import SOURCES, TopicIdentity, parse_identities
 from tailrace.spark.offsets import Extent, choose_partitions
 from tailrace.spark.options import Selection, SourceOptions
 from tailrace.spark.planning import OffsetRange, ScanTask
-from tailrace.spark.readers import read_task
 from tailrace.spark.stores import LogStore, measure_ranges, open_store
 from tailrace.values import dataclass
 

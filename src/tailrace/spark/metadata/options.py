@@ -99,6 +99,7 @@ def parse_metadata_options(given: Mapping[str, str]) -> MetadataOptions:
     """
     read = GivenOptions(given, OPTIONS)
     read.faults[:0] = name_faults(read.texts, (each.name for each in OPTIONS), refused=_REFUSED)
+    # With `paths` the refusal says already what to give.
     if not read.values["path"] and "paths" not in read.texts:
         read.fault("path", "give the directory of a node that has __cluster_metadata-0")
     options = MetadataOptions(
@@ -106,6 +107,7 @@ def parse_metadata_options(given: Mapping[str, str]) -> MetadataOptions:
         at=_moment(read),
         corruption_report=read.corruption_report(),
     )
+    # Records have offsets and times to filter by; a moment means a state.
     if read.text("at") is not None and not options.view.is_state:
         read.fault("at", "it needs the view of a state, such as view=topics")
     if read.faults:

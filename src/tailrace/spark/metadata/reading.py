@@ -38,7 +38,7 @@ from tailrace.records.batch import Batch, read_batches
 from tailrace.records.builder import records_of
 from tailrace.records.checks import check_records
 from tailrace.runtime.files import Files, read_exactly
-from tailrace.spark.corruption import write_report
+from tailrace.spark.losses import write_report
 from tailrace.spark.metadata.options import MetadataOptions, View
 from tailrace.spark.metadata.views import Row, state_rows, view_schema
 
@@ -59,6 +59,7 @@ class _Source(NamedTuple):
 
     def log(self) -> LogView | None:
         """The log, where there is one."""
+        # A controller that has just fetched a snapshot has no segment yet.
         if not any(each.endswith(".log") for each in self.files.list(self.folder)):
             return None
         return open_view(self.files, self.folder, PARTITION, on_skip=self.on_skip)
@@ -96,6 +97,7 @@ def read_view(
     chosen = pa.schema([schema.field(each) for each in columns])
     with _explaining(), readable(source.folder):
         rows = iter(_rows(options, source, limit))
+        # Rows of Python, since a metadata log is small: clarity counts more than speed here.
         while part := list(islice(rows, ROWS_MAX)):
             yield pa.RecordBatch.from_pylist(part, chosen)
     if options.corruption_report is not None:
@@ -150,12 +152,14 @@ def _log_rows(source: _Source, limit: int) -> Iterator[Row]:
             log.leave_out(stored, error)
             continue
         yield from rows
+    # Only a reader that comes to the end may report damage there.
     if limit >= end:
         log.finish()
 
 
 def _snapshot_rows(source: _Source, limit: int) -> Iterator[Row]:
     for found in find_snapshots(source.files, source.folder):
+        # It was written after the plan.
         if found.next_offset > limit:
             continue
         try:
@@ -182,6 +186,8 @@ def _whole_snapshot(files: Files, found: SnapshotFile) -> list[Row]:
     except DAMAGED as error:
         rule = error.rule if isinstance(error, CorruptionError) else str(error)
         raise CorruptionError(rule, path=found.path, position=reader.position) from error
+    # Kafka writes a snapshot under a name of its own and renames it, so one without a footer was
+    # cut afterwards.
     if not rows or rows[-1].get("type") != "SnapshotFooter" or reader.position != len(data):
         raise CorruptionError(
             "the snapshot ends without its footer", path=found.path, position=reader.position
@@ -194,6 +200,7 @@ def _batch_rows(batch: Batch, path: str) -> list[Row]:
     return [
         {
             "offset": each.offset,
+            # Microseconds of any int64 of milliseconds would not fit.
             "timestamp": max(-_MS_MAX, min(each.timestamp, _MS_MAX)) * 1000,
             "epoch": batch.leader_epoch,
             "source": path,

@@ -68,6 +68,7 @@ class MetadataReader(DataSourceReader):  # type: ignore[misc]  # PySpark is unty
         """
         from tailrace.spark.metadata.reading import plan_limit
 
+        # The end is fixed here, so that the task reads what was there when the query began.
         return [InputPartition(plan_limit(self._options))]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":

@@ -196,6 +196,7 @@ def _features(image: MetadataImage) -> Iterator[Row]:
 
 
 def _users(image: MetadataImage) -> Iterator[Row]:
+    # By user first, since that is what people look for.
     for key, record in sorted(image.scram.items(), key=lambda entry: (entry[0].name, entry[0])):
         mechanism = MECHANISMS.get(key.mechanism, str(key.mechanism))
         yield {"user": key.name, "mechanism": mechanism, **credential_fields(record)}

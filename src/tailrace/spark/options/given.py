@@ -1,6 +1,6 @@
 """`GivenOptions`: Spark's strings read one by one, with every fault remembered.
 
-Not here: what an option means (`parse`, `bounds`).
+Not here: what an option means (`parse`).
 
 Invariant: a value that cannot be read becomes a fault and a harmless default, so that the reader
 continues and all faults of one call are reported together.
@@ -33,6 +33,7 @@ class GivenOptions:
         self.values = parse_settings(
             declared,
             {
+                # Spark compares words such as `earliest` in any case.
                 each.name: text.lower() if each.choices else text
                 for each in declared
                 if (text := self.text(each.name)) is not None
@@ -43,15 +44,12 @@ class GivenOptions:
         """The parsed value of each declared option, or its default."""
 
     def fault(self, name: str, rule: str) -> None:
-        """Remember what is wrong with an option."""
         self.faults.append(f"{name}: {rule}")
 
     def text(self, name: str) -> str | None:
-        """The value as it was given, or None."""
         return self.texts.get(name.lower())
 
     def named(self, names: tuple[str, ...]) -> list[str]:
-        """The names that were given."""
         return [name for name in names if self.text(name) is not None]
 
     def words(self, name: str) -> tuple[str, ...]:
@@ -59,17 +57,16 @@ class GivenOptions:
         text = self.text(name)
         if text is None:
             return ()
+        # A topic that is named twice is read once, as in Spark.
         words = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
         if not all(words):
             self.fault(name, f"{text!r} is not a list like a,b")
         return words
 
     def number(self, name: str) -> int:
-        """The value of an option that is a whole number."""
         return int(str(self.values[name]))
 
     def number_or_none(self, name: str) -> int | None:
-        """A whole number, or None if it was not given."""
         return None if self.text(name) is None else self.number(name)
 
     def duration_ms(self, name: str) -> int:
@@ -121,6 +118,7 @@ def name_faults(
         if name in refused:
             faults.append(f"{name}: {refused[name]}")
         else:
+            # Most unknown options are misspelled ones of Spark's.
             close = difflib.get_close_matches(name, by_lower, n=1)
             hint = f"; did you mean {by_lower[close[0]]}?" if close else ""
             faults.append(f"{name}: no such option{hint}")
@@ -129,12 +127,14 @@ def name_faults(
 
 def is_count(value: object) -> bool:
     """Whether JSON gave a whole number that an offset, a timestamp or a partition may be."""
+    # Not isinstance: JSON's true is an int in Python.
     return type(value) is int and 0 <= value < 1 << 63
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object as JSON has it; a name that is there twice would lose one of its values."""
     found = dict(pairs)
+    # Python's JSON keeps the last value of a name, and the user would not learn of the first.
     if len(found) < len(pairs):
         raise ValueError("a name is there twice")
     return found

@@ -7,17 +7,15 @@ Invariant: all faults of one call are reported together, before Spark starts a j
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tailrace.client.config import CLIENT_SETTINGS, parse_client_config
 from tailrace.config import field_values
 from tailrace.errors import ConfigError
-from tailrace.model import TopicPartition
+from tailrace.model import SpecialTimestamp, TopicPartition
 from tailrace.schemas.config import REGISTRY_SETTINGS, parse_registry_config
 from tailrace.schemas.formats import FORMATS
-from tailrace.spark.limits import RateLimits
 from tailrace.spark.options import names
-from tailrace.spark.options.bounds import parse_bound
 from tailrace.spark.options.given import GivenOptions, is_count, name_faults
 from tailrace.spark.options.topic_pattern import TopicPatternError, topic_regex
 from tailrace.spark.options.values import (
@@ -28,6 +26,9 @@ from tailrace.spark.options.values import (
     DecodingOptions,
     Partitions,
     Pattern,
+    Point,
+    PointKind,
+    RateLimits,
     Selection,
     SourceOptions,
     Topics,
@@ -52,6 +53,7 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Sourc
     """
     read = GivenOptions(given)
     known = (*names.KNOWN, *CLIENT_OPTIONS, *REGISTRY_OPTIONS)
+    # Unknown names come first: they are mostly the cause of the other faults.
     read.faults[:0] = name_faults(read.texts, known, harmless=names.HARMLESS, refused=names.REFUSED)
     options = SourceOptions(
         **field_values(SourceOptions, read.values),
@@ -70,6 +72,7 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Sourc
         limits=_limits(read),
         client_settings=_client_settings(read),
     )
+    # Files have no coordinator that could keep the offsets.
     if options.group_id is not None and options.directories:
         read.fault("groupId", "only brokers have consumer groups; leave it out")
     if read.faults:
@@ -84,6 +87,7 @@ def parse_job_options(given: Mapping[str, str]) -> SourceOptions:
         ConfigError: as `parse_options`, or a format is given.
     """
     options = parse_options(given)
+    # Jobs keep bytes; a column of types would be lost on the way to an archive or a topic.
     if options.decoding.formats:
         raise ConfigError(
             [
@@ -95,11 +99,13 @@ def parse_job_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def _client_settings(read: GivenOptions) -> dict[str, str]:
+    # Quotas and logs of the broker go by it.
     found = {"client.id": "tailrace-spark"} | {
         setting: value
         for option, setting in CLIENT_OPTIONS.items()
         if (value := read.text(option)) is not None
     }
+    # Without brokers these settings are never used, and a fault of theirs would only confuse.
     if read.text("kafka.bootstrap.servers"):
         try:
             parse_client_config(found)
@@ -133,6 +139,7 @@ def _directories(read: GivenOptions) -> tuple[str, ...]:
                 and parsed
                 and all(isinstance(p, str) and p for p in parsed)
             ):
+                # Twice the same directory is no partition in two directories.
                 return tuple(dict.fromkeys(parsed))
             read.fault("paths", f"{text!r} is not a JSON list of directories")
     return ()
@@ -235,6 +242,7 @@ def _registry(read: GivenOptions) -> dict[str, str] | None:
         for option, setting in REGISTRY_OPTIONS.items()
         if (value := read.text(option)) is not None
     }
+    # Settings without the registry are a slip: the user believes that it is asked.
     if not url:
         for setting in given:
             read.fault(f"schemaRegistry.{setting}", "it needs schemaRegistry, the URL")
@@ -264,6 +272,7 @@ def _limits(read: GivenOptions) -> RateLimits:
         read.number_or_none("maxOffsetsPerTrigger"),
         read.number_or_none("minOffsetsPerTrigger"),
     )
+    # Such a stream would wait for a batch that is too large to be planned.
     if most is not None and least is not None and least > most:
         read.fault("minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger, {most}")
     return RateLimits(
@@ -276,3 +285,88 @@ def _limits(read: GivenOptions) -> RateLimits:
 
 def _are(named: list[str]) -> str:
     return f"are {', '.join(named)}" if named else "is none"
+
+
+_EXAMPLE = '{"topic": {"0": 23, "1": 170}}'
+
+
+def parse_bound(given: GivenOptions, side: str, *, default: Point, refused: Point | None) -> Bound:
+    """One end, `starting` or `ending`.
+
+    A timestamp for all goes before one by partition, and that before offsets. `refused` is the end
+    of the log that makes no sense here, if there is one.
+    """
+    names = (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets")
+    named = given.named(names)
+    if not named:
+        # Faults are then about the option that most people use.
+        return Bound(option=names[-1], everywhere=default)
+    option = named[0]
+    if option == names[0]:
+        timestamp = given.number(option)
+        return Bound(option=option, everywhere=Point(PointKind.TIMESTAMP, timestamp))
+    if option == names[1]:
+        return _json_bound(given, option, _timestamp_point)
+    text = (given.text(option) or "").strip()
+    point = _end_of_log(text)
+    if point is None:
+        return _json_bound(given, option, lambda value: _offset_point(value, refused))
+    if point == refused:
+        # Spark refuses it too: a batch from the end of the log on would never have a row.
+        given.fault(option, f"{text!r} is not possible when reading a batch")
+    return Bound(option=option, everywhere=point)
+
+
+def _json_bound(
+    given: GivenOptions, option: str, point_of: Callable[[object], Point | str]
+) -> Bound:
+    of_partition: dict[TopicPartition, Point] = {}
+    of_topic: dict[str, Point] = {}
+    for topic, values in given.json_object(option, _EXAMPLE).items():
+        if isinstance(values, str):
+            values = {"": values}  # noqa: PLW2901 - the short form says the long one
+        if not isinstance(values, dict):
+            given.fault(option, f"{topic!r} has no offsets by partition like {_EXAMPLE}")
+            continue
+        for number, value in values.items():
+            point = point_of(value)
+            if isinstance(point, str):
+                given.fault(option, f"{topic}-{number}: {point}" if number else point)
+            elif not number:
+                of_topic[topic] = point
+            # Python takes digits of all scripts for numbers.
+            elif number.isascii() and number.isdigit():
+                of_partition[TopicPartition(topic, int(number))] = point
+            else:
+                given.fault(option, f"{topic!r} has {number!r} in place of a partition number")
+    return Bound(option=option, of_partition=of_partition, of_topic=of_topic)
+
+
+def _timestamp_point(value: object) -> Point | str:
+    if is_count(value):
+        return Point(PointKind.TIMESTAMP, int(str(value)))
+    return f"{value!r} is not a time in milliseconds since 1970"
+
+
+def _offset_point(value: object, refused: Point | None) -> Point | str:
+    point: Point | None
+    match value:
+        case str():
+            point = _end_of_log(value)
+        case SpecialTimestamp.EARLIEST:
+            point = EARLIEST
+        case SpecialTimestamp.LATEST:
+            point = LATEST
+        case int() if is_count(value):
+            point = Point(PointKind.OFFSET, value)
+        case _:
+            point = None
+    if point is None:
+        return f"{value!r} is not an offset"
+    if point == refused:
+        return f"{value!r} ({point.kind.value}) is not possible here when reading a batch"
+    return point
+
+
+def _end_of_log(text: str) -> Point | None:
+    return {"earliest": EARLIEST, "latest": LATEST}.get(text.strip().lower())

@@ -67,6 +67,7 @@ def topic_regex(text: str) -> Callable[[str], object]:
         >>> bool(topic_regex("lai")("plain"))
         True
     """
+    # Java's `String.trim`, by which Spark's connector takes off what is at most a space.
     trimmed = text.strip("".join(map(chr, range(33))))
     if not trimmed:
         raise TopicPatternError("it is empty")
@@ -75,7 +76,9 @@ def topic_regex(text: str) -> Callable[[str], object]:
         translated = reader.alternatives()
         if not reader.is_at_end:
             raise TopicPatternError("there is a ) without its (")
+        # Found anywhere in the name, as `Matcher.find`.
         return re.compile(translated).search
+    # Look-behinds of variable width, very large numbers, and groups nested by the thousand.
     except (re.error, OverflowError, RecursionError) as error:
         raise TopicPatternError(f"it cannot be used: {error}") from error
 
@@ -93,7 +96,6 @@ class _Reader:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether everything has been read."""
         return self._at >= len(self._text)
 
     def alternatives(self) -> str:
@@ -103,6 +105,7 @@ class _Reader:
         while not self.is_at_end and not self._is_next(")"):
             if self._takes("|"):
                 written.append("|")
+            # Java repeats anchors, Python refuses to.
             elif self._takes("^") or self._takes("$"):
                 written.append(self._text[self._at - 1])
                 self._refuse_repeats("a repetition of ^ or $")
@@ -110,6 +113,8 @@ class _Reader:
                 self._refuse_repeats("a repetition of flags")
             else:
                 written += (self._atom(), self._repeats())
+        # Flags end with their group in Java, and in Python's syntax they may only begin it: so the
+        # reader applies them itself.
         self._ignores_case = ignored_case
         return "".join(written)
 
@@ -145,6 +150,7 @@ class _Reader:
                     self._read_flags()
                     opening = "(?:"
         if opening == "(" or opening.startswith("(?P"):
+            # Only capturing groups have numbers.
             self._groups += 1
         inner = self.alternatives()
         self._ignores_case = ignored_case
@@ -201,6 +207,7 @@ class _Reader:
         elif not self.is_at_end and self._text[self._at] in "*+?":
             written = self._next()
         if written and (self._takes("?") or self._takes("+")):
+            # Reluctant and possessive forms have the same signs in both languages (Python 3.11).
             written += self._text[self._at - 1]
         if written:
             self._refuse_repeats("a repetition of a repetition")
@@ -220,6 +227,7 @@ class _Reader:
             if self._is_next("{"):
                 raise TopicPatternError(f"\\{character}{{ is not supported")
             self._refuse_repeats(f"a repetition of \\{character}")
+            # A topic has no line feed at its end, the only difference between the two in Java.
             return "\\Z" if character in "zZ" else f"\\{character}"
         if character.isdecimal() and character != "0":
             self._at += 1
@@ -245,6 +253,8 @@ class _Reader:
         is_opposite = self._takes("^")
         found = self._union()
         while self._takes("&&"):
+            # An intersection: Java's classes are sets, which Python's are not, so they are computed
+            # here.
             found &= self._union()
         if not self._takes("]"):
             raise TopicPatternError("there is a [ without its ]")
@@ -274,6 +284,7 @@ class _Reader:
             self._at += 1
             return self._member_escape()
         first = self._character()
+        # A minus before a bracket is a character.
         if not self._is_next("-") or self._text[self._at + 1 : self._at + 2] in {"]", "["}:
             return self._both_cases({first})
         self._at += 1
@@ -345,11 +356,13 @@ class _Reader:
 
     def _literal(self, character: str) -> str:
         if self._ignores_case and character in _LETTERS:
+            # Both cases as a class: Python's flag would also match letters beyond ASCII.
             return f"[{character.lower()}{character.upper()}]"
         return re.escape(character)
 
 
 def _class_of(characters: frozenset[str]) -> str:
     if not characters:
+        # A class without characters is no expression of Python; this matches nothing either.
         return "(?:(?!))"
     return "[" + "".join(map(re.escape, sorted(characters))) + "]"

@@ -10,9 +10,32 @@ from tailrace.config.settings import INT32_MAX, INT64_MAX, settings_together
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.schemas.deserializers import ValueFormat
 from tailrace.schemas.formats import FORMATS
-from tailrace.spark.limits import RateLimits
 from tailrace.spark.planning import TASKS_MAX
 from tailrace.values import dataclass
+
+# As Spark declares it, so that queries of Spark's source keep their pace.
+DELAY_MS_DEFAULT = 900_000
+"""`maxTriggerDelay` of Spark's Kafka source: fifteen minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimits:
+    """Limits for the size of a micro-batch; None is no limit."""
+
+    offsets_max: int | None = None
+    """`maxOffsetsPerTrigger`: at most that many offsets, over all partitions."""
+    offsets_min: int | None = None
+    """`minOffsetsPerTrigger`: wait until there are that many, or the delay is over."""
+    bytes_max: int | None = None
+    """`maxBytesPerTrigger`: about that many bytes of log, over all partitions."""
+    trigger_delay_ms: int = DELAY_MS_DEFAULT
+    """`maxTriggerDelay`: longest wait for `offsets_min`."""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether there is a limit at all."""
+        limits = (self.offsets_max, self.offsets_min, self.bytes_max)
+        return any(limit is not None for limit in limits)
 
 
 class PointKind(Enum):

@@ -88,6 +88,7 @@ class Checkpoint:
         numbers = [int(name) for name in folder.names() if name.isdecimal()]
         if not numbers:
             return -1, {}
+        # Names such as `.42.crc` and `42.tmp` are Hadoop's.
         batch_id = max(numbers)
         version, *sources = folder.read(str(batch_id)).decode(errors="replace").split("\n")
         found: dict[str, dict[TopicPartition, int]] = {}

@@ -30,8 +30,7 @@ from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import FatalError, TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
-from tailrace.spark.sink.counters import NO_COUNT, Count
-from tailrace.spark.sink.ledger import GO_BACK
+from tailrace.spark.sink.ledger import GO_BACK, NO_COUNT, Count
 
 LIMIT_MS: Final = 60_000
 """Longest time of one step, with all retries (Kafka: default.api.timeout.ms)."""
@@ -62,6 +61,7 @@ class ClusterTransactions:
             TailraceError: no broker answers for a minute.
         """
         if self._cluster_id is None:
+            # An old broker tells none; then all clusters of that kind count as one.
             self._cluster_id = self._cluster.run(describe_cluster(self._call())).cluster_id or ""
         return self._cluster_id
 
@@ -88,6 +88,7 @@ class ClusterTransactions:
             FatalError: that did not show within a minute, or the log does not have the record any
                 more.
         """
+        # The marker of a commit may still be on its way to the partition.
         limit = time.monotonic() + LIMIT_MS / 1000
         while time.monotonic() < limit:
             try:
@@ -172,6 +173,8 @@ class ClusterTransactions:
                 "delivery: exactly-once needs brokers with transactions that can be listed (Kafka "
                 f"3.0 and later): {error}"
             ) from error
+        # An identity without a transaction could open one any time, so it is fenced like an open
+        # one.
         empty = [each.transactional_id for each in found if each.state == _EMPTY]
         to_fence = [each.transactional_id for each in found if each.state != _EMPTY]
         if empty:
@@ -185,6 +188,7 @@ class ClusterTransactions:
 
     def _listed(self, prefix: str) -> list[TransactionListing]:
         """Transactional ids that begin so and whose last transaction is open, or still to come."""
+        # A pattern keeps the answer small (KIP-1152): a cluster may have millions of ids.
         states = (_OPEN, _EMPTY)
         try:
             return self._cluster.run(
@@ -195,7 +199,6 @@ class ClusterTransactions:
             return [each for each in listed if each.transactional_id.startswith(prefix)]
 
     def close(self) -> None:
-        """Close the connections."""
         self._cluster.close()
 
     def _call(self) -> Call:
@@ -213,6 +216,8 @@ def transactions_of(settings: Mapping[str, str]) -> ClusterTransactions:
     """The transactions of a cluster; the connections are kept for the next call."""
     key = frozenset(settings.items())
     found = _kept.pop(key, None)
+    # One cluster at a time: a driver with many queries would otherwise keep connections to all of
+    # them.
     while _kept:
         _kept.popitem()[1].close()
     _kept[key] = found or ClusterTransactions(settings)

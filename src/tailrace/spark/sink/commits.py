@@ -60,23 +60,21 @@ from typing import TYPE_CHECKING, Protocol
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
-from tailrace.spark.sink.counters import (
-    NO_COUNT,
-    Count,
-    attempts_prefix,
-    commits_name,
-    tickets_name,
-    token_name,
-)
 from tailrace.spark.sink.ledger import (
     ACCEPT,
     GO_BACK,
+    NO_COUNT,
     PLACE,
     BatchRecord,
+    Count,
     FreeId,
     Ledger,
     Slot,
     SlotState,
+    attempts_prefix,
+    commits_name,
+    tickets_name,
+    token_name,
 )
 from tailrace.values import dataclass
 
@@ -218,14 +216,19 @@ class TransactionPlan:
             return f"{begin}{attempt.task_attempt_id}", None
         ticket = transactions.raise_count(tickets_name(self.work_id, slot))
         free = None if self.record is None else self.record.free_ids.get(slot)
+        # Brokers remember each id for a week, and a new one for each micro-batch would be very
+        # many.
         if free is not None and ticket.follows(free.ticket):
             return free.transactional_id, ticket
+        # A ticket between the two was drawn by an attempt that died or still runs, and it may use
+        # the free id: so this one makes a new id.
         return f"{begin}{ticket.producer_id}-{ticket.producer_epoch}", ticket
 
     def offsets_for(
         self, slot: int, batch_id: int | None
     ) -> Mapping[str, Mapping[TopicPartition, int]]:
         """The positions by consumer group that the transaction of this slot commits."""
+        # One slot is enough, since the transactions of a batch are committed together.
         return self.group_offsets if slot == 0 and batch_id == self.offsets_of else {}
 
     def promised(self, batch_id: int | None) -> BatchRecord | None:
@@ -256,6 +259,8 @@ class TransactionPlan:
             return None
         if batch_id == record.batch_id:
             return record
+        # After the sweep, so that nothing is left open while Spark decides whether to run the batch
+        # again.
         if record.lost:
             raise PartlyCommittedError(record)
         return None
@@ -324,12 +329,15 @@ class BatchCommitter:
                 cluster_id=self._transactions.cluster_id(),
                 slots=slots,
             )
+        # Spark has run a committed batch again, since it had not noted it; there is nothing to
+        # write.
         elif not record.lost:
             return
         else:
             record = _completed(record, slots)
         count = self._transactions.count(commits_name(self._query_id))
         record = replace(record, free_ids=free_ids, commits_before=count)
+        # From here on the batch is promised.
         self._ledger.write(record)
         record = self._finish(record)
         self._sweep()
@@ -344,6 +352,7 @@ class BatchCommitter:
 
     def _newest(self) -> BatchRecord | None:
         record = self._ledger.newest()
+        # Two queries with one location would take each other's promises for their own.
         if record is not None and record.query_id != self._query_id:
             raise FatalError(
                 f"{PLACE} is that of {record.app_id or record.query_id!r}, and this is "
@@ -365,9 +374,12 @@ class BatchCommitter:
                 raise OlderCheckpointError(self._app_id or self._query_id, record, count)
             return record
         before = record.commits_before
+        # Another cluster has counted other batches, so its count says nothing of this note.
         is_elsewhere = record.cluster_id != self._transactions.cluster_id()
         if before is None or is_elsewhere or count == before or count.follows(before):
             return record
+        # A counter that was forgotten, or a cluster that was put back: nothing is there that the
+        # note does not know.
         is_cluster_older = count == NO_COUNT or (
             count.producer_id == before.producer_id and count < before
         )
@@ -384,6 +396,7 @@ class BatchCommitter:
             for number, slot in record.slots.items()
             if slot.state is SlotState.PROMISED and slot.transaction is not None
         }
+        # The numbers of a transaction mean another one in another cluster.
         here = self._transactions.cluster_id()
         if promised and record.cluster_id != here:
             raise FatalError(
@@ -391,6 +404,8 @@ class BatchCommitter:
                 f"committed there, and the brokers are of {here!r} now. Run it with the old ones "
                 "once, or give it another checkpointLocation"
             )
+        # Counted before the first commit: a cluster that has committed something has always counted
+        # it.
         if promised and record.commits_before is not None:
             self._transactions.raise_count_after(
                 commits_name(self._query_id), record.commits_before
@@ -405,6 +420,7 @@ class BatchCommitter:
             if not self._was_committed(slots[number], transaction):
                 slots[number] = slots[number].becomes(SlotState.LOST)
         finished = replace(record, slots=slots)
+        # For a stream, Spark's own note says that the batch is done; a job has only this one.
         if gone or (promised and self._is_done is None):
             self._ledger.write(finished)
         return finished
@@ -447,6 +463,7 @@ class JobCommitter:
             TailraceError: brokers do not answer; readers see none, some or all.
         """
         gone = self._transactions.commit(written)
+        # Attempts that Spark did not count, as those of speculation.
         self.abort()
         if gone:
             raise FatalError(
@@ -464,6 +481,7 @@ class JobCommitter:
 
 def _completed(record: BatchRecord, slots: Mapping[int, Slot]) -> BatchRecord:
     """The record with the lost slots as they were written again."""
+    # Spark gives no message for a slot that has no partition any more.
     missing: Sequence[int] = [number for number in record.lost if number not in slots]
     if missing:
         raise OtherRowsError(missing[0], record)
@@ -473,6 +491,8 @@ def _completed(record: BatchRecord, slots: Mapping[int, Slot]) -> BatchRecord:
 
 def _sweep(work_id: str, transactions: Transactions) -> Count:
     """Abort what attempts have left open; those with an older token can open nothing more."""
+    # First the token, then the fencing: a task that gets an identity after the fencing asks for the
+    # token after it was raised, and stops.
     token = transactions.raise_count(token_name(work_id))
     transactions.fence(attempts_prefix(work_id))
     return token

@@ -8,7 +8,19 @@ one batch: the DataFrame's partitions by number, each with the transaction of th
 counts. From the moment it is there, the batch is decided: a driver that finds it commits these
 transactions and no others. Each file has the SHA-256 of the rest of it.
 
-Not here: when it is written, and what is done about what it says (`commits`).
+Beside the files there are counters in the cluster. A counter is a transactional id that never has a
+transaction; its value, a `Count`, is the identity that InitProducerId gave out last: each request
+raises the epoch by one, and no two callers get the same value. After epoch 32766 the next value is
+epoch 0 of another producer id.
+
+    tailrace-WORK            the fencing token: the newest driver's tasks may write
+    tailrace-WORK.SLOT       the tickets of a slot: one for each attempt that is about to write
+    tailrace-WORK.commits    the batches that were promised; raised before any of it is committed
+
+Not here: when notes are written and counters raised, and what is done about them (`commits`).
+
+No counter's name begins as the transactional ids of attempts do, `tailrace-WORK-`, which the driver
+fences.
 
 Invariant: a file is there whole or not at all, and after `write` has returned it outlives a loss
 of power (as far as the file system of the checkpoint keeps what it has confirmed).
@@ -26,8 +38,57 @@ from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.errors import UNEXPECTED_JSON, CorruptionError
 from tailrace.model import TopicPartition
 from tailrace.spark.folder import Folder
-from tailrace.spark.sink.counters import Count
 from tailrace.values import dataclass
+
+PREFIX: Final = "tailrace-"
+"""Transactional ids of the sink begin so; a user needs WRITE and DESCRIBE on this prefix."""
+
+EPOCH_LAST: Final = 32766
+"""The last epoch of a producer id (Kafka keeps 32767 to fence it)."""
+
+
+class Count(NamedTuple):
+    """A value of a counter."""
+
+    producer_id: int
+    producer_epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.producer_id}:{self.producer_epoch}"
+
+    def follows(self, before: "Count") -> bool:
+        """Whether no other value lies between."""
+        if before == NO_COUNT:
+            return self.producer_epoch == 0
+        if self.producer_id == before.producer_id:
+            return self.producer_epoch == before.producer_epoch + 1
+        # The coordinator takes a new producer id when epochs are used up.
+        return self.producer_epoch == 0 and before.producer_epoch == EPOCH_LAST
+
+
+NO_COUNT: Final = Count(-1, -1)
+"""There is no such counter, or none any more: brokers forget one after a week without use
+(`transactional.id.expiration.ms`)."""
+
+
+def attempts_prefix(work_id: str) -> str:
+    """The beginning of the transactional ids of all attempts."""
+    return f"{PREFIX}{work_id}-"
+
+
+def token_name(work_id: str) -> str:
+    return f"{PREFIX}{work_id}"
+
+
+def tickets_name(work_id: str, slot: int) -> str:
+    """The counter that gives each attempt at a slot a number of its own."""
+    return f"{PREFIX}{work_id}.{slot}"
+
+
+def commits_name(work_id: str) -> str:
+    """The counter of the batches that were promised."""
+    return f"{PREFIX}{work_id}.commits"
+
 
 FORMAT: Final = "tailrace-commits-1"
 KEPT: Final = 3
@@ -74,7 +135,6 @@ class Slot:
     state: SlotState = SlotState.PROMISED
 
     def becomes(self, state: SlotState) -> "Slot":
-        """The same slot in another state."""
         return replace(self, state=state)
 
 
@@ -155,6 +215,7 @@ class Ledger:
         self._folder.replace(
             _name(record.batch_id), json.dumps(content | {"digest": _digest(content)}).encode()
         )
+        # Removed after the new one is there, so that the newest is never missing.
         for number in self._numbers()[:-KEPT]:
             self._folder.remove(_name(number))
 
@@ -172,6 +233,8 @@ class Ledger:
                     f"its format is {content['format']!r}, and this version reads {FORMAT!r}",
                     path=path,
                 )
+            # A damaged promise may name other transactions; to commit those would lose or double
+            # rows.
             if digest != _digest(content):
                 raise CorruptionError(
                     "the digest of its content does not match; put a copy of the file back, since "

@@ -36,8 +36,7 @@ from tailrace.client.producer.config import parse_producer_config
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError
 from tailrace.records.schema import names_added_by
-from tailrace.spark.sink.counters import Count
-from tailrace.spark.sink.ledger import ACCEPT
+from tailrace.spark.sink.ledger import ACCEPT, Count
 from tailrace.values import dataclass
 
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
@@ -175,6 +174,7 @@ def column_faults(schema: StructType, *, has_topic_option: bool) -> list[str]:
             "topic option required when no 'topic' attribute is present. Use the topic option for "
             "setting a topic"
         )
+    # In Spark's words, for those who search the internet for them.
     if "value" not in schema.names:
         faults.append("Required attribute 'value' not found")
     for name, count in Counter(schema.names).items():
@@ -182,6 +182,8 @@ def column_faults(schema: StructType, *, has_topic_option: bool) -> list[str]:
             faults.append(f"{name}: {count} columns have this name")
     for field in schema.fields:
         name, kind = field.name, field.dataType.simpleString()
+        # A DataFrame of the source can be written as it is: offset and timestampType are the
+        # broker's to give.
         if name in PASSED_OVER or (name == "topic" and has_topic_option):
             continue
         if name not in COLUMNS:
@@ -212,6 +214,7 @@ def _option_faults(options: Mapping[str, str]) -> list[str]:
         asked = options.get(name.lower(), allowed[0])
         if asked.lower() not in allowed:
             faults.append(f"{name}: {asked!r} is not one of {', '.join(allowed)}")
+    # The count is copied from an error message, so it must have its form exactly.
     accepted = options.get(ACCEPT.lower(), "0:0")
     if not _COUNT.fullmatch(accepted):
         faults.append(f"{ACCEPT}: {accepted!r} is not a count such as 1000:7, as an error names it")
@@ -251,6 +254,7 @@ def _job_faults(options: Mapping[str, str], *, is_once: bool) -> list[str]:
     if not is_once:
         faults.append(f"{about}: only with option('delivery', 'exactly-once')")
     version = options.get("txnversion", "0")
+    # Spark's options are text, and Python's `int` would take signs, spaces and other scripts.
     is_number = version.isascii() and version.isdecimal() and len(version) <= _DIGITS_MAX
     if not is_number or int(version) > INT64_MAX:
         faults.append(f"txnVersion: {version!r} is not a whole number from 0 to {INT64_MAX}")
@@ -287,6 +291,7 @@ def _producer_settings(
 ) -> tuple[dict[str, str], list[str]]:
     """The settings with Kafka's names, and what is wrong with them."""
     settings = (
+        # Quotas and logs of the broker go by it.
         {"client.id": CLIENT_ID}
         | (_EXACTLY_ONCE_DEFAULTS if is_once else {})
         | {

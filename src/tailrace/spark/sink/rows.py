@@ -38,8 +38,7 @@ from tailrace.spark.sink.commits import (
     TransactionPlan,
     Transactions,
 )
-from tailrace.spark.sink.counters import Count
-from tailrace.spark.sink.ledger import BatchRecord, Slot, SlotState
+from tailrace.spark.sink.ledger import BatchRecord, Count, Slot, SlotState
 from tailrace.spark.sink.options import COLUMNS, SinkOptions
 from tailrace.spark.sink.written import TaskAttempt, WrittenRows, task_attempt
 from tailrace.values import dataclass
@@ -90,6 +89,7 @@ def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> Writt
         FatalError: a row has no topic.
         MetadataTimeoutError, BufferExhaustedError, ...: as for `Producer.send_many`.
     """
+    # A window's buffers are allocated again for each window.
     keep_large_buffers()
     counts = _Counts()
     with _producer(options.producer) as producer:
@@ -125,12 +125,15 @@ def write_in_transaction(
         return counts.written(attempt)
     windows = _digested(_windows(batches), digest)
     known = None if promised is None else promised.slots.get(attempt.partition_id)
+    # The rows of committed slots are only compared: lost ones can be written again only if the
+    # query gives the same rows as before.
     if promised is not None and (known is None or known.state is SlotState.COMMITTED):
         for window in windows:
             counts.take(window)
         _check_same(known, promised, counts=counts, digest=digest, attempt=attempt)
         return counts.written(attempt)
     offsets = plan.offsets_for(attempt.partition_id, attempt.batch_id)
+    # A task without rows opens no transaction, so an empty partition costs no requests.
     first = next(windows, None)
     if first is None and not offsets:
         if promised is not None:
@@ -167,7 +170,6 @@ class _Counts:
     last_offsets: dict[TopicPartition, int] = field(default_factory=dict)
 
     def take(self, window: pa.Table) -> None:
-        """Count a window's rows."""
         self.row_count += window.num_rows
         self.size += window.nbytes
 
@@ -179,7 +181,6 @@ class _Counts:
         transaction: PreparedTransaction | None = None,
         ticket: Count | None = None,
     ) -> WrittenRows:
-        """The message for the driver."""
         return WrittenRows(
             attempt=attempt,
             row_count=self.row_count,
@@ -236,6 +237,7 @@ def _windows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     collected: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
+        # Spark gives one empty batch for an empty partition.
         if not batch.num_rows:
             continue
         collected.append(batch.select([name for name in batch.schema.names if name in COLUMNS]))
@@ -268,8 +270,10 @@ def _by_topic(
         )
     encoded = topics.dictionary_encode()
     indexes = encoded.indices.to_numpy()
+    # Stable: rows of a topic keep their order.
     order = np.argsort(indexes, kind="stable")
     rows = table.drop_columns("topic").combine_chunks()
+    # With one topic the rows are as they are, without a copy.
     if len(encoded.dictionary) > 1:
         rows = rows.take(order)
     start = 0
@@ -295,6 +299,7 @@ def _producer(settings: Mapping[str, str]) -> Iterator[Producer]:
     key = frozenset(settings.items())
     producer = _kept.pop(key, None)
     while _kept:
+        # Other settings are another query's; its producer is not needed before this task has ended.
         _kept.popitem()[1].close()
     producer = producer or Producer(settings)
     try:

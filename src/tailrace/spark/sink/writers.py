@@ -49,6 +49,7 @@ class TailraceWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark is
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WrittenRows:
         """Write the rows of one task; raises as `write_rows` or `write_in_transaction`."""
+        # Without a plan: at least once.
         if self._plan is None:
             return _write_rows(iterator, self._options)
         return _write_in_transaction(iterator, self._options, self._plan, attempt=task_attempt())
@@ -128,6 +129,8 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # l
 
     def __reduce__(self) -> "tuple[Callable[..., ExactlyOnceWriter], tuple[object, ...]]":
         if self._plan is None:
+            # Here and not in the constructor: Spark also makes a writer for the commit, in another
+            # process.
             self._plan = self._recovered()
         return _planned, (self._options, self._plan)
 
@@ -207,6 +210,7 @@ def open_writer(
         PartlyCommittedError: an earlier version of the job has to be run again first.
         TailraceError, OSError: as `BatchCommitter.recover`.
     """
+    # All faults at once, those of the mode among them.
     faults = []
     if overwrite:
         faults.append("mode: records can only be appended to a topic; say mode('append')")
@@ -220,6 +224,7 @@ def open_writer(
         return TailraceWriter(parsed)
     if parsed.job is not None:
         return _recovered_job(parsed, parsed.job)
+    # A write without a version has an id of its own, since Spark gives it none.
     return TailraceWriter(parsed, plan=_committer(parsed, uuid.uuid4().hex).begin())
 
 
@@ -232,6 +237,7 @@ def open_stream_writer(
         ConfigError: the options or the columns have faults, or the delivery is exactly-once and
             the location of the checkpoint is not known; all faults.
     """
+    # Spark sets it for the output mode complete, in which its own sink adds the rows too.
     del overwrite
     parsed = parse_sink(options, schema, is_stream=True)
     if parsed.delivery is Delivery.AT_LEAST_ONCE:
@@ -242,6 +248,7 @@ def open_stream_writer(
 def _recovered_job(options: SinkOptions, version: JobVersion) -> JobVersionWriter:
     plan = _job_committer(options, version).recover()
     promised = plan.promised(version.number)
+    # A warning, since the user may have meant to write a new version.
     if promised is not None and not promised.lost:
         log.warning("%s was written by an earlier run: nothing is written", promised.label)
     return JobVersionWriter(options, version, plan=plan)

@@ -12,8 +12,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.model import TopicPartition
-from tailrace.spark.sink.counters import Count
-from tailrace.spark.sink.ledger import FreeId, Slot, SlotState
+from tailrace.spark.sink.ledger import Count, FreeId, Slot, SlotState
 from tailrace.values import dataclass
 
 

@@ -32,8 +32,7 @@ from tailrace.spark.sink.commits import (
     TransactionPlan,
     TransactionsLostError,
 )
-from tailrace.spark.sink.counters import NO_COUNT, Count
-from tailrace.spark.sink.ledger import BatchRecord, FreeId, Ledger, Slot
+from tailrace.spark.sink.ledger import NO_COUNT, BatchRecord, Count, FreeId, Ledger, Slot
 from tailrace.spark.sink.options import SinkOptions
 from tailrace.spark.sink.rows import write_in_transaction
 from tailrace.spark.sink.written import TaskAttempt, WrittenRows

@@ -27,15 +27,18 @@ from tailrace.spark.sink.commits import (
     PartlyCommittedError,
     TransactionPlan,
 )
-from tailrace.spark.sink.counters import (
+from tailrace.spark.sink.ledger import (
     EPOCH_LAST,
     NO_COUNT,
     PREFIX,
+    BatchRecord,
     Count,
+    Ledger,
+    Slot,
+    SlotState,
     commits_name,
     token_name,
 )
-from tailrace.spark.sink.ledger import BatchRecord, Ledger, Slot, SlotState
 from tailrace.spark.sink.options import SinkOptions
 from tailrace.spark.sink.rows import write_in_transaction
 from tailrace.spark.sink.written import TaskAttempt, WrittenRows

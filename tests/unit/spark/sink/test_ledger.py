@@ -13,8 +13,7 @@ from tailrace.errors import CorruptionError, FatalError
 from tailrace.model import TopicPartition
 from tailrace.spark.folder import ArrowFolder, DiskFolder, Folder
 from tailrace.spark.sink.checkpoint import Checkpoint, arrow_location
-from tailrace.spark.sink.counters import Count
-from tailrace.spark.sink.ledger import KEPT, BatchRecord, FreeId, Ledger, Slot, SlotState
+from tailrace.spark.sink.ledger import KEPT, BatchRecord, Count, FreeId, Ledger, Slot, SlotState
 from tailrace.testing import MemoryFiles, ProcessKilledError
 
 SLOT = Slot(
