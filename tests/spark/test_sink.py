@@ -25,7 +25,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.wire]
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker that makes topics of one partition when they are first written to."""
-    with Broker(tmp_path_factory.mktemp("broker") / "data") as broker:
+    # Rows are written with the timestamps of old records, which retention would delete.
+    settings = {"log.retention.ms": -1}
+    with Broker(tmp_path_factory.mktemp("broker") / "data", settings=settings) as broker:
         yield broker.bootstrap_servers
 
 

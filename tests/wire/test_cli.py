@@ -32,6 +32,8 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
         "auto.create.topics.enable": False,
         "offsets.topic.num.partitions": 2,
         "group.initial.rebalance.delay.ms": 0,
+        # Records of tests are older than a week, and the first look at retention comes after 30 s.
+        "log.retention.ms": -1,
     }
     with Broker(tmp_path_factory.mktemp("cli") / "data", settings=settings) as broker:
         yield "--bootstrap", broker.bootstrap_servers
