@@ -298,6 +298,9 @@ def test_offsets_and_groups_are_deleted(at: tuple[str, str], topic: str) -> None
     (deleted,) = objects("group", "delete-offsets", "old", *place, "--yes", *at)
     assert deleted["partition"] == 0
     consumed(topic, at, "--group", "old")
+    both = ("--topic", f"{topic}:0", "--topic", f"{topic}:1")
+    assert len(lines("group", "delete-offsets", "old", *both, "--yes", *at)) == 2
+    consumed(topic, at, "--group", "old")
     assert lines("group", "delete", "old", "--yes", *at) == ["deleted group old"]
     consumed(topic, at, "--group", "old")
     assert objects("group", "delete", "old", "--yes", *at)[0]["group"] == "old"

@@ -197,7 +197,7 @@ def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Conn
         for each in dict.fromkeys(names):
             described = cluster.do(describe_groups, [each]).result(each)
             _check_empty(described, change="be deleted")
-        confirm(f"Delete {', '.join(names)} with all committed offsets?", yes=yes)
+        confirm(f"Delete {', '.join(dict.fromkeys(names))} with all committed offsets?", yes=yes)
         for each in dict.fromkeys(names):
             change(cluster, delete_groups, [each]).results()
             if as_json:
@@ -218,12 +218,17 @@ def delete_committed(
     """Delete the committed offsets of topics that no member of the group reads."""
     if not topics:
         raise click.UsageError("--topic: give it once or more")
-    wanted = dict(parse_partitions(each, flag="--topic") for each in topics)
+    wanted = [parse_partitions(each, flag="--topic") for each in topics]
+
+    def is_wanted(each: TopicPartition) -> bool:
+        return any(
+            each.topic == topic and (numbers is None or each.partition in numbers)
+            for topic, numbers in wanted
+        )
+
     with connection.open() as cluster:
         chosen = [
-            each
-            for each in cluster.do(list_group_offsets, name).results()
-            if each.topic in wanted and each.partition in (wanted[each.topic] or (each.partition,))
+            each for each in cluster.do(list_group_offsets, name).results() if is_wanted(each)
         ]
         if not chosen:
             raise FatalError(f"group {name} has committed no offset of {', '.join(topics)}")

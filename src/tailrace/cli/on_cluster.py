@@ -192,5 +192,8 @@ def parse_numbers(text: str, *, flag: str) -> tuple[int, ...]:
         ends = (first, last if dash else first)
         if not all(each.isascii() and each.isdigit() and len(each) < 8 for each in ends):
             raise click.UsageError(f"{flag}: {part!r} is no partition; give numbers as 0,1,4-7")
+        if int(ends[0]) > int(ends[1]):
+            # Without this check it would choose nothing, which some commands would take for all.
+            raise click.UsageError(f"{flag}: {part!r} ends before it begins")
         numbers += range(int(ends[0]), int(ends[1]) + 1)
     return tuple(numbers)

@@ -78,6 +78,7 @@ MISTAKES = {
     "group reset g --topic t --all-topics --to 5": "give --topic, once or more, or --all-topics",
     "group reset g --topic t --to yesterday": "--to: 'yesterday' is neither earliest nor latest",
     "group delete-offsets g": "--topic: give it once or more",
+    "group delete-offsets g --topic t:7-4 --yes": "--topic: '7-4' ends before it begins",
     "produce t --delimiter \\q": "'\\\\q' means nothing",
     "produce t --delimiter=": "--delimiter: it is empty",
     "produce t --json -K :": "give --key-separator or --json, not both",
@@ -86,6 +87,7 @@ MISTAKES = {
     "consume t -f %x": "--format: %x means nothing",
     "consume t -o soon": "--offset: 'soon' is no place; give beginning, end, N, -N, s@MS or e@MS",
     "consume t -o 5 -o end": "--offset: give one place to begin",
+    "consume t --partitions 7-4": "--partitions: '7-4' ends before it begins",
     "consume t --partitions 0,x": "--partitions: 'x' is no partition; give numbers as 0,1,4-7",
 }
 
