@@ -40,8 +40,8 @@ def forget(logs: Path) -> None:
     """Remove all that can be worked out from the logs alone."""
     ours.make_unclean(logs)
     for path in logs.glob("*/*"):
-        is_made_anew = path.suffix in {".index", ".timeindex", ".txnindex", ".snapshot"}
-        if is_made_anew and not names.is_metadata_directory_name(path.parent.name):
+        is_rebuilt = path.suffix in {".index", ".timeindex", ".txnindex", ".snapshot"}
+        if is_rebuilt and not names.is_metadata_directory_name(path.parent.name):
             path.unlink()
 
 

@@ -243,7 +243,6 @@ def delete_committed(
 
 
 def _place(to: str | None, shift_by: int | None) -> OffsetAt:
-
     if (to is None) == (shift_by is None):
         raise click.UsageError("give --to or --shift-by")
     if to is None:
@@ -271,7 +270,6 @@ def _place(to: str | None, shift_by: int | None) -> OffsetAt:
 
 
 def _chosen(cluster: ClusterReader, topics: Sequence[str]) -> list[TopicPartition]:
-
     found: set[TopicPartition] = set()
     for each in topics:
         name, numbers = parse_partitions(each, flag="--topic")
@@ -302,7 +300,6 @@ def _reset_to(
     at: OffsetAt,
     execute: bool,
 ) -> dict[TopicPartition, OffsetReset]:
-
     if execute:
         outcomes = change(cluster, reset_group_offsets, name, partitions, to=at)
     else:
@@ -391,7 +388,6 @@ def _description(
     logs: Mapping[TopicPartition, LogRange],
     owners: Mapping[TopicPartition, GroupMember],
 ) -> Iterator[str]:
-
     count = len(found.members)
     assignor = f", assignor {printable(found.assignor)}" if found.assignor else ""
     yield (
@@ -416,7 +412,6 @@ def _description(
 
 
 def _owner_cells(owner: GroupMember | None) -> tuple[str, str, str]:
-
     if owner is None:
         return "-", "-", "-"
     return printable(owner.member_id), printable(owner.client_id), printable(owner.host)

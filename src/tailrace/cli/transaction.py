@@ -179,7 +179,6 @@ def abort(
 
 
 def _partitions(cluster: ClusterReader, topics: Sequence[str]) -> list[TopicPartition]:
-
     if topics:
         found = [find_topic(cluster, each) for each in dict.fromkeys(topics)]
     else:

@@ -156,8 +156,7 @@ async def handle_update_features(
             for each in request.feature_updates
         }
         # The key of the change queue: changes of features and registrations come one after the
-        # other.
-        # A topic of this name waits for it, and nothing else does.
+        # other. A topic of this name waits for it, and nothing else does.
         await services.changes.make(
             METADATA_VERSION,
             partial(_change_features, services, changes, is_dry_run=request.validate_only),

@@ -192,15 +192,15 @@ async def handle_incremental_alter_configs(
         consumer.assignment.interval.ms, between the limits of group.consumer.min.* and
         group.consumer.max.* (else INVALID_CONFIG). They count from the next heartbeat on. The group
         need not exist, and keeps them when it is deleted; at most 1,000 groups have settings
-        (POLICY_VIOLATION).
-    After a crash: the resource has its new settings if the request was answered; else all of its
-        old ones, or all of the new ones. A broker's settings are changed for one or, with an empty
+        (POLICY_VIOLATION). A broker's settings are changed for one or, with an empty
         name, for all; those of one go over those of all, and both over what the broker was started
         with. Defaults of topics, limits of connections, the cleaner's threads and limits, and some
         more (`broker.config.CHANGEABLE`) count when the response is sent; others are
         INVALID_REQUEST, as are values out of range, both with Kafka's words. Unknown names are
         INVALID_CONFIG. Loggers have Kafka's names of levels, until the broker stops. Subscriptions
         to metrics of clients are kept, and nothing asks clients for metrics.
+    After a crash: the resource has its new settings if the request was answered; else all of its
+        old ones, or all of the new ones.
     Not done: settings of share and streams groups (INVALID_CONFIG); policies.
     """
     wanted = (

@@ -62,21 +62,21 @@ cdef extern from *:
     // checksummed in three lanes at once. A lane's checksum is moved over the next lane by a table:
     // CRCs are linear, so each half byte of one becomes what it is after a lane of zeros.
     #define TAILRACE_CRC_LANE 512
-    static uint32_t tailrace_crc_behind_lane[8][16];
+    static uint32_t tailrace_crc_after_lane[8][16];
 
     static void tailrace_crc_begin(void) {
         static const uint8_t zeros[TAILRACE_CRC_LANE];
         if (!TAILRACE_HAS_CRC()) return;
         for (int place = 0; place < 8; place++)
             for (uint32_t half = 0; half < 16; half++)
-                tailrace_crc_behind_lane[place][half] =
+                tailrace_crc_after_lane[place][half] =
                     tailrace_crc_serial(half << (4 * place), zeros, TAILRACE_CRC_LANE);
     }
 
     static inline uint32_t tailrace_crc_moved(uint32_t crc) {
         uint32_t moved = 0;
         for (int place = 0; place < 8; place++, crc >>= 4)
-            moved ^= tailrace_crc_behind_lane[place][crc & 15];
+            moved ^= tailrace_crc_after_lane[place][crc & 15];
         return moved;
     }
 

@@ -183,7 +183,7 @@ def _checkpoint(files: Files, root: str, name: str) -> dict[TopicPartition, int]
 def _facts(files: Files, segment: SegmentFiles, limit: int) -> RetentionFacts:
     timestamp = newest_timestamp(files, segment)
     if timestamp is None or limit > segment.base_offset:
-        timestamp = _newest_behind(files, segment, -1 if timestamp is None else timestamp)
+        timestamp = _newest_after(files, segment, -1 if timestamp is None else timestamp)
     return RetentionFacts(
         base_offset=segment.base_offset,
         next_base_offset=limit,
@@ -192,7 +192,7 @@ def _facts(files: Files, segment: SegmentFiles, limit: int) -> RetentionFacts:
     )
 
 
-def _newest_behind(files: Files, segment: SegmentFiles, timestamp: int) -> int:
+def _newest_after(files: Files, segment: SegmentFiles, timestamp: int) -> int:
     """The largest timestamp of the segment; from the last index entry on, headers are read."""
     file = files.open(segment.path, read_only=True)
     try:

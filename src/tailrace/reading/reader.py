@@ -190,11 +190,11 @@ class LogReader:
                     error, tries, start_offset=start_offset, limit_offset=limit_offset
                 )
                 continue
-            if not self.list_anew(start_offset, limit_offset):
+            if not self.list_again(start_offset, limit_offset):
                 return result
         raise unsettled(self.folder)
 
-    def list_anew(
+    def list_again(
         self, start_offset: Offset, limit_offset: Offset, *, since: Offset | None = None
     ) -> bool:
         """List the folder again; whether files of a range were exchanged. Updates `segments` then.
@@ -243,7 +243,7 @@ class LogReader:
     ) -> None:
         """Raise `error`, unless it comes from files that were exchanged."""
         try:
-            has_changed = self.list_anew(start_offset, limit_offset, since=since)
+            has_changed = self.list_again(start_offset, limit_offset, since=since)
         except STALE as found:
             # The new files cannot be read either; perhaps they were exchanged again.
             has_changed, error = True, found

@@ -345,7 +345,7 @@ class LogView:
             except FileCutError:
                 damage = LogDamage()  # Another file by now, or one that was cut.
             # The positions found are of the open file, and the log may have another by now.
-            if self.reader.list_anew(start, limit):
+            if self.reader.list_again(start, limit):
                 file.close()
                 return None
             # The reader was stopped by something that is gone, and that no exchange explains.

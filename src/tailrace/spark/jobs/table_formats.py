@@ -94,7 +94,7 @@ class Table(Protocol):
 
 
 @contextmanager
-def told_as(what: str) -> Iterator[None]:
+def as_storage_error(what: str) -> Iterator[None]:
     """Errors of a library as a StorageError that says what it was about."""
     try:
         yield
@@ -123,7 +123,7 @@ class DeltaLakeTable:
         table = self._table()
         if table is None:
             return -1
-        with told_as(f"the Delta table {self._target} cannot be read"):
+        with as_storage_error(f"the Delta table {self._target} cannot be read"):
             version = table.transaction_version(_DELTA_ROUND)
         if version is None:
             raise FatalError(
@@ -135,7 +135,7 @@ class DeltaLakeTable:
         table = self._table()
         if table is None:
             return None
-        with told_as(f"the Delta table {self._target} cannot be read"):
+        with as_storage_error(f"the Delta table {self._target} cannot be read"):
             version = table.transaction_version(_DELTA_ID)
         return None if version is None else int(version)
 
@@ -159,7 +159,7 @@ class DeltaLakeTable:
             transactions.append(Transaction(_DELTA_ID, archive_id))
         properties = CommitProperties(app_transactions=transactions)
         table = self._table()
-        with told_as(f"the Delta table {self._target} cannot be written"):
+        with as_storage_error(f"the Delta table {self._target} cannot be written"):
             if table is None:
                 create_table_with_add_actions(
                     self._target,
@@ -184,7 +184,7 @@ class DeltaLakeTable:
         table = self._table()
         if table is None:
             return set()
-        with told_as(f"the Delta table {self._target} cannot be read"):
+        with as_storage_error(f"the Delta table {self._target} cannot be read"):
             return set(pa.table(table.get_add_actions()).column("path").to_pylist())
 
     def close(self) -> None:
@@ -193,7 +193,7 @@ class DeltaLakeTable:
     def _table(self) -> "DeltaTable | None":
         from deltalake import DeltaTable
 
-        with told_as(f"the Delta table {self._target} cannot be read"):
+        with as_storage_error(f"the Delta table {self._target} cannot be read"):
             if self._opened is not None:
                 self._opened.update_incremental()
             elif DeltaTable.is_deltatable(self._target, self._options):
@@ -285,7 +285,7 @@ class IcebergTable:
             # SQLite makes no directories.
             os.makedirs(self._own, exist_ok=True)
         table = self._table()
-        with told_as(f"{self._subject} cannot be written"):
+        with as_storage_error(f"{self._subject} cannot be written"):
             work = self._creation(files, schema) if table is None else table.transaction()
             with work:
                 # Also on the snapshot, where people look for what a commit was.
@@ -302,7 +302,7 @@ class IcebergTable:
         table = self._table()
         if table is None:
             return set()
-        with told_as(f"{self._subject} cannot be read"):
+        with as_storage_error(f"{self._subject} cannot be read"):
             paths = table.inspect.data_files().column("file_path").to_pylist()
         return {path.removeprefix(f"{self._location}/") for path in paths}
 
@@ -326,7 +326,7 @@ class IcebergTable:
 
         if self._own is not None and not os.path.isdir(self._own):
             return None
-        with told_as(f"{self._subject} cannot be read"):
+        with as_storage_error(f"{self._subject} cannot be read"):
             try:
                 return self._catalog.load_table(self._name)
             except NoSuchTableError:
@@ -394,7 +394,7 @@ class IcebergTable:
         if len(snapshots) < SNAPSHOTS_MAX:
             return
         limit = datetime.fromtimestamp(snapshots[-SNAPSHOTS_MAX // 2] / 1000, UTC)
-        with told_as(f"old snapshots of {self._subject} cannot be expired"):
+        with as_storage_error(f"old snapshots of {self._subject} cannot be expired"):
             table.maintenance.expire_snapshots().older_than(limit).commit()
 
 
