@@ -29,6 +29,9 @@ from tests.spark.classes import make_home
 
 ROOT: Final = Path(__file__).parents[2]
 
+NAMED: Final = Path(__file__).parent / "named"
+"""Its `sitecustomize` puts the command of a process before what it prints on stderr."""
+
 PATIENCE_SECONDS: Final = 200
 """Longest time that a job or an end may take before it counts as hanging."""
 
@@ -103,7 +106,7 @@ class Driver:
                 # What a killed JVM leaves behind goes with the folders of the tests.
                 env=os.environ
                 | {
-                    "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
+                    "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}:{NAMED}",
                     "TMPDIR": str(folder),
                     "SPARK_HOME": str(home),
                     "SPARK_LOCAL_DIRS": str(folder),

@@ -16,12 +16,17 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 def test_no_traceback_is_printed(drivers: Drivers, tmp_path: Path) -> None:
-    """`show` and `take` succeed, and print nothing but the rows."""
+    """`show` and `take` succeed, and the workers of their tasks print no traceback."""
     write_numbered(tmp_path, TopicPartition("t", 0), limit=40_000, per_batch=1000)
     driver = drivers.running()
     before = driver.errors()
     assert "only showing top 3 rows" in drivers.run("show", data=tmp_path)
     drivers.close()
-    errors = driver.errors().removeprefix(before)
-    assert "Traceback" not in errors
-    assert "BrokenPipeError" not in errors
+    # Processes that plan have PySpark's daemon whatever the setting says, and it prints the
+    # traceback of a socket that Spark closes at the end of the session (decision 78).
+    lines = [
+        line
+        for line in driver.errors().removeprefix(before).splitlines()
+        if not line.startswith("[pyspark.daemon pyspark.sql.worker.")
+    ]
+    assert not [line for line in lines if "Traceback" in line or "BrokenPipeError" in line]
