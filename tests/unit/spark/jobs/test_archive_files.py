@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 
 from tailrace.model import Offset, TopicPartition
 from tailrace.records.builder import Record
+from tailrace.records.schema import Column
 from tailrace.spark.jobs.archive import LOSSLESS
 from tailrace.spark.jobs.archive_files import (
     NAME,
@@ -40,6 +41,15 @@ def written(
     )
     wanted = OffsetRange(partition=FLIGHTS, start=Offset(0), limit=Offset(limit), size=0)
     return write_item(task, (wanted,))
+
+
+def test_a_new_column_of_the_source_asks_whether_archives_have_it() -> None:
+    """Each column is in new archives, or is one of those that are left out."""
+    in_the_path = {"topic"}
+    changed_by_compaction_and_copies = {"file", "position"}
+    left_out = in_the_path | changed_by_compaction_and_copies
+    assert {*LOSSLESS} | left_out == {column.value for column in Column}
+    assert left_out.isdisjoint(LOSSLESS)
 
 
 def test_files_are_named_by_their_range_and_period(tmp_path: Path) -> None:
