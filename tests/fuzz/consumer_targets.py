@@ -11,8 +11,7 @@ import crc32c
 
 from tailrace.client.consumer.columns import Collector
 from tailrace.client.consumer.errors import DamagedRecordsError
-from tailrace.client.consumer.fetched import FetchedPart, cut_records
-from tailrace.client.consumer.rows import take_rows
+from tailrace.client.consumer.fetched import FetchedPart, cut_records, take_rows
 from tailrace.model import Codec, TopicPartition
 from tailrace.protocol import codec
 from tailrace.protocol.errors import MalformedMessageError

@@ -14,8 +14,7 @@ import pytest
 
 from tailrace.client.consumer.columns import Collector
 from tailrace.client.consumer.errors import DamagedRecordsError
-from tailrace.client.consumer.fetched import FetchedPart, cut_records
-from tailrace.client.consumer.rows import take_rows
+from tailrace.client.consumer.fetched import FetchedPart, cut_records, take_rows
 from tailrace.cluster.metadata.quorum_state import FILE as QUORUM_STATE
 from tailrace.cluster.metadata.quorum_state import read_quorum_state
 from tailrace.cluster.metadata.replay import MetadataReplay

@@ -6,9 +6,9 @@
     engine          one consumer without its own thread; connects the parts below
     subscription    topics, partitions, and the position in each
     metadata        brokers, topics, leaders                lookups     offsets from leaders
-    fetching        Fetch requests and answers              fetch_session   KIP-227
-    fetched         from bytes to checked batches           rows, columns   from these to records
-    fetch_collector hands records out, moves positions      handling    what the program has handled
+    fetching        Fetch requests, answers, positions      fetch_session   KIP-227
+    fetched         from bytes to batches and records       columns         to Arrow
+    handling        what the program has handled
     membership/     the member of a group, and commits      group       connects it
     calls           subscribe, seek, offsets                reading_calls   poll, commit, close
     consumer, aio   who runs these calls: a thread or an event loop

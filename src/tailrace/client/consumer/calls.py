@@ -37,11 +37,11 @@ from tailrace.client.consumer.errors import (
     UnknownTopicError,
     WakeupError,
 )
+from tailrace.client.consumer.fetched import Deserializer
 from tailrace.client.consumer.group import ConsumerGroup
 from tailrace.client.consumer.metadata import describe_silence, describe_wait
 from tailrace.client.consumer.metrics import ConsumerStatistics, OnMetrics, lags_of, statistics_of
 from tailrace.client.consumer.records import OffsetAndTimestamp
-from tailrace.client.consumer.rows import Deserializer
 from tailrace.client.consumer.subscription import (
     EARLIEST,
     LATEST,

@@ -17,10 +17,10 @@ from typing import Self
 from tailrace.client.consumer.config import parse_consumer_config
 from tailrace.client.consumer.engine import ConsumerEngine
 from tailrace.client.consumer.errors import ClosedConsumerError, WakeupError
+from tailrace.client.consumer.fetched import Deserializer
 from tailrace.client.consumer.metrics import OnMetrics
 from tailrace.client.consumer.reading_calls import ReadingCalls
 from tailrace.client.consumer.records import ConsumerRecord
-from tailrace.client.consumer.rows import Deserializer
 from tailrace.client.drive.operation import BlockingFace
 from tailrace.client.drive.steps import Steps
 from tailrace.client.drive.thread import ThreadDriver

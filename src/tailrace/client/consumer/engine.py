@@ -28,15 +28,12 @@ from tailrace.client.consumer.errors import (
     WakeupError,
     consumer_error,
 )
-from tailrace.client.consumer.fetch_collector import FetchCollector
 from tailrace.client.consumer.fetching import Fetches
 from tailrace.client.consumer.group import ConsumerGroup
 from tailrace.client.consumer.handling import Handling
 from tailrace.client.consumer.lookups import OffsetLookups
 from tailrace.client.consumer.metadata import ConsumerMetadata, topics_with
-from tailrace.client.consumer.metrics import (
-    ConsumerMetrics,
-)
+from tailrace.client.consumer.metrics import ConsumerMetrics
 from tailrace.client.consumer.subscription import (
     Assigned,
     Phase,
@@ -112,9 +109,6 @@ class ConsumerEngine:
             nodes=self.nodes,
             metrics=self.metrics,
             clock=lambda: self.now,
-        )
-        self.collector = FetchCollector(
-            config, subscription=self.subscription, fetches=self.fetches, metrics=self.metrics
         )
         self.lookups = OffsetLookups(
             config,
@@ -309,7 +303,7 @@ class ConsumerEngine:
     @property
     def has_news(self) -> bool:
         """Whether a poll would return records, raise, or have something to do."""
-        return self.has_urgent_news or self.has_error or self.collector.has_some
+        return self.has_urgent_news or self.has_error or self.fetches.has_some
 
     @property
     def has_urgent_news(self) -> bool:

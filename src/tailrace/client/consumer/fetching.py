@@ -1,7 +1,7 @@
 """`Fetches`: one Fetch request under way at each broker, for all partitions that need records.
 
     fetch_offset of each partition -> request to its leader (or a close follower, KIP-392)
-    answer -> `FetchedPart`s of the partitions
+    answer -> `FetchedPart`s of the partitions -> `records` or `columns` for the caller
 
 A partition is fetched ahead while it has fewer than `PARTS_MAX` answers that were not returned yet,
 so that a broker works while the caller does. No request goes to a broker while a partition of it is
@@ -11,14 +11,16 @@ A large answer costs less for each of its bytes. The partitions of a broker shar
 `max.partition.fetch.bytes`, as long as each gets a mebibyte (decision 50).
 
 Invariant: what was received from a broker and not returned, with what is asked for, has at most
-`fetch.max.bytes` for each broker, and one batch more; a batch that is larger is fetched alone.
+`fetch.max.bytes` for each broker, and one batch more; a batch that is larger is fetched alone. A
+position moves only past records that are returned, or that are left out for good: markers, aborted
+transactions, gaps. An error is raised only if nothing is returned with it.
 """
 
 import logging
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.client.cluster_metadata import NO_NODE, Leader
 from tailrace.client.consumer.config import ConsumerConfig
@@ -30,9 +32,10 @@ from tailrace.client.consumer.errors import (
     refusal,
 )
 from tailrace.client.consumer.fetch_session import FetchSession, SessionRequest, Wanted
-from tailrace.client.consumer.fetched import FetchedPart, cut_records
+from tailrace.client.consumer.fetched import FetchedPart, cut_records, take_rows
 from tailrace.client.consumer.metadata import ConsumerMetadata, is_online
 from tailrace.client.consumer.metrics import ConsumerMetrics
+from tailrace.client.consumer.records import ConsumerRecord
 from tailrace.client.consumer.subscription import Assigned, SubscriptionState
 from tailrace.client.errors import error_words
 from tailrace.client.nodes import ConnectionPool, DisconnectedError, Node, NodeError, RequestOutcome
@@ -41,6 +44,9 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID, received_records
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+
+if TYPE_CHECKING:
+    from tailrace.client.consumer.columns import Collector
 
 log = logging.getLogger(__name__)
 
@@ -283,6 +289,123 @@ class Fetches:
             closing = self._sessions.pop(node_id).closing()
             if closing is not None and self._nodes.is_ready(node_id, now):
                 self._transmit(node_id, closing, room=0, now=now, done=_nothing)
+
+    # -- the caller ----------------------------------------------------------------------------
+
+    @property
+    def has_some(self) -> bool:
+        """Whether a partition that may be read has something to return or to raise."""
+        assigned = self._subscription.assigned
+        return any(
+            assigned[each].is_fetchable and assigned[each].parts
+            for each in self.ready
+            if each in assigned
+        )
+
+    def records(self, count_max: int) -> list[list[ConsumerRecord]]:
+        """The next records, `count_max` or fewer, by partitions; the positions move past them.
+
+        Raises the error of the next records, if it is the first thing to tell.
+        """
+        found: list[list[ConsumerRecord]] = []
+        left = count_max
+
+        def take_part(state: Assigned, part: FetchedPart) -> bool:
+            nonlocal left
+            assert state.position is not None, "a fetchable partition has a position"
+            rows = take_rows(part, state.position.offset, left)
+            if rows is None:
+                return False
+            records, next_offset = rows
+            state.read_to(next_offset, records[-1].leader_epoch)
+            found.append(records)
+            left -= len(records)
+            return True
+
+        self._take_parts(take_part, lambda: left > 0, lambda: bool(found))
+        self._metrics.record_count += count_max - left
+        return found
+
+    def columns(self, collector: "Collector") -> None:
+        """Put the next records into columns, until these are full; the positions move."""
+        before = collector.row_count
+
+        def take_part(state: Assigned, part: FetchedPart) -> bool:
+            assert state.position is not None, "a fetchable partition has a position"
+            passed = collector.append(part, state.position.offset)
+            if passed is None:
+                return False
+            state.read_to(*passed)
+            return True
+
+        self._take_parts(take_part, lambda: collector.has_room, lambda: collector.row_count > 0)
+        self._metrics.record_count += collector.row_count - before
+
+    def _take_parts(
+        self,
+        take_part: Callable[[Assigned, FetchedPart], bool],
+        has_room: Callable[[], bool],
+        has_some: Callable[[], bool],
+    ) -> None:
+        ready = self.ready
+        # A copy, because partitions leave it on the way.
+        for partition in list(ready):
+            state = self._subscription.assigned.get(partition)
+            if state is None or not state.parts:
+                del ready[partition]
+                continue
+            if not state.is_fetchable:
+                continue
+            try:
+                while has_room() and state.parts:
+                    part = state.parts[0]
+                    if not take_part(state, part):
+                        # The error is raised by the next poll, which finds it first: nothing is
+                        # returned with it.
+                        if part.error is not None and has_some():
+                            return
+                        self._end_part(state, part)
+            except Exception:
+                if has_some():
+                    return
+                # Fetch it again: the damage may be of the wire, and the next answer whole.
+                state.drop_parts()
+                self.rescan()
+                self._metrics.error_count += 1
+                raise
+            if not has_room():
+                # It stays in front, so that the next poll continues where this one has ended.
+                return
+            del ready[partition]
+
+    def _end_part(self, state: Assigned, part: FetchedPart) -> None:
+        """Continue after a part that was returned, or raise its error."""
+        assert state.position is not None, "a fetchable partition has a position"
+        if part.end_offset > state.position.offset:
+            state.read_to(part.end_offset, part.end_epoch)
+        # One answer fewer waits, so the next fetch may go out while the program works.
+        self.rescan()
+        error = part.error
+        if error is None:
+            state.parts.popleft().release()
+            return
+        if isinstance(error, PositionOutOfRangeError):
+            # Kafka's client resets, too, when retention has deleted the position.
+            policy = self._config.auto_offset_reset
+            # The position has moved since that fetch, so the error says nothing about it.
+            if error.offsets.get(state.partition) != state.position.offset:
+                state.drop_parts()
+                return
+            if policy.name != "none":
+                log.info(
+                    "position_out_of_range partition=%s offset=%d reset=%s",
+                    state.partition,
+                    state.position.offset,
+                    policy.name,
+                )
+                state.await_reset(policy)
+                return
+        raise error
 
     # -- answers -------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from tailrace.client.consumer.membership import (
     StepKind,
     TopicShape,
 )
-from tailrace.client.consumer.membership.commit_requests import FetchedOffsets
+from tailrace.client.consumer.membership.commits import FetchedOffsets
 from tailrace.client.consumer.membership.interface import NEVER
 from tailrace.client.consumer.metadata import ConsumerMetadata, describe_silence, replica_racks
 from tailrace.client.consumer.subscription import (

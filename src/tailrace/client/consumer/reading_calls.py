@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 from tailrace.client.consumer.arguments import Partitions, offsets_of, partitions_of
 from tailrace.client.consumer.calls import ConsumerCalls, reading
 from tailrace.client.consumer.errors import WakeupError
+from tailrace.client.consumer.fetched import deserialized
 from tailrace.client.consumer.group import ConsumerGroup
 from tailrace.client.consumer.membership import RebalanceStep, StepKind
 from tailrace.client.consumer.metadata import describe_silence
 from tailrace.client.consumer.records import ConsumerRecord
-from tailrace.client.consumer.rows import deserialized
 from tailrace.client.consumer.subscription import RebalanceHooks
 from tailrace.client.drive.operation import operation
 from tailrace.client.drive.steps import CallUser, Steps, Until
@@ -215,7 +215,7 @@ class ReadingCalls(ConsumerCalls):
             return [ahead.popleft() for _ in range(min(count_max, len(ahead)))]
 
         def take() -> list[list[ConsumerRecord]]:
-            return engine.collector.records(count_max)
+            return engine.fetches.records(count_max)
 
         while True:
             taken = yield from self._wait_for_records(take, deadline)
@@ -253,7 +253,7 @@ class ReadingCalls(ConsumerCalls):
         collector = self._collectors[wanted]
 
         def take() -> "Collector | None":
-            engine.collector.columns(collector)
+            engine.fetches.columns(collector)
             return collector if collector.row_count else None
 
         yield from self._wait_for_records(take, deadline, is_more=is_more)

@@ -1,6 +1,6 @@
 """The results of a consumer: records, and offsets with their times.
 
-Not here: how they are made of fetched bytes (`rows`, `columns`).
+Not here: how they are made of fetched bytes (`fetched`, `columns`).
 """
 
 from typing import Any, NamedTuple
