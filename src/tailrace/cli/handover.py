@@ -6,7 +6,6 @@ import click
 
 from tailrace.cli.arguments import data_directories
 from tailrace.cli.on_cluster import AS_JSON, emit, say
-from tailrace.offline.export import whole_file
 from tailrace.offline.handover import (
     Effect,
     Handover,
@@ -16,6 +15,7 @@ from tailrace.offline.handover import (
     server_properties,
 )
 from tailrace.offline.show import printable
+from tailrace.offline.whole_file import whole_file
 from tailrace.runtime.files import DiskFiles
 
 FORMAT = "tailrace.handover/1"

@@ -15,85 +15,24 @@ stored bytes, in Parquet beside a null.
 Invariant: memory is bounded by the largest batch; the file is whole or not there (`whole_file`).
 """
 
-import contextlib
-import io
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.config.settings import INT64_MAX
-from tailrace.errors import DirectoryError, FatalError, StorageError
+from tailrace.errors import FatalError
 from tailrace.kernels.showing import Form
 from tailrace.model import TopicPartition
 from tailrace.offline.cat import Choice, chosen_batches, readable, show_partition
 from tailrace.offline.show import Page
+from tailrace.offline.whole_file import Output, whole_file
 from tailrace.reading.located import OnSkip
 from tailrace.reading.view import UNREADABLE, open_view
-from tailrace.runtime.files import Buffer, File, Files
-from tailrace.storage.names import TEMPORARY_SUFFIX
+from tailrace.runtime.files import Files
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.schemas.formats import Decoding
-
-
-class Output(io.RawIOBase):
-    """Takes bytes one after the other, as Python's own files do."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self._end = 0
-
-    def writable(self) -> bool:
-        """True: that is what it is for."""
-        return True
-
-    def tell(self) -> int:
-        """Bytes written so far."""
-        return self._end
-
-    def write(self, data: Buffer, /) -> int:  # type: ignore[override]
-        """Append all of `data`; returns its size in bytes."""
-        view = memoryview(data).cast("B")
-        self._file.write(self._end, view)
-        self._end += len(view)
-        return len(view)
-
-
-@contextlib.contextmanager
-def whole_file(files: Files, path: str) -> Iterator[Output]:
-    """Takes what becomes the file at `path`, in place of an older one, when the block ends.
-
-    It is on the device then. If the block raises, nothing is left and nothing has changed.
-
-    Raises:
-        DirectoryError: as the block.
-        StorageError: the device refused.
-    """
-    # Beside the target, so that the rename stays within one file system.
-    temporary = path + TEMPORARY_SUFFIX
-    try:
-        file = files.open(temporary, create=True)
-        try:
-            file.resize(0)
-            yield Output(file)
-            file.sync()
-            files.rename(temporary, path)
-        except BaseException:
-            # The first error says more than that of cleaning up.
-            with contextlib.suppress(OSError):
-                files.remove(temporary)
-            raise
-        finally:
-            file.close()
-        # A name that is not on the device may be gone after a crash, with a success reported.
-        files.sync_directory(os.path.dirname(path) or ".")
-    except (DirectoryError, StorageError):
-        raise
-    except OSError as error:
-        reason = os.strerror(error.errno).lower() if error.errno else str(error)
-        raise StorageError(f"cannot write {path}: {reason}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

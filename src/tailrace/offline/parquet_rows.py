@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from tailrace.model import TopicPartition
 from tailrace.offline.cat import Choice
-from tailrace.offline.export import Output
+from tailrace.offline.whole_file import Output
 from tailrace.records.batch import Batch
 from tailrace.records.columns import ARROW_TYPES, ColumnsBuilder
 from tailrace.records.schema import Column, ColumnOrigin

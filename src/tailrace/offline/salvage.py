@@ -22,8 +22,8 @@ from typing import Final
 from tailrace.kernels.records import RecordFault, record_at
 from tailrace.model import TimestampType, TopicPartition
 from tailrace.offline.cat import readable
-from tailrace.offline.export import whole_file
 from tailrace.offline.show import ShownRecord, json_fields
+from tailrace.offline.whole_file import whole_file
 from tailrace.reading.directory import list_segments
 from tailrace.records import layout
 from tailrace.records.builder import Record, record_in
