@@ -39,7 +39,7 @@ from tailrace.client.foreign import describe_foreign
 from tailrace.client.producer.config import PRODUCER_SETTINGS
 from tailrace.client.producer.metrics import describe_metrics
 from tailrace.config import describe_settings
-from tailrace.coordinator.groups.group_config import GROUP_CONFIGS
+from tailrace.coordinator.groups.settings import GROUP_CONFIGS
 from tailrace.records.schema import describe_columns
 from tailrace.schemas.config import REGISTRY_SETTINGS
 from tailrace.spark.metadata.options import OPTIONS as METADATA_OPTIONS

@@ -16,15 +16,17 @@ from tailrace.broker.config import BrokerConfig
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic as ImageTopic
 from tailrace.coordinator.groups.settings import ConsumerSettings
-from tailrace.coordinator.groups.statistics import GroupCounts, GroupsStatistics, groups_statistics
 from tailrace.coordinator.groups.topics import Topic
 from tailrace.coordinator.machine import RecordCodec
 from tailrace.coordinator.shard import BulkReplay, PartitionLog, Shard
 from tailrace.coordinator.shards import Shards
-from tailrace.coordinator.statistics import ShardsStatistics
-from tailrace.coordinator.transactions.statistics import (
+from tailrace.coordinator.statistics import (
+    GroupCounts,
+    GroupsStatistics,
+    ShardsStatistics,
     TransactionCounts,
     TransactionsStatistics,
+    groups_statistics,
     transactions_statistics,
 )
 from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition

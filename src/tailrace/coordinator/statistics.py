@@ -1,14 +1,23 @@
-"""The partitions of a coordinator's topic in numbers.
+"""The coordinators in numbers: the partitions of their topics, their groups, their transactions.
 
-`ShardCounts` is shared by all shards of a topic, so that its totals outlast each of them: they
-continue when a partition goes elsewhere and comes back. States are looked at when somebody asks.
+The counts are shared by all shards of a topic, so that their totals outlast each of them: they
+continue when a partition goes elsewhere and comes back. Totals are counted where a change is
+decided or replayed, never while a partition is loaded. What there is now is counted when somebody
+asks, so that no request pays for it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from tailrace.values import dataclass
+from tailrace.values import dataclass, field
+
+if TYPE_CHECKING:
+    from tailrace.coordinator.groups.machine import GroupMachine
+    from tailrace.coordinator.transactions.machine import TransactionMachine
 
 
 @dataclass(slots=True)
@@ -132,4 +141,102 @@ def shards_statistics(
         commit_waiting_count=counts.waiting,
         commit_seconds_total=counts.commit_seconds_total,
         commit_seconds_max=counts.commit_seconds_max,
+    )
+
+
+@dataclass(slots=True)
+class GroupCounts:
+    """Totals of all partitions since the broker's start; see `GroupsStatistics`."""
+
+    committed: StoredCount = field(default_factory=StoredCount)
+    expired: StoredCount = field(default_factory=StoredCount)
+    deleted: StoredCount = field(default_factory=StoredCount)
+    classic_rebalances: int = 0
+    consumer_rebalances: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsStatistics:
+    """Groups whose partitions this broker has loaded; totals since its start."""
+
+    classic_by_state: Mapping[str, int]
+    """Groups of the classic protocol, by the state that ListGroups shows; read only. A group that
+    only commits offsets is one of them, a state without groups is left out."""
+    consumer_by_state: Mapping[str, int]
+    """The same of groups of the consumer protocol (KIP-848)."""
+    offset_count: int
+    """Committed offsets, one for each group and partition."""
+    offset_commit_count: int
+    """Offsets that were committed, counted each time, in transactions when they are sent."""
+    offset_expiration_count: int
+    """Offsets that were removed because nobody used them for so long."""
+    offset_deletion_count: int
+    """Offsets that were removed because a client, or the deletion of a group or topic, asked."""
+    classic_rebalance_count: int
+    """Rebalances of classic groups that were completed: the assignment of the leader is stored."""
+    consumer_rebalance_count: int
+    """Rebalances of consumer groups that have begun: each group epoch that is stored, also that of
+    a classic group that becomes one."""
+
+
+def groups_statistics(machines: Iterable["GroupMachine"], counts: GroupCounts) -> GroupsStatistics:
+    """The totals now, and the groups of these machines; looks at each member of each group."""
+    classic: Counter[str] = Counter()
+    consumer: Counter[str] = Counter()
+    offset_count = 0
+    for machine in machines:
+        of_classic, of_consumer = machine.groups.states()
+        classic += of_classic
+        consumer += of_consumer
+        offset_count += sum(map(len, machine.groups.offsets.committed.values()))
+    return GroupsStatistics(
+        classic_by_state=MappingProxyType(dict(classic)),
+        consumer_by_state=MappingProxyType(dict(consumer)),
+        offset_count=offset_count,
+        offset_commit_count=counts.committed.total,
+        offset_expiration_count=counts.expired.total,
+        offset_deletion_count=counts.deleted.total,
+        classic_rebalance_count=counts.classic_rebalances,
+        consumer_rebalance_count=counts.consumer_rebalances,
+    )
+
+
+@dataclass(slots=True)
+class TransactionCounts:
+    """Totals of all partitions since the broker's start; see `TransactionsStatistics`."""
+
+    timed_out: StoredCount = field(default_factory=StoredCount)
+    markers: int = 0
+    marker_retries: int = 0
+    waiting_markers: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionsStatistics:
+    """Transactions whose partitions this broker has loaded; totals since its start."""
+
+    by_state: Mapping[str, int]
+    """Transactional ids, by the state that ListTransactions shows; read only. A state without ids
+    is left out."""
+    timeout_count: int
+    """Transactions that were aborted because they were open for longer than their timeout."""
+    marker_count: int
+    """Markers that partitions have taken, a second one of the same transaction too."""
+    marker_waiting_count: int
+    """Partitions, counted for each transaction, that have not taken its marker yet."""
+    marker_retry_count: int
+    """Times that a partition could not take a marker, which is tried again later."""
+
+
+def transactions_statistics(
+    machines: Iterable["TransactionMachine"], counts: TransactionCounts
+) -> TransactionsStatistics:
+    """The totals now, and the ids of these machines; looks at each id."""
+    by_state = Counter(each.status for machine in machines for each in machine)
+    return TransactionsStatistics(
+        by_state=MappingProxyType({status.label: count for status, count in by_state.items()}),
+        timeout_count=counts.timed_out.total,
+        marker_count=counts.markers,
+        marker_waiting_count=counts.waiting_markers,
+        marker_retry_count=counts.marker_retries,
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from tailrace.cluster.config_changes import ConfigChange, changed_configs
 from tailrace.cluster.topic_rules import check_group_limit
-from tailrace.coordinator.groups.group_config import (
+from tailrace.coordinator.groups.settings import (
     GROUP_CONFIGS,
     broker_values,
     check_group_configs,

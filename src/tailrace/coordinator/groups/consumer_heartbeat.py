@@ -37,9 +37,9 @@ from tailrace.coordinator.groups.heartbeat_plan import (
     reported_partitions,
 )
 from tailrace.coordinator.groups.migration import Migration, Upgrade
-from tailrace.coordinator.groups.regexes import Regexes
 from tailrace.coordinator.groups.sessions import Sessions
 from tailrace.coordinator.groups.state import Groups
+from tailrace.coordinator.groups.subscribed_topics import Regexes
 from tailrace.coordinator.groups.target_assignment import Assigning
 from tailrace.coordinator.machine import Client, Decision
 from tailrace.protocol.errors import ErrorCode

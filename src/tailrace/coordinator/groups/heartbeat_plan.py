@@ -24,10 +24,9 @@ from tailrace.coordinator.groups.consumer_records import (
     member_tombstones,
     target_record,
 )
-from tailrace.coordinator.groups.group_epoch import next_epoch
 from tailrace.coordinator.groups.reconciliation import Goal, reconcile
-from tailrace.coordinator.groups.regexes import dropped_regexes
 from tailrace.coordinator.groups.settings import ConsumerSettings
+from tailrace.coordinator.groups.subscribed_topics import dropped_regexes, next_epoch
 from tailrace.coordinator.groups.target_assignment import (
     GroupUpdate,
     compute_target,

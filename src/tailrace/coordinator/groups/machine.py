@@ -22,10 +22,10 @@ from tailrace.coordinator.groups.offsets import counted
 from tailrace.coordinator.groups.sessions import Sessions
 from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from tailrace.coordinator.groups.state import Groups
-from tailrace.coordinator.groups.statistics import GroupCounts
 from tailrace.coordinator.groups.target_assignment import Assigning
 from tailrace.coordinator.groups.topics import Topics
 from tailrace.coordinator.machine import Client, CoordinatorRecord, Decision, Origin, Propose
+from tailrace.coordinator.statistics import GroupCounts
 from tailrace.model import ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.consumer_group_heartbeat import (

@@ -16,10 +16,9 @@ from typing import Final
 
 from tailrace.coordinator.groups.consumer_group import ConsumerGroup, ConsumerMember, MemberState
 from tailrace.coordinator.groups.consumer_records import member_tombstones
-from tailrace.coordinator.groups.group_epoch import next_epoch
 from tailrace.coordinator.groups.migration import Migration
-from tailrace.coordinator.groups.regexes import dropped_regexes
 from tailrace.coordinator.groups.state import Groups
+from tailrace.coordinator.groups.subscribed_topics import dropped_regexes, next_epoch
 from tailrace.coordinator.machine import CoordinatorRecord, Decision
 
 _SESSION: Final = "consumer-session"

@@ -16,9 +16,9 @@ from tailrace.coordinator.groups.classic_group import ClassicGroup
 from tailrace.coordinator.groups.consumer_group import ConsumerGroup
 from tailrace.coordinator.groups.offsets import Offsets
 from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
-from tailrace.coordinator.groups.statistics import GroupCounts
 from tailrace.coordinator.groups.topics import Topics
 from tailrace.coordinator.machine import Propose
+from tailrace.coordinator.statistics import GroupCounts
 from tailrace.values import dataclass, field
 
 

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from tailrace.coordinator.deadlines import Timers
 from tailrace.coordinator.machine import CoordinatorRecord, Decision, Origin, Propose
+from tailrace.coordinator.statistics import TransactionCounts
 from tailrace.coordinator.transactions.markers import Completions, MarkerWriter
 from tailrace.coordinator.transactions.records import (
     stored_transaction,
@@ -42,7 +43,6 @@ from tailrace.coordinator.transactions.state import (
     aborted_by_coordinator,
     completed,
 )
-from tailrace.coordinator.transactions.statistics import TransactionCounts
 from tailrace.errors import TailraceError
 from tailrace.model import LeaderEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode

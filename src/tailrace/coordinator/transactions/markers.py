@@ -22,8 +22,8 @@ from typing import Protocol
 from tailrace.coordinator.errors import CoordinatorNotAvailableError, NotCoordinatorError
 from tailrace.coordinator.machine import Decision, Propose, TransactionalProducer
 from tailrace.coordinator.shard import PartitionLog
+from tailrace.coordinator.statistics import TransactionCounts
 from tailrace.coordinator.transactions.state import EPOCH_PER_TRANSACTION, Transaction
-from tailrace.coordinator.transactions.statistics import TransactionCounts
 from tailrace.errors import FatalError, RetriableError, TailraceError
 from tailrace.model import OFFSETS_TOPIC, LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.records.control import build_end_marker

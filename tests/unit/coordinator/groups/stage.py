@@ -25,7 +25,6 @@ from tailrace.coordinator.groups.commits import (
 from tailrace.coordinator.groups.machine import GroupMachine
 from tailrace.coordinator.groups.record_codec import GroupRecordCodec
 from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
-from tailrace.coordinator.groups.statistics import GroupCounts
 from tailrace.coordinator.machine import (
     Client,
     CoordinatorRecord,
@@ -33,6 +32,7 @@ from tailrace.coordinator.machine import (
     TransactionalProducer,
 )
 from tailrace.coordinator.shard import Shard
+from tailrace.coordinator.statistics import GroupCounts
 from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.protocol.codec import encode
 from tailrace.protocol.errors import ErrorCode

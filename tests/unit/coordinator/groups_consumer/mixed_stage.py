@@ -7,12 +7,12 @@ from typing import Any
 
 from tailrace.coordinator.groups.consumer_group import ConsumerGroup
 from tailrace.coordinator.groups.settings import GroupSettings
-from tailrace.coordinator.groups.statistics import (
+from tailrace.coordinator.groups.subscriptions import read_assignment, write_assignment
+from tailrace.coordinator.machine import Client
+from tailrace.coordinator.statistics import (
     GroupsStatistics,
     groups_statistics,
 )
-from tailrace.coordinator.groups.subscriptions import read_assignment, write_assignment
-from tailrace.coordinator.machine import Client
 from tailrace.protocol.codec import encode
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.consumer_group_heartbeat import (

@@ -25,8 +25,8 @@ from tailrace.coordinator.groups.expiry import Walk
 from tailrace.coordinator.groups.offsets import CommittedOffset, Offsets, offset_record
 from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from tailrace.coordinator.groups.state import Groups
-from tailrace.coordinator.groups.statistics import GroupCounts
 from tailrace.coordinator.machine import CoordinatorRecord, Origin, TransactionalProducer
+from tailrace.coordinator.statistics import GroupCounts
 from tailrace.model import ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.records import ClassicMemberMetadata, OffsetCommitKey, OffsetCommitValue

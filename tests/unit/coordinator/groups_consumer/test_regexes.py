@@ -2,8 +2,8 @@
 
 import pytest
 
-from tailrace.coordinator.groups.regexes import REFRESH_MIN_MS
 from tailrace.coordinator.groups.settings import ConsumerSettings
+from tailrace.coordinator.groups.subscribed_topics import REFRESH_MIN_MS
 from tailrace.coordinator.groups.topics import matching
 from tailrace.protocol.errors import ErrorCode
 from tests.unit.coordinator.groups_consumer.group_shard import (

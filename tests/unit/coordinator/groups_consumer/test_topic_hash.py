@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from tailrace.coordinator.groups.group_epoch import group_hash, topic_hash
+from tailrace.coordinator.groups.subscribed_topics import group_hash, topic_hash
 from tailrace.coordinator.groups.topics import Topic
 
 T1 = Topic("t1", UUID("a829d7bb-f68b-4b3b-a7cc-9af2da2f3df4"), 6)

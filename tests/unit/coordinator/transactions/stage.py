@@ -12,6 +12,11 @@ from typing import NamedTuple
 from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.coordinator.shard import Shard, ShardState
 from tailrace.coordinator.shards import Shards
+from tailrace.coordinator.statistics import (
+    TransactionCounts,
+    TransactionsStatistics,
+    transactions_statistics,
+)
 from tailrace.coordinator.transactions.add_partitions_to_txn import add_partitions_to_txn
 from tailrace.coordinator.transactions.coordinator import TransactionCoordinator
 from tailrace.coordinator.transactions.machine import TransactionMachine
@@ -24,11 +29,6 @@ from tailrace.coordinator.transactions.records import (
 from tailrace.coordinator.transactions.requests import AddPartitions
 from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.coordinator.transactions.state import Transaction, TransactionStatus
-from tailrace.coordinator.transactions.statistics import (
-    TransactionCounts,
-    TransactionsStatistics,
-    transactions_statistics,
-)
 from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_partitions_to_txn import (
