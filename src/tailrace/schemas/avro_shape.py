@@ -15,6 +15,7 @@ from tailrace.values import dataclass
 DEPTH_MAX: Final = 200
 """Most types within each other, those that names refer to included."""
 
+# The only primitive type whose values take no bytes in Avro.
 _EMPTY: Final = frozenset({"null"})
 _PRIMITIVES: Final = frozenset(
     {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
@@ -83,11 +84,16 @@ class _Walk:
         match schema:
             case str():
                 return self._by_name(schema, depth)
+            # Avro forbids a union directly within a union. A union has the index of its branch and
+            # an array or a map the 0 that ends it, so each takes at least a byte, however empty the
+            # values within.
             case list() if schema and not any(isinstance(each, list) for each in schema):
                 for branch in schema:
                     self._within(branch, depth)
                 return _Part(1, 0)
             case {"type": "array", "items": items}:
+                # fastavro believes the count of a block: an array of nulls with a count of 2^62
+                # fits in ten bytes.
                 if not self._within(items, depth).size_min:
                     raise SchemaError(
                         "the schema has an array whose items take no bytes, so a few bytes could "
@@ -98,6 +104,7 @@ class _Walk:
                 self._within(values, depth)
                 return _Part(1, 0)
             case {"type": "fixed", "size": int(size)}:
+                # Avro allows a fixed of size 0, which is as free as a null.
                 return _Part(min(size, 1), int(not size))
             case {"type": "enum"}:
                 return _Part(1, 0)
@@ -120,10 +127,14 @@ class _Walk:
         if name in _PRIMITIVES:
             return _Part(int(name not in _EMPTY), int(name in _EMPTY))
         if name in self._open:
+            # No union, array or map lies between the record and itself, so no value of it could
+            # ever end. fastavro takes such a schema, and its reader recurses until the stack ends.
             if self._open[name] == self._choices:
                 raise SchemaError(f"the record {name} always contains itself")
             self.is_recursive = True
+            # The choice that leads back to the record takes a byte in each of its values.
             return _Part(1, 0)
+        # A type that is used twice by each of thirty records would otherwise be walked 2^30 times.
         known = self._done.get(name)
         if known is not None:
             part, height = known
@@ -144,6 +155,7 @@ class _Walk:
         del self._open[name]
         part = _Part(
             min(sum(each.size_min for each in fields), 1),
+            # A record without fields becomes a dictionary all the same.
             sum(each.free for each in fields) + (not fields),
         )
         self._done[name] = part, self._deepest - depth

@@ -14,12 +14,16 @@ class BoundedCache(Generic[K, V]):
         self._capacity = capacity
         self._values: dict[K, V] = {}
         self._lock = Lock()
+        # Without the lock: one look-up in a dictionary is atomic. An order by last use would need
+        # the lock for each record, hence the order of coming.
         self.get = self._values.get
         """The value of a key, or None."""
 
     def put(self, key: K, value: V) -> None:
         """Keep a value, in place of the oldest if there is no room."""
         with self._lock:
+            # A key that is put again goes to the end, so that a renewed value is not the next to
+            # go.
             self._values.pop(key, None)
             while len(self._values) >= self._capacity:
                 del self._values[next(iter(self._values))]

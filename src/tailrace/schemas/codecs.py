@@ -72,6 +72,8 @@ def open_codec(
     check_packages(kind)
     match kind:
         case SchemaType.AVRO:
+            # fastavro and jsonschema-rs take 30 ms each to import, so a type of schema brings only
+            # its own.
             from tailrace.schemas.avro import STORED_IN_COLUMNS, AvroCodec, ParsedAvro
 
             left = STORED_IN_COLUMNS if is_for_columns else frozenset[str]()

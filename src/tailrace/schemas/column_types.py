@@ -136,6 +136,7 @@ def _as_json_text(value: object) -> str:
 
 _TEXT: Final = TypePlan(pa.string(), as_text)
 _JSON_TEXT: Final = TypePlan(pa.string(), _as_json_text)
+# Spark has microseconds, so those of milliseconds get them as well.
 _UTC: Final = pa.timestamp("us", tz="UTC")
 
 # Avro
@@ -157,6 +158,7 @@ _AVRO_LOGICAL: Final = {
     ("long", "local-timestamp-millis"): pa.timestamp("us"),
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
 }
+# Most digits of a decimal in Spark and of decimal128 in Arrow.
 _DECIMAL_DIGITS_MAX: Final = 38
 
 
@@ -175,6 +177,7 @@ def _plan_avro(
     match schema:
         case str() if schema in _AVRO_PRIMITIVES:
             return TypePlan(_AVRO_PRIMITIVES[schema])
+        # Neither Arrow nor Spark has types that contain themselves.
         case str() if schema in above:
             return _TEXT
         case str():
@@ -227,6 +230,7 @@ def _plan_avro(
 # JSON Schema
 
 
+# From draft 6 on a number without a fraction is an integer, so 1.0 is valid.
 def _as_integer(value: object) -> object:
     """JSON Schema takes 1.0 for an integer."""
     if isinstance(value, float) and value.is_integer():
@@ -241,6 +245,7 @@ _JSON_PRIMITIVES: Final = {
     "boolean": TypePlan(pa.bool_()),
     "null": TypePlan(pa.null()),
 }
+# Branches may say another type, or narrow it; a column has one type for all of them.
 _JSON_MIXED: Final = ("oneOf", "anyOf", "allOf", "not", "if", "patternProperties", "prefixItems")
 """Keywords under which the type is not the one beside them."""
 
@@ -299,6 +304,7 @@ class _JsonPlanner:
         """The schema that a reference leads to, and its place."""
         while isinstance(schema, dict):
             own = schema.get("$id")
+            # In drafts 6 and 7 an `$id` of a fragment alone is an anchor, and moves no base.
             if isinstance(own, str) and not own.startswith("#"):
                 place = _Place(self._joined(place.uri, own), schema)
             reference = schema.get("$ref")
@@ -353,6 +359,7 @@ def _pointed(schema: object, pointer: str) -> object:
     if pointer and not pointer.startswith("/"):
         return None
     for part in pointer.split("/")[1:]:
+        # In this order, by RFC 6901: the other way round "~01", which is "~1", would become "/".
         name = part.replace("~1", "/").replace("~0", "~")
         if not isinstance(schema, dict):
             return None
@@ -375,6 +382,7 @@ _DOUBLE, _FLOAT, _INT64, _UINT64, _INT32, _FIXED64, _FIXED32, _BOOL, _STRING, _G
 _MESSAGE, _BYTES, _UINT32, _ENUM, _SFIXED32, _SFIXED64, _SINT32, _SINT64 = range(11, 19)
 """Types of fields, as descriptor.proto numbers them."""
 
+# Spark has no unsigned types: 32 bits go into a long, 64 bits into a decimal of 20 digits.
 _UNSIGNED: Final = TypePlan(pa.decimal128(20, 0), Decimal)
 _PROTOBUF_SCALARS: Final = {
     **dict.fromkeys((_INT32, _SINT32, _SFIXED32), TypePlan(pa.int32())),
@@ -389,6 +397,7 @@ _PROTOBUF_SCALARS: Final = {
 
 
 def _microseconds(timestamp: Any) -> int:  # noqa: ANN401 - protobuf is untyped
+    # Nanoseconds count forward before 1970 too, so this rounds down for every time.
     return int(timestamp.seconds * 1_000_000 + timestamp.nanos // 1000)
 
 
@@ -410,6 +419,7 @@ def _plan_message(descriptor: Descriptor, above: tuple[str, ...], budget: FieldB
         change = inner.convert
         return TypePlan(
             inner.type,
+            # A wrapper exists to tell null from 0: whether the message is there says which.
             (lambda value: value.value) if change is None else lambda value: change(value.value),
         )
     if name in above or name.startswith(_GOOGLE):
@@ -457,8 +467,10 @@ def _plan_field(
 def _plan_single(field: Descriptor, above: tuple[str, ...], budget: FieldBudget) -> TypePlan:
     """The plan of one value of a field."""
     if field.type == _ENUM:
+        # Enums of proto3 are open: a number that a newer schema added is kept by readers.
         names = {each.number: each.name for each in field.enum_type.values}
         return TypePlan(pa.string(), lambda number: names.get(number, str(number)))
+    # A group of proto2 differs from a message in its bytes alone.
     if field.type in {_MESSAGE, _GROUP}:
         return _plan_message(field.message_type, above, budget)
     return _PROTOBUF_SCALARS[field.type]

@@ -61,6 +61,8 @@ class ColumnDecoder:
             if data is None:
                 continue
             try:
+                # Errors of the registry pass: with a null for each value an outage would look like
+                # bad data.
                 value = self._decode(data)
                 found[row] = value if convert is None or value is None else convert(value)
             except (
@@ -73,8 +75,11 @@ class ColumnDecoder:
                 found[row] = None
                 bad.append(BadValue(row, str(error)))
         try:
+            # Arrow refuses the whole array for one value, and does not say which: only then one at
+            # a time.
             return pa.array(found, self.type), bad
         except _REFUSALS:
+            # Rows that could not be decoded were added before those that Arrow refused.
             return self._one_by_one(found, bad), sorted(bad)
 
     def _one_by_one(self, found: list[Any], bad: list[BadValue]) -> pa.Array:

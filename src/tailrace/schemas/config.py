@@ -176,6 +176,7 @@ class RegistryConfig:
     )
 
     def __repr__(self) -> str:
+        # These objects appear in logs and tracebacks.
         secret = {"basic_auth_user_info", "bearer_auth_token", "key_password"}
         shown = (
             f"{each.name}={'***' if each.name in secret else repr(getattr(self, each.name))}"
@@ -213,6 +214,7 @@ def parse_registry_config(given: Mapping[str, object]) -> RegistryConfig:
 
 
 def _known_name(name: str) -> str:
+    # The one name that has the prefix in Confluent's own list, too.
     return name if name == _URL else name.removeprefix(_PREFIX)
 
 
@@ -226,11 +228,14 @@ def _addresses(text: str, faults: list[str]) -> tuple[RegistryAddress, ...]:
             faults.append(f"{_URL}: this is no URL: {error}")
             continue
         if parts.scheme not in {"http", "https"} or not host or parts.query or parts.fragment:
+            # A URL at fault may have a password before the @.
             shown = each.rpartition("@")[2]
             faults.append(f"{_URL}: {shown!r} is no URL such as http://localhost:8081")
             continue
+        # `hostname` is without the brackets of an IPv6 address.
         name = f"[{host}]" if ":" in host else host
         place = name if port is None else f"{name}:{port}"
+        # Passwords with @ or : are percent-encoded in a URL, and plain in the header.
         user_info = unquote(parts.netloc.rpartition("@")[0])
         url = f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
         found.append(RegistryAddress(url, user_info))

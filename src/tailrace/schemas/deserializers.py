@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from tailrace.schemas.serializers import SchemaLike
 
+# A writer may name another schema id in each record, and each would be compiled and kept.
 CODECS_MAX: Final = 1000
 """Most schemas whose codec is kept."""
 
@@ -82,6 +83,7 @@ class SchemaDeserializer:
         self._own: Codec | None = None
         self._codecs: BoundedCache[int, Codec] = BoundedCache(CODECS_MAX)
         if schema is not None:
+            # A schema at fault ends the constructor, not the first record hours later.
             self._own_codec()
 
     def __call__(self, topic: str, data: bytes | None) -> object:
@@ -121,15 +123,20 @@ class SchemaDeserializer:
         try:
             schema = registry.schema(schema_id)
         except RegistryRefusedError as error:
+            # Bytes that only look like a header name an id that nobody registered: the fault of the
+            # record. A refused login (401, 403) is not, and would fail each record that follows.
             if not error.is_missing:
                 raise
             raise UndecodableError("the registry has no schema of this id") from error
+        # Registries number schemas of all types in one row, so an id may lead to any type.
         if schema.type is not self._form.type:
             raise UndecodableError(
                 f"the schema is {schema.type.title}, and {self._form.type.title} is wanted"
             )
         try:
             codec = self._open(registry.resolve(schema))
+        # The author of the schema is at fault, and other records of the topic have other
+        # schemas.
         except (SchemaError, RegistryRefusedError) as error:
             raise UndecodableError(str(error)) from error
         self._codecs.put(schema_id, codec)
@@ -258,6 +265,8 @@ class ProtobufDeserializer(SchemaDeserializer):
             return super()._open(schema)
         from tailrace.schemas.protobuf import ProtobufCodec, ProtobufFile
 
+        # The registry's file is compiled for its message indexes: they count messages in the
+        # writer's file, whose order may differ from that of the generated class.
         file = ProtobufFile(schema)
         return ProtobufCodec(message=self._class, file=file, reader=self._class)
 
@@ -269,6 +278,7 @@ def _resolved(
     if given is None:
         return None
     schema = as_schema(given, kind)
+    # Without references nothing is missing, so the constructor works while the registry is down.
     if registry is None or not schema.references:
         return ResolvedSchema(schema=schema)
     return registry.resolve(schema)

@@ -39,6 +39,8 @@ class UndecodableError(FatalError, ValueError):
         place = ", ".join(each for each in places if each)
         return f"{place}: {self.rule}" if place else self.rule
 
+    # An exception is pickled with its `args`, which lack the keywords; Spark's workers send errors
+    # to the driver.
     def __reduce__(self) -> tuple[object, ...]:
         return _undecodable, (self.rule, self.topic, self.schema_id)
 
@@ -60,6 +62,7 @@ class RegistryRefusedError(FatalError):
     @property
     def is_missing(self) -> bool:
         """Whether the registry does not have what was asked for."""
+        # 40401 for a subject, 40402 for a version and 40403 for an id all come with this status.
         return self.status == 404
 
 

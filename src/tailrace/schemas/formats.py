@@ -97,12 +97,15 @@ def with_latest(decoding: Decoding, subject: str) -> Decoding:
                 f"subject {subject} is {latest.schema.type.title}, and the format is "
                 f"{decoding.form.type.title}"
             )
+        # Resolved once, by the driver: executors that each ask for "latest" could get two versions,
+        # and with them two types of one column.
         return replace(decoding, schema=registry.resolve(latest.schema))
 
 
 def _split(text: str) -> tuple[str, str | None]:
     """Path and message of `PATH:MESSAGE`."""
     path, colon, message = text.rpartition(":")
+    # A path may have a colon of its own, so a file of the whole name wins.
     if colon and path.endswith(".proto") and not Path(text).exists():
         return path, message
     return text, None

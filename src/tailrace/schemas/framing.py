@@ -16,6 +16,7 @@ from tailrace.schemas.errors import UndecodableError
 HEADER: Final = struct.Struct(">bI")
 HEADER_SIZE: Final = HEADER.size
 
+# A count is read before its indexes: without a limit five bytes could claim 2^34 of them.
 INDEXES_MAX: Final = 64
 """Most levels of messages within messages; compilers stop at 32."""
 _VARINT_BYTES_MAX: Final = 5
@@ -46,8 +47,12 @@ def read_header(data: bytes) -> int:
     return schema_id
 
 
+# Confluent's Protobuf serializer for Python once wrote these without zigzag, as its setting
+# `use.deprecated.format` still does. The two forms agree on [0], the usual case; nothing in the
+# bytes tells them apart.
 def write_indexes(indexes: tuple[int, ...]) -> bytes:
     """The message indexes of a Protobuf value."""
+    # The first message of a file is by far the most frequent, so the format has one byte for it.
     if indexes == (0,):
         return b"\0"
     return b"".join(map(_varint, (len(indexes), *indexes)))

@@ -31,6 +31,8 @@ ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 _CHUNK_BYTES: Final = 64 * 1024
 _JSON: Final = "application/vnd.schemaregistry.v1+json"
+# 500 is among them: a registry answers it when its topic or its leader cannot be reached (error
+# codes 50001 to 50003), which another URL may not suffer from.
 _STATUSES_TO_RETRY: Final = frozenset({408, 429, 500, 502, 503, 504})
 _SHOWN_CHARACTERS: Final = 200
 
@@ -78,6 +80,7 @@ class RegistryHttp:
                 except RegistryUnavailableError as error:
                     failures.append(str(error))
                     continue
+                # Without a lock: two threads may differ about the first URL, and both are right.
                 self._first = index
                 return answer
         attempts = config.retries_max + 1
@@ -106,6 +109,8 @@ class RegistryHttp:
         from urllib3.util import Timeout
 
         url = f"{address.url}{path}"
+        # urllib3's time limit is for each read of the socket: a server that sends a byte a minute
+        # would never reach it.
         deadline = self._clock() + (config.connect_timeout_ms + config.read_timeout_ms) / 1000
         try:
             response = pool.request(
@@ -116,6 +121,9 @@ class RegistryHttp:
                 timeout=Timeout(
                     connect=config.connect_timeout_ms / 1000, read=config.read_timeout_ms / 1000
                 ),
+                # urllib3 would try three times by itself and follow redirects: `request` counts the
+                # attempts, and a redirect could carry the login to a host that nobody configured.
+                # Neither preloaded nor decompressed: a small answer may unpack to gigabytes.
                 retries=False,
                 redirect=False,
                 preload_content=False,
@@ -160,6 +168,8 @@ class RegistryHttp:
                         f"{self._config.read_timeout_ms} ms"
                     )
         except BaseException:
+            # Not back into the pool: the rest of the answer would be read as the next one's
+            # beginning.
             response.close()
             raise
         response.release_conn()
@@ -169,6 +179,7 @@ class RegistryHttp:
         config = self._config
         headers = {"Accept": f"{_JSON}, application/json", "Content-Type": _JSON}
         user_info = address.user_info or config.basic_auth_user_info
+        # A login in the URL wins, since it can differ from one URL to the next.
         if user_info:
             headers["Authorization"] = f"Basic {base64.b64encode(user_info.encode()).decode()}"
         elif config.bearer_auth_token:
@@ -223,6 +234,7 @@ def _message(content: bytes) -> tuple[str, int]:
     if not isinstance(answer, dict):
         return _shown(content), 0
     message, code = answer.get("message"), answer.get("error_code")
+    # Java's messages have line ends and whole schemas in them.
     text = " ".join(message.split()) if isinstance(message, str) else "the registry says no reason"
     return text[:_SHOWN_CHARACTERS], code if type(code) is int else 0
 

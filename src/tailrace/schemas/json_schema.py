@@ -24,7 +24,10 @@ _BASE: Final = "json-schema:///"
 """Base of references in a schema that has no `$id`."""
 
 _to_json: Final = json.JSONEncoder(
-    separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    # Python writes NaN and Infinity by default, which no JSON parser elsewhere takes.
+    separators=(",", ":"),
+    ensure_ascii=False,
+    allow_nan=False,
 ).encode
 
 
@@ -65,6 +68,7 @@ class JsonSchemaCodec:
             text = _to_json(value)
             self._validator.validate(value)
             return text.encode()
+        # jsonschema-rs raises a ValidationError, which is a ValueError.
         except (ValueError, TypeError, RecursionError) as error:
             raise UnencodableError(
                 f"a {type(value).__qualname__} does not fit the JSON Schema {self.name}: "
@@ -150,6 +154,7 @@ def _base_of(schema: object, base: str) -> str:
     """The URI that a schema has, by its own words or else `base`."""
     if not isinstance(schema, dict):
         return base
+    # Draft 4 has `id` and drafts from 6 on `$id`; in the latter `id` is a property like any other.
     is_old = "draft-04" in str(schema.get("$schema"))
     given = schema.get("id" if is_old else "$id")
     return joined(base, given) if isinstance(given, str) else base

@@ -42,6 +42,8 @@ class ProtobufFile:
             SchemaError: it is no Protobuf schema, or a file that it imports is missing.
         """
         files = _files_of(schema.schema.text, schema.dependencies)
+        # A pool for each schema: in the default one two versions of a message, or two topics'
+        # messages of the same name, would be refused as a conflict.
         pool = DescriptorPool()
         try:
             for each in files:
@@ -60,6 +62,7 @@ class ProtobufFile:
         indexes = tuple(indexes)
         found = self._by_indexes.get(indexes)
         if found is None:
+            # In the order of the text, in which the indexes count.
             messages = list(self._file.message_types_by_name.values())
             descriptor = None
             for index in indexes:
@@ -208,6 +211,7 @@ def _messages(descriptors: Any) -> Iterator[Descriptor]:  # noqa: ANN401 - proto
     left = list(descriptors)
     while left:
         each = left.pop(0)
+        # protoc makes a message of each map's entries, which nobody asks for by name.
         if not each.GetOptions().map_entry:
             yield each
         left += each.nested_types
@@ -216,6 +220,8 @@ def _messages(descriptors: Any) -> Iterator[Descriptor]:  # noqa: ANN401 - proto
 def _files_of(text: str, dependencies: Dependencies) -> list[FileDescriptorProto]:
     """All files of a schema, each after those that it imports."""
     own = _from_base64(text)
+    # Confluent's Python client registers a generated class as base64 of its descriptor and Java's
+    # as text: a registry can have both.
     if own is None:
         from tailrace.schemas.protoc import compile_proto
 
@@ -256,6 +262,7 @@ def _from_base64(text: str) -> FileDescriptorProto | None:
         return None
     try:
         file = FileDescriptorProto.FromString(base64.b64decode(text, validate=False))
+    # A short word can pass for base64, so it has to be a descriptor with a name as well.
     except (binascii.Error, ValueError, DecodeError):
         return None
     return file if file.name else None
@@ -265,4 +272,5 @@ def _standard(name: str) -> list[FileDescriptorProto]:
     """A file of Google's own, after those that it imports."""
     from tailrace.schemas.protoc import compile_proto
 
+    # The last file is the text itself.
     return compile_proto(f'syntax = "proto3"; import "{name}";', ())[:-1]

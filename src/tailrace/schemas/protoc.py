@@ -48,6 +48,7 @@ def compile_proto(text: str, dependencies: Dependencies) -> list[FileDescriptorP
                     sys.executable, "-P", "-m", "grpc_tools.protoc", f"--proto_path={root}",
                     "--include_imports", f"--descriptor_set_out={output}", str(root / OWN_FILE),
                 ],
+                # An error may quote bytes of the schema that are no UTF-8.
                 stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
                 timeout=SECONDS_MAX, check=False,
             )  # fmt: skip
@@ -58,11 +59,13 @@ def compile_proto(text: str, dependencies: Dependencies) -> list[FileDescriptorP
         if done.returncode or not output.exists():
             raise SchemaError(f"this is no Protobuf schema: {_reason(done.stderr, root)}")
         found = FileDescriptorSet.FromString(output.read_bytes())
+    # protoc writes a file after its imports, the order in which a pool takes them.
     return list(found.file)
 
 
 def _path_of(root: Path, name: str) -> Path:
     """The place of an imported file, which has to be below `root`."""
+    # The name comes from a registry, and could otherwise write to any file of the user.
     parts = PurePosixPath(name)
     if not parts.name or parts.is_absolute() or ".." in parts.parts or "\0" in name:
         raise SchemaError(f"the Protobuf schema imports {name!r}, which is no relative path")

@@ -29,6 +29,8 @@ from tailrace.schemas.schema import (
 )
 from tailrace.values import dataclass
 
+# A registry of several nodes writes by its leader and reads from each node's own copy of the topic
+# `_schemas`: an id that a producer has just got may be missing on another node for a moment.
 MISSING_TTL_S: Final = 10.0
 """Pause before an id that the registry does not have is asked for again."""
 
@@ -104,11 +106,15 @@ class SchemaRegistry:
         if found is None:
             missing = self._missing.get(schema_id)
             if missing is not None and self._clock() < missing[0]:
+                # The same error is raised many times; with its old traceback it would grow with
+                # each of them.
                 raise missing[1].with_traceback(None)
             try:
                 answer = self._object("GET", f"/schemas/ids/{schema_id}")
             except RegistryRefusedError as error:
                 if error.is_missing:
+                    # Only "there is none" is kept. A login that was refused may be accepted at the
+                    # next call.
                     self._missing.put(schema_id, (self._clock() + MISSING_TTL_S, error))
                 raise
             found = schema_of_answer(answer)
@@ -124,6 +130,8 @@ class SchemaRegistry:
         """
         schema_id = self._ids.get((subject, schema))
         if schema_id is None:
+            # A subject may have slashes: that of a file which a Protobuf schema imports is the
+            # file's name.
             path = f"/subjects/{quote(subject, safe='')}/versions"
             answer = self._object("POST", self._normalized(path), _body(schema))
             schema_id = _number(answer, "id")
@@ -162,6 +170,8 @@ class SchemaRegistry:
             RegistryUnavailableError: no URL answered.
         """
         known = self._latest.get(subject)
+        # Unlike an id or a numbered version, "latest" changes when anybody registers, hence the
+        # TTL.
         if known is not None and self._clock() < known[0]:
             return known[1]
         path = f"/subjects/{quote(subject, safe='')}/versions/latest"
@@ -188,10 +198,12 @@ class SchemaRegistry:
             RegistryUnavailableError: no URL answered.
         """
         number = "latest" if version is None else version
+        # Without `verbose` a registry says yes or no, and no reason.
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/{number}?verbose=true"
         answer = self._object("POST", path, _body(schema))
         messages = answer.get("messages")
         reasons = tuple(map(str, messages)) if isinstance(messages, list) else ()
+        # `is True`, since an answer without the field must not pass for a yes.
         return Compatibility(is_compatible=answer.get("is_compatible") is True, reasons=reasons)
 
     def resolve(self, schema: Schema) -> ResolvedSchema:
@@ -210,8 +222,11 @@ class SchemaRegistry:
         self, schema: Schema, found: dict[str, str], above: tuple[SchemaReference, ...]
     ) -> None:
         for each in schema.references:
+            # Two schemas may use a third one: it is needed once, and is no circle.
             if each.name in found:
                 continue
+            # A registry cannot make a circle, since a reference names a version that exists. One
+            # that does is broken or hostile, and would recurse until the stack ends.
             if each in above or len(above) + len(found) >= REFERENCES_MAX:
                 raise SchemaError(
                     f"reference {each.name!r} to {each.subject} version {each.version} leads to "
@@ -219,6 +234,7 @@ class SchemaRegistry:
                 )
             used = self.version(each.subject, each.version).schema
             self._collect(used, found, (*above, each))
+            # After the schemas that it uses, which fastavro and protobuf have to know first.
             found[each.name] = used.text
 
     def _normalized(self, path: str) -> str:
@@ -242,6 +258,7 @@ class SchemaRegistry:
 def _body(schema: Schema) -> dict[str, object]:
     body: dict[str, object] = {"schema": schema.text}
     if schema.type is not SchemaType.AVRO:
+        # Registries before 5.5 know Avro alone, and no field `schemaType`.
         body["schemaType"] = schema.type.value
     if schema.references:
         body["references"] = [
@@ -267,6 +284,7 @@ def schema_of_answer(answer: Mapping[str, Any]) -> Schema:
         RegistryRefusedError: the answer has none.
         SchemaError: it is larger than any that somebody wrote.
     """
+    # Confluent's registry leaves the field out for Avro.
     named = answer.get("schemaType", SchemaType.AVRO.value)
     kind = _TYPES.get(named) if isinstance(named, str) else None
     if kind is None:
@@ -300,6 +318,8 @@ def _text(answer: Mapping[str, Any], name: str) -> str:
 
 def _number(answer: Mapping[str, Any], name: str) -> int:
     value = answer.get(name)
+    # Not `isinstance`: True and False are ints in Python. Java has ids and versions as signed ints,
+    # the wire format's header reads 32 bits without a sign.
     if type(value) is not int or not -(1 << 31) <= value < 1 << 32:
         raise RegistryRefusedError(f"the registry's answer has no number {name!r}")
     return value

@@ -101,6 +101,8 @@ def read_schema_file(path: str | Path) -> Schema:
         )
     try:
         with path.open("rb") as file:
+            # One byte more than may be there is enough for `check_size` to refuse, also of
+            # `/dev/zero`.
             text = file.read(TEXT_BYTES_MAX + 1).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise SchemaError(f"{path}: the schema cannot be read: {error}") from error
@@ -140,6 +142,8 @@ def check_size(text: str) -> None:
     Raises:
         SchemaError: it is.
     """
+    # The first comparison spares an encoded copy of a text that is far too large. A lone surrogate,
+    # which JSON can say by an escape, has no UTF-8, hence `replace`.
     if len(text) > TEXT_BYTES_MAX or len(text.encode(errors="replace")) > TEXT_BYTES_MAX:
         raise SchemaError(f"the schema has more than {TEXT_BYTES_MAX} bytes")
 
@@ -150,13 +154,16 @@ def load_json(text: str) -> object:
     Raises:
         ValueError: it is no JSON, has more than `DEPTH_MAX` levels, or a number that JSON lacks.
     """
+    # As many levels as opening brackets at most, so nearly all texts need no second look.
     if text.count("{") + text.count("[") > DEPTH_MAX:
         _check_depth(text)
+    # Python takes NaN and Infinity, which no other parser of JSON does.
     return json.loads(text, parse_constant=_no_constant)
 
 
 def _check_depth(text: str) -> None:
     depth = 0
+    # Brackets within strings open nothing, so strings are removed before.
     for bracket in _NOT_BRACKETS.sub("", _STRING.sub("", text)):
         depth += 1 if bracket in "[{" else -1
         if depth > DEPTH_MAX:

@@ -58,6 +58,8 @@ class SchemaSerializer:
         is_key: bool,
         message: str | None = None,
     ) -> None:
+        # `use.latest.version` wins over a schema that was given: values are encoded with the
+        # registry's.
         uses_latest = registry is not None and registry.config.uses_latest
         if schema is None and not uses_latest:
             raise SchemaError(
@@ -88,6 +90,8 @@ class SchemaSerializer:
 
     def serialize(self, topic: str | None, value: object) -> bytes | None:
         """The bytes of a value of a topic; None for None. Raises as a call does."""
+        # A record without a value deletes its key in a compacted topic; five bytes of header would
+        # not.
         if value is None:
             return None
         header, codec = self._by_topic.get(topic) or self._find(topic)
@@ -103,14 +107,19 @@ class SchemaSerializer:
         if registry is None:
             found = b"", self._own_codec()
         elif registry.config.uses_latest:
+            # Not kept by topic, or a new version would never be seen: the registry's cache has its
+            # TTL.
             return self._latest(registry, topic)
         else:
             assert schema is not None
+            # The codec comes first: a schema that cannot encode is not registered.
             codec, subject = self._own_codec(), self._subject(registry, topic)
             schema = self._with_imports(registry, schema)
             if registry.config.registers:
                 schema_id = registry.register(subject, schema)
             else:
+                # Confluent's clients look up as well, so the topic's owner registers what producers
+                # may write.
                 schema_id = registry.lookup(subject, schema).id
             found = write_header(schema_id), codec
         self._by_topic.put(topic, found)
@@ -124,6 +133,7 @@ class SchemaSerializer:
                 f"version {latest.version} of {subject} is {latest.schema.type.title}, and the "
                 f"serializer is for {self._kind.title}"
             )
+        # By id and not by topic: topics may share a subject, and compiling a `.proto` takes 70 ms.
         codec = self._by_id.get(latest.id)
         if codec is None:
             codec = open_codec(registry.resolve(latest.schema), message=self._message)
@@ -256,9 +266,11 @@ def _register_imports(registry: SchemaRegistry, file: Descriptor) -> Schema:
 
     references = []
     for each in imports_of(file):
+        # Imports first: a registry refuses a schema whose references it does not have.
         schema = _register_imports(registry, each)
         if registry.config.registers:
             registry.register(each.name, schema)
+        # A reference names a version, and `register` answers with an id alone.
         version = registry.lookup(each.name, schema).version
         references.append(SchemaReference(name=each.name, subject=each.name, version=version))
     return Schema(type=SchemaType.PROTOBUF, text=schema_text_of(file), references=tuple(references))

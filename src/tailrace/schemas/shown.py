@@ -77,6 +77,7 @@ def as_json(value: object) -> object:
             # JSON can say half of a surrogate pair, which UTF-8 has no bytes for.
             return value if value.isascii() else value.encode(errors="replace").decode()
         case float():
+            # JSON has neither NaN nor Infinity.
             return value if math.isfinite(value) else str(value)
         case Mapping():
             return {str(name): as_json(each) for name, each in value.items()}
@@ -104,6 +105,7 @@ def _message(value: object) -> object:
 
     message: Message = value
     try:
+        # By default the names would be in camel case, which the schema does not have.
         return json_format.MessageToDict(message, preserving_proto_field_name=True)
     except (TypeError, json_format.Error, OverflowError) as error:
         raise ValueError(f"the message has no form in JSON: {error}") from error

@@ -24,4 +24,6 @@ def subject_of(
             f"{strategy.value} needs a schema with a name: a record of Avro, a message, or a JSON "
             "Schema with a title"
         )
+    # A record of Avro brings its namespace, and a message its package, so that two teams' Order
+    # differ.
     return record_name if strategy is SubjectStrategy.RECORD else f"{topic}-{record_name}"
