@@ -97,6 +97,8 @@ class Setting:
             case "float":
                 return self._in_range(text, float, wanted="a number")
             case "bool":
+                # As Kafka's ConfigDef: any case, and no other word. A "yes" that is read as false
+                # would be a trap.
                 if text.lower() not in {"true", "false"}:
                     raise ValueError(f"{self.name}: {text!r} is not one of true, false")
                 return text.lower() == "true"
@@ -131,6 +133,7 @@ class Setting:
         try:
             # Python accepts `1_000` and `nan`; Kafka does not.
             value = number(text if "_" not in text else "")
+            # NaN is neither below nor above any limit, so it would pass the range.
             if value != value:  # noqa: PLR0124
                 raise ValueError(text)
         except ValueError:
@@ -142,6 +145,7 @@ class Setting:
         return value
 
     def _check_choice(self, text: str) -> None:
+        # Case matters, as it does in Kafka's ValidString.
         if self.choices and text not in self.choices:
             raise ValueError(f"{self.name}: {text!r} is not one of {self.range_text}")
 
@@ -267,6 +271,7 @@ def parse_settings(
     for name, text in given.items():
         known_setting = known.get(name)
         if known_setting is None:
+            # A known mistake has a better answer than the most similar name.
             hint = hints.get(name, "")
             # Each search compares with all names, so a file of nonsense gets only some.
             if not hint and searched < SUGGESTIONS_MAX:

@@ -164,11 +164,9 @@ class Api:
 
     @property
     def advertised_first_version(self) -> int:
-        """The lowest version in an ApiVersions response.
-
-        0 for Produce, as in Kafka, although 0 to 2 are refused: without them old librdkafka assumes
-        that the broker does not support compression (KAFKA-18659).
-        """
+        """The lowest version in an ApiVersions response."""
+        # As in Kafka, although 0 to 2 are refused: without them old librdkafka assumes that the
+        # broker does not support compression (KAFKA-18659).
         return 0 if self.key is ApiKey.PRODUCE else self.first_version
 
     def is_served(self, version: int) -> bool:
@@ -180,13 +178,13 @@ class Api:
         return version >= self.request.flexible_since
 
     def has_response_tags(self, version: int) -> bool:
-        """Whether the response header has a tag section.
-
-        Never for ApiVersions: the client does not know the broker's versions yet (KIP-511).
-        """
+        """Whether the response header has a tag section."""
+        # The client of ApiVersions does not know the broker's versions yet, and a broker that does
+        # not have the request's version answers in version 0 (KIP-511).
         return self.is_flexible(version) and self.key is not ApiKey.API_VERSIONS
 
     def _message(self, kind: str) -> type[Message]:
+        # Imported at the first use: a client needs a dozen of the sixty APIs (decision 24).
         module = import_module(f"{_MESSAGES}.{self.key.module}")
         found: type[Message] = getattr(module, f"{self.key.title}{kind}")
         return found

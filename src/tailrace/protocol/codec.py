@@ -43,6 +43,7 @@ def decode(
         MalformedMessageError: the bytes are not this message in this version.
         TooManyPartsError: its arrays have more than `parts_max` elements together.
     """
+    # Kept for the life of the process: versions are few, and making one takes longer than its use.
     found: tuple[M, int] = _decoder(message, version)(view, position, parts_max)
     return found
 
@@ -82,6 +83,8 @@ def prepare(message: type[Message], version: int) -> None:
 
 
 def _compile_classes(message: type) -> None:
+    # Our dataclasses compile their methods at first use (decision 56), which is too late within a
+    # request.
     compile_methods(message)
     for field in wire_fields(message):
         if isinstance(field.type, type):

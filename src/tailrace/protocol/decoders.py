@@ -93,6 +93,7 @@ def smallest_size(kind: str | type, *, version: int, is_flexible: bool) -> int:
     """Bytes that the shortest value of this wire type takes; at least 1."""
     if isinstance(kind, type):
         fields = fields_in(kind, version)
+        # A struct that ends up at 0 bytes counts as 1, or a count could be any number.
         sizes = [_smallest(f, version=version, is_flexible=is_flexible) for f in fields]
         return max(sum(sizes) + is_flexible, 1)
     if kind in FIXED:
@@ -105,6 +106,7 @@ def smallest_size(kind: str | type, *, version: int, is_flexible: bool) -> int:
 def _smallest(field: WireField, *, version: int, is_flexible: bool) -> int:
     if field.is_array:
         return 1 if is_flexible else 4
+    # Null is one byte for a struct: an int8 of -1 (or a count of 0 in a tagged field).
     if isinstance(field.type, type) and field.is_nullable(version):
         return 1
     return smallest_size(field.type, version=version, is_flexible=is_flexible)
@@ -161,6 +163,7 @@ class DecoderSource:
 
     def _compile(self, result: str, *, arguments: str = "view, position") -> Any:  # noqa: ANN401
         body = "\n".join(self._lines)
+        # One check for all fields: a check before each would cost more than the reading.
         source = (
             f"def decode({arguments}):\n    end = len(view)\n    try:\n"
             f"{body}\n        return {result}, position\n"
@@ -190,6 +193,8 @@ class DecoderSource:
         values: dict[str, str] = {}
         run: list[WireField] = []
         for field in fields_in(message, self._version):
+            # Neighbours of fixed size become one call of `struct`, which is most of what decoding
+            # costs.
             if not field.is_array and field.type in FIXED:
                 run.append(field)
                 continue
@@ -241,6 +246,7 @@ class DecoderSource:
         names = {field.name: self._new(field.name) for field in tagged}
         for field in tagged:
             self._line(f"{names[field.name]} = {self._constant('default', field.default)}")
+        # Nearly all sections are empty, one 0 byte, which is not worth a call.
         self._line("if view[position]:")
         table = self._constant("tags", decoders)
         self._line(f"    tagged, position = read_tagged(view, position, {table})")
@@ -280,6 +286,8 @@ class DecoderSource:
         if self._is_flexible:
             self._line(f"{name} = view[position] - 1")
             self._line("position += 1")
+            # A compact length is one more than the value and mostly one byte; only longer ones need
+            # the call.
             self._line(f"if {name} > 126:")
             self._line(f"    {name}, position = read_uvarint(view, position - 1)")
             self._line(f"    {name} -= 1")
@@ -306,11 +314,13 @@ class DecoderSource:
         self._line("    if stop > end:")
         self._line(f"        refuse_length({path!r}, {length}, position=position, end=end)")
         if kind == "string":
+            # An int16 length cannot be longer, a compact one can; Kafka refuses it as well.
             if self._is_flexible:
                 self._line(f"    if {length} > {STRING_BYTES_MAX}:")
                 self._line(f"        refuse_string({path!r}, {length}, position)")
             self._line(f"    {target} = str(view[position:stop], 'utf-8')")
         elif kind == "bytes":
+            # A copy: metadata that is kept must not keep the whole frame in memory.
             self._line(f"    {target} = bytes(view[position:stop])")
         else:
             self._line(f"    {target} = view[position:stop]")
@@ -324,6 +334,7 @@ class DecoderSource:
         smallest = smallest_size(kind, version=self._version, is_flexible=self._is_flexible)
         self._null(count, target, path, is_nullable=field.is_nullable(self._version))
         self._indent += 1
+        # Before the list is made: a count of 2^31 in four bytes must not become memory.
         self._line(f"if {count} * {smallest} > end - position:")
         self._line(f"    refuse_count({path!r}, {count}, position=position, end=end)")
         numbers = FIXED.get(kind) if isinstance(kind, str) else None

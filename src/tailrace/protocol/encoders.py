@@ -99,11 +99,14 @@ class EncoderSource:
             self._line(f"{out}.append(0)")
             return
         section = self._new("tagged")
+        # Tags go in rising order, in which `tagged_fields_in` gives them.
         self._line(f"{section} = ()")
         for field in tagged:
             value, part = self._new("v"), self._new("part")
             default = self._constant("default", field.default)
             self._line(f"{value} = {owner}.{field.name}")
+            # KIP-482: a tagged field with its default is left out. Identity first, since it is the
+            # usual case.
             self._line(f"if {value} is not {default} and {value} != {default}:")
             self._indent += 1
             self._line(f"{part} = bytearray()")

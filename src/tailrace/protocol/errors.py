@@ -302,6 +302,7 @@ def code_for(error: TailraceError) -> ErrorCode:
             return ErrorCode.CORRUPT_MESSAGE
         case OffsetOutOfRangeError():
             return ErrorCode.OFFSET_OUT_OF_RANGE
+        # Before the case without a setting, which would match as well.
         case RecordTooLargeError(setting="segment.bytes"):
             return ErrorCode.RECORD_LIST_TOO_LARGE
         case RecordTooLargeError():

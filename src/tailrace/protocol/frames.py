@@ -50,6 +50,7 @@ SIZE_BYTES = 4
 
 _SIZE = Struct(">i")
 _REQUEST_HEAD = Struct(">hhih")
+# The size and the correlation id; a response does not say which request or version it answers.
 _RESPONSE_HEAD = Struct(">ii")
 _ERROR_CODE = Struct(">h")
 
@@ -77,6 +78,8 @@ def check_size(size: int, *, limit: int) -> None:
     Raises:
         MalformedMessageError: it is negative or above `limit`; close the connection.
     """
+    # Before anything is allocated: a TLS or HTTP client on this port sends text, whose first four
+    # bytes claim a GB or more.
     if not 0 <= size <= limit:
         raise MalformedMessageError(
             f"a frame claims {size} bytes; 0 to {limit} are allowed", position=0
@@ -102,6 +105,8 @@ def read_request_header(
             f"a request header ends early: {len(frame)} bytes are there", position=0
         ) from None
     position = _REQUEST_HEAD.size
+    # The client id is a string with an int16 length in every version of the header, also in
+    # flexible ones: a broker has to read it before it knows the version (KIP-482).
     client_id = None
     if length >= 0:
         stop = position + length
@@ -186,6 +191,7 @@ def request_buffers(
         head += _REQUEST_HEAD.pack(api.key, version, correlation_id, length)
     except struct_error as error:
         raise UnencodableMessageError(f"a request header cannot hold this: {error}") from error
+    # The header's client id keeps its int16 length in flexible versions.
     head += name
     if api.is_flexible(version):
         head.append(0)
@@ -217,6 +223,8 @@ def response_buffers(
         UnencodableMessageError: a value does not fit its field.
     """
     head = bytearray(_RESPONSE_HEAD.pack(0, correlation_id))
+    # ApiVersions has none in any version: a client reads that answer before it knows what the
+    # broker can do (KIP-511).
     if api.has_response_tags(version):
         head.append(0)
     return _sized(codec.gather(body, version, head), head)
@@ -234,6 +242,7 @@ def encode_response(api: Api, body: Message, *, version: int, correlation_id: in
 
 def _sized(buffers: list[R], head: bytearray) -> list[R]:
     """Write the frame's size into `head`, the first of the buffers; returns the buffers."""
+    # The size does not count its own four bytes.
     size = sum(map(len, buffers)) - SIZE_BYTES
     try:
         _SIZE.pack_into(head, 0, size)
@@ -271,6 +280,7 @@ def decode_response(api: Api, version: int, frame: memoryview) -> Message:
     position = _SIZE.size
     if api.has_response_tags(version):
         position = _skip_tags(frame, position)
+    # A broker that does not know the version cannot answer in it.
     if api.key is ApiKey.API_VERSIONS and len(frame) >= position + _ERROR_CODE.size:
         (code,) = _ERROR_CODE.unpack_from(frame, position)
         if code == ErrorCode.UNSUPPORTED_VERSION:

@@ -26,6 +26,8 @@ def java_hash(text: str) -> int:
         3242
     """
     value = 0
+    # A Java string may have half a surrogate pair, and its hash counts 16-bit units and not
+    # characters.
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
         value = 31 * value + (high << 8 | low) & _UNSIGNED
@@ -40,9 +42,11 @@ def java_order(text: str) -> bytes:
 def hash_table_place(hashed: int, entry_count: int) -> int:
     """Index of a hash in the table of a `HashMap` that has had this number of entries."""
     size = _TABLE_SIZE_MIN
+    # `HashMap` doubles when it is fuller than three quarters.
     while entry_count > size * _LOAD:
         size *= 2
     unsigned = hashed & _UNSIGNED
+    # `HashMap.hash` mixes the upper half in, since small tables look at the lowest bits alone.
     return (unsigned ^ unsigned >> 16) & (size - 1)
 
 

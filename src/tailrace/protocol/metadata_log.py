@@ -119,6 +119,7 @@ def decode_data(value: Buffer | None) -> VersionedRecord:
         raise MalformedRecordError(f"a value of {len(view)} bytes ends in its numbers") from None
     except MalformedMessageError as error:
         raise MalformedRecordError(error.rule, position=error.position) from error
+    # Kafka's MetadataRecordSerde has written 1 since KRaft began; anything else is another format.
     if frame != _FRAME_VERSION:
         raise UnknownRecordError(what="frame version", number=frame)
     try:

@@ -39,6 +39,7 @@ def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
         IndexError: the view ends inside the number.
     """
     value = 0
+    # Bounded, since a peer may send bytes above 127 without an end.
     for index in range(_VARINT_BYTES_MAX):
         byte = view[position + index]
         value |= (byte & 0x7F) << (7 * index)
@@ -85,6 +86,7 @@ def read_tagged(
         tag, position = read_uvarint(view, position)
         size, position = read_uvarint(view, position)
         limit = position + size
+        # Checked before it is read: a slice beyond the end would be short, and no error.
         if limit > len(view):
             raise MalformedMessageError(
                 f"tagged field {tag} claims {size} bytes, {len(view) - position} remain",
@@ -98,6 +100,7 @@ def read_tagged(
                     f"tagged field {tag} claims {size} bytes and has {end - position}",
                     position=position,
                 )
+        # Also for unknown tags, so that later versions of a struct can be read (KIP-482).
         position = limit
     return values, position
 

@@ -83,14 +83,19 @@ def decode(
     chunks = _Chunks(columns, wanted.partition)
     for located in pieces:
         piece, path, position = located
+        # A run is decoded by one call in C. At a fault in it nothing is taken, and the batches
+        # follow one by one, since only they can say which of them is damaged.
         is_taken = isinstance(piece, BatchRun) and chunks.append_run(
             piece, wanted, path=path, position=position
         )
         if not is_taken:
             for each in split_batches(located, wanted):
+                # Markers of transactions have offsets, and are no records to a consumer either.
                 if not each[0].is_control:
                     with decoding(each, wanted, on_skip):
                         chunks.append(each, wanted)
+        # After a whole piece, so a chunk may be larger than its aim by one piece, and never splits
+        # one.
         if not chunks.builder.has_room:
             yield chunks.finish()
     if chunks.builder.row_count:
@@ -134,7 +139,9 @@ class _Chunks:
             return False
         self._by_batch[FILE] += [path] * len(counts)
         self._by_batch[POSITION] += [
-            None if position is None else position + each for each in run.positions
+            # A run knows positions from its own beginning, and a broker's answer has none.
+            None if position is None else position + each
+            for each in run.positions
         ]
         self._counts += counts
         return True
@@ -152,6 +159,8 @@ class _Chunks:
             else:
                 arrays.append(decoded.column(name))
         self._by_batch, self._counts = {FILE: [], POSITION: []}, []
+        # The declared schema, also where all values are null: readers compare schemas between
+        # chunks.
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _repeat(self, name: str, count: int) -> pa.Array:
@@ -164,4 +173,6 @@ class _Chunks:
     def _spread(self, name: str) -> pa.Array:
         """A column with one value for each batch."""
         values = pa.array(self._by_batch[name], ARROW_TYPES[COLUMN_NAMED[name]])
+        # One value for each batch and not for each record: a path takes more room than many
+        # records.
         return values.take(pa.array(np.repeat(np.arange(len(values)), self._counts)))

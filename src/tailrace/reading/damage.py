@@ -126,6 +126,7 @@ def find_damage(files: Files, segments: Sequence[SegmentFiles], on_damage: OnDam
     Raises:
         DirectoryError: a file cannot be read.
     """
+    # Not 0: retention has deleted what was before the first segment.
     found = LogDamage(log_end=segments[0].base_offset if segments else _FIRST)
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
@@ -178,6 +179,7 @@ def find_tail_damage(files: Files, last: SegmentFiles, end: Offset) -> LogDamage
     """
     found = LogDamage(log_end=last.base_offset)
     with closing(files.open(last.path, read_only=True)) as file:
+        # From an index entry on: a whole segment of a GB would be read at each look.
         near = position_near(files, last, file, offset=end)
         _look_into(file, last, None, found=found, start=near)
     return found

@@ -67,6 +67,7 @@ def records_between(batch: Batch, first: Offset, limit: Offset) -> int | None:
     """Records of a batch in a range of its offsets; None if only the records could tell."""
     if first <= batch.base_offset and batch.next_offset <= limit:
         return batch.record_count
+    # Compaction leaves fewer records than offsets, and only the records say which.
     is_dense = batch.record_count == batch.last_offset_delta + 1
     return max(limit - first, 0) if is_dense else None
 
@@ -99,5 +100,6 @@ def decoding(located: LocatedBatch, wanted: OffsetSpan, on_skip: OnSkip | None) 
                 batch.size,
             )
         )
+    # Not skipped: the bytes are sound, and a newer version of this program may read them.
     except UnsupportedCodecError as error:
         raise FatalError(f"{wanted.partition}, {batch!r}: {error}") from error

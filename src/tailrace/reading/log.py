@@ -156,6 +156,8 @@ class Log:
         """
         self._check_open()
         began = time.monotonic()
+        # A follower looks several times a second: the transactions continue from the last look, and
+        # not from the snapshot.
         known = None if self._view is None else self._view.transactions
         with self._explaining():
             self._view = open_view(
@@ -200,6 +202,8 @@ class Log:
     def skipped(self) -> tuple[Skipped, ...]:
         """Damage that was skipped so far; empty unless `on_damage` is skip."""
         tail = [] if self._view is None else self._view.tail
+        # Each look finds the damage of the tail again, and a range that is read twice reports it
+        # twice.
         return tuple(dict.fromkeys([*self._skipped, *tail]))
 
     def statistics(self) -> LogStatistics:
@@ -295,6 +299,7 @@ class Log:
             ConfigError: a column does not exist or is named twice.
         """
         wanted = _range(start, limit, start_time=start_time, limit_time=limit_time, follow=follow)
+        # After the arguments: a wrong one is reported also where PyArrow is not installed.
         check_extra("arrow", "Log.arrow")
         import pyarrow as pa
 
@@ -310,12 +315,15 @@ class Log:
     def _records(self, pieces: Iterator[StoredRun], span: Span) -> Iterator[Record]:
         for piece in pieces:
             for stored in piece.batches(span.start, span.limit):
+                # Control records are for the clients themselves; `batches` shows them.
                 if stored.batch.is_control:
                     continue
+                # Stays empty if the batch is skipped, since `decoding` takes its error.
                 found: Iterator[Record] = iter(())
                 with decoding(stored, span, self._on_skip):
                     found = records_of(stored.batch)
                 for record in found:
+                    # The first and the last batch may reach beyond the range, as in Kafka's fetch.
                     if span.start <= record.offset < span.limit:
                         yield record
 
@@ -394,6 +402,7 @@ class Log:
         """Names the file in errors of the file system."""
         try:
             yield
+        # It is an OSError as well, and names its file already.
         except DirectoryError:
             raise
         except OSError as error:

@@ -108,6 +108,7 @@ class ProducerWalk:
         if known is None or batch.is_control or batch.base_sequence < 0:
             return None
         # Batches may be missing in between; a new epoch begins at 0.
+        # A gap may hold the batches that the sequence jumps over.
         if known.holes != self.holes or known.epoch != batch.producer_epoch:
             return None
         if batch.max_timestamp - known.timestamp >= DAY_MS:
@@ -164,12 +165,16 @@ class ProducerWalk:
         marker = end_transaction_marker_or_none(batch)
         if marker is None:
             return None
+        # A marker without data is normal: the transaction had none in this partition, or
+        # DeleteRecords has removed it.
         if known is None:
             known = self.producers[batch.producer_id] = SeenProducer(batch.producer_epoch)
         first = None if known.transaction_start < 0 else known.transaction_start
         if first is not None:
             self._open.pop(first, None)
         if known.epoch != batch.producer_epoch:
+            # KIP-360 and KIP-890: a new epoch counts from 0 again, so the old sequences say
+            # nothing.
             known.last_sequence, known.last_offset = NONE, _NO_OFFSET
             known.holes = self.holes
         known.epoch, known.transaction_start = batch.producer_epoch, _NO_OFFSET
@@ -202,6 +207,7 @@ class ProducerWalk:
         older than the log.
         """
         for producer_id, each in snapshot.items():
+            # A snapshot may have producers whose batches were compacted or deleted.
             seen = self.producers.get(producer_id)
             if seen is None:
                 continue

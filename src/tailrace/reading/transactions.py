@@ -34,6 +34,8 @@ class AbortedRecords:
 
     def has(self, batch: Batch) -> bool:
         """Whether the batch is data of a transaction that was aborted."""
+        # A marker itself lies after its transaction's data, and says nothing that a reader could
+        # skip.
         if not batch.is_transactional or batch.is_control:
             return False
         # A producer has one transaction at a time, so its spans do not overlap.
@@ -99,12 +101,14 @@ def find_open_transactions(
     Raises:
         OSError: a file cannot be read.
     """
+    # A log that is shorter than at the last look was truncated: its producers are not those known.
     if known is None or known.next_offset > end:
         walk, start = _newest_snapshot(files, folder, end)
     else:
         walk, start = known.walk.copy(), known.next_offset
     for number, segment in enumerate(segments):
         following = segments[number + 1 : number + 2]
+        # All of this segment lies before the start, since the next one begins there or before.
         if following and following[0].base_offset <= start:
             continue
         limit = following[0].base_offset if following else None
@@ -115,6 +119,8 @@ def find_open_transactions(
             for _, batch in _sound_batches(
                 file, segment, limit, start=near, steps_over_damage=steps_over_damage
             ):
+                # `position_near` is the index's entry before the offset, so some batches come too
+                # early.
                 if batch.base_offset < start:
                     continue
                 if batch.has_producer:

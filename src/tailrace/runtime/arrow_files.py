@@ -52,6 +52,7 @@ class ArrowFile:
         if at >= 0 and at + size <= len(self._block):
             return self._block[at : at + size]
         data: bytes = self._source.read_at(max(size, BLOCK_BYTES), position)
+        # A large read is not kept: its bytes are rarely asked for twice.
         self._block_start, self._block = position, data if size < BLOCK_BYTES else b""
         return data[:size]
 

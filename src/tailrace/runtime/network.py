@@ -179,12 +179,15 @@ class KernelSocket:
     def __init__(self, connection: socket.socket, loop: Watcher) -> None:
         connection.settimeout(0)
         with contextlib.suppress(OSError):
+            # Nagle's algorithm would hold back a small request until the last one is acknowledged,
+            # up to 40 ms with delayed acknowledgements. Kafka sets it as well.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = connection
         self._loop = loop
         try:
             host, port = connection.getpeername()[:2]
         except OSError:
+            # A peer may reset between `accept` and here; the first read will report it.
             host, port = "gone", 0
         self._peer = f"{host}:{port}"
 
@@ -197,6 +200,7 @@ class KernelSocket:
     def is_peer_gone(self) -> bool:
         """Whether nothing more comes."""
         try:
+            # Peeks, so that a request that is there stays for the reader.
             return not self._connection.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
             return False
@@ -215,6 +219,7 @@ class KernelSocket:
         try:
             if len(buffers) == 1:
                 return self._connection.send(buffers[0])
+            # The kernel refuses more buffers with EMSGSIZE, rather than taking the first ones.
             return self._connection.sendmsg(buffers[:IOV_MAX])
         except (BlockingIOError, InterruptedError):
             return None
@@ -236,6 +241,8 @@ class KernelSocket:
     def close(self) -> None:
         """End the connection."""
         if self._connection.fileno() >= 0:
+            # Before the descriptor is closed: the next connection may get its number, and its
+            # events.
             self.watch_reads(None)
             self.watch_writes(None)
             self._connection.close()
@@ -265,6 +272,7 @@ class KernelListener:
                 return
             try:
                 connection, _address = self._listening.accept()
+            # ECONNABORTED: a peer that left the queue before it was accepted.
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -274,6 +282,7 @@ class KernelListener:
                 self._watch_later(1.0)
                 return
             self._accepted(KernelSocket(connection, self._loop))
+        # The open connections take their turn now.
         self._watch_later(ACCEPT_PAUSE_S)
 
     def _watch_later(self, seconds: float) -> None:
@@ -324,12 +333,14 @@ class Connecting:
     def start(self, host: str, port: int) -> None:
         """Begin; a name that needs a lookup is resolved on a thread of its own."""
         try:
+            # `getaddrinfo` blocks for as long as DNS takes. An address as a number needs no thread.
             addresses = _addresses(host, port, flags=socket.AI_NUMERICHOST)
         except (OSError, ValueError):
             threading.Thread(
                 target=self._look_up, args=(host, port), name=f"look up {host}", daemon=True
             ).start()
         else:
+            # Never within `connect`: the caller has not got the function that cancels yet.
             self._watcher.call_soon_threadsafe(lambda: self._found(addresses))
 
     def cancel(self) -> None:
@@ -382,6 +393,7 @@ class Connecting:
     def _on_writable(self) -> None:
         connection = self._connection
         assert connection is not None
+        # The result of a `connect` that did not block; reading it clears it.
         code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             self._let_go()
@@ -458,6 +470,8 @@ class SocketNetwork:
         except OSError as error:
             raise _listen_error(host, port, error) from error
         try:
+            # A broker that restarts finds connections of the last one in TIME_WAIT, which would
+            # keep the port for a minute.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.settimeout(0)
             listening.bind(address)
