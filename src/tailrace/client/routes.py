@@ -12,11 +12,18 @@ their brokers by the same code.
 Not here: retries. A caller forgets a target that turned out wrong, and finds it again.
 """
 
+# Beside `ClusterMetadata`, because the two ask for different reasons. That asks by itself, for the
+# topics of interest that it keeps fresh, one request at a time; here each operation asks within its
+# own time limit, several at once, for what it needs this once. Nor could epochs order the answers:
+# `Admin` and most readers ask in Metadata 8, whose epochs are not reliable. So only the rules for
+# addresses are shared; an answer with an old leader costs an operation one more attempt.
+
 from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from tailrace.client.calls import Ask, Call, Reply
+from tailrace.client.cluster_metadata import is_address, usable_nodes
 from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import UnsupportedBrokerError, error_for
 from tailrace.client.nodes import Node
@@ -111,9 +118,7 @@ class Routes:
 
     def learn(self, answer: MetadataResponse) -> None:
         """Take brokers, controller and leaders from an answer to Metadata."""
-        self.nodes = {
-            each.node_id: self._node(each.node_id, each.host, each.port) for each in answer.brokers
-        }
+        self.nodes = {number: self._listed(each) for number, each in usable_nodes(answer).items()}
         self._controller = answer.controller_id
         for topic in answer.topics:
             for each in topic.partitions:
@@ -270,19 +275,24 @@ class Routes:
                 f"{_KEY_TYPES[each.kind].name.lower()} {each.name!r}"
             )
             one = named.get(each.name)
-            # A broker that leaves a key out is asked again, as one that has no coordinator yet.
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE if one is None else one.error_code
+            node = Node(-1, "", -1) if one is None else Node(one.node_id, one.host, one.port)
+            # A broker that leaves a key out, or gives no address that one could connect to, is
+            # asked again, as one that has no coordinator yet.
+            code = 0 if one is None else one.error_code
+            if not code and not is_address(node):
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             error = error_for(code, about=about)
             if error is not None:
                 errors[each] = error
-            elif one is not None:
-                self._found[each] = self._node(one.node_id, one.host, one.port)
+            else:
+                self._found[each] = self._listed(node)
         return errors
 
-    def _node(self, node_id: int, host: str, port: int) -> Node:
-        # A broker of the bootstrap list keeps its id, and with it the connection just used.
-        listed = (each for each in self._bootstrap if (each.host, each.port) == (host, port))
-        return next(listed, Node(node_id, host, port))
+    def _listed(self, node: Node) -> Node:
+        """The same broker by its id in the bootstrap list, if that has its address."""
+        # So it keeps the connection that was just used.
+        same = (each for each in self._bootstrap if each[1:] == node[1:])
+        return next(same, node)
 
 
 def _asking(call: Call, targets: Sequence[Target]) -> Ask:

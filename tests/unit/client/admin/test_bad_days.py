@@ -9,11 +9,17 @@ import pytest
 
 from tailrace.client.admin import Outcomes, UnknownOutcomeError
 from tailrace.client.calls import Ask
-from tailrace.client.errors import UnreachableBrokerError
-from tailrace.client.routes import CONTROLLER, Routes
+from tailrace.client.errors import OperationTimeoutError, UnreachableBrokerError
+from tailrace.client.routes import CONTROLLER, Routes, leader
 from tailrace.errors import TailraceError
+from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey, api_of
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from tailrace.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from tests.unit.client.admin.answers import plausible
 from tests.unit.client.admin.calls import ARGUMENTS, NODE, ROUTING, outcome_of
@@ -137,3 +143,36 @@ def test_a_controller_is_forgotten_alone() -> None:
     routes.forget([CONTROLLER])
     assert routes.known(CONTROLLER) is None
     assert routes.nodes
+
+
+def test_a_broker_without_an_address_that_can_be_connected_to_is_none() -> None:
+    """A listener of port 0, as a proxy may give it, is no leader, and is not tried."""
+    routes = Routes([NODE])
+    good: Any = ROUTING[ApiKey.METADATA]
+    routes.learn(good)
+    unusable = (
+        MetadataResponseBroker(node_id=1, host="b", port=0),
+        MetadataResponseBroker(node_id=2, host="", port=9092),
+    )
+    routes.learn(replace(good, brokers=unusable))
+    assert routes.candidates == [NODE]
+    assert routes.known(leader(TopicPartition("t", 0))) is None
+    assert routes.known(CONTROLLER) is None
+
+
+@pytest.mark.parametrize(("host", "port"), [("", 9092), ("b", 0), ("b", 1 << 16), ("", -1)])
+def test_a_coordinator_without_an_address_is_asked_for_again(host: str, port: int) -> None:
+    """The lookup is retried until the time limit of the call."""
+
+    def answer(ask: Ask) -> Any:
+        assert isinstance(ask.body, FindCoordinatorRequest)
+        return FindCoordinatorResponse(
+            coordinators=tuple(
+                Coordinator(key=each, node_id=3, host=host, port=port)
+                for each in ask.body.coordinator_keys
+            )
+        )
+
+    found, _ = outcome_of("list_group_offsets", answer)
+    assert isinstance(found, OperationTimeoutError)
+    assert "COORDINATOR_NOT_AVAILABLE" in str(found)
