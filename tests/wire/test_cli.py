@@ -94,7 +94,10 @@ def test_a_topic_is_created_described_altered_and_deleted(at: tuple[str, str]) -
     assert [each["partition"] for each in described[1:]] == [0, 1, 2]
     assert "life" in [each["topic"] for each in objects("topic", "list", *at)]
     refused = said("topic", "delete", "life", *at, given=b"y\n")
-    assert refused == "Error: stdin is no terminal where you could be asked; add --yes"
+    assert (
+        refused
+        == "Error: stdin is not a terminal, so you cannot be asked for confirmation; add --yes"
+    )
     assert lines("topic", "delete", "life", "--yes", *at) == ["deleted topic life"]
     assert objects("topic", "create", "life", *at)[0]["type"] == "created"
     assert objects("topic", "delete", "life", "--yes", *at)[0]["type"] == "deleted"
@@ -159,7 +162,10 @@ def test_places_to_begin_and_to_stop(at: tuple[str, str], topic: str) -> None:
     assert consumed(topic, at) == numbers
     found = run("consume", topic, "-e", "-o", 15, *at)
     assert found.stdout.split() == numbers[15:]
-    assert f"15 is not in {topic}-1, which has 0 to 0; beginning at 0" in found.stderr
+    assert (
+        f"offset 15 is out of range for {topic}-1: its log starts at 0 and ends at 0; "
+        "reading from 0" in found.stderr
+    )
     assert consumed(topic, at, "-o", -3) == numbers[17:]
     assert consumed(topic, at, "-o", -300) == numbers
     assert consumed(topic, at, "-o", "end") == []
@@ -168,7 +174,10 @@ def test_places_to_begin_and_to_stop(at: tuple[str, str], topic: str) -> None:
     assert consumed(topic, at, "-c", 2) == numbers[:2]
     assert consumed(topic, at, "-p", 1) == []
     told = said("consume", topic, "-p", 0, "-o", 21, *at)
-    assert told == f"--offset: 21 is not in {topic}-0, which has 0 to 20"
+    assert (
+        told
+        == f"--offset: offset 21 is out of range for {topic}-0: its log starts at 0 and ends at 20"
+    )
     assert "has no partition 7" in said("consume", topic, "-p", "0,7", *at)
 
 
@@ -251,7 +260,7 @@ def test_a_group_is_reset_when_it_is_executed(at: tuple[str, str], topic: str) -
     assert reset("--to", "2001-01-01T00:00:00") == [0]
     table = run("group", "reset", "reset", "--topic", f"{topic}:0", "--to", 99, *at)
     assert table.stdout.splitlines()[1].split()[:3] == [f"{topic}-0", "5", "20"]
-    assert "99 is not in the log" in table.stdout
+    assert "offset 99 is out of range" in table.stdout
     assert "nothing was changed; add --execute" in table.stderr
     assert consumed(topic, at, "--group", "reset", "-p", 0, "-c", 1) == ["5"]
 

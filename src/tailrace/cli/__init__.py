@@ -14,19 +14,19 @@ from tailrace import __version__
 from tailrace.errors import ConfigError, MissingExtraError, TailraceError
 
 SUBCOMMANDS = {
-    "cluster": "Show what the metadata log of a node says, now or then.",
+    "cluster": "Show cluster state from the files of a KRaft metadata log.",
     "consume": "Print records of a topic of any Kafka cluster.",
     "demo": "Send a year of flights through a broker into Spark.",
-    "features": "Show and change the levels of features of a Kafka cluster.",
-    "group": "List, describe, reset and delete groups of a Kafka cluster.",
-    "handover": "Say what a move between Tailrace and Apache Kafka comes to.",
-    "log": "Look into log directories without a broker, and repair them.",
-    "pipeline": "Run jobs over whole logs with Spark.",
+    "features": "Show, upgrade and downgrade feature levels of a Kafka cluster.",
+    "group": "List, describe, reset and delete consumer groups.",
+    "handover": "Check a move of data between Tailrace and Apache Kafka.",
+    "log": "Read, verify and repair log directories without a broker.",
+    "pipeline": "Run Spark jobs over whole topics, such as archive and audit.",
     "produce": "Send lines as records to any Kafka cluster.",
     "serve": "Run a Kafka broker on DIR until Ctrl-C or SIGTERM.",
-    "storage": "Format log directories, and say whose they are.",
+    "storage": "Format log directories, and show the ids in them.",
     "topic": "Create, list, describe, alter and delete topics of a cluster.",
-    "transaction": "List and describe transactions, and abort those that hang.",
+    "transaction": "List and describe transactions, and abort hanging ones.",
 }
 """Help lines by command. Each command is a function in the module of this package of its name."""
 

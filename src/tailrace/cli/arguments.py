@@ -19,7 +19,7 @@ data_directory = click.option(
     "directory",
     metavar="DIR",
     required=True,
-    help="A data directory, or the folder of one partition.",
+    help="A log directory (one of log.dirs), or the directory of one partition, as DIR/flights-0.",
 )
 """The directory that a command is about, as its argument `directory`."""
 
@@ -41,8 +41,8 @@ decompresses = click.option(
     type=click.IntRange(1, INT32_MAX),
     expose_value=False,
     callback=_limit_decompression,
-    help="Most bytes that a batch may decompress to, and that it then takes in memory; "
-    "128 MiB by default.",
+    help="Refuse a batch that decompresses to more bytes than this, since it is held in memory. "
+    "Default: 128 MiB.",
 )
 """An option of commands that read records; it has no argument."""
 
@@ -60,13 +60,13 @@ def split_directories(data: str) -> list[str]:
 def _split(_: click.Context, parameter: click.Parameter, value: str) -> list[str]:
     directories = [os.path.abspath(each) for each in split_directories(value)]
     if not directories:
-        raise click.BadParameter("it names no directory", param=parameter)
+        raise click.BadParameter("it names no directory; give DIR or DIR,DIR", param=parameter)
     return directories
 
 
 data_directories = click.option(
     "--data", "directories", required=True, callback=_split, metavar="DIR[,DIR]",
-    help="All directories of log.dirs, in their order, and metadata.log.dir if it is none of them.",
+    help="All directories of log.dirs, in the same order, then metadata.log.dir if it is another.",
 )  # fmt: skip
 """The directories of one node that a command is about, as its argument `directories`."""
 

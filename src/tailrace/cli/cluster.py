@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tailrace.cli.arguments import aligned, data_directory
+from tailrace.cli.arguments import aligned
 from tailrace.cli.on_cluster import AS_JSON, emit, say
 from tailrace.offline.metadata_state import (
     END,
@@ -34,10 +34,17 @@ FENCED, SHUTTING_DOWN = "fenced", "shutting down"
 
 @click.group()
 def cluster() -> None:
-    """Show what the metadata log of a node in KRaft mode says, now and then.
+    """Show the state of a KRaft cluster from the files of one node's metadata log.
 
-    DIR is its metadata.log.dir or a copy of it; nothing has to run, and nothing is changed.
+    No broker is asked and no file is changed, so a copy of the directory is enough.
     """
+
+
+_DATA = click.option(
+    "--data", "directory", metavar="DIR", required=True,
+    help="The node's metadata.log.dir (by default the first of log.dirs), or a copy of it: the "
+    "directory that contains __cluster_metadata-0.",
+)  # fmt: skip
 
 
 def _moment(_: click.Context, parameter: click.Parameter, value: str | None) -> Moment:
@@ -50,14 +57,19 @@ def _moment(_: click.Context, parameter: click.Parameter, value: str | None) -> 
 
 
 @cluster.command()
-@data_directory
-@click.option("--at", callback=_moment, metavar="OFFSET|TIME", help="As it was then.")
-@click.option("--topic", "name", metavar="TOPIC", help="Only this topic, with its partitions.")
+@_DATA
+@click.option(
+    "--at", callback=_moment, metavar="OFFSET|TIME",
+    help="Show the state at an offset of the metadata log, or at a time (ISO 8601, UTC), instead "
+    "of at its end.",
+)  # fmt: skip
+@click.option("--topic", "name", metavar="TOPIC", help="Show only this topic, with its partitions.")
 @AS_JSON
 def describe(directory: str, *, at: Moment, name: str | None, as_json: bool) -> None:
-    """Show features, brokers, topics, settings, quotas, users and rights.
+    """Show brokers, topics, configs, features, quotas and ACLs.
 
-    An offset stands for the state of all records below it, a time for that of all records up to it.
+    The state at an offset includes all records below it, the state at a time all records with a
+    timestamp up to it.
     """
     files = DiskFiles()
     folder = metadata_folder(files, directory)
@@ -80,15 +92,22 @@ def describe(directory: str, *, at: Moment, name: str | None, as_json: bool) -> 
 
 
 @cluster.command()
-@data_directory
-@click.option("--from", "first", callback=_moment, required=True, metavar="OFFSET|TIME")
-@click.option("--to", "last", callback=_moment, metavar="OFFSET|TIME", help="Default: the end.")
+@_DATA
+@click.option(
+    "--from", "first", callback=_moment, required=True, metavar="OFFSET|TIME",
+    help="The earlier state: an offset of the metadata log, or a time (ISO 8601, UTC).",
+)  # fmt: skip
+@click.option(
+    "--to", "last", callback=_moment, metavar="OFFSET|TIME",
+    help="The later state, given likewise. Default: the end of the log.",
+)  # fmt: skip
 @AS_JSON
 def diff(directory: str, *, first: Moment, last: Moment, as_json: bool) -> None:
-    """Show what changed between two moments, and when each value last changed.
+    """Show what changed between two states of the cluster.
 
-    A new entry has the time at which it was added. A change in a part of the log that has been
-    deleted has the time of the next snapshot, after the word "by".
+    Each line has the time and offset of the last change of a value: + added, - removed, ~ changed.
+    Where that part of the log has been deleted, only a snapshot after the change is known; the line
+    then begins with "by".
     """
     files = DiskFiles()
     folder = metadata_folder(files, directory)

@@ -41,34 +41,39 @@ COMMIT_INTERVAL_S: Final = 5.0
 
 @click.command()
 @click.argument("topic")
-@click.option("-p", "--partitions", metavar="0,1,4-7", help="Only these partitions.")
+@click.option("-p", "--partitions", metavar="0,1,4-7", help="Read only these partitions.")
 @click.option(
     "-o", "--offset", "places", multiple=True, metavar="PLACE",
-    help="beginning, end, an offset, -N for the last N of each partition, s@MS or e@MS for the "
-    "first record to print, or the first not to print, from a time on. s@ and e@ go together.  "
-    "[default: beginning]",
+    help="Where to begin in each partition: beginning, end, an offset, -N for N before the end, or "
+    "s@MS for the first record at or after a time in ms since 1970. e@MS ends before such a time; "
+    "give both for a time range.  [default: beginning]",
 )  # fmt: skip
 @click.option(
     "-c", "--count", type=click.IntRange(min=1), help="Stop after this number of records."
 )
 @decompresses
 @click.option(
-    "-e", "--exit", "is_finite", is_flag=True, help="Stop at the present end of the logs."
+    "-e",
+    "--exit",
+    "is_finite",
+    is_flag=True,
+    help="Exit at the end of each partition, as it was when the command began.",
 )
 @click.option(
     "-f", "--format", "form", metavar="FORMAT",
-    help="As kcat's: %t topic, %p partition, %o offset, %T time in ms, %k key, %s value, %h "
-    "headers, %K and %S sizes in bytes, %R the same in binary.  [default: %s\\n]",
+    help="As in kcat: %t topic, %p partition, %o offset, %T timestamp in ms, %k key, %s value, %h "
+    "headers, %K and %S key and value size in bytes, %R value size as a binary int32.  "
+    "[default: %s\\n]",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object per record.")
 @click.option(
     "--isolation", type=click.Choice(["read_uncommitted", "read_committed"]),
     default="read_uncommitted", show_default=True,
-    help="read_committed: no aborted records, and nothing of open transactions.",
+    help="read_committed: leave out aborted records, and stop at the last stable offset.",
 )  # fmt: skip
 @click.option(
     "--group", metavar="GROUP",
-    help="Read as a member of GROUP from its committed offsets on, and commit what was printed.",
+    help="Join this consumer group: begin at its committed offsets, and commit what was printed.",
 )  # fmt: skip
 @decoded
 @on_cluster
@@ -84,13 +89,13 @@ def consume(
 ) -> None:
     """Print records of TOPIC until Ctrl-C, or with --exit until the end.
 
-    Markers of transactions are never printed. On a terminal control characters are escaped; in a
-    pipe keys and values are as they were sent.
+    Transaction markers are never printed. On a terminal control characters are escaped; to a pipe
+    keys and values are written byte for byte.
 
-    With --group the command joins the group, which shares the partitions between its members.
-    Partitions without a committed offset begin at --offset. With --exit it ends when the partitions
-    that it was given are read. With --partitions too it does not join: it reads these, and refuses
-    a group that has members.
+    With --group the command joins the consumer group and reads the partitions that it is assigned.
+    Partitions without a committed offset begin at --offset. --exit ends it at the end of the
+    assigned partitions. With --group and --partitions it reads these partitions without joining,
+    and refuses a group that has members.
     """
     decoding = chosen_decoding()
     decoder = None if decoding is None else decoding.decoder()
@@ -230,6 +235,6 @@ def _committed(cluster: ClusterReader, group: str) -> dict[TopicPartition, Commi
         members = "1 member" if count == 1 else f"{count} members"
         raise FatalError(
             f"--group: {group} has {members}, and with --partitions this command does not join the "
-            "group; stop them, or leave out --partitions"
+            "group; stop its consumers, or leave out --partitions to join it"
         )
     return cluster.do(list_group_offsets, group).results()

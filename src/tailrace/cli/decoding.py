@@ -81,23 +81,34 @@ class DecodingChoice(NamedTuple):
 def decoded(command: FunctionT) -> FunctionT:
     """Adds the options of formats; the command gets what they say from `chosen_decoding`."""
     for option in (
-        _option("--key-schema", help="The schema of keys: .avsc, .json or .proto.", metavar="FILE"),
+        _option(
+            "--key-schema", metavar="FILE",
+            help="File with the schema of keys: .avsc, .json or .proto.",
+        ),
         _option(
             "--schema", metavar="FILE",
-            help="The schema of values: .avsc, .json or .proto; FILE.proto:MESSAGE for a message "
-            "that is not the first.",
+            help="File with the schema of values: .avsc, .json or .proto. FILE.proto:MESSAGE "
+            "chooses a message type; the first is the default.",
         ),
         _option(
             "--registry-config", metavar="FILE",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="Settings of the registry in a properties file, where passwords are not seen.",
+            help="A properties file with settings of the schema registry, such as its password.",
         ),
-        _option("--schema-registry", metavar="URL", help="A schema registry. Several: A,B."),
+        _option(
+            "--schema-registry", metavar="URL",
+            help="URL of the schema registry, or several, separated by commas.",
+        ),
         _option(
             "--value-format", type=click.Choice(FORMATS),
-            help="Decode values; plain formats have no schema id in front and need --schema.",
+            help="Decode values. avro, json, protobuf: the schema id is in front of the data, as "
+            "the registry's serializers write it. plain-...: no schema id, so --schema is "
+            "required.",
         ),
-        _option("--key-format", type=click.Choice(FORMATS), help="Decode keys, likewise."),
+        _option(
+            "--key-format", type=click.Choice(FORMATS),
+            help="Decode keys, as --value-format does values; plain-... requires --key-schema.",
+        ),
     ):  # fmt: skip
         command = option(command)
     return command

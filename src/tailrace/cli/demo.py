@@ -13,9 +13,11 @@ from tailrace.runtime.extras import check_extra
     default="demo-data",
     show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where topics, Parquet and picture go.",
+    help="Directory for the topics, the Parquet files and the picture.",
 )
-@click.option("--keep", is_flag=True, help="Go on with what an earlier run left there.")
+@click.option(
+    "--keep", is_flag=True, help="Reuse the data that an earlier run left in the directory."
+)
 def demo(data: Path, *, keep: bool) -> None:
     """Produce a year of flights to a broker, read them with Spark, and check the result.
 

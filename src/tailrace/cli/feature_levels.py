@@ -15,7 +15,7 @@ def _levels(_: click.Context, parameter: click.Parameter, given: tuple[str, ...]
         is_number = level.isascii() and level.isdigit() and len(level) < 5
         if not name or not equals or not is_number:
             raise click.BadParameter(
-                f"{text!r} is not NAME=LEVEL, as group.version=1", param=parameter
+                f"{text!r} is not NAME=LEVEL, such as group.version=1", param=parameter
             )
         if name in levels:
             raise click.BadParameter(f"{name} is given twice", param=parameter)
@@ -32,13 +32,13 @@ def _release(_: click.Context, parameter: click.Parameter, given: str | None) ->
 
 FEATURE: Final = click.option(
     "--feature", "levels", multiple=True, callback=_levels, metavar="NAME=LEVEL",
-    help="A feature and its level, as group.version=1; repeatable.",
+    help="A feature and its level, such as group.version=1; repeatable.",
 )  # fmt: skip
 """Levels by feature, as the argument `levels`."""
 
 RELEASE: Final = click.option(
     "--release-version", "release", callback=_release, metavar="RELEASE",
-    help="The levels of a release of Kafka, as 4.2 or 4.2-IV1; --feature goes over it.",
+    help="The feature levels of a Kafka release, such as 4.2 or 4.2-IV1; --feature overrides it.",
 )  # fmt: skip
 """A level of metadata.version, or None, as the argument `release`."""
 

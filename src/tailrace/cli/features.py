@@ -18,14 +18,16 @@ from tailrace.cluster.metadata.features import FEATURES, initial_levels
 
 FORMAT = "tailrace.features/1"
 
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="Have it checked, and change nothing.")
+_DRY_RUN = click.option(
+    "--dry-run", is_flag=True, help="Let the broker validate the change without making it."
+)
 
 
 @click.group()
 def features() -> None:
-    """Show and change the levels of features of any Kafka cluster.
+    """Show, upgrade and downgrade the feature levels of any Kafka cluster.
 
-    A level that clients or other brokers do not know keeps them out, so upgrade brokers first.
+    Brokers that do not support a level cannot join the cluster, so upgrade all brokers first.
     """
 
 
@@ -33,10 +35,13 @@ def features() -> None:
 @AS_JSON
 @on_cluster
 def describe(*, as_json: bool, connection: Connection) -> None:
-    """Show each feature: its level, the release of that, and the levels that the broker knows."""
+    """Show each feature's finalized level and the levels that the broker supports.
+
+    For metadata.version the Kafka release of the level is shown too.
+    """
     with connection.open() as cluster:
         found = cluster.do(describe_features)
-    rows = [("feature", "level", "release", "known levels")]
+    rows = [("feature", "level", "release", "supported levels")]
     for name in sorted(found.supported.keys() | found.finalized.keys()):
         level, known = _level(found, name), found.supported.get(name)
         release = release_name(name, level)
@@ -69,9 +74,10 @@ def upgrade(
     as_json: bool,
     connection: Connection,
 ) -> None:
-    """Raise levels; all of them, or none.
+    """Raise feature levels: all that are given, or none.
 
-    A higher metadata.version keeps older releases out for good, if it has new records.
+    Brokers of older releases cannot join afterwards. A metadata.version that added record types
+    cannot be lowered again.
     """
     _change(
         connection, levels, release, kind=UpgradeType.UPGRADE, is_dry_run=dry_run, as_json=as_json
@@ -81,7 +87,7 @@ def upgrade(
 @features.command()
 @FEATURE
 @RELEASE
-@click.option("--unsafe", is_flag=True, help="Also where the cluster may lose something by it.")
+@click.option("--unsafe", is_flag=True, help="Allow it even if the cluster may lose metadata.")
 @_DRY_RUN
 @AS_JSON
 @on_cluster
@@ -94,7 +100,7 @@ def downgrade(
     as_json: bool,
     connection: Connection,
 ) -> None:
-    """Lower levels; all of them, or none. Level 0 takes a feature out of use."""
+    """Lower feature levels: all that are given, or none. Level 0 disables a feature."""
     kind = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
     _change(connection, levels, release, kind=kind, is_dry_run=dry_run, as_json=as_json)
 
@@ -109,7 +115,7 @@ def _change(
     as_json: bool,
 ) -> None:
     if not levels and release is None:
-        raise click.UsageError("name what is to change: --feature NAME=LEVEL or --release-version")
+        raise click.UsageError("nothing to change; give --feature NAME=LEVEL or --release-version")
     with connection.open() as cluster:
         wanted = dict(levels)
         if release is not None:
@@ -123,14 +129,14 @@ def _change(
             if len(errors) == 1:
                 raise errors.popitem()[1]
             outcomes.results()
-    verb = "can get" if is_dry_run else "has"
+    verb = "can be set to" if is_dry_run else "has"
     for name, level in wanted.items():
         if as_json:
             emit(FORMAT, "changed", {"feature": name, "level": level, "dry_run": is_dry_run})
         else:
             click.echo(f"{name} {verb} level {level}")
     if not wanted and not as_json:
-        click.echo("nothing is to change")
+        click.echo("nothing to change: the features have these levels already")
 
 
 def _of_release(release: int, found: FeatureMetadata, kind: UpgradeType) -> dict[str, int]:

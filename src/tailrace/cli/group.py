@@ -54,7 +54,7 @@ GROUP_FORMAT = "tailrace.group/1"
 
 _TOPICS = click.option(
     "--topic", "topics", multiple=True, metavar="TOPIC[:0,1,4-7]",
-    help="Partitions of a topic, or all of it; repeatable.",
+    help="A topic, or some of its partitions; repeatable.",
 )  # fmt: skip
 
 _DURATION = re.compile(
@@ -69,14 +69,14 @@ _UNITS_MS: Final = {
 
 @click.group()
 def group() -> None:
-    """List and describe groups, reset and delete their offsets, in any Kafka cluster."""
+    """List and describe consumer groups, and reset or delete their committed offsets."""
 
 
 @group.command("list")
 @AS_JSON
 @on_cluster
 def list_groups(*, as_json: bool, connection: Connection) -> None:
-    """List all groups with type and state."""
+    """List all groups with their type, state and protocol."""
     with connection.open() as cluster:
         found = cluster.do(groups.list_groups)
     rows = [("group", "type", "state", "protocol")]
@@ -108,8 +108,8 @@ def list_groups(*, as_json: bool, connection: Connection) -> None:
 def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -> None:
     """Show members, their partitions, committed offsets and lag.
 
-    The lag is counted from the committed offset to the end of the log. It is negative for an offset
-    after that end, and - where nothing is committed or nobody leads the partition.
+    The lag is the log end offset minus the committed offset: negative if the committed offset is
+    after the end of the log, and - if nothing is committed or the partition has no leader.
     """
     with connection.open() as cluster:
         for name in dict.fromkeys(names):
@@ -134,17 +134,21 @@ def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -
 @group.command()
 @click.argument("name", metavar="GROUP")
 @_TOPICS
-@click.option("--all-topics", is_flag=True, help="All partitions that the group has committed.")
 @click.option(
-    "--to", metavar="PLACE",
-    help="earliest, latest, an offset, a time (ISO 8601 in UTC, or @ and ms since 1970), or a "
-    "duration before now (90m, 1d12h, P1DT12H).",
+    "--all-topics", is_flag=True, help="All partitions for which the group has a committed offset."
+)
+@click.option(
+    "--to", metavar="OFFSET|TIME",
+    help="earliest, latest, an offset, a time (ISO 8601 in UTC, or @MS since 1970: the first "
+    "record from then on), or a time before now (90m, 1d12h, P1DT12H).",
 )  # fmt: skip
 @click.option(
     "--shift-by", type=int, metavar="N",
-    help="From the committed offset N on, or back if negative.",
+    help="Move the committed offset forward by N, or back if N is negative.",
 )  # fmt: skip
-@click.option("--execute", is_flag=True, help="Do it; otherwise it is only shown.")
+@click.option(
+    "--execute", is_flag=True, help="Commit the new offsets; without it they are only shown."
+)
 @AS_JSON
 @on_cluster
 def reset(
@@ -158,13 +162,15 @@ def reset(
     as_json: bool,
     connection: Connection,
 ) -> None:
-    """Show new offsets for a group without members, and with --execute commit them.
+    """Reset committed offsets of a group without members.
 
-    A place outside of a log becomes its nearest end. The group is made if it does not exist.
+    Without --execute the new offsets are shown and nothing is changed. An offset out of range
+    becomes the log start or log end offset, whichever is nearer. A group that does not exist is
+    created.
     """
     at = _place(to, shift_by)
     if all_topics == bool(topics):
-        raise click.UsageError("give --topic, once or more, or --all-topics")
+        raise click.UsageError("give either --topic (repeatable) or --all-topics")
     with connection.open() as cluster:
         committed = cluster.do(list_group_offsets, name).results()
         partitions = sorted(committed) if all_topics else _chosen(cluster, topics)
@@ -217,7 +223,7 @@ def delete_committed(
 ) -> None:
     """Delete the committed offsets of topics that no member of the group reads."""
     if not topics:
-        raise click.UsageError("--topic: give it once or more")
+        raise click.UsageError("--topic is required, once or more")
     wanted = [parse_partitions(each, flag="--topic") for each in topics]
 
     def is_wanted(each: TopicPartition) -> bool:
@@ -244,7 +250,7 @@ def delete_committed(
 
 def _place(to: str | None, shift_by: int | None) -> OffsetAt:
     if (to is None) == (shift_by is None):
-        raise click.UsageError("give --to or --shift-by")
+        raise click.UsageError("give either --to or --shift-by")
     if to is None:
         return OffsetAt(Place.FROM_COMMITTED, shift_by or 0)
     if to in {"earliest", "latest"}:
@@ -265,7 +271,8 @@ def _place(to: str | None, shift_by: int | None) -> OffsetAt:
         return OffsetAt(Place.TIME, parse_time(to))
     except (ValueError, OverflowError) as error:
         raise click.UsageError(
-            f"--to: {to!r} is neither earliest nor latest, and no offset, time or duration"
+            f"--to: {to!r} is not understood; give earliest, latest, an offset, a time such as "
+            "2026-05-01T12:00, or a duration such as 90m"
         ) from error
 
 
@@ -307,7 +314,8 @@ def _reset_to(
     for error in outcomes.errors.values():
         if isinstance(error, RemoteFatalError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID:
             raise FatalError(
-                f"a consumer has joined group {name} meanwhile, so nothing was reset: stop it first"
+                f"nothing was reset: a consumer has joined group {name} meanwhile; stop it, and "
+                "try again"
             ) from error
     return outcomes.results()
 
@@ -323,7 +331,7 @@ def _resets(resets: Mapping[TopicPartition, OffsetReset]) -> Iterator[str]:
                 str(each.found.within),
                 str(each.found.log.start),
                 str(each.found.log.end),
-                f"{each.found.offset} is not in the log" if outside else "",
+                f"offset {each.found.offset} is out of range" if outside else "",
             )
         )
     yield from aligned(rows, right=(1, 2, 3, 4))

@@ -22,8 +22,8 @@ FORMAT = "tailrace.handover/1"
 
 _EXIT_HINDERED = 1
 _HEADINGS = {
-    Effect.HINDERS: "hinders the move",
-    Effect.KEPT: "kept without effect",
+    Effect.HINDERS: "prevents the move",
+    Effect.KEPT: "stored but not used",
     Effect.UNDERSTOOD: "understood",
 }
 _SIDES = {Side.BOTH: "", Side.KAFKA: "Kafka: ", Side.TAILRACE: "Tailrace: "}
@@ -33,15 +33,17 @@ _SIDES = {Side.BOTH: "", Side.KAFKA: "Kafka: ", Side.TAILRACE: "Tailrace: "}
 @data_directories
 @click.option(
     "--write", "path", metavar="FILE", type=click.Path(dir_okay=False),
-    help="Write the server.properties that Kafka needs.",
+    help="Write the server.properties that Kafka needs to FILE.",
 )  # fmt: skip
 @AS_JSON
 def handover(directories: list[str], *, path: str | None, as_json: bool) -> None:
-    """Say what a move between Tailrace and Apache Kafka comes to, before it is made.
+    """Check a move between Tailrace and Apache Kafka before it is made.
 
-    Stop the broker first. Shows what both brokers understand, what one keeps without effect, what
-    hinders, and what Kafka's server.properties must say. The directories are not changed. The exit
-    code is 1 if something hinders.
+    Stop the broker first. Lists what prevents the move, what one of the brokers stores without
+    using it, what both understand, and the settings that Kafka's server.properties needs. The
+    directories are not changed.
+
+    Exit code 0: ready to move. 1: something prevents it, or an error.
     """
     files = DiskFiles()
     found = plan_handover(files, directories)

@@ -57,9 +57,10 @@ _HEADINGS = ("partition", "start", "end", "records", "batches", "segments", "byt
 
 @click.group()
 def log() -> None:
-    """Look into log directories, without a broker or beside one, and repair them.
+    """Read, verify, export and repair log directories, with or without a running broker.
 
-    Nothing but `repair --apply` changes anything, so a read-only mount will do.
+    Only `repair --apply` changes files; all other commands work on a read-only mount. `repair`
+    needs the broker stopped.
     """
 
 
@@ -69,17 +70,17 @@ def _key(_: click.Context, __: click.Parameter, value: str | None) -> bytes | No
         return None if value is None else bytes.fromhex(value.removeprefix("0x"))
     except ValueError as error:
         raise click.BadParameter(
-            f"{value!r} is not an even number of hexadecimal digits"
+            f"{value!r} is not hexadecimal; give two digits for each byte, such as 0a1b"
         ) from error
 
 
 @log.command()
 @log_directory
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object per line.")
 def scan(directory: str, *, as_json: bool) -> None:
-    """List the partitions: offsets, time, size, codecs.
+    """List partitions with offsets, sizes, timestamps and codecs.
 
-    Reads only the headers of batches, so it is quick; `verify` looks at every byte.
+    Reads only batch headers, so it is quick; `verify` checks every byte.
     """
     files = DiskFiles()
     found = find_partitions(files, directory)
@@ -106,13 +107,17 @@ def scan(directory: str, *, as_json: bool) -> None:
 @TO_OFFSET
 @FROM_TIME
 @TO_TIME
-@click.option("--key", help="Only records with exactly this key, as text.")
-@click.option("--key-hex", callback=_key, metavar="HEX", help="The same, as hexadecimal digits.")
+@click.option("--key", help="Only records with exactly this key, given as text (UTF-8).")
+@click.option(
+    "--key-hex", callback=_key, metavar="HEX",
+    help="Only records with exactly this key, given in hexadecimal, such as 0a1b.",
+)  # fmt: skip
 @ISOLATION
-@click.option("--limit", type=click.IntRange(min=0), help="At most this number of records.")
+@click.option("--limit", type=click.IntRange(min=0), help="Print at most this number of records.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "hex"]), default="text",
-    show_default=True, help="How records are shown.",
+    show_default=True,
+    help="text: one readable line per record. json: JSON Lines. hex: keys and values in hex.",
 )  # fmt: skip
 @ON_DAMAGE
 @decoded
@@ -128,16 +133,20 @@ def cat(
     on_damage: str,
     **bounds: int | None,
 ) -> None:
-    """Print records; those of __consumer_offsets and __cluster_metadata decoded.
+    """Print records of a topic or partition.
 
-    Offsets and times are looked up in the indexes, so that only what is wanted is read. Each batch
-    is checked before its records are printed: damaged ones are never shown.
+    Records of __consumer_offsets and __cluster_metadata are decoded. Offsets and times are looked
+    up in the indexes. The checksum of each batch is verified before its records are printed, so
+    records of damaged batches are never shown.
     """
     if key is not None and key_hex is not None:
-        raise click.UsageError("--key and --key-hex exclude each other")
+        raise click.UsageError("give --key or --key-hex, not both")
     decoding = chosen_decoding()
     if decoding is not None and form == "hex":
-        raise click.UsageError("--format hex shows keys and values as they are stored")
+        raise click.UsageError(
+            "--format hex shows keys and values undecoded; leave it out, or leave out "
+            "--key-format and --value-format"
+        )
     files = DiskFiles()
     partitions = choose_partitions(find_partitions(files, directory), topic, partition)
     choice = Choice(
@@ -162,12 +171,15 @@ def cat(
 
 @log.command()
 @log_directory
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each finding.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object per finding.")
 def verify(directory: str, *, as_json: bool) -> None:
-    """Check every byte: checksums, records, offsets, producers, indexes, small files.
+    """Check every byte: batches, indexes, snapshots, checkpoints.
 
-    Exit code 0: clean. 1: there are errors or warnings. 2: no damage was found, and not all could
-    be looked at.
+    Verifies checksums, records, offsets, producer state, indexes and checkpoint files, and changes
+    nothing.
+
+    Exit code 0: clean. 1: errors or warnings. 2: no damage was found, but some files could not be
+    read.
     """
     keep_large_buffers()
     files = DiskFiles()
@@ -199,26 +211,32 @@ def verify(directory: str, *, as_json: bool) -> None:
 
 @log.command()
 @log_directory
-@click.option("--dry-run/--apply", "is_dry", default=True, help="Only say it, or do it.")
+@click.option(
+    "--dry-run/--apply", "is_dry", default=True,
+    help="--dry-run, the default: print the plan and change nothing. --apply: make the changes.",
+)  # fmt: skip
 @click.option(
     "--on-damage", type=click.Choice([each.value for each in OnDamage]), default="cut",
     show_default=True,
-    help="cut: remove all after the damage, as a broker does. skip: keep valid batches after it.",
+    help="cut: truncate the log at the damage, as a broker does. skip: remove only the damaged "
+    "range and keep the valid batches after it.",
 )  # fmt: skip
 @click.option(
     "--salvage", metavar="FILE",
-    help="Write what can be walked of damaged batches as JSON lines: unproven, never for the log.",
+    help="Write records that can be parsed from damaged batches to FILE as JSON Lines. Their "
+    "checksum failed, so their content is uncertain; they are not put back into the log.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each step.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object per step.")
 def repair(
     directory: str, *, is_dry: bool, on_damage: str, salvage: str | None, as_json: bool
 ) -> None:
-    """Say what a repair would drop and rebuild, and with --apply do it.
+    """Repair damaged logs, indexes and checkpoints.
 
-    Dropped bytes are kept in quarantine files beside the log. No broker may run on the directory.
+    Prints the plan and changes nothing unless --apply is given. Bytes that are removed from a log
+    are kept in quarantine files beside it. Stop the broker first.
 
-    Exit code 0: nothing to do, or done. 1: a dry run found something to do. 2: not everything can
-    be repaired, or the directory is in use.
+    Exit code 0: nothing to repair, or repaired. 1: a dry run found something to repair. 2: not
+    everything can be repaired, or the directory is in use.
     """
     # What only this command needs takes a fifth of the time in which all others start.
     from tailrace.offline.repair import apply_repair, lock_directory
@@ -233,7 +251,7 @@ def repair(
                 plan = plan_repair(files, found, OnDamage(on_damage), progress=step)
             _tell_plan(plan, as_json=as_json, is_dry=is_dry)
             if is_dry and not as_json and plan.record_counts.set_aside:
-                click.echo("with --on-damage skip the sound records stay in the log")
+                click.echo("to keep the valid records in the log, use --on-damage skip")
             if salvage is not None:
                 _salvage(files, plan, to=salvage)
             if not is_dry:
@@ -253,18 +271,20 @@ def repair(
 
 @log.command()
 @log_directory
-@click.option("--topic", help="Only the partitions of this topic.")
+@click.option("--topic", help="Explain only the partitions of this topic.")
 @click.option(
     "--set", "assignments", multiple=True, metavar="NAME=VALUE",
-    help="A topic setting, over what the directory knows; repeatable.",
+    help="Assume this topic config instead of the stored one, such as retention.ms=60000; "
+    "repeatable.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object per line.")
 def explain(
     directory: str, *, topic: str | None, assignments: tuple[str, ...], as_json: bool
 ) -> None:
-    """Say why each segment is still there, and what compaction waits for.
+    """Explain why each segment is retained, and what compaction waits for.
 
-    Settings are those of the cluster's state where it knows the topic, else Kafka's defaults.
+    Topic configs are read from the metadata log in DIR; for topics that it does not have, Kafka's
+    defaults are assumed.
     """
     from tailrace.offline.explain import explain_partition
     from tailrace.offline.repair import topic_config
@@ -309,14 +329,14 @@ def _salvage(files: Files, plan: "RepairPlan", *, to: str) -> None:
     folders = {each.partition: each.folder for each in plan.partitions if each.drops}
     found = salvage_records(files, folders, to=to)
     click.echo(
-        f"salvage: {found.records} unproven records of {found.ranges} damaged ranges in {to}; "
-        f"{found.silent_ranges} ranges have none that can be walked",
+        f"salvage: wrote {found.records} records of {found.ranges} damaged ranges to {to}, without "
+        f"a valid checksum; {found.silent_ranges} ranges have no record that can be parsed",
         err=True,
     )
 
 
 def _tell_plan(plan: "RepairPlan", *, as_json: bool, is_dry: bool) -> None:
-    """Print the plan: first what is dropped, then what is put right, then what cannot be."""
+    """Print the plan: bytes to remove, files to repair, then what cannot be repaired."""
     from tailrace.offline.repair import quarantine_path
 
     drops = [drop for partition in plan.partitions for drop in partition.drops]
@@ -342,22 +362,26 @@ def _tell_plan(plan: "RepairPlan", *, as_json: bool, is_dry: bool) -> None:
         )  # fmt: skip
         return
     for drop in drops:
-        click.echo(f"drop: {_drop_line(drop)}")
+        click.echo(f"remove: {_drop_line(drop)}")
     for fix in fixes:
-        click.echo(f"mend: {fix.path}: {fix.sentence}")
+        click.echo(f"repair: {fix.path}: {fix.sentence}")
     for each in plan.advice:
-        click.echo(f"cannot mend: {each}")
+        click.echo(f"cannot repair: {each}")
     for each in plan.notes:
-        click.echo(f"stays: {each}")
+        click.echo(f"not changed: {each}")
     if plan.is_empty:
-        click.echo("nothing to do")
+        click.echo("nothing to repair")
         return
     verb = _verb(is_dry)
-    click.echo(f"{len(drops)} ranges, {size} bytes {verb} dropped; {len(fixes)} files put right")
+    click.echo(f"{len(drops)} ranges, {size} bytes {verb} removed; {len(fixes)} files repaired")
     click.echo(
-        f"records: {counts.rescued} {verb} rescued from after damage, {counts.set_aside} sound "
-        f"ones set aside in quarantine, {counts.lost} lost"
-        + (f", and those of {counts.unknown_ranges} ranges" if counts.unknown_ranges else "")
+        f"records: {counts.rescued} {verb} rescued from after damage, {counts.set_aside} valid "
+        f"ones moved to quarantine, {counts.lost} lost"
+        + (
+            f", plus an unknown number in {counts.unknown_ranges} ranges"
+            if counts.unknown_ranges
+            else ""
+        )
     )
 
 
@@ -376,7 +400,7 @@ def _drop_line(drop: Drop) -> str:
         else "no offset"
     )
     records = "an unknown number of" if drop.records is None else str(drop.records)
-    sound = f", {drop.sound_records} of them sound" if drop.sound_records else ""
+    sound = f", {drop.sound_records} of them valid" if drop.sound_records else ""
     return (
         f"{drop.path}, position {drop.position}, {drop.size_bytes} bytes, {offsets}, {records} "
         f"records{sound}: {drop.reason}; kept in {quarantine_path(drop)}"
@@ -461,7 +485,10 @@ def _table(scans: list[PartitionScan]) -> Iterator[str]:
     yield from aligned(rows, right=range(1, 7))
     for each in scans:
         if each.tail_bytes:
-            yield f"{each.partition}: {each.tail_bytes} bytes of an append in progress or torn"
+            yield (
+                f"{each.partition}: {each.tail_bytes} bytes after the last whole batch: a broker "
+                "is appending, or an append was torn"
+            )
         for sentence in each.damage:
             yield f"{each.partition}: damaged: {sentence}"
 

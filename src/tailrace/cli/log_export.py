@@ -29,11 +29,12 @@ from tailrace.values import replace
 @click.argument("topic", metavar="[TOPIC[-PARTITION]]", required=False)
 @click.option(
     "--to", required=True, metavar="FILE|DIR",
-    help="A file for all records, or a directory, ending in /, with a file for each partition.",
+    help="A file for all records, or a directory (ending in /) that gets a file for each "
+    "partition.",
 )  # fmt: skip
 @click.option(
     "--format", "form", type=click.Choice([each.value for each in ExportFormat]),
-    help="Default: parquet for a FILE that ends in .parquet, else json.",
+    help="json: JSON Lines. Default: parquet if FILE ends in .parquet, else json.",
 )  # fmt: skip
 @PARTITION
 @FROM_OFFSET
@@ -54,13 +55,14 @@ def export(
     on_damage: str,
     **bounds: int | None,
 ) -> None:
-    """Write records to files of JSON lines, or of Parquet, which needs PyArrow.
+    """Export records to JSON Lines or Parquet files.
 
-    Without TOPIC all partitions of DIR are written. A file gets its name when it is whole, and
-    replaces an older one. Markers of transactions are left out.
+    Parquet needs PyArrow. Without TOPIC all partitions of DIR are exported. Each file is written
+    under a temporary name and renamed when it is complete; an existing file is replaced.
+    Transaction markers are left out.
 
-    With --value-format the column `value` of Parquet has the types of --schema, or of the latest
-    version of the subject TOPIC-value.
+    With --value-format the Parquet column `value` is typed by --schema, or by the latest version
+    of the registry's subject TOPIC-value.
     """
     decoding = chosen_decoding()
     files = DiskFiles()
@@ -68,7 +70,7 @@ def export(
     if topic is not None:
         found = replace(found, partitions=choose_partitions(found, topic, partition))
     elif partition is not None:
-        raise click.UsageError("--partition needs a TOPIC")
+        raise click.UsageError("--partition needs TOPIC")
     chosen = _format(to, form)
     choice = Choice(key=None, isolation=IsolationLevel[isolation.upper()], **bounds)
     left_out = LeftOut()
@@ -124,7 +126,7 @@ def _planned(
     topics = sorted({each.topic for each in partitions})
     if len(topics) > 1 and decoding.needs_registry:
         raise FatalError(
-            f"a Parquet file has the types of one topic, and this one would have {len(topics)}; "
-            "name a TOPIC, give --schema, or export to a directory"
+            f"one Parquet file cannot have the schemas of {len(topics)} topics; name a TOPIC, give "
+            "--schema, or export to a directory (--to DIR/)"
         )
     return ExportDecoding(**decoding.with_latest(topics[0] if topics else ""))

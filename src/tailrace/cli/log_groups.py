@@ -21,13 +21,13 @@ _NUMBERS = (2, 3, 4)
 
 @click.command()
 @log_directory
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object per line.")
 @ON_DAMAGE
 def groups(directory: str, *, as_json: bool, on_damage: str) -> None:
-    """List what groups have committed, from the __consumer_offsets partitions of DIR.
+    """List committed offsets of groups, from __consumer_offsets.
 
-    The lag is counted to the end of the partition's log, where that is in the same directory. Of
-    transactions only committed ones count; offsets of open ones are pending.
+    Reads the __consumer_offsets partitions in DIR. The lag is shown for partitions whose log is in
+    DIR too. Offsets of aborted transactions are left out; those of open transactions are pending.
     """
     files = DiskFiles()
     left_out = LeftOut()

@@ -21,7 +21,8 @@ EXIT_DAMAGE = 1
 
 ON_DAMAGE = click.option(
     "--on-damage", type=click.Choice(["stop", "skip"]), default="stop", show_default=True,
-    help="stop: damage is an error. skip: report it on stderr and continue after it; exit code 1.",
+    help="stop: end with an error at damage. skip: report it on stderr, continue after it, and end "
+    "with exit code 1.",
 )  # fmt: skip
 
 
@@ -31,11 +32,13 @@ def milliseconds(_: click.Context, __: click.Parameter, value: str | None) -> in
         return None if value is None else parse_time(value)
     except (ValueError, OverflowError) as error:
         raise click.BadParameter(
-            f"{value!r} is neither ISO 8601 nor milliseconds since 1970"
+            f"{value!r} is neither ISO 8601, such as 2026-05-01T12:00, nor milliseconds since 1970"
         ) from error
 
 
-FROM_OFFSET = click.option("--from-offset", type=click.IntRange(min=0), help="First offset.")
+FROM_OFFSET = click.option(
+    "--from-offset", type=click.IntRange(min=0), help="Only offsets from this one on."
+)
 TO_OFFSET = click.option(
     "--to-offset", type=click.IntRange(min=0), help="Only offsets below this one."
 )
@@ -44,22 +47,24 @@ FROM_TIME = click.option(
     "from_time_ms",
     callback=milliseconds,
     metavar="TIME",
-    help="ISO 8601 (UTC) or ms since 1970.",
+    help="Begin at the first record with this timestamp or a later one: ISO 8601 (UTC) or ms since "
+    "1970.",
 )
 TO_TIME = click.option(
     "--to-time",
     "to_time_ms",
     callback=milliseconds,
     metavar="TIME",
-    help="Stop at the first record that is as young as this.",
+    help="End before the first record with this timestamp or a later one; given likewise.",
 )
 ISOLATION = click.option(
     "--isolation", type=click.Choice(["read_uncommitted", "read_committed"]),
     default="read_uncommitted", show_default=True,
-    help="read_committed: no aborted records, no markers, nothing of open transactions.",
+    help="read_committed: leave out aborted records and markers, and stop at the last stable "
+    "offset.",
 )  # fmt: skip
 PARTITION = click.option(
-    "--partition", type=click.IntRange(min=0), help="Only this one of the topic."
+    "--partition", type=click.IntRange(min=0), help="Only this partition of TOPIC; by default all."
 )
 
 
@@ -97,7 +102,11 @@ class LeftOut:
         """The summary, and exit code 1, if anything was left out or could not be decoded."""
         if self._ranges:
             ranges = "1 damaged range" if self._ranges == 1 else f"{self._ranges} damaged ranges"
-            unknown = f"; of {self._unknown} nobody knows the records" if self._unknown else ""
+            unknown = (
+                f"; {self._unknown} of them with an unknown number of records"
+                if self._unknown
+                else ""
+            )
             lost = lost_words(self._records, self._offsets, self._bytes)
             click.echo(f"left out: {ranges}, {lost}{unknown}", err=True)
         if undecoded:

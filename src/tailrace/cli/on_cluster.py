@@ -29,12 +29,14 @@ T = TypeVar("T")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 AS_JSON = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object on a line for each."
+    "--json", "as_json", is_flag=True, help="Print JSON Lines: one object per line."
 )
 
 _EXIT_REFUSED = 1
 
-YES = click.option("--yes", is_flag=True, help="Do not ask; needed where stdin is no terminal.")
+YES = click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation; required if stdin is not a terminal."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,15 +92,15 @@ def on_cluster(command: FunctionT) -> FunctionT:
         click.option(
             "--command-config", metavar="FILE",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="Client settings in a properties file, where passwords are not seen.",
+            help="A properties file with client settings; passwords belong there, not in --option.",
         ),
         click.option(
             "--option", "assignments", multiple=True, metavar="NAME=VALUE",
-            help="A client setting, as security.protocol; repeatable.",
+            help="A client setting, such as security.protocol=SSL; repeatable.",
         ),
         click.option(
             *BOOTSTRAP, metavar="HOST:PORT", default="localhost:9092", show_default=True,
-            help="A broker of the cluster. Several: A,B.",
+            help="Bootstrap servers: one or more brokers of the cluster, separated by commas.",
         ),
     ):  # fmt: skip
         connected = option(connected)
@@ -134,7 +136,9 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("stdin is no terminal where you could be asked; add --yes")
+        raise click.UsageError(
+            "stdin is not a terminal, so you cannot be asked for confirmation; add --yes"
+        )
     if not click.confirm(question, err=True):
         say("nothing was changed")
         sys.exit(_EXIT_REFUSED)
@@ -154,7 +158,10 @@ def change(
     try:
         return cluster.do(operation, *arguments, **options)
     except KeyboardInterrupt:
-        say("no answer has come, so the change may be made or not; look before you repeat it")
+        say(
+            "interrupted before the broker answered: the change may have been made; check before "
+            "you repeat it"
+        )
         raise
 
 
@@ -191,9 +198,11 @@ def parse_numbers(text: str, *, flag: str) -> tuple[int, ...]:
         first, dash, last = part.strip().partition("-")
         ends = (first, last if dash else first)
         if not all(each.isascii() and each.isdigit() and len(each) < 8 for each in ends):
-            raise click.UsageError(f"{flag}: {part!r} is no partition; give numbers as 0,1,4-7")
+            raise click.UsageError(
+                f"{flag}: {part!r} is not a partition number; give numbers such as 0,1,4-7"
+            )
         if int(ends[0]) > int(ends[1]):
             # Without this check it would choose nothing, which some commands would take for all.
-            raise click.UsageError(f"{flag}: {part!r} ends before it begins")
+            raise click.UsageError(f"{flag}: the range {part!r} ends before it begins")
         numbers += range(int(ends[0]), int(ends[1]) + 1)
     return tuple(numbers)

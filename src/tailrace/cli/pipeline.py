@@ -50,15 +50,18 @@ def _options(*options: Callable[[FunctionT], FunctionT]) -> Callable[[FunctionT]
 
 
 _reads = _options(
-    click.option(*BOOTSTRAP, metavar="HOST:PORT", help="A broker to read from."),
-    click.option("--data", metavar="DIR", help="Or a data directory. Several: A,B."),
+    click.option(
+        *BOOTSTRAP, metavar="HOST:PORT",
+        help="Read from this cluster: its bootstrap servers, separated by commas.",
+    ),
+    click.option("--data", metavar="DIR", help="Or read from log directories. Several: A,B."),
     click.option(
         "--topic", metavar="T", multiple=True, help="A topic to read; repeatable.",
         callback=lambda _context, _parameter, topics: ",".join(topics) or None,
     ),
     click.option(
         "--option", "assignments", multiple=True, metavar="NAME=VALUE",
-        help="Another option of the Spark source, as startingOffsets; repeatable.",
+        help="An option of the Spark source, such as startingOffsets=earliest; repeatable.",
     ),
 )  # fmt: skip
 
@@ -72,7 +75,10 @@ def _on_spark(command: FunctionT) -> FunctionT:
         return command(*arguments, **options)
 
     master = click.option(
-        "--master", default="local[*]", show_default=True, help="Where Spark runs."
+        "--master",
+        default="local[*]",
+        show_default=True,
+        help="The Spark master, such as local[4] or spark://HOST:PORT.",
     )
     return cast("FunctionT", master(checked))
 
@@ -95,7 +101,7 @@ def _advising() -> Iterator[None]:
 
 @click.group()
 def pipeline() -> None:
-    """Jobs over whole logs: Spark schedules them, on this machine or on a cluster.
+    """Run Spark jobs over whole topics, on this machine or on a Spark cluster.
 
     Needs the extra: pip install "tailrace[spark]".
     """
@@ -106,7 +112,7 @@ def pipeline() -> None:
 @click.option("--to", "target", metavar="DIR", required=True, help="The archive: a path or URI.")
 @click.option(
     "--by", type=click.Choice(["date", "hour"]), default="date", show_default=True,
-    help="A directory for each, of the record timestamps in UTC.",
+    help="Partition the files by date or hour of the record timestamps (UTC).",
 )  # fmt: skip
 @click.option(
     "--codec", type=click.Choice(["zstd", "snappy", "gzip", "lz4", "none"]), default="zstd",
@@ -114,18 +120,21 @@ def pipeline() -> None:
 )  # fmt: skip
 @click.option(
     "--schema", metavar="DDL|JSON|infer",
-    help="Values are JSON objects; their fields become columns.",
+    help="Parse values as JSON objects with this schema; their fields become columns. infer: "
+    "derive it from the data.",
 )  # fmt: skip
 @click.option(
     "--format", "table_format", type=click.Choice(["parquet", "delta", "iceberg"]),
-    default="parquet", show_default=True, help="Plain files, or files in a table.",
+    default="parquet", show_default=True, help="Plain Parquet files, or a Delta or Iceberg table.",
 )  # fmt: skip
 @click.option(
     "--table-option", "table_settings", multiple=True, metavar="NAME=VALUE",
-    help="An option of Delta's store or of Iceberg's catalog; repeatable.",
+    help="An option of the Delta table's storage or of the Iceberg catalog; repeatable.",
 )  # fmt: skip
-@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-@click.option("--verify", is_flag=True, help="Write nothing; hold the archive against the logs.")
+@click.option("--follow", is_flag=True, help="Keep archiving new records until Ctrl-C.")
+@click.option(
+    "--verify", is_flag=True, help="Compare the archive with the logs, and write nothing."
+)
 @_on_spark
 @_advising()
 @errors_in_flags()
@@ -134,19 +143,20 @@ def archive(
     bootstrap: str | None, data: str | None, topic: str | None,
     **given: Any,  # noqa: ANN401 - those of `_archive_settings`
 ) -> None:  # fmt: skip
-    """Write topics to Parquet, losslessly; a run takes up where the last one ended.
+    """Archive topics to Parquet files without loss.
 
-    With --format delta or iceberg the files are in a table too, each once; this needs the extra
-    tailrace[delta] or tailrace[iceberg]. An Iceberg table has a catalog of its own in the archive,
-    or is in the one that --table-option gives, under the name table=NAMESPACE.NAME.
+    Each run continues where the last one ended. With --format delta or iceberg the files form a
+    table; this needs the extra tailrace[delta] or tailrace[iceberg]. An Iceberg table uses its own
+    catalog inside the archive, or the catalog given by --table-option; its name in that catalog is
+    --table-option table=NAMESPACE.NAME.
 
-    With --verify nothing is written, and what is missing, double or changed is printed. Without a
-    broker or a directory, the archive is then held against its manifest alone.
+    With --verify nothing is written: records that are missing, duplicated or changed are printed.
+    Without --bootstrap and --data the archive is compared with its manifest only.
 
-    Where a log begins above the end of the archive, or above offset 0 at its first run, a line on
-    stderr says so, and the last line has the count.
+    If retention has deleted records before they were archived, a warning says so on stderr, and
+    the summary has the number of offsets.
 
-    Exit code 0: done, or nothing found. 1: an error, or findings.
+    Exit code 0: archived, or verified without findings. 1: an error, or findings.
     """
     from tailrace.spark.jobs.archive import check_archive, check_arguments
     from tailrace.spark.jobs.verify_archive import check_verification
@@ -155,7 +165,7 @@ def archive(
     options = _source_options(bootstrap=bootstrap, data=data, topic=topic)
     options |= parse_assignments(assignments)
     if follow and verify:
-        raise click.UsageError("--follow and --verify exclude each other")
+        raise click.UsageError("give --follow or --verify, not both")
     _say_broker(options)
     if verify:
         parsed = check_arguments(options, target, settings) if options else None
@@ -172,22 +182,27 @@ def archive(
 
 
 @pipeline.command()
-@click.option("--data", metavar="DIR", required=True, help="Data directory. Several: A,B.")
-@click.option("--compare", "replica", metavar="DIR", help="Another directory, with replicas.")
+@click.option("--data", metavar="DIR", required=True, help="Log directories. Several: A,B.")
 @click.option(
-    "--html", "page", type=click.Path(dir_okay=False, writable=True), help="A report to write."
+    "--compare", "replica", metavar="DIR", help="Compare with the replicas in this directory."
+)
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(dir_okay=False, writable=True),
+    help="Write the report to this HTML file.",
 )
 @_on_spark
 def audit(*, data: str, replica: str | None, page: str | None, master: str) -> None:
-    """Check every byte of data directories, as `tailrace log verify` does, on all cores.
+    """Verify every byte of log directories on all cores.
 
-    With --compare, each partition is also held against its replica in another directory:
-    where the two logs begin and end, and every batch. Partitions that only one of them has are not
-    compared.
+    Checks what `tailrace log verify` checks. With --compare each partition is also compared with
+    its replica in another directory: log start offset, log end offset and every batch. Partitions
+    that only one directory has are skipped.
 
-    Exit code 0: clean, and replicas are the same. 1: errors, warnings or differences; a lagging
+    Exit code 0: clean, and replicas are equal. 1: errors, warnings or differences; a lagging
     follower counts as a difference, and is reported with the number of records that it lacks.
-    2: no damage was found, but not everything could be read.
+    2: no damage was found, but some files could not be read.
     """
     from tailrace.spark.jobs.audit import audit as audit_directories
     from tailrace.spark.jobs.audit import check_directories, compare, replicas_told
@@ -195,7 +210,7 @@ def audit(*, data: str, replica: str | None, page: str | None, master: str) -> N
 
     directories = split_directories(data)
     if replica is not None and len(directories) != 1:
-        raise click.UsageError("--compare takes one --data DIR to hold against the other")
+        raise click.UsageError("--compare takes exactly one --data DIR")
     try:
         check_directories(directories if replica is None else (*directories, replica))
         spark = _start_spark(master)
@@ -228,19 +243,20 @@ def audit(*, data: str, replica: str | None, page: str | None, master: str) -> N
 @log_directory
 @click.option(
     "--topic", "topics", metavar="T", multiple=True,
-    help="A topic to compact; repeatable. By default all that have cleanup.policy compact.",
+    help="A topic to compact; repeatable. Default: all topics with cleanup.policy=compact.",
 )  # fmt: skip
 @click.option(
     "--set", "assignments", metavar="NAME=VALUE", multiple=True,
-    help="A topic setting that goes over those of the directory; repeatable.",
+    help="A topic config that overrides the stored one, such as min.cleanable.dirty.ratio=0; "
+    "repeatable.",
 )  # fmt: skip
 @_on_spark
 def compact(
     *, directory: str, topics: tuple[str, ...], assignments: tuple[str, ...], master: str
 ) -> None:
-    """Compact topics of a data directory that no broker serves, as a broker's cleaner does.
+    """Compact topics of a stopped broker's log directory.
 
-    Keys need not fit the memory of one machine.
+    The result is that of a broker's log cleaner, but the keys need not fit in one machine's memory.
     """
     from tailrace.runtime.files import DiskFiles
     from tailrace.spark.jobs.compact import choose_configs
@@ -265,7 +281,10 @@ def compact(
 @pipeline.command()
 @_reads
 @click.option(
-    "--html", "page", type=click.Path(dir_okay=False, writable=True), help="A report to write."
+    "--html",
+    "page",
+    type=click.Path(dir_okay=False, writable=True),
+    help="Write the report to this HTML file.",
 )
 @_on_spark
 @_advising()
@@ -273,7 +292,7 @@ def compact(
 def profile(
     *, page: str | None, assignments: tuple[str, ...], master: str, **place: str | None
 ) -> None:
-    """Say what topics hold: sizes, rates, keys, times, compression. The report has charts."""
+    """Profile topics: sizes, rates, keys, timestamps, compression."""
     from tailrace.spark.jobs.pages import profile_lines, profile_page
     from tailrace.spark.jobs.profile import plan_profile, profile_topics
     from tailrace.spark.options import parse_options
@@ -294,7 +313,10 @@ def profile(
 @click.argument("sql")
 @click.option("--archive", metavar="DIR", required=True, help="The archive: a path or URI.")
 @_reads
-@click.option("--rows", type=click.IntRange(1), default=20, show_default=True, help="To print.")
+@click.option(
+    "--rows", type=click.IntRange(1), default=20,
+    show_default=True, help="Print at most this number of rows."
+)  # fmt: skip
 @_on_spark
 @_advising()
 @errors_in_flags()
@@ -302,9 +324,10 @@ def query(
     *, sql: str, archive: str, rows: int, assignments: tuple[str, ...], master: str,
     **place: str | None,
 ) -> None:  # fmt: skip
-    """Run SQL over an archive and the live log, as the one table `log`.
+    """Query an archive and the live log with SQL, as one table `log`.
 
-    Each record is in it once: from the archive as far as it goes, and from there on from the log.
+    Each record is in the table once: archived offsets are read from the archive, later ones from
+    the log.
     """
     from tailrace.spark.jobs.query import check_query
     from tailrace.spark.jobs.query import query as query_topics
@@ -326,20 +349,27 @@ def query(
 
 @pipeline.command()
 @_reads
-@click.option("--archive", metavar="DIR", help="Or an archive: a path or URI.")
-@click.option("--to", "target", metavar="HOST:PORT", required=True, help="A broker to write to.")
+@click.option("--archive", metavar="DIR", help="Or read from an archive: a path or URI.")
+@click.option(
+    "--to", "target", metavar="HOST:PORT", required=True, help="Bootstrap servers of the target "
+    "cluster."
+)  # fmt: skip
 @click.option(
     "--offset-map", metavar="DIR", required=True,
-    help="Where each record is then, and what is done: a path or URI.",
+    help="Directory (a path or URI) for the mapping of source to target offsets, which also "
+    "records the progress.",
 )  # fmt: skip
 @click.option(
     "--rename", "renamed", multiple=True, metavar="TOPIC=TOPIC",
-    help="The topic that another one's records go to; repeatable.",
+    help="Write the records of the first topic to the second; repeatable.",
 )  # fmt: skip
-@click.option("--keep-partitions", is_flag=True, help="As in the source; else the keys decide.")
+@click.option(
+    "--keep-partitions", is_flag=True,
+    help="Send each record to the partition it had; by default its key decides.",
+)  # fmt: skip
 @click.option(
     "--target-option", "settings", multiple=True, metavar="NAME=VALUE",
-    help="A setting of the producer, as compression.type; repeatable.",
+    help="A producer setting, such as compression.type=zstd; repeatable.",
 )  # fmt: skip
 @_on_spark
 @_advising()
@@ -349,10 +379,11 @@ def replay(
     keep_partitions: bool, assignments: tuple[str, ...], settings: tuple[str, ...], master: str,
     **place: str | None,
 ) -> None:  # fmt: skip
-    """Send topics, or an archive of them, into topics: each record once, as it was.
+    """Copy topics or an archive into topics, exactly once.
 
-    A run takes up where the last one ended or was killed, by the offset map. The topics that are
-    written must exist; their retention counts from the records' own timestamps.
+    Keys, values, headers and timestamps are kept. With the same --offset-map a run continues where
+    the last one ended or was killed. The target topics must exist; note that their retention.ms
+    applies to the original timestamps.
     """
     from tailrace.spark.jobs.replay import ReplaySettings, check_arguments, check_replay
     from tailrace.spark.jobs.replay import replay as replay_topics

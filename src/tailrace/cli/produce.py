@@ -39,35 +39,38 @@ _EXIT_UNDELIVERED: Final = 1
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
 @click.option(
     "-K", "--key-separator", metavar="TEXT",
-    help=r"What is between key and value; a line without it has no key. \t is a tab.",
+    help=r"Separator between key and value, such as : or \t; a line without it has no key.",
 )  # fmt: skip
 @click.option(
     "-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT",
-    help=r"What is between records, also as \0 or \x1e.",
+    help=r"Separator between records, such as \0 or \x1e.",
 )  # fmt: skip
 @click.option(
     "--json", "as_json", is_flag=True,
-    help="Each line is an object as consume --json prints it: key, value, headers, timestamp.",
+    help="Each line is a JSON object with key, value, headers and timestamp, as consume --json "
+    "prints it.",
 )  # fmt: skip
 @click.option(
     "--keep-partitions", is_flag=True,
-    help="Send each record to the partition that its object names; needs --json.",
+    help="Send each record to the partition in its JSON object; needs --json.",
 )  # fmt: skip
 @click.option(
     "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE",
-    help="A header for every record; repeatable.",
+    help="Add this header to every record; repeatable.",
 )  # fmt: skip
 @click.option(
     "-p", "--partition", type=click.IntRange(min=0),
-    help="Default: by the key, and without a key one after the other.",
+    help="Send all records to this partition. Default: chosen by the hash of the key; records "
+    "without a key are spread over all partitions.",
 )  # fmt: skip
 @click.option(
     "-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none", show_default=True, help="Compression of batches.",
+    default="none", show_default=True, help="Compression codec of the batches.",
 )  # fmt: skip
 @click.option(
     "--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True,
-    help="Replicas that must have a record before it counts as delivered.",
+    help="all: wait for all in-sync replicas, and write each record once and in order. 1: wait "
+    "for the leader. 0: do not wait.",
 )  # fmt: skip
 @on_cluster
 def produce(
@@ -83,10 +86,10 @@ def produce(
 ) -> None:
     """Send each line of stdin, or of files, as a record of TOPIC.
 
-    An empty line is an empty value. With --acks all each record is written once and in order.
-    Settings of the producer, as linger.ms, are given by --option.
+    Without FILE, or for -, stdin is read. An empty line is a record with an empty value. Producer
+    settings such as linger.ms are given by --option.
 
-    Exit code 0: all was delivered. 1: an error, and stderr says what was not delivered.
+    Exit code 0: all records were delivered. 1: an error; stderr says which records were not.
     """
     try:
         delimiter = unescape(str(options["delimiter"]))
@@ -94,11 +97,13 @@ def produce(
     except FormatError as error:
         raise click.UsageError(str(error)) from error
     if not delimiter:
-        raise click.UsageError("--delimiter: it is empty")
+        raise click.UsageError("--delimiter must not be empty")
     if options["as_json"] and separator:
         raise click.UsageError("give --key-separator or --json, not both")
     if options["keep_partitions"] and (not options["as_json"] or partition is not None):
-        raise click.UsageError("--keep-partitions: give it with --json, and without --partition")
+        raise click.UsageError(
+            "--keep-partitions needs --json, and cannot be combined with --partition"
+        )
     more = _headers(headers)
     with connection.open() as cluster:
         # Ask now: the first record would wait for max.block.ms before it fails.
@@ -260,6 +265,6 @@ def _inputs(files: Sequence[Path]) -> Iterator[BinaryIO]:
         try:
             stream = path.open("rb")
         except OSError as error:
-            raise FatalError(f"{path}: {error.strerror}") from error
+            raise FatalError(f"cannot read {path}: {error.strerror}") from error
         with stream:
             yield stream

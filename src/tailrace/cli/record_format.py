@@ -73,7 +73,7 @@ def unescape(text: str) -> bytes:
         elif letter in _ESCAPES:
             done += _ESCAPES[letter]
         else:
-            raise FormatError(rf"{found[0]!r} means nothing; there are \n, \r, \t, \0, \\ and \xHH")
+            raise FormatError(rf"{found[0]!r} is not an escape; use \n, \r, \t, \0, \\ or \xHH")
         position = found.end()
     return bytes(done + text[position:].encode())
 
@@ -112,7 +112,7 @@ def _field(
             return _literal(b"%")
         case _:
             raise FormatError(
-                f"%{letter} means nothing; there are %s %S %R %k %K %h %T %t %p %o and %%"
+                f"%{letter} is not a format token; use %s %S %R %k %K %h %T %t %p %o, or %% for %"
             )
 
 

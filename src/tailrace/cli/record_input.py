@@ -63,8 +63,8 @@ def read_lines(stream: BinaryIO, delimiter: bytes, *, size_max: int) -> Iterator
             rest = bytearray(last)
         if len(rest) > size_max:
             raise FatalError(
-                f"a line has more than {size_max} bytes without a delimiter, which is more than a "
-                "record can take (max.request.size)"
+                f"a line has more than {size_max} bytes, which is more than a record may have; "
+                "check --delimiter, or raise --option max.request.size"
             )
     if rest:
         yield bytes(rest)
@@ -88,19 +88,21 @@ def json_record(line: bytes, number: int, *, keeps_partition: bool = False) -> I
     try:
         given = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InputError(number, f"this is not JSON: {error}") from error
+        raise InputError(number, f"not JSON: {error}") from error
     if not isinstance(given, dict):
-        raise InputError(number, f"this is {kind_of(given)} of JSON; give an object")
+        raise InputError(number, f"expected a JSON object, found {kind_of(given)}")
     timestamp = given.get("timestamp")
     if timestamp is not None and type(timestamp) is not int:
-        raise InputError(number, "timestamp is no number of milliseconds")
+        raise InputError(number, "timestamp is not an integer; give milliseconds since 1970")
     partition = given.get("partition") if keeps_partition else None
     if keeps_partition and (type(partition) is not int or partition < 0):
-        raise InputError(number, "partition is no number of a partition, and it is to be kept")
+        raise InputError(
+            number, "--keep-partitions needs a partition number in the field partition"
+        )
     headers = given.get("headers") or ()
     pairs = list(headers.items()) if isinstance(headers, dict) else headers
     if not isinstance(pairs, list | tuple) or not all(map(_is_header, pairs)):
-        raise InputError(number, 'headers are no pairs as [["name", "value"]]')
+        raise InputError(number, 'headers is not a list of pairs; give [["name", "value"]]')
     return InputRecord(
         key=_content(given.get("key"), number, field="key"),
         value=_content(given.get("value"), number, field="value"),
@@ -122,13 +124,13 @@ def _content(given: object, number: int, *, field: str) -> bytes | None:
             try:
                 return given.encode()
             except UnicodeEncodeError as error:
-                raise InputError(number, f"{field} is no Unicode text: {error.reason}") from error
+                raise InputError(number, f"{field} is not valid Unicode: {error.reason}") from error
         case {"hex": str(digits), **rest} if not rest:
             try:
                 return bytes.fromhex(digits)
             except ValueError as error:
                 raise InputError(
-                    number, f"{field}: {digits!r} are no hexadecimal digits"
+                    number, f"{field}: {digits!r} is not hexadecimal; give two digits for each byte"
                 ) from error
         case _:
             raise InputError(

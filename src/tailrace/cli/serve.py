@@ -6,16 +6,22 @@ import click
 
 
 @click.command()
-@click.option("--data", metavar="DIR", help="Data directory; made if it is new. Several: A,B.")
-@click.option("--listen", metavar="HOST:PORT", help="Default 127.0.0.1:9092; port 0: any free one.")
-@click.option("--advertise", metavar="HOST:PORT", help="Address that clients get to connect to.")
-@click.option("--node-id", type=int, help="Default 1; must be that of the directory.")
+@click.option(
+    "--data", metavar="DIR", help="Log directories (log.dirs), created if missing. Several: A,B."
+)
+@click.option("--listen", metavar="HOST:PORT", help="Default 127.0.0.1:9092; port 0: a free port.")
+@click.option(
+    "--advertise", metavar="HOST:PORT", help="Advertised listener: the address clients connect to."
+)
+@click.option("--node-id", type=int, help="Default 1; must match the node.id in meta.properties.")
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A server.properties file; the other options go over it.",
+    help="A server.properties file; the other options override it.",
 )
-@click.option("--override", metavar="NAME=VALUE", multiple=True, help="One setting; repeatable.")
+@click.option(
+    "--override", metavar="NAME=VALUE", multiple=True, help="A broker setting; repeatable."
+)
 @click.option("--verbose", is_flag=True, help="Log every connection.")
 def serve(
     *,
@@ -29,7 +35,7 @@ def serve(
 ) -> None:
     """Run a Kafka broker on DIR until Ctrl-C or SIGTERM.
 
-    Prints `[KafkaServer id=1] started` when it takes requests.
+    Prints `[KafkaServer id=1] started` when it accepts requests.
     """
     import asyncio
     import logging

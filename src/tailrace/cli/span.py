@@ -47,14 +47,15 @@ class Span:
             if each in found:
                 found[each] = FoundOffset(known.offset, found[each].log)
         outside = {
-            each: f"{place.offset} is not in {each}, which has {place.log.start} to {place.log.end}"
+            each: f"offset {place.offset} is out of range for {each}: its log starts at "
+            f"{place.log.start} and ends at {place.log.end}"
             for each, place in found.items()
             if place.offset != place.within and (each in committed or at.place is Place.OFFSET)
         }
         if outside and len(outside) == len(found) and not committed:
             raise FatalError(f"--offset: {next(iter(outside.values()))}")
         for each, fault in outside.items():
-            say(f"{fault}; beginning at {found[each].within}")
+            say(f"{fault}; reading from {found[each].within}")
         return {each: place.within for each, place in found.items()}
 
     def limits(
@@ -88,9 +89,10 @@ def parse_places(given: object) -> tuple[OffsetAt, OffsetAt | None]:
             starts.append(OffsetAt(place, int(number)))
         else:
             raise click.UsageError(
-                f"--offset: {text!r} is no place; give beginning, end, N, -N, s@MS or e@MS"
+                f"--offset: {text!r} is not understood; give beginning, end, an offset, -N, s@MS "
+                "or e@MS (MS: milliseconds since 1970)"
             )
     if len(starts) > 1 or len(stops) > 1:
-        raise click.UsageError("--offset: give one place to begin, and one e@MS at most")
+        raise click.UsageError("--offset: give at most one start, and at most one e@MS")
     start = starts[0] if starts else OffsetAt(Place.EARLIEST)
     return start, stops[0] if stops else None

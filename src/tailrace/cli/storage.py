@@ -26,18 +26,20 @@ FORMAT = "tailrace.storage/1"
 
 @click.group()
 def storage() -> None:
-    """Format log directories for a broker, and say whose they are."""
+    """Format log directories for a broker, and show the ids in them."""
 
 
 @storage.command("format")
 @data_directories
-@click.option("--cluster-id", metavar="ID", help="Default: a random one.")
+@click.option("--cluster-id", metavar="ID", help="Default: a new random id.")
 @click.option(
-    "--node-id", type=click.IntRange(0, INT32_MAX), help="Default: 1, as of tailrace serve."
+    "--node-id", type=click.IntRange(0, INT32_MAX), help="Default: 1, as in tailrace serve."
 )
 @RELEASE
 @FEATURE
-@click.option("--ignore-formatted", is_flag=True, help="Leave formatted directories as they are.")
+@click.option(
+    "--ignore-formatted", is_flag=True, help="Skip directories that are already formatted."
+)
 @AS_JSON
 def format_all(
     directories: list[str],
@@ -49,10 +51,10 @@ def format_all(
     ignore_formatted: bool,
     as_json: bool,
 ) -> None:
-    """Format directories, as Kafka's storage tool does for static voters.
+    """Format log directories, as kafka-storage.sh format does.
 
-    Not needed before `tailrace serve`, which formats a new directory itself; needed to begin with
-    the levels of an earlier release, or with a given cluster id.
+    `tailrace serve` formats new directories itself, so this is needed only for a given cluster id,
+    or to start with the feature levels of an earlier release. The quorum has static voters.
     """
     try:
         chosen = levels_of(release, levels)
@@ -87,16 +89,17 @@ def format_all(
             click.echo(printable(f"{verb} {each.path} for {node}"))
     if not as_json:
         named = ", ".join(f"{name} {_level(name, level)}" for name, level in chosen.items())
-        click.echo(f"levels of new directories: {named}")
+        click.echo(f"feature levels of newly formatted directories: {named}")
 
 
 @storage.command()
 @data_directories
 @AS_JSON
 def info(directories: list[str], *, as_json: bool) -> None:
-    """Show ids, the metadata log, levels of features, brokers, and the number of topics.
+    """Show cluster, node and directory ids, and the metadata log.
 
-    Nothing is changed, and a broker may be at work.
+    Also shows feature levels, brokers and the number of topics. Nothing is changed, and a broker
+    may be running.
     """
     found = storage_info(system_runtime().files, directories, report=say)
     if as_json:
@@ -135,9 +138,9 @@ def _directory_lines(found: DirectoryInfo) -> Iterator[str]:
     if found.identity is None:
         yield "  not formatted"
         return
-    stop = "no mark of an orderly one"
+    stop = "unclean, or still running"
     if found.stop_epoch is not None:
-        stop = f"in order, in broker epoch {found.stop_epoch}"
+        stop = f"clean, in broker epoch {found.stop_epoch}"
     yield f"  cluster id    {found.identity.cluster_id or '-'}"
     yield f"  node id       {found.identity.node_id}"
     yield f"  directory id  {found.identity.directory_id or '-'}"

@@ -30,7 +30,7 @@ TOPIC_FORMAT = "tailrace.topic/1"
 
 _CONFIG = click.option(
     "--config", "configs", multiple=True, metavar="NAME=VALUE",
-    help="A setting of the topic, as retention.ms=60000; repeatable.",
+    help="A topic config, such as retention.ms=60000; repeatable.",
 )  # fmt: skip
 
 
@@ -42,10 +42,16 @@ def topic() -> None:
 @topic.command()
 @click.argument("name")
 @click.option(
-    "--partitions", type=click.IntRange(min=1), default=None, help="Default: the broker's."
+    "--partitions",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Default: num.partitions of the broker.",
 )
 @click.option(
-    "--replication-factor", type=click.IntRange(min=1), default=None, help="Default: the broker's."
+    "--replication-factor",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Default: default.replication.factor of the broker.",
 )
 @_CONFIG
 @AS_JSON
@@ -74,7 +80,7 @@ def create(
 @AS_JSON
 @on_cluster
 def list_all(*, as_json: bool, connection: Connection) -> None:
-    """List all topics, with those of Kafka's own."""
+    """List all topics, internal topics included."""
     with connection.open() as cluster:
         found = cluster.do(list_topics)
     rows = [("topic", "partitions", "replicas", "")]
@@ -94,10 +100,10 @@ def list_all(*, as_json: bool, connection: Connection) -> None:
 @AS_JSON
 @on_cluster
 def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -> None:
-    """Show partitions with leaders, replicas and offsets, and settings.
+    """Show configs, and partitions with leader, replicas and offsets.
 
-    Settings are those in which the topic differs from the broker's default. Earliest and latest are
-    the first offset of a log and the one after its last record; - where nobody leads it.
+    Configs are those that override the broker's defaults. Earliest is the log start offset and
+    latest the log end offset; both are - if the partition has no leader.
     """
     with connection.open() as cluster:
         found = [find_topic(cluster, each) for each in dict.fromkeys(names)]
@@ -124,9 +130,11 @@ def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -
 @_CONFIG
 @click.option(
     "--unset", multiple=True, metavar="NAME",
-    help="A setting that gets the broker's default again; repeatable.",
+    help="A topic config to delete, so that the broker's default applies; repeatable.",
 )  # fmt: skip
-@click.option("--partitions", type=click.IntRange(min=1), help="New total; never fewer than now.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), help="New number of partitions; it can only grow.",
+)  # fmt: skip
 @AS_JSON
 @on_cluster
 def alter(
@@ -138,21 +146,22 @@ def alter(
     as_json: bool,
     connection: Connection,
 ) -> None:
-    """Change settings of a topic, or give it more partitions.
+    """Change configs of a topic, or add partitions.
 
-    With more partitions, records with a key may go to other partitions than before.
+    After partitions are added, new records of a key may go to another partition than older ones.
     """
     values = _assignments(configs)
     both = sorted(values.keys() & set(unset))
     if both:
-        raise click.UsageError(f"{both[0]}: give it by --config or by --unset, not by both")
+        raise click.UsageError(f"{both[0]}: give either --config or --unset, not both")
     if not (values or unset or partitions):
         raise click.UsageError("nothing to change; give --config, --unset or --partitions")
     with connection.open() as cluster:
-        count = len(find_topic(cluster, name).partitions)
+        found = find_topic(cluster, name)
+        count = len(found.partitions)
         if partitions is not None and partitions <= count:
             raise click.UsageError(
-                f"--partitions: topic {name} has {count} already, and cannot have fewer; "
+                f"--partitions: topic {name} has {_count(found)}, and the number can only grow; "
                 f"give at least {count + 1}"
             )
         if values or unset:
@@ -173,7 +182,7 @@ def alter(
 @AS_JSON
 @on_cluster
 def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Connection) -> None:
-    """Delete topics with all of their records."""
+    """Delete topics with all their records."""
     with connection.open() as cluster:
         found = [find_topic(cluster, each) for each in dict.fromkeys(names)]
         listed = ", ".join(f"{each.name} ({_count(each)})" for each in found)

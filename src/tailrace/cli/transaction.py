@@ -30,21 +30,24 @@ _MINUTE_MS = 60_000
 
 @click.group()
 def transaction() -> None:
-    """List and describe transactions of any Kafka cluster, and end those that hang.
+    """List and describe transactions of any Kafka cluster, and abort hanging ones.
 
-    A transaction hangs if a partition has it open and no coordinator will end it; readers of
-    committed records wait for it.
+    A transaction hangs if it is open in a partition and its coordinator does not know it, so it
+    never ends. Consumers with read_committed cannot read past its first record.
     """
 
 
 @transaction.command("list")
 @click.option(
-    "--state", "states", multiple=True, help="Only in this state, as Ongoing; repeatable."
+    "--state",
+    "states",
+    multiple=True,
+    help="Only transactions in this state, such as Ongoing; repeatable.",
 )
 @AS_JSON
 @on_cluster
 def list_transactions(*, states: tuple[str, ...], as_json: bool, connection: Connection) -> None:
-    """List the transactional ids with their state."""
+    """List transactional ids with their coordinator, producer id and state."""
     with connection.open() as cluster:
         try:
             found = cluster.do(transactions.list_transactions, states=states)
@@ -110,16 +113,17 @@ def describe(transactional_id: str, *, as_json: bool, connection: Connection) ->
 @click.option(
     "--open-for", "minutes", type=click.IntRange(min=0), default=15, show_default=True,
     metavar="MINUTES",
-    help="Only without a record for longer: transaction.max.timeout.ms of the brokers.",
+    help="Ignore transactions whose last record is younger than this. Give at least the brokers' "
+    "transaction.max.timeout.ms, so that running transactions are not reported.",
 )  # fmt: skip
 @AS_JSON
 @on_cluster
 def find_hanging(
     *, topics: tuple[str, ...], minutes: int, as_json: bool, connection: Connection
 ) -> None:
-    """Find transactions that partitions have open and no coordinator will end.
+    """Find transactions that are open in a partition and never end.
 
-    Exit code 0: none. 1: some, or an error.
+    Exit code 0: none found. 1: some found, or an error.
     """
     now_ms = int(time.time() * 1000)
     with connection.open() as cluster:
@@ -142,11 +146,11 @@ def find_hanging(
 
 
 @transaction.command()
-@click.option("--topic", required=True, help="The topic that the transaction is open in.")
-@click.option("--partition", type=click.IntRange(min=0), required=True, help="Its partition.")
+@click.option("--topic", required=True, help="The topic in which the transaction is open.")
+@click.option("--partition", type=click.IntRange(min=0), required=True, help="The partition.")
 @click.option(
     "--start-offset", type=click.IntRange(min=0), required=True,
-    help="Where it begins, as find-hanging shows it.",
+    help="The first offset of the transaction, as find-hanging shows it.",
 )  # fmt: skip
 @YES
 @AS_JSON
@@ -162,8 +166,9 @@ def abort(
 ) -> None:
     """Abort a hanging transaction in one partition.
 
-    Its records there are never seen by readers of committed records. The coordinator is not asked:
-    a transaction that does not hang would be aborted in this partition alone.
+    Consumers with read_committed will skip its records. The coordinator is not involved: if the
+    transaction is still running, it is aborted in this partition only, which breaks its atomicity.
+    Run find-hanging first.
     """
     with connection.open() as cluster:
         (place,) = find_partitions(cluster, topic, (partition,))
@@ -187,7 +192,7 @@ def _partitions(cluster: ClusterReader, topics: Sequence[str]) -> list[TopicPart
     for each in found:
         for part in each.partitions:
             if part.leader < 0:
-                say(f"{each.name}-{part.partition} was not looked at: nobody leads it")
+                say(f"{each.name}-{part.partition} was not checked: it has no leader")
             else:
                 partitions.append(TopicPartition(each.name, part.partition))
     return partitions
@@ -206,7 +211,7 @@ def _state_fields(each: ProducerState) -> dict[str, object]:
 
 
 def _table(found: Sequence[ProducerState], now_ms: int) -> Iterator[str]:
-    rows = [("partition", "start offset", "producer", "epoch", "minutes")]
+    rows = [("partition", "start offset", "producer", "epoch", "minutes idle")]
     rows += [
         (
             str(each.partition),

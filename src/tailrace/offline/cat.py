@@ -66,6 +66,12 @@ def choose_partitions(
         if each.topic == topic and partition in (None, each.partition)
     }
     if not found:
+        numbers = sorted(each.partition for each in directory.partitions if each.topic == topic)
+        if numbers:
+            listed = ", ".join(map(str, numbers[:10])) + (" and more" if len(numbers) > 10 else "")
+            raise DirectoryError(
+                f"{directory.path} has no partition {partition} of topic {topic}; it has {listed}"
+            )
         wanted = topic if partition is None else TopicPartition(topic, partition)
         topics = sorted({each.topic for each in directory.partitions})
         known = ", ".join(topics[:10]) + (" and more" if len(topics) > 10 else "")

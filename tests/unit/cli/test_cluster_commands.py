@@ -69,7 +69,7 @@ def test_partitions_are_added_but_never_taken(cluster: ScriptedCluster) -> None:
     result = CreatePartitionsTopicResult(name="t")
     asked = answer(cluster, ApiKey.CREATE_PARTITIONS, CreatePartitionsResponse(results=(result,)))
     told = said("topic", "alter", "t", "--partitions", 1, "--bootstrap", cluster.bootstrap)
-    assert "topic t has 1 already, and cannot have fewer; give at least 2" in told
+    assert "topic t has 1 partition, and the number can only grow; give at least 2" in told
     assert asked == []
     assert lines("topic", "alter", "t", "--partitions", 3, "--bootstrap", cluster.bootstrap) == [
         "altered topic t"
@@ -157,14 +157,14 @@ def test_a_hanging_transaction_is_found_and_aborted(cluster: ScriptedCluster) ->
 
 
 def test_nothing_hangs_in_a_sound_cluster(cluster: ScriptedCluster) -> None:
-    """The exit code is 0, and a partition that nobody leads is told."""
+    """The exit code is 0, and stderr names a partition without a leader."""
     hang(cluster)
     cluster.create_topic("t", partitions=2)
     for number in range(2):
         cluster.move(next(each for each in cluster.partitions if each.partition == number), -1)
     result = run("transaction", "find-hanging", "--bootstrap", cluster.bootstrap)
     assert (result.exit_code, result.stdout) == (0, "no hanging transaction\n")
-    assert "t-0 was not looked at: nobody leads it" in result.stderr
+    assert "t-0 was not checked: it has no leader" in result.stderr
 
 
 def test_a_state_that_brokers_do_not_know_is_told(cluster: ScriptedCluster) -> None:
@@ -181,7 +181,9 @@ def test_an_abort_asks_and_is_refused_where_nobody_answers(cluster: ScriptedClus
     markers = hang(cluster)
     place = ("--topic", "t", "--partition", 0, "--start-offset", 20)
     told = said("transaction", "abort", *place, "--bootstrap", cluster.bootstrap, given=b"y\n")
-    assert told == "Error: stdin is no terminal where you could be asked; add --yes"
+    assert (
+        told == "Error: stdin is not a terminal, so you cannot be asked for confirmation; add --yes"
+    )
     assert markers == []
 
 
@@ -310,4 +312,4 @@ def test_ctrl_c_says_whether_a_change_may_have_been_made(
         result = run(*command, "--bootstrap", cluster.bootstrap)
         pressed.result(60)
     assert result.exit_code == 1
-    assert ("may be made or not; look before you repeat it" in result.stderr) == may_be_done
+    assert ("may have been made; check before you repeat it" in result.stderr) == may_be_done

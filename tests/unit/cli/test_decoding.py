@@ -116,7 +116,7 @@ def test_one_parquet_file_has_the_types_of_one_topic(data: Path, double: Registr
         "log", "export", "--data", data, "--to", data / "out.parquet", "--value-format", "avro",
         "--schema-registry", double.url,
     )  # fmt: skip
-    assert "this one would have 2; name a TOPIC, give --schema" in sentence
+    assert "cannot have the schemas of 2 topics; name a TOPIC, give --schema" in sentence
 
 
 def test_consume_decodes(
@@ -149,7 +149,10 @@ def test_consume_decodes(
         (("--value-format", "avro", "--schema", "none.avsc"), "cannot be read"),
         (("--value-format", "avro", "--schema-registry", "x"), "--schema-registry: 'x' is no URL"),
         (("--key-format", "plain-json", "--schema", "a.json"), "--schema needs --value-format"),
-        (("--value-format", "plain-json", "--format", "hex"), "as they are stored"),
+        (
+            ("--value-format", "plain-json", "--format", "hex"),
+            "keys and values undecoded; leave it out",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_told(

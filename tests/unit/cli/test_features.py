@@ -37,7 +37,7 @@ def test_features_are_described(at: tuple[str, str]) -> None:
 def test_levels_go_down_and_up(at: tuple[str, str]) -> None:
     """A dry run tells what a change would, and changes nothing."""
     down = ("features", "downgrade", "--feature", "group.version=0", *at)
-    assert lines(*down, "--dry-run") == ["group.version can get level 0"]
+    assert lines(*down, "--dry-run") == ["group.version can be set to level 0"]
     assert level(at, "group.version") == 1
     assert lines(*down) == ["group.version has level 0"]
     assert level(at, "group.version") == 0
@@ -51,7 +51,9 @@ def test_a_release_names_the_levels_that_differ(at: tuple[str, str]) -> None:
     lines("features", "downgrade", "--feature", "transaction.version=0", *at)
     raised = lines("features", "upgrade", "--release-version", "4.3", *at)
     assert raised == ["transaction.version has level 2"]
-    assert lines("features", "upgrade", "--release-version", "4.3", *at) == ["nothing is to change"]
+    assert lines("features", "upgrade", "--release-version", "4.3", *at) == [
+        "nothing to change: the features have these levels already"
+    ]
 
 
 def test_a_refusal_is_told_once(at: tuple[str, str]) -> None:

@@ -27,7 +27,7 @@ def test_a_move_is_described_and_prepared(tmp_path: Path) -> None:
     shown = lines("handover", "--data", directory, "--write", target)
     assert shown[0].startswith("node 1 of cluster ")
     assert "understood" in shown
-    assert "hinders the move" not in shown
+    assert "prevents the move" not in shown
     assert shown[-1] == "ready"
     settings = read_properties(target.read_text())
     assert settings["log.dirs"] == str(directory)

@@ -210,7 +210,7 @@ def test_repair_says_what_goes_and_does_it_when_told(data: Path) -> None:
     before = log.read_bytes()
     result = run("repair", "--data", data, "--on-damage", "skip")
     assert result.exit_code == 1
-    assert f"drop: {log}, position" in result.output
+    assert f"remove: {log}, position" in result.output
     assert "offsets 10 to 19, 10 records" in result.output
     assert log.read_bytes() == before
     kinds = [
@@ -221,7 +221,7 @@ def test_repair_says_what_goes_and_does_it_when_told(data: Path) -> None:
     assert (kinds[0]["offset"], kinds[-1]["records"]) == (10, 40)
     assert run("repair", "--data", data, "--on-damage", "skip", "--apply").exit_code == 0
     assert offsets(data, "flights-0") == [*range(10), *range(20, 50)]
-    assert lines("repair", "--data", data) == ["nothing to do"]
+    assert lines("repair", "--data", data) == ["nothing to repair"]
     assert run("verify", "--data", data).exit_code == 0
 
 
@@ -237,7 +237,7 @@ def test_repair_refuses_a_directory_in_use(data: Path) -> None:
     (data / "meta.properties").write_text("version=1\n")
     result = run("repair", "--data", data, "--apply")
     assert result.exit_code == 2
-    assert "cannot mend" in result.output
+    assert "cannot repair" in result.output
     assert run("repair", "--data", data / "nothing").exit_code == 2
 
 

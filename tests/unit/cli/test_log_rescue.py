@@ -132,13 +132,13 @@ def test_salvage_writes_unproven_records_beside_the_log(data: Path, tmp_path: Pa
     assert found
     assert {(each["format"], each["unproven"]) for each in found} == {("tailrace.salvage/1", True)}
     assert found[0]["file"] == str(log)
-    assert f"salvage: {len(found)} unproven records of 1 damaged ranges" in result.stderr
+    assert f"salvage: wrote {len(found)} records of 1 damaged ranges" in result.stderr
     assert log.read_bytes() == before
 
 
 def test_a_dry_repair_names_the_option_that_keeps_sound_records(data: Path) -> None:
     """A cut takes sound records with it, and the last line says how to keep them."""
     damage(data)
-    hint = "with --on-damage skip the sound records stay in the log"
+    hint = "to keep the valid records in the log, use --on-damage skip"
     assert run("repair", "--data", data).stdout.splitlines()[-1] == hint
     assert hint not in run("repair", "--data", data, "--on-damage", "skip").stdout

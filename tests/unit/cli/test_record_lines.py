@@ -53,7 +53,7 @@ def test_a_terminal_is_given_no_orders() -> None:
 @pytest.mark.parametrize("form", ["%x", "%", r"\q", "\\", r"\x4"])
 def test_a_format_that_means_nothing_is_refused(form: str) -> None:
     """The error lists what there is."""
-    with pytest.raises(FormatError, match="means nothing"):
+    with pytest.raises(FormatError, match=r"is not an escape|is not a format token"):
         shown(form)
 
 
@@ -114,17 +114,17 @@ def test_headers_may_be_an_object() -> None:
 @pytest.mark.parametrize(
     ("line", "rule"),
     [
-        ("{", "this is not JSON"),
-        ("[" * 100_000, "this is not JSON"),
-        ("7", "this is an int of JSON; give an object"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("7", "expected a JSON object, found an int"),
         ('{"value": 7}', "value is an int; give a string, null or"),
-        ('{"key": {"hex": "0g"}}', "key: '0g' are no hexadecimal digits"),
+        ('{"key": {"hex": "0g"}}', "key: '0g' is not hexadecimal"),
         ('{"key": {"hex": "00", "more": 1}}', "key is a dict"),
-        ('{"headers": [["a"]]}', "headers are no pairs"),
-        ('{"timestamp": "now"}', "timestamp is no number of milliseconds"),
-        ('{"partition": -1}', "partition is no number of a partition"),
-        ("{}", "partition is no number of a partition"),
-        (json.dumps({"value": "\ud800"}), "value is no Unicode text"),
+        ('{"headers": [["a"]]}', "headers is not a list of pairs"),
+        ('{"timestamp": "now"}', "timestamp is not an integer; give milliseconds"),
+        ('{"partition": -1}', "--keep-partitions needs a partition number"),
+        ("{}", "--keep-partitions needs a partition number"),
+        (json.dumps({"value": "\ud800"}), "value is not valid Unicode"),
     ],
 )
 def test_a_line_that_is_no_record_is_told_with_its_number(line: str, rule: str) -> None:
