@@ -19,10 +19,10 @@ a throttle time that a broker asks for is kept for five minutes at most.
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
 from types import MappingProxyType
-from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 from uuid import UUID
 
 from tailrace.client.calls import Ask, Call, Connecting, address_of, explained
@@ -40,20 +40,23 @@ from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID, Message
-from tailrace.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from tailrace.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
+    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from tailrace.runtime.polling import PollingNetwork
 from tailrace.values import dataclass
+
+if TYPE_CHECKING:
+    from tailrace.protocol.messages.describe_topic_partitions import (
+        DescribeTopicPartitionsResponsePartition,
+        DescribeTopicPartitionsResponseTopic,
+    )
+
+    AnyPartition = MetadataResponsePartition | DescribeTopicPartitionsResponsePartition
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -194,10 +197,17 @@ class ClusterReader:
 
         Raises:
             UnreachableBrokerError: a leader does not answer.
+            OperationTimeoutError: nor within `OPERATION_TIMEOUT_MS`, with all attempts.
+            UnsupportedBrokerError: a leader is too old for the special timestamp.
             RemoteRetriableError: a partition has no leader, also after the last attempt.
             RemoteFatalError: the broker refuses.
         """
-        return self.retrying(lambda: self._ask_offsets(questions, isolation))
+        # Here, since the operations of `admin` import this module; and a task that only fetches
+        # needs none of them.
+        from tailrace.client.admin.offsets import list_offsets
+
+        found = self.do(list_offsets, questions, isolation=isolation).complete()
+        return {partition: each.offset for partition, each in found.items()}
 
     def log_range(
         self,
@@ -432,47 +442,21 @@ class ClusterReader:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or topic.name is None:
                 continue
             raise_for(topic.error_code, about=f"topic {topic.name!r} at {broker.address}")
-            found[topic.name] = describe_topic(topic.name, topic)
+            found[topic.name] = describe_topic(topic.name, topic, topic.partitions)
         return found
 
     def _forget(self) -> None:
         self.routes.forget_all()
 
-    def _ask_offsets(
-        self, questions: Mapping[TopicPartition, int], isolation: IsolationLevel
-    ) -> dict[TopicPartition, int]:
-        # In one request, and not one for each partition as `leader` would.
-        unknown = {each.topic for each in questions if self.routes.known(leader(each)) is None}
-        if unknown:
-            self._ask_topics(unknown)
-        by_leader: dict[RemoteBroker, list[TopicPartition]] = {}
-        for partition in questions:
-            # One request for each leader, about all of its partitions.
-            by_leader.setdefault(self.leader(partition), []).append(partition)
-        found: dict[TopicPartition, int] = {}
-        for broker, partitions in by_leader.items():
-            request = list_offsets_request(
-                {each: questions[each] for each in partitions}, isolation=isolation
-            )
-            for topic in broker.request(request, ListOffsetsResponse).topics:
-                for each in topic.partitions:
-                    partition = TopicPartition(topic.name, each.partition_index)
-                    raise_for(each.error_code, about=f"offsets of {partition} at {broker.address}")
-                    found[partition] = each.offset
-        # A broker that leaves a partition out has lost its leadership meanwhile.
-        missing = [str(each) for each in questions if each not in found]
-        if missing:
-            raise RemoteRetriableError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, about="offsets of " + ", ".join(missing)
-            )
-        return found
-
 
 def describe_topic(
-    name: str, topic: MetadataResponseTopic, *, operations: frozenset[int] | None = None
+    name: str,
+    topic: "MetadataResponseTopic | DescribeTopicPartitionsResponseTopic",
+    partitions: "Iterable[AnyPartition]",
+    *,
+    operations: frozenset[int] | None = None,
 ) -> TopicDescription:
-    """A topic, from an answer to Metadata."""
-    ordered = sorted(topic.partitions, key=lambda each: each.partition_index)
+    """A topic, from an answer to Metadata or the pages of DescribeTopicPartitions."""
     return TopicDescription(
         name=name,
         is_internal=topic.is_internal,
@@ -484,29 +468,13 @@ def describe_topic(
                 replicas=each.replica_nodes,
                 isr=each.isr_nodes,
                 offline=each.offline_replicas,
+                # Metadata does not have these: they came with their own API (KIP-966).
+                eligible_leaders=getattr(each, "eligible_leader_replicas", None),
             )
-            for each in ordered
+            for each in sorted(partitions, key=lambda each: each.partition_index)
         ),
         topic_id=None if topic.topic_id == NO_UUID else topic.topic_id,
         authorized_operations=operations,
-    )
-
-
-def list_offsets_request(
-    questions: Mapping[TopicPartition, int], *, isolation: IsolationLevel
-) -> ListOffsetsRequest:
-    """A ListOffsets request for partitions of one leader, by partition and timestamp."""
-    topics: dict[str, list[ListOffsetsPartition]] = {}
-    for (topic, number), timestamp in questions.items():
-        topics.setdefault(topic, []).append(
-            ListOffsetsPartition(partition_index=number, timestamp=timestamp)
-        )
-    return ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=isolation,
-        topics=tuple(
-            ListOffsetsTopic(name=name, partitions=tuple(asked)) for name, asked in topics.items()
-        ),
     )
 
 

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.client.errors import RemoteFatalError, RemoteRetriableError
-from tailrace.client.reader import list_offsets_request
 from tailrace.client.tailer import checked_pieces, fetch_request_for, parts_of
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, TailraceError
@@ -109,26 +108,16 @@ def test_an_answer_without_the_partition_may_be_asked_for_again() -> None:
 
 
 def test_requests_say_what_they_should() -> None:
-    """Fetch names offset and size; ListOffsets groups by topic; both name the isolation."""
+    """Fetch names offset and size, and the isolation."""
     level = IsolationLevel.READ_COMMITTED
     fetch = fetch_request_for({FLIGHTS: 7}, size_max=100, isolation=level)
     [topic] = fetch.topics
     assert (topic.topic, topic.partitions[0].partition) == FLIGHTS
     assert (topic.partitions[0].fetch_offset, fetch.max_bytes, fetch.min_bytes) == (7, 100, 1)
     assert fetch.isolation_level == 1
-    questions = {FLIGHTS: -1, TopicPartition("planes", 0): -2, TopicPartition("flights", 0): 5}
-    request = list_offsets_request(questions, isolation=level)
-    asked = {
-        (topic.name, each.partition_index): each.timestamp
-        for topic in request.topics
-        for each in topic.partitions
-    }
-    assert asked == {tuple(key): value for key, value in questions.items()}
-    assert (len(request.topics), request.isolation_level) == (2, 1)
 
 
 def test_a_client_asks_as_no_replica() -> None:
     """A replica is told the log end offset: a client has to say that it is none."""
     level = IsolationLevel.READ_UNCOMMITTED
-    assert list_offsets_request({FLIGHTS: -1}, isolation=level).replica_id == -1
     assert fetch_request_for({FLIGHTS: 0}, size_max=1, isolation=level).replica_id == -1

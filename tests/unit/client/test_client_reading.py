@@ -335,3 +335,27 @@ def test_settings_are_checked_together() -> None:
         "linger.ms",
         "request.timeout.ms",
     }
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "version"),
+    [
+        (SpecialTimestamp.MAX_TIMESTAMP, 6),
+        (SpecialTimestamp.EARLIEST_LOCAL, 7),
+        (SpecialTimestamp.LATEST_TIERED, 8),
+        (SpecialTimestamp.EARLIEST_PENDING_UPLOAD, 10),
+    ],
+)
+def test_a_reader_asks_no_broker_that_takes_a_special_timestamp_for_a_time(
+    timestamp: SpecialTimestamp, version: int
+) -> None:
+    """An older broker would answer with the offset of a negative time (KIP-734, KIP-1005)."""
+    with stage(nodes=1) as (cluster, client):
+        assert client.log_range(FLIGHTS) == (0, 60)
+        cluster.versions[ApiKey.LIST_OFFSETS] = version
+        client.close()
+        with pytest.raises(UnsupportedBrokerError, match=f"this needs version {version + 1}"):
+            client.list_offsets({FLIGHTS: timestamp})
+        cluster.versions[ApiKey.LIST_OFFSETS] = version + 1
+        client.close()
+        assert set(client.list_offsets({FLIGHTS: timestamp})) == {FLIGHTS}

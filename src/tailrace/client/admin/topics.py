@@ -28,12 +28,13 @@ from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.calls import Call
 from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import IncompleteAnswerError, UnsupportedBrokerError, error_for
-from tailrace.client.reader import PartitionDescription, TopicDescription, describe_topic
+from tailrace.client.reader import TopicDescription, describe_topic
 from tailrace.client.routes import ANY, CONTROLLER, leader
 from tailrace.config import settings_texts
 from tailrace.errors import TailraceError, kind_of
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -77,8 +78,6 @@ from tailrace.values import dataclass
 PARTITIONS_MAX = 4_000_000
 """Most topics and partitions in one answer of several pages: twice what Kafka's largest clusters
 have had."""
-
-_NO_ID = UUID(int=0)
 
 _NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
@@ -350,7 +349,7 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 def _created(each: CreatableTopicResult) -> CreatedTopic:
     return CreatedTopic(
-        topic_id=None if each.topic_id == _NO_ID else each.topic_id,
+        topic_id=None if each.topic_id == NO_UUID else each.topic_id,
         partition_count=each.num_partitions,
         replication_factor=each.replication_factor,
         configs=None
@@ -410,7 +409,10 @@ def _describe_named(
         if error is not None:
             found[each] = error
         elif topic is not None:
-            found[each] = _described(each, *topic, is_authorized=is_authorized)
+            operations = operations_in(topic[0].topic_authorized_operations)
+            found[each] = describe_topic(
+                each, *topic, operations=operations if is_authorized else None
+            )
     return Outcomes(found)
 
 
@@ -421,7 +423,7 @@ def _describe_all(call: Call) -> Steps[Outcomes[str, TopicDescription]]:
         return (yield from _describe_by_metadata(call, None, is_authorized=False))
     return Outcomes(
         {
-            name: _described(name, *topic, is_authorized=False)
+            name: describe_topic(name, *topic)
             for name, topic in found_topics.items()
             if not topic[0].error_code
         }
@@ -484,35 +486,6 @@ def _place(cursor: Cursor) -> tuple[str, int]:
     return cursor.topic_name, cursor.partition_index
 
 
-def _described(
-    name: str,
-    topic: DescribeTopicPartitionsResponseTopic,
-    partitions: Iterable[DescribeTopicPartitionsResponsePartition],
-    *,
-    is_authorized: bool,
-) -> TopicDescription:
-    return TopicDescription(
-        name=name,
-        is_internal=topic.is_internal,
-        partitions=tuple(
-            PartitionDescription(
-                partition=each.partition_index,
-                leader=each.leader_id,
-                leader_epoch=each.leader_epoch,
-                replicas=each.replica_nodes,
-                isr=each.isr_nodes,
-                offline=each.offline_replicas,
-                eligible_leaders=each.eligible_leader_replicas,
-            )
-            for each in sorted(partitions, key=lambda each: each.partition_index)
-        ),
-        topic_id=topic.topic_id,
-        authorized_operations=operations_in(topic.topic_authorized_operations)
-        if is_authorized
-        else None,
-    )
-
-
 def _describe_by_metadata(
     call: Call, topics: Sequence[str] | None, *, is_authorized: bool
 ) -> Steps[Outcomes[str, TopicDescription]]:
@@ -529,7 +502,7 @@ def _describe_by_metadata(
             name = topic.name or ""
             operations = operations_in(topic.topic_authorized_operations)
             found[name] = entry_error(topic, about=f"topic {name}") or describe_topic(
-                name, topic, operations=operations if is_authorized else None
+                name, topic, topic.partitions, operations=operations if is_authorized else None
             )
         return Outcomes(found)
 
