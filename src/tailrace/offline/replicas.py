@@ -16,7 +16,7 @@ compacted topic replicas are cleaned at different times, and a difference may be
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from enum import Enum
 from typing import TypeAlias
@@ -26,7 +26,7 @@ from tailrace.errors import CorruptionError, TailraceError
 from tailrace.model import OFFSET_MAX, Offset
 from tailrace.offline.findings import FINDINGS_MAX
 from tailrace.reading.directory import believed_log_start, list_segments
-from tailrace.reading.listing import STALE, TRIES_MAX, exchanged, list_segment_files
+from tailrace.reading.listing import STALE, TRIES_MAX, SegmentFiles, exchanged, unsettled
 from tailrace.reading.reader import StoredBatch
 from tailrace.records.batch import Batch
 from tailrace.records.builder import Record, records_of
@@ -129,7 +129,7 @@ class _Log:
                     files, parent or ".", partition, folder=folder, segments=segments
                 )
             )
-        log = cls(folder, start, _walk(files, folder, start))
+        log = cls(folder, start, _walk(files, folder, segments, start=start))
         log.advance()
         return log
 
@@ -281,15 +281,19 @@ def _is_error(side: _Side | None) -> bool:
     return isinstance(side, CorruptionError | OSError)
 
 
-def _walk(files: Files, folder: str, start: Offset) -> Iterator[StoredBatch]:
+def _walk(
+    files: Files, folder: str, segments: Sequence[SegmentFiles], *, start: Offset
+) -> Iterator[StoredBatch]:
     """The batches that reach to offset `start` or beyond; continues where files are exchanged.
 
     Raises:
         CorruptionError: bytes that are no batch, or offsets that do not rise.
+        DirectoryError: files were exchanged at each try, or the folder is gone.
         OSError: a file cannot be read.
     """
-    segments, tries, at = list_segment_files(files, folder)[0], 0, start
-    since, is_first = start, True
+    # Not `LogReader.stored_runs`: that ends at the first wrong checksum. Here a damaged batch is a
+    # difference like others, and the batches after it are compared too.
+    tries, at, since, is_first = 0, start, start, True
     # While `is_first`, batches before `at` are not wanted or were seen.
     while True:
         try:
@@ -314,10 +318,13 @@ def _walk(files: Files, folder: str, start: Offset) -> Iterator[StoredBatch]:
                         at, tries, is_first = batch.next_offset, 0, False
         except STALE as error:
             tries, is_first = tries + 1, True
-            known, segments = segments, list_segment_files(files, folder)[0]
+            known, segments = segments, list_segments(files, folder)[0]
             is_other = exchanged(known, segments, start_offset=since, limit_offset=OFFSET_MAX)
-            if tries >= TRIES_MAX or not (is_other or isinstance(error, FileNotFoundError)):
+            # The file is the one that was listed, so the error is of the log and not of a broker.
+            if not (is_other or isinstance(error, FileNotFoundError)):
                 raise
+            if tries >= TRIES_MAX:
+                raise unsettled(folder) from error
         else:
             return
 
