@@ -151,17 +151,26 @@ def latest(log: Log) -> dict[bytes | None, bytes | None]:
     return {record.key: record.value for record in found}
 
 
-def read_committed_until(stop: threading.Event, log: Log) -> int:
-    """Read the end of the log over and over, as a consumer of committed records; how many reads."""
+def read_committed_until(stop: threading.Event, has_read: threading.Event, log: Log) -> int:
+    """Read the end of the log over and over, as a consumer of committed records; how many reads.
+
+    Sets `has_read` after the first read, or when it fails.
+    """
     count = 0
-    while not stop.is_set():
-        offset = max(0, log.end_offset - 3)
-        found = log.read(offset, bytes_max=10**6, is_first_whole=True, limit=ReadLimit.LAST_STABLE)
-        aborted = {each.first_offset for each in found.aborted}
-        for _, each in read_batches(found.read()):
-            # What is shown is decided: the reader is told of the abort along with the record.
-            assert each.is_control or each.base_offset in aborted
-            count += 1
+    try:
+        while not stop.is_set():
+            offset = max(0, log.end_offset - 3)
+            found = log.read(
+                offset, bytes_max=10**6, is_first_whole=True, limit=ReadLimit.LAST_STABLE
+            )
+            aborted = {each.first_offset for each in found.aborted}
+            for _, each in read_batches(found.read()):
+                # What is shown is decided: the reader gets the abort along with the record.
+                assert each.is_control or each.base_offset in aborted
+                count += 1
+            has_read.set()
+    finally:
+        has_read.set()
     return count
 
 
@@ -170,14 +179,22 @@ def test_a_reader_of_committed_records_beside_the_writer_sees_no_open_transactio
     """However appends, the high watermark and aborts of the one thread meet reads of another."""
     log = open_at(MemoryFiles(), config=settings(segment_bytes=10**6, segment_index_bytes=1200))
     producer = TransactionalProducer(log, 15)
-    stop = threading.Event()
+
+    def write_and_abort() -> None:
+        producer.append()
+        log.advance_high_watermark(log.end_offset)
+        producer.abort()
+        log.advance_high_watermark(log.end_offset)
+
+    # There is something to read from the beginning.
+    write_and_abort()
+    stop, has_read = threading.Event(), threading.Event()
     with ThreadPoolExecutor(1) as thread:
-        reading = thread.submit(read_committed_until, stop, log)
+        reading = thread.submit(read_committed_until, stop, has_read, log)
+        # A new thread may get no processor before all appends are done.
+        has_read.wait()
         for _ in range(APPENDS):
-            producer.append()
-            log.advance_high_watermark(log.end_offset)
-            producer.abort()
-            log.advance_high_watermark(log.end_offset)
+            write_and_abort()
         stop.set()
         assert reading.result() > 0
 
