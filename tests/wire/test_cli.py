@@ -273,6 +273,14 @@ def test_a_group_that_does_not_exist_is_made_by_a_reset(at: tuple[str, str], top
     assert "'never' does not exist" in said("group", "describe", "never", *at)
 
 
+def test_a_group_that_has_committed_nothing_cannot_be_shifted(
+    at: tuple[str, str], topic: str
+) -> None:
+    """It is an error that names the topic, not a table without rows."""
+    told = said("group", "reset", "nothing", "--topic", topic, "--shift-by", 1, *at)
+    assert told == f"nothing to reset: group nothing has committed no offset of {topic}"
+
+
 def test_a_group_with_members_is_not_touched(at: tuple[str, str], topic: str) -> None:
     """Its members are shown with their partitions, and every change is refused."""
     fill(topic, at)

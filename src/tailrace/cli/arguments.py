@@ -6,7 +6,7 @@ from typing import Final, ParamSpec, TypeVar
 
 import click
 
-from tailrace.config.settings import INT32_MAX
+from tailrace.config.settings import INT32_MAX, INT64_MAX
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,6 +69,14 @@ data_directories = click.option(
     help="All directories of log.dirs, in the same order, then metadata.log.dir if it is another.",
 )  # fmt: skip
 """The directories of one node that a command is about, as its argument `directories`."""
+
+
+def parse_int64(text: str) -> int | None:
+    """The number that these decimal digits are; None if they are none, or fit no int64."""
+    # Twenty digits are too many for int64, and int() refuses thousands of them with an error.
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        return None
+    return number if (number := int(text)) <= INT64_MAX else None
 
 
 def aligned(rows: Sequence[Sequence[str]], *, right: Collection[int]) -> Iterator[str]:

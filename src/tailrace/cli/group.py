@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from tailrace.cli.arguments import aligned
+from tailrace.cli.arguments import aligned, parse_int64
 from tailrace.cli.on_cluster import (
     AS_JSON,
     YES,
@@ -171,13 +171,19 @@ def reset(
     at = _place(to, shift_by)
     if all_topics == bool(topics):
         raise click.UsageError("give either --topic (repeatable) or --all-topics")
+    wanted = [parse_partitions(each, flag="--topic") for each in topics]
     with connection.open() as cluster:
         committed = cluster.do(list_group_offsets, name).results()
-        partitions = sorted(committed) if all_topics else _chosen(cluster, topics)
+        partitions = sorted(committed) if all_topics else _chosen(cluster, wanted)
         with suppress(NoSuchGroupError):
             described = cluster.do(describe_groups, [name]).result(name)
             _check_empty(described, change="get other offsets")
         resets = _reset_to(cluster, name, partitions, at=at, execute=execute)
+    if not resets:
+        # Kafka's tool fails here too. A table without a row, and advice to add --execute, would
+        # look as if there were something to reset.
+        listed = ", ".join(topics) or "any topic"
+        raise FatalError(f"nothing to reset: group {name} has committed no offset of {listed}")
     skipped = [str(each) for each in partitions if each not in resets]
     if skipped:
         say(f"--shift-by: group {name} has committed no offset of {', '.join(skipped)}")
@@ -255,10 +261,12 @@ def _place(to: str | None, shift_by: int | None) -> OffsetAt:
         return OffsetAt(Place.FROM_COMMITTED, shift_by or 0)
     if to in {"earliest", "latest"}:
         return OffsetAt(Place[to.upper()])
-    if to.isascii() and to.isdigit():
-        return OffsetAt(Place.OFFSET, int(to))
-    if to[:1] == "@" and to[1:].isascii() and to[1:].isdigit():
-        return OffsetAt(Place.TIME, int(to[1:]))
+    digits = to.removeprefix("@")
+    if digits.isdigit():
+        number = parse_int64(digits)
+        if number is None:
+            raise click.UsageError(f"--to: {to!r} does not fit in 64 bits")
+        return OffsetAt(Place.OFFSET if digits == to else Place.TIME, number)
     duration = _DURATION.fullmatch(to)
     if duration is not None and any(duration.groups()):
         given = duration.groupdict(default="0")
@@ -276,10 +284,11 @@ def _place(to: str | None, shift_by: int | None) -> OffsetAt:
         ) from error
 
 
-def _chosen(cluster: ClusterReader, topics: Sequence[str]) -> list[TopicPartition]:
+def _chosen(
+    cluster: ClusterReader, wanted: Sequence[tuple[str, tuple[int, ...] | None]]
+) -> list[TopicPartition]:
     found: set[TopicPartition] = set()
-    for each in topics:
-        name, numbers = parse_partitions(each, flag="--topic")
+    for name, numbers in wanted:
         found.update(find_partitions(cluster, name, numbers))
     return sorted(found)
 

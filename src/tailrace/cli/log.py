@@ -27,6 +27,7 @@ from tailrace.cli.log_options import (
     progress,
 )
 from tailrace.config import parse_assignments
+from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.kernels.showing import Form
 from tailrace.model import IsolationLevel
@@ -113,7 +114,9 @@ def scan(directory: str, *, as_json: bool) -> None:
     help="Only records with exactly this key, given in hexadecimal, such as 0a1b.",
 )  # fmt: skip
 @ISOLATION
-@click.option("--limit", type=click.IntRange(min=0), help="Print at most this number of records.")
+@click.option(
+    "--limit", type=click.IntRange(0, INT64_MAX), help="Print at most this number of records."
+)
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "hex"]), default="text",
     show_default=True,

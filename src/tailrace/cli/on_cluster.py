@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 import click
 
@@ -33,6 +33,10 @@ AS_JSON = click.option(
 )
 
 _EXIT_REFUSED = 1
+
+# KIP-500 aims at clusters of millions of partitions, of which one topic has a small part.
+PARTITIONS_MAX: Final = 100_000
+"""Most partitions that an option may name one by one."""
 
 YES = click.option(
     "--yes", is_flag=True, help="Do not ask for confirmation; required if stdin is not a terminal."
@@ -191,9 +195,9 @@ def parse_numbers(text: str, *, flag: str) -> tuple[int, ...]:
     """Partition numbers of `0,1,4-7`.
 
     Raises:
-        click.UsageError: they are none.
+        click.UsageError: they are none, or more than `PARTITIONS_MAX`.
     """
-    numbers: list[int] = []
+    ranges: list[range] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         ends = (first, last if dash else first)
@@ -204,5 +208,12 @@ def parse_numbers(text: str, *, flag: str) -> tuple[int, ...]:
         if int(ends[0]) > int(ends[1]):
             # Without this check it would choose nothing, which some commands would take for all.
             raise click.UsageError(f"{flag}: the range {part!r} ends before it begins")
-        numbers += range(int(ends[0]), int(ends[1]) + 1)
-    return tuple(numbers)
+        ranges.append(range(int(ends[0]), int(ends[1]) + 1))
+    # Counted before they are expanded: 0-9999999 is soon typed, and takes half a gigabyte.
+    count = sum(map(len, ranges))
+    if count > PARTITIONS_MAX:
+        raise click.UsageError(
+            f"{flag}: {text!r} names {count} partitions, and at most {PARTITIONS_MAX} may be "
+            "named; name fewer, or none for all partitions of the topic"
+        )
+    return tuple(number for each in ranges for number in each)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 
 import click
 
+from tailrace.cli.arguments import parse_int64
 from tailrace.cli.on_cluster import say
 from tailrace.client.admin.offsets import (
     CommittedOffset,
@@ -75,7 +76,7 @@ def parse_places(given: object) -> tuple[OffsetAt, OffsetAt | None]:
     assert isinstance(given, tuple)
     for text in given:
         kind, at, number = text.rpartition("@")
-        is_number = number.isascii() and number.removeprefix("-").isdigit() and len(number) < 20
+        is_number = parse_int64(number.removeprefix("-")) is not None
         if kind == "e" and is_number:
             stops.append(OffsetAt(Place.TIME, int(number)))
         elif kind == "s" and is_number:

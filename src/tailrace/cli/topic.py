@@ -22,11 +22,14 @@ from tailrace.client.admin.topics import (
 from tailrace.client.reader import PartitionDescription, TopicDescription
 from tailrace.client.topics import find_topic, led_partitions
 from tailrace.config import parse_assignments
+from tailrace.config.settings import INT32_MAX
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.protocol.config_resources import ResourceType
 
 TOPIC_FORMAT = "tailrace.topic/1"
+
+_INT16_MAX = 2**15 - 1
 
 _CONFIG = click.option(
     "--config", "configs", multiple=True, metavar="NAME=VALUE",
@@ -43,13 +46,13 @@ def topic() -> None:
 @click.argument("name")
 @click.option(
     "--partitions",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, INT32_MAX),
     default=None,
     help="Default: num.partitions of the broker.",
 )
 @click.option(
     "--replication-factor",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, _INT16_MAX),
     default=None,
     help="Default: default.replication.factor of the broker.",
 )
@@ -133,7 +136,8 @@ def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -
     help="A topic config to delete, so that the broker's default applies; repeatable.",
 )  # fmt: skip
 @click.option(
-    "--partitions", type=click.IntRange(min=1), help="New number of partitions; it can only grow.",
+    "--partitions", type=click.IntRange(1, INT32_MAX),
+    help="New number of partitions; it can only grow.",
 )  # fmt: skip
 @AS_JSON
 @on_cluster

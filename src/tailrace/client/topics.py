@@ -61,8 +61,8 @@ def find_partitions(
         RemoteRetriableError, RemoteFatalError: the broker refuses.
     """
     topic = find_topic(cluster, name)
-    existing = [each.partition for each in topic.partitions]
-    wanted = existing if numbers is None else sorted(set(numbers))
+    existing = {each.partition for each in topic.partitions}
+    wanted = sorted(existing if numbers is None else set(numbers))
     for number in wanted:
         if number not in existing:
             raise NoSuchPartitionError(name, number, count=len(existing))

@@ -104,6 +104,8 @@ def test_cat_chooses_by_offset_time_key_and_count(data: Path) -> None:
     assert offsets(data, "flights-0", "--from-offset", 27, "--to-offset", 33) == list(range(27, 33))
     assert offsets(data, "flights-0", "--from-offset", 99) == []
     assert offsets(data, "flights-0", "--limit", 3) == [0, 1, 2]
+    too_many = run("cat", "--data", data, "flights-0", "--limit", 2**63)
+    assert "9223372036854775808 is not in the range" in too_many.output
     assert offsets(data, "flights-0", "--key", "key-7") == [7]
     assert offsets(data, "flights-0", "--from-time", "1970-01-01T00:00:48") == [48, 49]
     assert offsets(data, "flights-0", "--to-time", "1970-01-01T00:00:02Z") == [0, 1]
