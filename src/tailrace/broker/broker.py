@@ -31,7 +31,6 @@ from tailrace.broker.wiring import find_handlers, find_repeats
 from tailrace.cluster import bootstrap
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
-from tailrace.cluster.metadata.image import BROKER_RESOURCE
 from tailrace.cluster.records import Endpoint
 from tailrace.errors import DirectoryError, StorageError, TailraceError
 from tailrace.handlers.fetch_sessions import FetchSessions, FetchSessionsStatistics
@@ -400,8 +399,7 @@ class RunningBroker:
         """Use the changes of settings that the cluster's state has."""
         controller, image = self.controller, self.controller.log.image
         node_id, before = self.config.node_id, controller.defaults.configs
-        layers = [image.configs_of(BROKER_RESOURCE, owner) for owner in ("", str(node_id))]
-        self._use(usable_changes(self.config, *layers))
+        self._use(usable_changes(self.config, *image.broker_configs(node_id)))
         controller.defaults = self.config.topic_defaults.with_state(image, node_id)
         # A walk over all logs, so only if a default of topics has changed.
         if controller.defaults.configs != before:
@@ -552,7 +550,7 @@ async def start_broker(
         # Before a log is changed: a crash from here on is no orderly stop.
         take_marks(logs)
         _check_can_continue(logs)
-        current = usable_changes(config, *state.changed_settings(config.node_id))
+        current = usable_changes(config, *state.changed_settings())
         replicas = Replicas(logs, runtime.threads)
         logs.on_failure = replicas.directory_failed
         topics = controller.image.topics

@@ -16,10 +16,10 @@ from tailrace.coordinator.shard import StoredBatches
 from tailrace.errors import CorruptionError
 from tailrace.model import Offset, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.replication.device_reads import DeviceReads
-from tailrace.replication.flushes import Flushes
+from tailrace.replication.flushes import Flushed, Flushes
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.clock import Clock
-from tailrace.storage.log import Log, is_flush_due
+from tailrace.storage.log import Log
 from tailrace.storage.verification import VerificationGuard
 
 T = TypeVar("T")
@@ -105,15 +105,13 @@ class CoordinatorLog:
     def committed(self) -> Awaitable[None] | None:
         """With `tailrace.durability=sync`, or when `flush.messages` is reached, a flush; else None.
 
-        This broker is the only replica, so what it has appended is below the high watermark.
-
         Raises:
             UnknownPartitionError, StorageError: the partition is not here, or its directory failed.
         """
         # This broker is the only replica: what it has appended is below the high watermark.
         log = self._replicas.find(self.partition).log
-        is_due = is_flush_due(log)
-        return self._flushed(log, is_whole=is_due) if is_due or self._is_durable else None
+        flushed = self._flushes.ask_before_answer(log, is_durable=self._is_durable)
+        return None if flushed is None else _until(flushed)
 
     async def read(self, replay: Callable[[StoredBatches], T]) -> T:
         """The result of `replay` on all batches, on a worker thread.
@@ -125,11 +123,12 @@ class CoordinatorLog:
         found = self._replicas.find(self.partition)
         return await found.look(self._device_reads, lambda log: _replayed(log, replay))
 
-    async def _flushed(self, log: Log, *, is_whole: bool) -> None:
-        # `shield`: other requests wait for the same flush if this client disconnects.
-        error = await asyncio.shield(self._flushes.ask(log, is_whole=is_whole))
-        if error is not None:
-            raise error
+
+async def _until(flushed: Flushed) -> None:
+    # `shield`: other requests wait for the same flush if this client disconnects.
+    error = await asyncio.shield(flushed)
+    if error is not None:
+        raise error
 
 
 def _replayed(log: Log, replay: Callable[[StoredBatches], T]) -> T:

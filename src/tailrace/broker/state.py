@@ -8,14 +8,13 @@
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Self
 
 from tailrace.broker.config import BrokerConfig
 from tailrace.cluster import bootstrap
 from tailrace.cluster.beginning import Beginning
 from tailrace.cluster.controller import Controller
-from tailrace.cluster.metadata.image import BROKER_RESOURCE
 from tailrace.cluster.metadata.log import MetadataFolder, MetadataLog, open_metadata_log
 from tailrace.cluster.metadata.proof import METADATA_FOLDER
 from tailrace.cluster.records import FoundLog, Node
@@ -35,12 +34,19 @@ class StartingState:
     """The state of a cluster during one start of its broker."""
 
     def __init__(
-        self, runtime: Runtime, logs: LogManager, controller: Controller, *, beginning: Beginning
+        self,
+        runtime: Runtime,
+        logs: LogManager,
+        controller: Controller,
+        *,
+        beginning: Beginning,
+        node_id: int,
     ) -> None:
         self.controller = controller
         self._runtime = runtime
         self._logs = logs
         self._beginning = beginning
+        self._node_id = node_id
 
     @classmethod
     def open(cls, config: BrokerConfig, runtime: Runtime, logs: LogManager) -> Self:
@@ -93,12 +99,11 @@ class StartingState:
         )
         controller.image = beginning.image
         controller.defaults = defaults.with_state(beginning.base, config.node_id)
-        return cls(runtime, logs, controller, beginning=beginning)
+        return cls(runtime, logs, controller, beginning=beginning, node_id=config.node_id)
 
-    def changed_settings(self, node_id: int) -> Iterator[Mapping[str, str]]:
+    def changed_settings(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """The settings that were changed for all brokers, and for this one."""
-        for owner in ("", str(node_id)):
-            yield self._beginning.base.configs_of(BROKER_RESOURCE, owner)
+        return self._beginning.base.broker_configs(self._node_id)
 
     def sort_folders(self) -> None:
         """Find the partition folders; adopt, set aside or discard those that no topic knows.

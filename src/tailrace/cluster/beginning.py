@@ -100,10 +100,8 @@ class Beginning:
         """Put partitions that are on disk and not in the image into it.
 
         New topics get `ADOPTED_CONFIGS`; `compacted` ones also get `ADOPTED_COMPACTED_CONFIGS`. The
-        caller has removed the folders of deleted topics.
-
-        An internal topic gets the partitions between them too, and its start creates their logs:
-        the hash of a group's id names a partition, whose coordinator would never be found.
+        caller has removed the folders of deleted topics. An internal topic gets the partitions
+        between them too, and its start creates their logs.
         """
         topics = dict(self.image.topics)
         # A setting that is Kafka's default anyway is set only where the broker's default differs.

@@ -279,10 +279,7 @@ def registration_records(
 
 
 def unregistration_records(image: MetadataImage, *, broker_id: int) -> Iterator[RecordToWrite]:
-    """The records that end the registration of another broker, which leads and is in sync no more.
-
-    The last replica in sync stays one, since only it has all that was committed.
-    """
+    """The records that end the registration of another broker: it leads and is in sync no more."""
     from tailrace.protocol.metadata_records import UnregisterBrokerRecord
 
     version = partition_version(image.metadata_version)
@@ -345,6 +342,10 @@ def _may_lead(state: "PartitionRecord", node_id: int) -> bool:
 def _election(
     state: "PartitionRecord", log: FoundLog, node_id: int, *, was_clean: bool
 ) -> dict[str, Any]:
+    # With another broker that serves, this would evict it from the set in sync at each restart. It
+    # is safe only because this node is the one voter: nobody else has appended since (a quorum of
+    # others is refused, `metadata.log`). Of several brokers the controller elects, and only where
+    # the leader is fenced.
     changes: dict[str, Any] = {}
     # After a crash the tail may be lost: a new epoch lets clients notice that (KIP-320).
     has_older_epoch = state.leader_epoch < log.leader_epoch

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from tailrace.cluster.metadata.image import MetadataImage
-from tailrace.protocol.config_resources import ConfigSource, ResourceType
+from tailrace.protocol.config_resources import ConfigSource
 from tailrace.storage.config import BROKER_DEFAULTED, usable_configs
 from tailrace.values import dataclass, field, replace
 
@@ -40,8 +40,7 @@ class TopicDefaults:
 
     def with_state(self, image: MetadataImage, node_id: int) -> "TopicDefaults":
         """The defaults with what the cluster's state has for all brokers and for this one."""
-        owners = ("", str(node_id))
-        return self.with_changes(*(image.configs_of(ResourceType.BROKER, each) for each in owners))
+        return self.with_changes(*image.broker_configs(node_id))
 
     def with_changes(
         self, of_all: Mapping[str, str], of_this: Mapping[str, str]

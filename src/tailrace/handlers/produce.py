@@ -64,7 +64,7 @@ from tailrace.replication.partition import Partition, UnknownPartitionError
 from tailrace.replication.validation import loop_share
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.steps import run_eagerly
-from tailrace.storage.log import LogAppendInfo, is_flush_due
+from tailrace.storage.log import LogAppendInfo
 from tailrace.storage.verification import VerificationGuard
 from tailrace.values import dataclass
 
@@ -407,11 +407,8 @@ def _appended(
         log_append_time_ms=appended.log_append_time,
         log_start_offset=appended.log_start_offset,
     )
-    # flush.messages and flush.ms ask for the whole log, acks=all only for what was appended.
-    is_due = is_flush_due(partition.log)
-    if not (is_due or is_durable):
-        return _PartitionResult(answer)
-    return _PartitionResult(answer, services.flushes.ask(partition.log, is_whole=is_due))
+    flushed = services.flushes.ask_before_answer(partition.log, is_durable=is_durable)
+    return _PartitionResult(answer, flushed)
 
 
 def _refusal_of_batch(records: memoryview, version: int) -> Refusal | None:

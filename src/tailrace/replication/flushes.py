@@ -21,7 +21,7 @@ from tailrace.errors import StorageError
 from tailrace.runtime.threads import Threads
 from tailrace.storage.directories import unusable
 from tailrace.storage.directory_logs import DirectoryLogs
-from tailrace.storage.log import Log, has_failed
+from tailrace.storage.log import Log, has_failed, is_flush_due
 from tailrace.storage.manager import LogManager
 from tailrace.values import dataclass, field
 
@@ -108,6 +108,15 @@ class Flushes:
         wanted.are_records = True
         wanted.is_whole = wanted.is_whole or is_whole
         return wanted.flushed
+
+    def ask_before_answer(self, log: Log, *, is_durable: bool) -> Flushed | None:
+        """The flush that the answer to an append waits for, to be awaited with `shield`; or None.
+
+        `is_durable`: the answer promises that the records are on the device.
+        """
+        # `flush.messages` asks for the whole log, the promise only for what was appended.
+        is_due = is_flush_due(log)
+        return self.ask(log, is_whole=is_due) if is_due or is_durable else None
 
     def ask_rolled(self, log: Log) -> None:
         """Request a flush of a log's closed segments, as Kafka does at each roll.

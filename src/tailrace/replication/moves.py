@@ -176,18 +176,10 @@ class PartitionMoves:
             raise ReplicaNotAvailableError(f"{partition} is not on this broker")
         source = self._logs.get(partition)
         known = self._moving.get(partition)
-        if (
-            known is not None
-            and not known.is_over
-            and (known.target, known.source)
-            == (
-                target,
-                source,
-            )
-        ):
-            return
         before = None
         if known is not None:
+            if not known.is_over and known.target is target and known.source is source:
+                return
             known.is_over = True
             before = known.task
         if self._logs.directory_of(partition) is not target:

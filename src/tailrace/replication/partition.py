@@ -75,6 +75,11 @@ class Partition:
         """Not set for the short time in which a move completes; appends wait for it."""
         self.takes_appends.set()
 
+    def lead(self, epoch: LeaderEpoch) -> None:
+        """Lead in the epoch that the cluster's state has, from the next append on."""
+        # The log may have a larger one, from a state that was lost, and epochs in a log only rise.
+        self.leader_epoch = max(epoch, self.leader_epoch)
+
     @property
     def name(self) -> TopicPartition:
         return self.log.partition
@@ -165,7 +170,9 @@ class Partition:
         return appended
 
     def _note_appended(self) -> None:
-        # The leader is the only in-sync replica, so what it has appended is committed.
+        # The leader is the only in-sync replica, so what it has appended is committed. This is the
+        # one place that says so: with followers the high watermark is the smallest log end of the
+        # replicas in sync, and moves when they fetch.
         self.log.advance_high_watermark(self.log.end_offset)
         if self._is_refused:
             logger.info("append_recovered path=%s", self.log.folder.path)

@@ -107,8 +107,7 @@ class Replicas:
     def set_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> None:
         """Lead partitions in these epochs, which are those of the cluster's state."""
         for name, partition in self._partitions.items():
-            # The log may have a larger one, of a state that was lost.
-            partition.leader_epoch = LeaderEpoch(max(epochs.get(name, 0), partition.leader_epoch))
+            partition.lead(LeaderEpoch(epochs.get(name, 0)))
 
     def exchange(self, name: TopicPartition, log: Log) -> None:
         """Replace the log of a partition by its moved copy; waiting fetches are woken."""

@@ -120,3 +120,8 @@ class MetadataImage:
     def configs_of(self, kind: int, name: str) -> Mapping[str, str]:
         """The own settings of a resource."""
         return self.configs.get(ConfigResource(kind, name), _NO_CONFIGS)
+
+    def broker_configs(self, node_id: int) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """The settings of all brokers, and those of one broker, which count more (KIP-226)."""
+        own = ConfigResource(BROKER_RESOURCE, str(node_id))
+        return self.configs.get(ALL_BROKERS, _NO_CONFIGS), self.configs.get(own, _NO_CONFIGS)
