@@ -102,6 +102,7 @@ class Broker:
             runtime = system_runtime(is_synced=not self._is_temporary)
             self._running = self._thread.run(start_broker(config, runtime))
         except BaseException:
+            # The thread and the directory outlive a start that fails, and nobody would stop them.
             self._end()
             raise
 

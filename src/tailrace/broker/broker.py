@@ -292,6 +292,8 @@ class RunningBroker:
         # A change of a topic that has begun is completed, or its client would see half of it.
         await self._changes.finish()
         await self.replicas.new_logs.finish()
+        # Coordinators append while they stop, and a move or a job may roll or flush a log: what
+        # still writes ends first, and the flushes that it has asked for come last.
         await self._coordinators.stop()
         await self.moves.stop()
         await asyncio.gather(*(schedule.stop() for schedule in self._schedules.values()))
@@ -308,6 +310,7 @@ class RunningBroker:
             if not files.exists(f"{each.path}/{bootstrap.FILE}"):
                 image = bootstrap.new_image()
                 bootstrap.write_bootstrap_file(files, each.path, image, now_ms=now_ms)
+        # After the port is open: with port 0 the address is not known before.
         self.controller.register(Endpoint(*self.endpoint))
         for each in self.logs.directories:
             each.directory.broker_epoch = self.controller.broker_epoch
@@ -315,6 +318,8 @@ class RunningBroker:
     def _close_logs(self) -> None:
         homes = {log.partition: self.logs.home_of(log).directory.directory_id for log in self.logs}
         try:
+            # Fenced while the metadata log can still be written. Kafka, which may get the directory
+            # next, need not wait for the session of a broker that is gone.
             if end_reason(self.logs) is None:
                 self.controller.retire(homes)
                 self.controller.close()

@@ -66,6 +66,8 @@ class BrokerConfig:
         text="node.id, where that is not given; both must be the same. (Kafka 4 generates no ids "
         "either, and refuses -1.)",
     )
+    # A broker alone would have to follow a quorum, which is not done: its metadata log is read and
+    # written here only.
     process_roles: tuple[str, ...] = setting(
         "process.roles",
         default=("broker", "controller"),
@@ -107,6 +109,7 @@ class BrokerConfig:
         "Kafka; a killed broker loses nothing, a machine without power may lose the tail. `sync`: "
         "the records are on the device.",
     )
+    # Ten kilobytes can hold ten gigabytes, and a client chooses what it sends.
     decompressed_bytes_max: int = setting(
         DECOMPRESSED_SETTING,
         default=OUTPUT_SIZE_MAX,
@@ -149,6 +152,7 @@ class BrokerConfig:
         text="Names of listeners that are for controllers only, which are left out: this broker is "
         "its own controller.",
     )
+    # Refused and not ignored: who sets one relies on it.
     authorizer_class_name: str = setting(
         "authorizer.class.name",
         default="",
@@ -230,6 +234,7 @@ class BrokerConfig:
         high=INT32_MAX,
         text="Most bytes of records in one fetch response; one batch may be larger.",
     )
+    # A session keeps its partitions in memory, and a client that goes does not close it (KIP-227).
     fetch_session_slots: int = setting(
         "max.incremental.fetch.session.cache.slots",
         default=1000,
@@ -245,6 +250,7 @@ class BrokerConfig:
         text="How long a fetch session must exist, or be unused, before another one may replace "
         "it.",
     )
+    # Metadata has no such limit, which is why there is an API that answers in parts (KIP-966).
     partitions_per_answer_max: int = setting(
         "max.request.partition.size.limit",
         default=2000,
@@ -252,6 +258,7 @@ class BrokerConfig:
         high=INT32_MAX,
         text="Most partitions in one answer to DescribeTopicPartitions.",
     )
+    # Also how much a start after a crash has to read: all since the last recovery point.
     checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms",
         default=60_000,
@@ -280,6 +287,7 @@ class BrokerConfig:
         text="How often the broker looks for segments that retention.ms, retention.bytes and "
         "DeleteRecords no longer keep.",
     )
+    # Kafka has three units for each of these, and the finest that is given counts (`_COARSER`).
     log_retention_hours: int = setting(
         "log.retention.hours",
         default=168,
@@ -375,6 +383,7 @@ class BrokerConfig:
         low=1,
         text="Most bytes that moves between log directories copy in a second, all together.",
     )
+    # Each producer without transactional id gets another id at its start, so ids only add up.
     producer_expiration_ms: int = setting(
         "producer.id.expiration.ms",
         default=DAY_MS,
@@ -469,6 +478,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     ignored = {
         name: text for name, text in texts.items() if is_ignored(name) and name not in _NAMES
     }
+    # Only those that have an effect are parsed: the others may have any value that Kafka allows.
     given = {name: text for name, text in texts.items() if name not in ignored}
     values = parse_settings(BROKER_SETTINGS, given, hints=_HINTS, others=IGNORED, faults=faults)
     own = field_values(BrokerConfig, values)
@@ -584,6 +594,7 @@ def _topic_defaults(given: Mapping[str, str], values: Mapping[str, Value]) -> di
     for name, coarser in _COARSER.items():
         for other, unit_ms in reversed(coarser.items()):
             if other in given and name not in given:
+                # -1 means no limit in every unit.
                 count = int(str(values[other]))
                 named[name] = str(count * unit_ms if count >= 0 else count)
     return {
@@ -600,6 +611,8 @@ def _contradictions(config: BrokerConfig) -> Iterator[str]:
             "You must set `node.id` to the same value as `broker.id`: they are "
             f"{config.node_id} and {config.broker_id}"
         )
+    # By their ids: the address of this node is that of its controller's listener, which there is
+    # none of.
     voters = {each.partition("@")[0] for each in config.quorum_voters}
     if voters - {str(config.node_id)}:
         yield (

@@ -163,6 +163,7 @@ class Coordinators:
             lead(self.log_of(partition), leader_epoch=self._replicas.find(partition).leader_epoch)
 
     def _gone(self, partition: TopicPartition) -> None:
+        # Without an epoch: the partition is gone from here, in whichever epoch it was led.
         if partition.topic == OFFSETS_TOPIC:
             self.groups.resign(partition.partition)
         elif partition.topic == TRANSACTIONS_TOPIC:
@@ -235,6 +236,7 @@ class Coordinators:
         )
 
     def _transaction_shard(self, log: PartitionLog) -> "Shard[TransactionMachine]":
+        # As Kafka's coordinator epoch: partitions refuse the markers of an older leader by it.
         epoch = self._replicas.find(log.partition).leader_epoch
         settings, clock = self._config.transactions, self._runtime.clock
 

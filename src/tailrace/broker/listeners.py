@@ -72,6 +72,8 @@ def plan_addresses(
             )
         return ("", 0), None
     listener = listening[0]
+    # As in Kafka the two lists belong together by name. One alone may have another name: with one
+    # listener there is nothing to confuse.
     chosen = [each for each in named if each.name == listener.name] if len(named) > 1 else named
     if len(chosen) != 1 and named:
         faults.append(

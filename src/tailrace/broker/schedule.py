@@ -176,6 +176,7 @@ class Housekeeping:
             ("retention", config.retention_check_interval_ms, self.delete_old_segments),
             ("producer_expiry", config.producer_check_interval_ms, self.expire_producers),
         )
+        # Not at once: a start has enough to read from its devices (`log.initial.task.delay.ms`).
         delayed = [
             PeriodicJob(
                 name=name, delay_ms=config.initial_delay_ms, interval_ms=interval_ms, work=work

@@ -97,6 +97,8 @@ class StartingState:
             defaults=defaults.given,
             new_id=controller.new_id,
         )
+        # Topics of the log are known before their folders are looked at: what is unknown then is a
+        # leftover, or of a log that was lost.
         controller.image = beginning.image
         controller.defaults = defaults.with_state(beginning.base, config.node_id)
         return cls(runtime, logs, controller, beginning=beginning, node_id=config.node_id)
@@ -187,6 +189,8 @@ class StartingState:
         )
         try:
             self.controller.settle(records)
+            # After that: a crash between the two adopts once more, and a loss is never forgotten
+            # before what was found instead is in the log.
             self.controller.log.forget_loss()
         except OSError as error:
             # A full disk does not keep a broker from starting that has found nothing new: it can

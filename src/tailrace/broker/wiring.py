@@ -38,6 +38,7 @@ def find_repeats(services: Services) -> Callable[[int], Repeats]:
         if key == ApiKey.PRODUCE:
             from tailrace.handlers.repeated_produce import ProduceBuffers, RepeatedProduce
 
+            # One set of buffers for all connections: the loop handles one request at a time.
             return partial(RepeatedProduce, services, ProduceBuffers())
         if key == ApiKey.FETCH:
             from tailrace.handlers.repeated_fetch import RepeatedFetch

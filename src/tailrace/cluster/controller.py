@@ -152,6 +152,7 @@ class Controller:
         given = dict(configs or {})
         log_config(given, self.defaults.configs)
         topic_id = self.new_id()
+        # A simulation's generator may give the ids of an earlier start again.
         while topic_id in self.log.image.topics:
             topic_id = self.new_id()
         return Topic(
@@ -290,6 +291,7 @@ class Controller:
         Raises:
             StorageError: the state could not be saved; the topic still exists.
         """
+        # One record: partitions and settings go with their topic, as in Kafka.
         self._topics.run(lambda: [remove_topic_record(topic.topic_id)])
         self.publish(topic.name)
 
@@ -363,6 +365,8 @@ class Controller:
         """
         with self._changing:
             self._begin()
+            # Moves since the start: Kafka's brokers report them at once (AssignReplicasToDirs,
+            # KIP-858). Here the stop is early enough: each start finds the logs wherever they are.
             records = [*placement_records(self.log.image, self._node, directories)]
             if self.broker_epoch != NO_BROKER_EPOCH:
                 records.append(fence_record(self._node, self.broker_epoch))

@@ -35,6 +35,7 @@ class Topic:
     @property
     def partition_count(self) -> int:
         """Number of the topic's partitions, gaps included: the largest partition number plus 1."""
+        # Not the length: producers hash over the number that the cluster has.
         return self.partitions[-1] + 1
 
     @property

@@ -47,6 +47,7 @@ _REGISTRATION_WITH_DIRECTORIES: Final = 2
 """First version of BrokerRegistrationChangeRecord that names log directories."""
 _EPOCHS_AT_ONCE_MAX: Final = 1000
 _NO_LEADER: Final = -1
+# Tri-state in the record, where 0 changes nothing.
 _FENCED: Final = 1
 _UNFENCED: Final = -1
 
@@ -286,6 +287,7 @@ def unregistration_records(image: MetadataImage, *, broker_id: int) -> Iterator[
     for topic in image.topics.values():
         for state in topic.partitions.values():
             changes: dict[str, Any] = {}
+            # Without a leader and not under another one: only a start elects, and only this node.
             if state.leader == broker_id:
                 changes["leader"] = _NO_LEADER
             # The last replica in sync stays: only it has all that was committed.

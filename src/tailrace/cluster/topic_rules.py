@@ -12,6 +12,7 @@ from tailrace.errors import FatalError
 TOPIC_NAME_BYTES_MAX: Final = 249
 """Kafka's limit: 255 less a dash, a partition number of four digits, and one byte."""
 
+# Kafka's controller refuses more in one request, too.
 PARTITIONS_MAX = 10_000
 """Most partitions of a new topic, so that one request cannot fill a disk."""
 

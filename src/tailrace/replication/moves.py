@@ -220,6 +220,7 @@ class PartitionMoves:
         # An aborted move has to let go of its copy first.
         if before is not None:
             await asyncio.wait([before])
+        # Compaction would exchange segments under the copy, and leave other offsets in it.
         self._cleaner.pause(partition)
         try:
             await self._move(partition, moving, topic_id)

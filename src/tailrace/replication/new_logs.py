@@ -93,6 +93,7 @@ class NewLogs:
         self._retry: asyncio.TimerHandle | None = None
 
     def __contains__(self, name: TopicPartition) -> bool:
+        # Not the refused ones: their requests are answered with the reason, and do not wait.
         return any(name in each for each in (self._put_off, self._waiting, self._making))
 
     def expect(
@@ -266,6 +267,7 @@ class NewLogs:
         home = self._logs.directory_of(name)
         if home is not None and home.failure is not None:
             return  # It may have the folder, and is not used again before the next start.
+        # A full disk, for one: retention may have made room by then.
         self._refused[name] = new
         if self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)

@@ -64,6 +64,7 @@ class Partition:
 
     def __init__(self, log: Log, *, on_failure: Callable[[OSError], None]) -> None:
         self.log = log
+        # At least that of its last batch; `lead` raises it when the cluster's state is read.
         self.leader_epoch = LeaderEpoch(max(log.epochs.latest, 0))
         self._on_failure = on_failure
         """Takes the log directory out of service."""
@@ -264,6 +265,7 @@ class Partition:
                 f"records of {self.name} cannot be deleted: its cleanup.policy is compact; add "
                 "delete to it"
             )
+        # Not the log end: a record that may still be lost is not there to be deleted (KIP-107).
         high_watermark = self.log.positions.high_watermark
         offset = high_watermark if before_offset == UP_TO_HIGH_WATERMARK else before_offset
         if offset < 0:
@@ -289,6 +291,7 @@ class Partition:
                 f"leader epoch {epoch} is older than the current one, {self.leader_epoch}; refresh "
                 "the metadata"
             )
+        # The client has newer metadata than this broker, which will catch up: it asks here again.
         if epoch > self.leader_epoch:
             raise UnknownLeaderEpochError(
                 f"leader epoch {epoch} is newer than the one of this broker, {self.leader_epoch}"

@@ -143,6 +143,7 @@ class Replicas:
 
         Index sizes and the jitter of `segment.ms` apply from the next segment on.
         """
+        # Those that are being made, too: a thread may have begun with the old settings.
         self.new_logs.configure(topic, config)
         for name, partition in self._partitions.items():
             if name.topic == topic:
@@ -195,6 +196,7 @@ class Replicas:
         partition is ignored. The folder of an offline partition is discarded by the next start that
         finds it.
         """
+        # Now, since the rename may run on a thread: no request may find the log then.
         self._offline.pop(name, None)
         partition = self._partitions.pop(name, None)
         rest = self._logs.take_out(name, unique_id)

@@ -52,6 +52,7 @@ def control_batch(records: Iterable[tuple[ControlType, Message]], place: BatchPl
 
 def data_batch(records: Iterable[tuple[Record, int]], place: BatchPlace) -> bytes:
     """A batch of metadata records, each with the version to write it in."""
+    # Without a codec, as Kafka's controller writes them.
     builder = BatchBuilder()
     for record, version in records:
         builder.append(None, encode_data(record, version), timestamp=place.timestamp)

@@ -160,6 +160,7 @@ class MetadataDelta:
 
     @_replays
     def _(self, record: "RegisterBrokerRecord") -> None:
+        # Whole: a broker that comes back has another incarnation, and maybe other features.
         self._own("brokers")[record.broker_id] = replace(
             record, cordoned_log_dirs=record.cordoned_log_dirs or ()
         )
@@ -180,6 +181,8 @@ class MetadataDelta:
     @_replays
     def _(self, record: "BrokerRegistrationChangeRecord") -> None:
         changes: dict[str, Any] = {}
+        # 1 fences and -1 unfences. There is no way back from a controlled shutdown but another
+        # registration (KIP-841), so that field is only ever set.
         if record.fenced:
             changes["fenced"] = record.fenced > 0
         if record.in_controlled_shutdown:
@@ -253,6 +256,8 @@ class MetadataDelta:
 
     @_replays
     def _(self, record: "ClearElrRecord") -> None:
+        # Written when `min.insync.replicas` changes: who was eligible under the old number need not
+        # have all that was committed under the new one (KIP-966). Without a name: all topics.
         names = [record.topic_name] if record.topic_name else list(self._part("topic_ids"))
         for name in names:
             topic_id = self._part("topic_ids").get(name)
@@ -377,6 +382,7 @@ def _changed(before: "PartitionRecord", record: "PartitionChangeRecord") -> "Par
 
 def _with_directories(record: "PartitionRecord") -> "PartitionRecord":
     """A partition with a log directory for each replica."""
+    # None at all: a record from before `metadata.version` 17, which has no such field.
     if all(each == MIGRATING for each in record.directories):
         return replace(record, directories=(MIGRATING,) * len(record.replicas))
     if len(record.directories) != len(record.replicas):

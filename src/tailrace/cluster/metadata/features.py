@@ -45,6 +45,7 @@ class Feature(NamedTuple):
     """Levels that a new cluster begins with: each with its first level of `metadata.version`."""
 
 
+# metadata.version begins with 3.3-IV3: Kafka 4 dropped all levels before it with ZooKeeper.
 FEATURES: Final[Mapping[str, Feature]] = {
     METADATA_VERSION: Feature(7, 30),
     ELIGIBLE_LEADERS: Feature(0, 1, ((26, 1),)),
@@ -66,6 +67,8 @@ METADATA_VERSIONS: Final[Mapping[str, int]] = {
 """Levels of `metadata.version`, by the name that Kafka's tools show."""
 
 
+# Kafka marks them in its table of versions (`didMetadataChange`). Over none of the others can a
+# downgrade lose a record.
 _RECORDS_CHANGE_AT: Final = (8, 11, 13, 14, 15, 17, 23, 30)
 """Levels of `metadata.version` with records or fields that the level before does not have."""
 _ELIGIBLE_LEADERS_SINCE: Final = 23

@@ -93,6 +93,7 @@ class MetadataImage:
     """Registrations, by controller id."""
     topics: Mapping[uuid.UUID, TopicState] = field(default_factory=_none)
     """By id."""
+    # Topics are kept by id, as their records name them; clients ask by name.
     topic_ids: Mapping[str, uuid.UUID] = field(default_factory=_none)
     """Ids of the topics, by name."""
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=_none)

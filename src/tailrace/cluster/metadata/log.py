@@ -205,6 +205,8 @@ class MetadataLog:
         before = read_quorum_state(files, path)
         self._epoch = 1 + max(self._replay.epoch, 0 if before is None else before.epoch)
         in_settings = (node_id,) if self._replay.kraft_version == 0 else None
+        # The file before the batch, as in Kafka (KIP-595): after a crash in between the epoch is
+        # used up, and never has two leaders' batches.
         write_quorum_state(files, path, QuorumState(node_id, self._epoch, in_settings))
         self._write(control_batch(self._election(), self._place()))
         # A killed node leaves a checkpoint that has the epochs of all batches.
@@ -322,6 +324,8 @@ class MetadataLog:
         data = memoryview(batch)
         for _, each in read_batches(data):
             ahead.see(each)
+        # As a follower: the batch has its offset and epoch already, and an append of a leader would
+        # assign others. On the device before it counts: the quorum has no other copy.
         self._log.append_as_follower(data, now_ms=self._folder.clock.now_ms())
         self._log.commit()
         self._log.advance_high_watermark(self._log.end_offset)
@@ -351,6 +355,7 @@ class MetadataLog:
         if snapshots[1].next_offset > self._log.start_offset:
             raise_log_start(self._log, snapshots[1].next_offset)
             delete_old_segments(self._log, now_ms)
+        # Renamed first and deleted later, as in Kafka: somebody may be reading it.
         retired = snapshots[0].path + DELETED_SUFFIX
         files.rename(snapshots[0].path, retired)
         self._folder.removals.add_files([retired], due_ms=now_ms + DELETE_DELAY_MS)

@@ -98,6 +98,7 @@ def _newest_snapshot(
             continue
         replay = MetadataReplay(read.image, next_offset=found.next_offset, epoch=found.epoch)
         replay.timestamp = read.log_timestamp
+        # The batch that named them may be gone with the log below the snapshot.
         if read.voters is not None:
             replay.quorum = {"VotersRecord": read.voters}
         proof.replay, proof.snapshot_offset = replay, found.next_offset

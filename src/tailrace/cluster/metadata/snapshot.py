@@ -100,6 +100,7 @@ def read_snapshot(data: memoryview) -> Snapshot:
     is_ended = False
     reader = read_batches(data)
     for position, batch in reader:
+        # The footer proves that the file is whole, so nothing may be after it.
         if is_ended:
             raise CorruptionError("the snapshot continues after its footer", position=position)
         for _, found in decoded_records(batch):
@@ -149,6 +150,7 @@ def snapshot_records(image: MetadataImage) -> Iterator[RecordToWrite]:
             yield RecordToWrite(partition, partition_version(level))
     yield from _settings(image)
     if image.next_producer_id is not None:
+        # As in Kafka without the broker that had the last block: only the next id matters.
         yield RecordToWrite(
             ProducerIdsRecord(
                 broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id

@@ -70,11 +70,13 @@ def snapshot_time(files: Files, found: SnapshotFile) -> int:
     from tailrace.protocol.metadata_records import SnapshotHeaderRecord
 
     with closing(files.open(found.path, read_only=True)) as file:
+        # Its first batch alone: a snapshot may be large, and this is asked of each.
         data = file.read(0, _HEADER_BYTES)
     try:
         _, batch = next(iter(read_batches(memoryview(data))))
         (_, (_, header)), *_ = decoded_records(batch)
     except (TailraceError, StopIteration, ValueError):
+        # Older than any other: a damaged one is the first that retention deletes.
         return -1
     if not isinstance(header, SnapshotHeaderRecord):
         return -1

@@ -162,6 +162,7 @@ class ConsumerGroup:
         """Its state; takes a look at each member."""
         if not self.members:
             return ConsumerState.EMPTY
+        # As in Kafka a group without a target for its epoch is assigning, whatever its members do.
         if self.epoch > self.target_epoch:
             return ConsumerState.ASSIGNING
         members = self.members.values()

@@ -217,6 +217,7 @@ def _check_request(
     Raises:
         RefusedError: INVALID_REQUEST or UNSUPPORTED_ASSIGNOR.
     """
+    # In Kafka's order and with its sentences, which clients log.
     epoch = request.member_epoch
     for name, text in (
         ("GroupId", request.group_id),

@@ -237,6 +237,7 @@ class GroupMachine:
                 self._classic.start(group, propose)
             else:
                 for member in group.members.values():
+                    # A whole session for each: its heartbeats were refused during the load.
                     self._sessions.resume(group.group_id, member)
         self._expiry.start(propose)
 

@@ -33,6 +33,8 @@ class GroupSettings:
         high=10_000,
         text="Partitions of `__consumer_offsets` when it is created; a group is in one of them.",
     )
+    # A tenth of what a topic has, as in Kafka: only closed segments are compacted, and each load
+    # reads all that is not.
     segment_bytes: int = setting(
         "offsets.topic.segment.bytes",
         default=104_857_600,
@@ -61,6 +63,8 @@ class GroupSettings:
         high=INT32_MAX,
         text="Longest session timeout that a member may ask for.",
     )
+    # Consumers that are deployed together come within seconds. Without a delay the first of them
+    # would get all partitions, and each other one would cost a rebalance (KIP-134).
     initial_delay_ms: int = setting(
         "group.initial.rebalance.delay.ms",
         default=3_000,
@@ -68,6 +72,7 @@ class GroupSettings:
         high=INT32_MAX,
         text="How long the first member of an empty group waits for others.",
     )
+    # Kafka's name says bytes, and its check counts characters.
     metadata_characters_max: int = setting(
         "offset.metadata.max.bytes",
         default=4_096,
@@ -82,6 +87,7 @@ class GroupSettings:
         high=INT32_MAX,
         text="How long a request of a group waits until its records are committed.",
     )
+    # Seven days: with one day a group that rests over a weekend began from nothing (KIP-186).
     retention_ms: int = setting(
         "offsets.retention.minutes",
         default=10_080,

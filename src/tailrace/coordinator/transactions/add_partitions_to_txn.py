@@ -59,6 +59,7 @@ async def add_partitions_to_txn(
         return AddPartitionsToTxnResponse(
             results_by_topic_v3_and_below=await _results(request.v3_and_below_topics, known, slices)
         )
+    # Beside each other: ids may be in different partitions, and each waits for a commit.
     results = await gather_in_parts(
         _add_or_verify(coordinator, each, check) for each in request.transactions
     )

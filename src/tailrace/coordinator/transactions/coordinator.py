@@ -167,6 +167,7 @@ class TransactionCoordinator:
         """
         names = request.state_filters
         statuses = {_STATUSES[each] for each in names if each in _STATUSES}
+        # Named in the answer and not refused (KIP-664): a newer tool may know more of them.
         unknown = tuple(each for each in names if each not in _STATUSES)
         producer_ids, duration_ms = frozenset(request.producer_id_filters), request.duration_filter
 
@@ -206,6 +207,7 @@ class TransactionCoordinator:
         expected = TransactionalProducer(
             ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch)
         )
+        # A client names the producer that it was, or none (KIP-360).
         if (expected.producer_id < 0) != (expected.producer_epoch < 0):
             return ProducerReply(ErrorCode.INVALID_REQUEST)
         # An idempotent producer without transactions: any new id will do.

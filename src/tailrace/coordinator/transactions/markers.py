@@ -261,6 +261,7 @@ class LocalMarkers:
             InvalidProducerEpochError, CoordinatorFencedError: a newer epoch has ended it.
             TailraceError, OSError: the log cannot take it now.
         """
+        # Since KIP-890 the marker has the epoch after that of the records, which fences late ones.
         raises_epoch = marker.transaction_version >= EPOCH_PER_TRANSACTION
         # Through the shard of the groups, so that their pending offsets follow in the same turn.
         if partition.topic == OFFSETS_TOPIC:
@@ -272,6 +273,7 @@ class LocalMarkers:
                 raises_epoch=raises_epoch,
             )
             return
+        # A move to another directory holds appends up for moments, also those of markers.
         log = self._log_of(partition)
         if (waiting := log.wait_until_free()) is not None:
             await waiting

@@ -43,6 +43,7 @@ def transaction_record(transaction: Transaction) -> CoordinatorRecord:
             producer_epoch=transaction.producer_epoch,
             transaction_timeout_ms=transaction.timeout_ms,
             transaction_status=transaction.status,
+            # As Kafka writes it: null for an empty one, an empty list for a complete one.
             transaction_partitions=_by_topic(transaction.partitions) if has_partitions else None,
             transaction_last_update_timestamp_ms=transaction.updated_ms,
             transaction_start_timestamp_ms=transaction.start_ms,

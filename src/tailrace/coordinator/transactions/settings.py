@@ -16,6 +16,7 @@ class TransactionSettings:
         text="Partitions of `__transaction_state` when it is created; a transactional id is in "
         "one of them.",
     )
+    # As small as that of `__consumer_offsets`, and for the same reason: loads read it whole.
     segment_bytes: int = setting(
         "transaction.state.log.segment.bytes",
         default=104_857_600,
@@ -23,6 +24,8 @@ class TransactionSettings:
         high=INT32_MAX,
         text="`segment.bytes` of `__transaction_state` when it is created.",
     )
+    # An open transaction holds up all readers of committed records in its partitions, and its
+    # producer may be gone.
     timeout_ms_max: int = setting(
         "transaction.max.timeout.ms",
         default=900_000,
@@ -30,6 +33,7 @@ class TransactionSettings:
         high=INT32_MAX,
         text="Longest transaction timeout that a producer may ask for.",
     )
+    # Ids are chosen by clients, often with a random part, and each takes memory until it expires.
     id_expiration_ms: int = setting(
         "transactional.id.expiration.ms",
         default=604_800_000,
