@@ -44,6 +44,7 @@ class ClusterEngine:
         """
         self.kind = kind
         self.client_id = config.client_id
+        # Reentrant, so that a signal handler that calls the client gets an error and no deadlock.
         self.lock = threading.RLock()
         self.calls: deque[Callable[[], None]] = deque()
         self.clock = clock
@@ -101,6 +102,7 @@ class ClusterEngine:
     def end_close(self) -> None:
         """Close all connections; calls that wait end with an error."""
         self.is_closed = True
+        # After the flag, so that calls which the closing wakes see a closed client.
         self.nodes.close()
 
     def give_up(self, error: BaseException) -> None:  # noqa: ARG002
@@ -109,6 +111,7 @@ class ClusterEngine:
 
     def forked(self) -> None:
         """Refuse calls in a forked child, which shares the parent's sockets."""
+        # Another thread of the parent may have held it at the fork, and does not exist here.
         renew(self.lock)
         self.is_closed = True
 
@@ -119,4 +122,5 @@ class ClusterEngine:
 
 def bootstrap_nodes(config: ClientConfig) -> list[Node]:
     """The brokers of `bootstrap.servers`, with ids from -1 downwards."""
+    # Below 0, since the numbers of brokers begin at 0; Kafka's clients do the same.
     return [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)]

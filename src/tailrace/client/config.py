@@ -39,6 +39,7 @@ class BrokerAddress(NamedTuple):
     port: int
 
     def __str__(self) -> str:
+        # An IPv6 address has colons, so the port needs brackets before it.
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -50,6 +51,7 @@ class ClientConfig:
     takes either class reads the same field names.
     """
 
+    # A class variable, since hints about a foreign name depend on who got it.
     client: ClassVar[Client] = Client.READER
 
     bootstrap_servers: tuple[BrokerAddress, ...] = settings_together(

@@ -55,6 +55,7 @@ class UnsupportedVersionError(NodeError, FatalError):
     """The broker speaks no version of the request that has the needed fields."""
 
 
+# Python's class as well, so a program may catch ConnectionError without our names.
 class UnreachableBrokerError(RetriableError, ConnectionError):
     """No connection to a broker, or one that broke or fell silent."""
 
@@ -92,6 +93,7 @@ class RemoteFatalError(FatalError):
         super().__init__(f"{about}: {error_words(code)}")
 
 
+# A LookupError, as a mapping has for a missing key.
 class NoSuchTopicError(FatalError, LookupError):
     """The cluster does not have a topic."""
 
@@ -100,6 +102,7 @@ class NoSuchTopicError(FatalError, LookupError):
         """The name that was asked for."""
         self.existing = tuple(sorted(existing))
         """The topics that the cluster has."""
+        # A cluster may have a hundred thousand topics.
         shown = ", ".join(self.existing[:TOPICS_SHOWN_MAX]) or "none"
         more = len(self.existing) - TOPICS_SHOWN_MAX
         super().__init__(
@@ -124,6 +127,7 @@ class ItemErrors(TailraceError):  # noqa: N818 - the errors of several items
     """Several items of an operation failed; the others have their results."""
 
     def __init__(self, errors: Mapping[Any, TailraceError], *, count: int) -> None:
+        # Read-only, since an error may be raised to several callers.
         self.errors = MappingProxyType(dict(errors))
         """The errors by item."""
         self.count = count
@@ -172,7 +176,10 @@ def error_for(
     if code == ErrorCode.NONE:
         return None
     if message:
+        # A broker may put a whole request into its message.
         about = f"{about}: {message[:MESSAGE_CHARACTERS_MAX].rstrip('.')}"
+    # A code that this version does not know is final: retried without an end, it would look like a
+    # broker that hangs.
     if code in set(ErrorCode) and ErrorCode(code).is_retriable:
         return RemoteRetriableError(code, about=about)
     return RemoteFatalError(code, about=about)

@@ -33,6 +33,8 @@ These modules import this one. They are imported by name, and only for the text 
 
 _RENAMED: Final = {
     # librdkafka
+    # Names are not taken silently: units and defaults differ, as `message.timeout.ms` of librdkafka
+    # (5 minutes) from `delivery.timeout.ms` of Kafka (2 minutes).
     "metadata.broker.list": "bootstrap.servers",
     "request.required.acks": "acks",
     "message.timeout.ms": "delivery.timeout.ms",
@@ -97,6 +99,7 @@ _ABSENT_IN: Final = {
         "bootstrap.timeout.ms": "max.block.ms is how long a send waits for brokers and metadata",
         "default.api.timeout.ms": "max.block.ms is how long a call waits",
         "produce.offset.report": "every receipt has its offset",
+        # librdkafka's callbacks; ours are arguments of `send`, as in confluent-kafka.
         "delivery.report.only.error": "on_delivery is called with every outcome",
         "dr.cb": "give on_delivery to send()",
         "dr.msg.cb": "give on_delivery to send()",
@@ -133,6 +136,7 @@ _ABSENT_IN: Final = {
 """Reasons that hold for one kind of client."""
 
 _REASONS: Final = {
+    # A switch that turns the check off ends up in production, so there is none.
     "enable.ssl.certificate.verification": (
         "certificates are always checked, against ssl.truststore.location; an empty "
         "ssl.endpoint.identification.algorithm leaves out the check of the host's name"
@@ -242,6 +246,7 @@ def _hint(client: Client, name: str, owners: Mapping[str, list[Client]]) -> str:
         return f"it is {ours} here" + ("" if client in having else f", a setting of {kinds}")
     if name in _ARGUMENTS.get(client, {}):
         return f"it is the argument {_ARGUMENTS[client][name]} here"
+    # The reason for this kind of client comes first; the general one is for the others.
     why = _ABSENT_IN.get(client, {}).get(name) or _ABSENT.get(name)
     if why:
         return f"it has no counterpart: {why}"

@@ -55,6 +55,7 @@ _MECHANISMS: Final = {
 
 _WITHOUT_EFFECT: Final = frozenset(
     {
+        # Java's options for its own ticket cache and its own questions at the terminal.
         "clearPass", "debug", "doNotPrompt", "isInitiator", "refreshKrb5Config", "renewTGT",
         "storeKey", "storePass", "tryFirstPass", "useFirstPass", "useKeyTab", "useTicketCache",
     }
@@ -68,6 +69,7 @@ _UNSECURED: Final = "unsecuredLogin"
 JAAS_CHARACTERS_MAX: Final = 256 * 1024
 """Longest `sasl.jaas.config` that is parsed."""
 
+# As Java's StreamTokenizer, which Kafka's JaasConfig uses: both quotes, and words without any.
 _TOKENS: Final = re.compile(
     r"""(?P<space>\s+|//[^\n]*)
       | (?P<comment>/\*)
@@ -77,6 +79,7 @@ _TOKENS: Final = re.compile(
       | (?P<word>[^\s"'=;]+)""",
     re.VERBOSE | re.DOTALL,
 )
+# Octal escapes have three digits only if the first is 0 to 3, as in Java.
 _ESCAPE: Final = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
 _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
@@ -114,6 +117,7 @@ def take_jaas(texts: MutableMapping[str, str], *, faults: list[str]) -> JaasEntr
         return None
     for option, value in entry.options.items():
         ours = _OPTIONS[entry.module].get(option)
+        # Put under our names, so that a fault says which of the two places has another value.
         if ours is not None:
             put_setting(texts, ours, value, source="sasl.jaas.config", faults=faults)
         # A typing error in a password's name would be a login without it.
@@ -162,12 +166,14 @@ def login_faults(
             return _oauth_faults(config, entry)
         case "GSSAPI":
             # Java has no default either, since a wrong one fails at the KDC, far from the setting.
+            # It is part of the broker's principal, SERVICE/HOST@REALM.
             missing = not config.sasl_kerberos_service_name
             return ["sasl.kerberos.service.name: must be given for GSSAPI"] if missing else []
     faults = []
     if not config.sasl_username:
         faults.append("sasl.username: must be given with this security.protocol")
     others = [name for name in (TOKEN_FUNCTION, _URL) if name in given]
+    # The default is PLAIN, so the missing user name would hide what is wrong.
     if "sasl.mechanism" not in given and others:
         faults = [f"sasl.mechanism: set it to OAUTHBEARER for {others[0]}"]
     return faults
@@ -228,6 +234,7 @@ def _unsecured_options(entry: JaasEntry | None) -> dict[str, str]:
 def _extensions(config: SecurityConfig, entry: JaasEntry | None) -> dict[str, str]:
     """The SASL extensions by name, from the setting and from sasl.jaas.config."""
     pairs = [each.partition("=") for each in config.sasl_oauthbearer_extensions]
+    # RFC 7628 sends them after the token, each as NAME=VALUE.
     found = {name.strip(): value.strip() for name, _, value in pairs}
     for name, value in ({} if entry is None else entry.options).items():
         for prefix in (_EXTENSION, f"{_UNSECURED}Extension_"):
@@ -243,6 +250,7 @@ def _claims(unsecured: Mapping[str, str]) -> tuple[dict[str, object], float]:
         ValueError: an option is unknown, has a bad value, or is missing.
     """
     claims: dict[str, object] = {}
+    # Kafka's default of an unsecured token: one hour.
     lifetime_s = 3600.0
     for option, value in unsecured.items():
         kind, _, name = option.partition("_")
@@ -259,12 +267,14 @@ def _claims(unsecured: Mapping[str, str]) -> tuple[dict[str, object], float]:
                 claims[name] = value[1:].split(value[0]) if value[1:] else []
             case "LifetimeSeconds":
                 lifetime_s = _number(option, value)
+            # The extensions are the part of `_extensions`, and PrincipalClaimName is read below.
             case "Extension" | "PrincipalClaimName" | "ScopeClaimName":
                 pass
             case _:
                 raise ValueError(
                     f"{_UNSECURED}{option[:40]} is no option of OAuthBearerLoginModule"
                 )
+    # The broker takes the user's name from this claim, `sub` by default.
     principal = unsecured.get("PrincipalClaimName", "sub")
     if not claims.get(principal):
         raise ValueError(f"{_UNSECURED}StringClaim_{principal[:40]} must be given: the user's name")
@@ -333,6 +343,7 @@ def _https_context(location: str) -> ssl.SSLContext | None:
     if not location:
         return None
     try:
+        # The same reading of PEM and PKCS12 files as for the certificates of brokers.
         return tls_context(SecurityConfig(ssl_truststore_location=location))
     except ConfigError as error:
         name = "https.ca.location"
@@ -353,6 +364,7 @@ def parse_jaas(text: str) -> JaasEntry:
     Raises:
         ValueError: it is not of this form; the message says what was expected where.
     """
+    # A setting may come from a file that somebody else wrote.
     if len(text) > JAAS_CHARACTERS_MAX:
         raise ValueError(f"it has {len(text)} characters; {JAAS_CHARACTERS_MAX} are read")
     tokens = _tokens(text)
@@ -372,9 +384,11 @@ def parse_jaas(text: str) -> JaasEntry:
         equals, value = next(tokens, None), next(tokens, None)
         if token.is_mark or equals != (True, "=") or value is None or value.is_mark:
             raise ValueError(f"option {len(options) + 1} has to be NAME=VALUE, quoted if need be")
+        # Java takes the last one; with passwords a mistake should not depend on the order.
         if token.text in options:
             raise ValueError(f"the option {name!r} is given twice")
         options[token.text] = value.text
+    # Kafka's JaasContext refuses several modules in `sasl.jaas.config` too.
     if next(tokens, None) is not None:
         raise ValueError("a client has one login module, and there is more after the first ';'")
     return JaasEntry(_last_part(module), options)
@@ -395,6 +409,7 @@ def _tokens(text: str) -> Iterator[_Token]:
     position = 0
     while position < len(text):
         found = _TOKENS.match(text, position)
+        # All other characters begin a word, so only a quote can be what does not match.
         if found is None:
             raise ValueError(f"the quote at character {position + 1} has no end")
         kind, content = str(found.lastgroup), str(found[str(found.lastgroup)])
@@ -403,6 +418,8 @@ def _tokens(text: str) -> Iterator[_Token]:
             case "space":
                 pass
             case "comment":
+                # Not in the pattern: a comment without an end would take the pattern quadratic
+                # time.
                 end = text.find("*/", position)
                 if end < 0:
                     raise ValueError(f"the comment at character {position - 1} has no end")

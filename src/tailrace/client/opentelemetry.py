@@ -64,6 +64,8 @@ class ClientMetrics:
         }
         for kind, table in (("producer", PRODUCER_METRICS), ("consumer", CONSUMER_METRICS)):
             figures = sorted((_figure(kind, name) for name in table), key=lambda each: each[0])
+            # An instrument can have several figures, which attributes distinguish; a second
+            # instrument of the same name would be a conflict.
             for instrument, group in groupby(figures, key=lambda each: each[0]):
                 self._make(kind, instrument, list(group), table=table)
 
@@ -80,6 +82,7 @@ class ClientMetrics:
         kind = "producer" if isinstance(client, ProducerCalls) else "consumer"
         # Clients that are gone leave the list when another one comes.
         kept = [each for each in self._clients[kind] if each() not in {None, client}]
+        # A new list: an exporter's thread may be in the middle of the old one.
         self._clients[kind] = [*kept, weakref.ref(client)]
 
     def _make(
@@ -102,6 +105,7 @@ class ClientMetrics:
             if kind == "producer":
                 text = "Messages that were acknowledged, or have failed."
         unit = _UNITS.get(unit, f"{{{unit.removesuffix('s')}}}")
+        # A counter may be read as a rate; all others go up and down.
         if figures[0][1].endswith("-total"):
             self._meter.create_observable_counter(
                 instrument, [observations], unit=unit, description=text
@@ -135,11 +139,13 @@ def _observations(
     }
     group = getattr(config, "group_id", None)
     if group is not None:
+        # Left out without a group: OpenTelemetry has no null attributes.
         shared["messaging.consumer.group.name"] = group
     found = client.metrics()
     for _, name, attributes in figures:
         rest = found[name]
         for topic, value in _by_topic(found, name):
+            # The total is not exported beside its parts, which a sum over topics would count twice.
             rest -= value
             yield Observation(value, {**shared, **attributes, "messaging.destination.name": topic})
         yield Observation(rest, {**shared, **attributes})

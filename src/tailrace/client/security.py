@@ -25,6 +25,7 @@ SAME: Final = {
 }
 """librdkafka's names that are taken besides Kafka's."""
 
+# By parts of names, so that a new setting for a password is hidden without a change here.
 _SECRETS: Final = ("password", "secret", "jaas", "keystore_key", "oauth_token")
 """Parts of the names of fields that are never shown."""
 
@@ -116,6 +117,7 @@ class SecurityConfig:
         "against; the system's if empty.",
     )
     sasl_login_connect_timeout_ms: int = setting(
+        # Without a limit an identity provider that hangs would hang each reconnect of each client.
         "sasl.login.connect.timeout.ms",
         default=10000,
         low=1,
@@ -165,6 +167,8 @@ class SecurityConfig:
         "against; the system's if empty.",
     )
     ssl_truststore_type: str = setting(
+        # JKS is known to be refused with the command that converts it: Python's OpenSSL cannot read
+        # it.
         "ssl.truststore.type",
         default="",
         choices=_STORES,
@@ -217,6 +221,7 @@ class SecurityConfig:
     )
     ssl_enabled_protocols: tuple[str, ...] = setting(
         "ssl.enabled.protocols",
+        # Kafka's own default; RFC 8996 forbids older versions.
         default=("TLSv1.2", "TLSv1.3"),
         choices=("TLSv1.2", "TLSv1.3"),
         text="Versions of TLS that may be used.",
@@ -234,6 +239,7 @@ class SecurityConfig:
         "empty.",
     )
     ssl_endpoint_identification_algorithm: str = setting(
+        # "none" is librdkafka's word and the empty text Kafka's.
         "ssl.endpoint.identification.algorithm",
         default="https",
         choices=("https", "HTTPS", "none", ""),
@@ -257,6 +263,7 @@ def is_secret(name: str) -> bool:
 
 def take_other_names(texts: MutableMapping[str, str], *, faults: list[str]) -> None:
     """Put settings of `SAME` under the names that they have here."""
+    # Two names for one setting: a fault only if their values differ.
     for name, ours in SAME.items():
         if name in texts:
             put_setting(texts, ours, texts.pop(name), source=name, faults=faults)

@@ -62,6 +62,7 @@ class PatternType(IntEnum):
     UNKNOWN = 0
     ANY = 1
     """In a filter: every kind."""
+    # It finds literal names, prefixes of the name, and the literal `*`, which KIP-290 keeps apart.
     MATCH = 2
     """In a filter: every binding that applies to a resource of that name."""
     LITERAL = 3
@@ -86,6 +87,8 @@ class AclOperation(IntEnum):
     IDEMPOTENT_WRITE = 12
     CREATE_TOKENS = 13
     DESCRIBE_TOKENS = 14
+    # KIP-939: a right of its own, since a prepared transaction holds back readers without a time
+    # limit.
     TWO_PHASE_COMMIT = 15
 
 
@@ -94,6 +97,7 @@ class Permission(IntEnum):
 
     UNKNOWN = 0
     ANY = 1
+    # A denial wins over every permission, as in Kafka's authorizer.
     DENY = 2
     ALLOW = 3
 
@@ -149,6 +153,7 @@ def create_acls(call: Call, bindings: Iterable[AclBinding]) -> Steps[Outcomes[Ac
     wanted = all_of(AclBinding, bindings, what="bindings")
     request: ItemRequest[AclBinding, None, CreateAclsResponse] = ItemRequest(
         what="",
+        # Any broker forwards it to the controller (KIP-590).
         target=ANY,
         request=lambda batch: CreateAclsRequest(
             creations=tuple(
@@ -179,6 +184,7 @@ def describe_acls(call: Call, matching: AclFilter | None = None) -> Steps[tuple[
         UnsupportedBrokerError: the broker lacks the API (before Kafka 2.0).
         OperationTimeoutError: no answer within the time limit.
     """
+    # DescribeAcls takes one filter; DeleteAcls a list.
     [wanted] = all_of(AclFilter, [matching or AclFilter()], what="matching")
     request: ItemRequest[str, tuple[AclBinding, ...], DescribeAclsResponse] = ItemRequest(
         what="the access control lists",
@@ -229,6 +235,8 @@ def delete_acls(
                 name=each.resource_name,
                 pattern=each.pattern_type,
             )
+            # A filter may match bindings of which some could be deleted and others not, each with a
+            # code.
             outcomes[acl] = entry_error(each, about=str(acl))
         return Outcomes(outcomes)
 
@@ -273,6 +281,7 @@ def _binding(
 def _known(kind: type[E], number: int) -> E:
     """The member with a number; UNKNOWN for one that this version does not know."""
     # A newer broker may have resources or operations that this version has no name for.
+    # `set`, because `number in kind` raises TypeError before Python 3.12.
     return kind(number) if number in set(kind) else kind(0)
 
 

@@ -33,6 +33,7 @@ class _Shared:
             kind="admin",
             network=outside.network,
             chance=outside.chance,
+            # The loop's own clock, so that deadlines and the loop's timers agree, also in tests.
             clock=lambda: asyncio.get_running_loop().time(),
             wake=self._wake,
         )

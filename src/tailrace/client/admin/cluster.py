@@ -81,6 +81,7 @@ class ClusterDescription:
     """Operations that the client may do with the cluster; None if nobody asked."""
 
 
+# 0 is Kafka's UNKNOWN, and no broker accepts it.
 class UpgradeType(IntEnum):
     """Kinds of changes of a feature, by Kafka's number (KIP-778)."""
 
@@ -212,6 +213,7 @@ def describe_cluster(
                 for each in answer.brokers
             ],
         ),
+        # KIP-1073. An older version would leave the fenced brokers out without a word.
         first_version=2 if include_fenced_brokers else 0,
     )
     try:
@@ -234,7 +236,9 @@ def describe_features(call: Call) -> Steps[FeatureMetadata]:
         what="the features",
         target=ANY,
         request=lambda _: ApiVersionsRequest(
-            client_software_name="tailrace", client_software_version="1"
+            # KIP-511: brokers refuse an empty name or version with INVALID_REQUEST.
+            client_software_name="tailrace",
+            client_software_version="1",
         ),
         response=ApiVersionsResponse,
         value=lambda _, answer: FeatureMetadata(
@@ -246,6 +250,7 @@ def describe_features(call: Call) -> Steps[FeatureMetadata]:
                 each.name: LevelRange(each.min_version, each.max_version)
                 for each in answer.supported_features
             },
+            # -1 where a cluster has no finalized features yet.
             epoch=None if answer.finalized_features_epoch < 0 else answer.finalized_features_epoch,
         ),
     )
@@ -285,6 +290,7 @@ def update_features(
 
     request: ItemRequest[str, None, UpdateFeaturesResponse] = ItemRequest(
         what="feature",
+        # Only the controller may change levels.
         target=CONTROLLER,
         request=lambda batch: UpdateFeaturesRequest(
             timeout_ms=call.left_ms,
@@ -318,6 +324,7 @@ def describe_metadata_quorum(call: Call) -> Steps[MetadataQuorum]:
     def fault(_: str, answer: DescribeQuorumResponse) -> TailraceError | None:
         if answer.error_code:
             return None
+        # The code of the answer comes first: an answer that is an error has no topics.
         parts = [each for topic in answer.topics for each in topic.partitions]
         names = [topic.topic_name for topic in answer.topics]
         # Kafka's clients check this too: a broker without KRaft might answer with anything.
@@ -368,6 +375,7 @@ def unregister_broker(call: Call, broker_id: int) -> Steps[None]:
     """
     request: ItemRequest[str, None, UnregisterBrokerResponse] = ItemRequest(
         what=f"broker {broker_id}",
+        # The broker that is asked forwards it to the controller.
         target=ANY,
         request=lambda _: UnregisterBrokerRequest(broker_id=broker_id),
         response=UnregisterBrokerResponse,
@@ -382,6 +390,7 @@ def _describe_by_metadata(call: Call, *, is_authorized: bool) -> Steps[ClusterDe
         target=ANY,
         request=lambda _: MetadataRequest(
             topics=(),
+            # No topic is asked for, and none may be created by looking.
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=is_authorized,
         ),
@@ -403,7 +412,10 @@ def _cluster(
     brokers = {each.id: each for each in found}
     return ClusterDescription(
         cluster_id=answer.cluster_id,
+        # In KRaft this is a broker chosen by chance, since clients cannot reach the controllers; -1
+        # finds none.
         controller=brokers.get(answer.controller_id),
+        # Kafka's answers have no order that one could rely on.
         brokers=tuple(brokers[each] for each in sorted(brokers)),
         authorized_operations=operations_in(answer.cluster_authorized_operations),
     )

@@ -52,6 +52,7 @@ class ConfigResource(NamedTuple):
     """The topic, the group, or the broker's number; empty: the default of all brokers."""
 
     def __str__(self) -> str:
+        # A newer broker may list kinds of resources that this version has no name for.
         kind = ResourceType(self.type).name.lower() if self.type in set(ResourceType) else self.type
         return f"{kind} {self.name or 'default'}"
 
@@ -86,6 +87,7 @@ class ConfigEntry:
     """The sources of the value, in the order in which they count."""
     type: int = 0
     """The type of the value, by Kafka's number; 0: not known."""
+    # KIP-569: brokers before Kafka 2.6 send neither this nor the type.
     documentation: str | None = None
     """The broker's description of it."""
 
@@ -164,6 +166,7 @@ def incremental_alter_configs(
     Raises:
         TypeError: a resource is no `ConfigResource`, or a value is of no kind that settings have.
     """
+    # Not AlterConfigs, which gives each setting that is not named its default (KIP-339).
     wanted = {each: tuple(_changes(each, changes[each])) for each in _resources(changes)}
     request: ItemRequest[ConfigResource, None, IncrementalAlterConfigsResponse]
     request = ItemRequest(

@@ -83,6 +83,7 @@ def list_group_offsets(
         OperationTimeoutError: no answer within the time limit.
     """
     name_in(group, what="group")
+    # None asks for all partitions; an empty list asks for nothing, and is answered so.
     wanted = None if partitions is None else set(partitions_in(partitions))
     chosen = None if wanted is None else by_topic(wanted)
     asked = OffsetFetchRequest(
@@ -113,6 +114,7 @@ def list_group_offsets(
         # Until version 7 the answer is about one group; later it has a list.
         if not answer.groups:
             yield group, answer
+        # From version 8 on a request can name several groups (KIP-709).
         yield from ((group, each) for each in answer.groups if each.group_id == group)
 
     def offsets(
@@ -157,6 +159,8 @@ def alter_group_offsets(
     request: ItemRequest[TopicPartition, None, OffsetCommitResponse] = ItemRequest(
         what=f"the offset of group {group!r} for",
         target=group_coordinator(group),
+        # Without a member, and with generation -1: the coordinator takes that for a group without
+        # members, and refuses it otherwise, since a running consumer would overwrite it at once.
         request=lambda batch: OffsetCommitRequest(
             group_id=group,
             topics=tuple(
@@ -227,11 +231,14 @@ def reset_group_offsets(
     if not isinstance(to, OffsetAt):
         raise TypeError(f"to is {kind_of(to)}; give an OffsetAt")
     # Also for places that do not depend on it: the result shows what is replaced.
+    # The members must be gone by now; a commit between the two requests would be lost.
     committed = (yield from list_group_offsets(call, group)).results()
     found = yield from find_offsets(call, places, at=to, committed=committed)
     resets = {each: OffsetReset(committed.get(each), at) for each, at in found.succeeded.items()}
     outcomes: dict[TopicPartition, OffsetReset | TailraceError] = {**found.errors, **resets}
     if not validate_only:
+        # An offset outside of the log would be reset by the consumer's `auto.offset.reset`, maybe
+        # to the other end.
         offsets = {each: reset.found.within for each, reset in resets.items()}
         outcomes |= (yield from alter_group_offsets(call, group, offsets)).errors
     return Outcomes({each: outcomes[each] for each in found})

@@ -140,6 +140,7 @@ def list_groups(
     """
     asked = ListGroupsRequest(
         states_filter=tuple(names(states, what="states")),
+        # KIP-848 has types; before there was only one.
         types_filter=tuple(names(types, what="types")),
     )
     kinds = None if protocol_types is None else set(names(protocol_types, what="protocol_types"))
@@ -151,6 +152,7 @@ def list_groups(
         value=lambda _, answer: [
             GroupListing(
                 group=each.group_id,
+                # "Consumer" on the wire, and `consumer` in Kafka's tools and settings.
                 type=each.group_type.lower(),
                 state=each.group_state,
                 protocol_type=each.protocol_type,
@@ -180,6 +182,8 @@ def describe_groups(
     """
     wanted = names(groups, what="groups")
     request: ItemRequest[str, GroupDescription, modern.ConsumerGroupDescribeResponse]
+    # KIP-848 and then the classic protocol, as Kafka's client does: each of the two APIs knows
+    # groups of its own protocol alone.
     request = ItemRequest(
         what="group",
         target=group_coordinator,
@@ -217,6 +221,8 @@ def delete_groups(call: Call, groups: Iterable[str]) -> Steps[Outcomes[str, None
         response=DeleteGroupsResponse,
         entries=lambda answer, _: ((each.group_id, each) for each in answer.results),
         special=no_such_group,
+        # A second request would report as missing what the first has deleted, or delete a group
+        # that was made again.
         is_sent_once=True,
     )
     return (yield from for_each(call, names(groups, what="groups"), request))
@@ -241,11 +247,13 @@ def remove_members_from_group(
         RemoteFatalError, OperationTimeoutError: likewise, and it could not be described.
     """
     if instance_ids is None:
+        # LeaveGroup cannot say "all": it names members, so they have to be known first.
         described = yield from describe_groups(call, [group])
         members = {
             each.instance_id or each.member_id: each for each in described.result(group).members
         }
         wanted = {
+            # KIP-800: the reason appears in the coordinator's log.
             name: MemberIdentity(
                 # A static member is named by its instance id: its member id changes with each join.
                 member_id="" if each.instance_id else each.member_id,
@@ -279,6 +287,7 @@ def remove_members_from_group(
 
 def _may_be_classic(error: TailraceError) -> bool:
     if isinstance(error, RemoteFatalError):
+        # UNSUPPORTED_VERSION comes from a coordinator where the new protocol is off.
         return error.code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
     return isinstance(error, UnsupportedBrokerError)
 
@@ -374,6 +383,8 @@ def _assignment_in(member: classic.DescribedGroupMember) -> tuple[TopicPartition
     """
     data = member.member_assignment
     try:
+        # The first two bytes are the version, which is not needed: later ones only add fields at
+        # the end.
         found, _ = decode(ConsumerProtocolAssignment, 0, memoryview(data), position=_VERSION.size)
     # Another program may put what it likes into an assignment.
     except MalformedMessageError:

@@ -81,6 +81,8 @@ class LogDirectory:
 class ReplicaDirectories:
     """The directory of a replica, and the one that it is moved to."""
 
+    # Both may be there while the broker copies: KIP-113 swaps them when the future log has caught
+    # up.
     current: str | None
     """Its directory; None if the broker has no such log."""
     offset_lag: int
@@ -99,6 +101,7 @@ def describe_log_dirs(
     Repeated after a lost connection.
     """
     wanted = (
+        # A broker answers about its own directories alone.
         (yield from brokers_of(call)) if brokers is None else all_of(int, brokers, what="brokers")
     )
     return (yield from _describe(call, wanted, partitions=None))
@@ -163,6 +166,7 @@ def alter_replica_log_dirs(
         target=lambda each: broker(each.broker),
         request=asked,
         response=AlterReplicaLogDirsResponse,
+        # The answer does not name the broker; a batch has one.
         entries=lambda answer, batch: (
             (Replica(topic.topic_name, each.partition_index, batch[0].broker), each)
             for topic in answer.results
@@ -199,6 +203,7 @@ def _describe(
         value=lambda number, answer: {
             each.log_dir: _directory(each, number) for each in answer.results
         },
+        # One broker a request: no other knows its directories.
         is_single=True,
     )
     return (yield from for_each(call, brokers, request))
@@ -207,6 +212,7 @@ def _describe(
 def _directory(found: DescribeLogDirsResult, number: int) -> LogDirectory:
     return LogDirectory(
         error=error_for(found.error_code, about=f"{found.log_dir} of broker {number}"),
+        # An offline directory has an error and no logs: what it holds cannot be listed.
         replicas={
             TopicPartition(topic.name, each.partition_index): ReplicaSize(
                 size=each.partition_size,
@@ -230,6 +236,7 @@ def _places(
     for path, directory in directories.items():
         found = directory.replicas.get(partition)
         # A log that is moved is in two directories.
+        # The broker marks the copy, which has a folder that ends in -future.
         if found is not None and found.is_future:
             future, future_lag = path, found.offset_lag
         elif found is not None:

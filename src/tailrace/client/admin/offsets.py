@@ -81,6 +81,7 @@ class FoundOffset(NamedTuple):
     @property
     def within(self) -> int:
         """The nearest offset that the log has, or the one after its last record."""
+        # The end counts as within: it is the place of the next record.
         return min(max(self.offset, self.log.start), self.log.end)
 
 

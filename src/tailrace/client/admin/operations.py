@@ -46,6 +46,7 @@ def _operation(
     def steps(admin: "BaseAdmin", /, *arguments: P.args, **options: P.kwargs) -> Steps[T]:
         return function(admin._call(), *arguments, **options)
 
+    # `wraps` has copied the function's own name, without the class.
     steps.__qualname__ = f"Admin.{function.__name__}"  # as `help` and tracebacks show it
     return Operation(steps)
 
@@ -77,6 +78,7 @@ class BaseAdmin:
 
         It shares connections with this one, and ends with it.
         """
+        # A shallow copy: the connections are the same object, so one `close` ends both.
         other = copy(self)
         other._limit_ms = timeout_ms
         return other

@@ -49,6 +49,7 @@ class QuotaEntity:
     """A user, a client id, an address, or two of them, with quotas."""
 
     parts: tuple[tuple[str, str | None], ...]
+    # A tuple and no mapping: entities are keys of the results.
     """Kind and name in the order of the kinds: `client-id`, `ip`, `user`."""
 
     @staticmethod
@@ -58,7 +59,9 @@ class QuotaEntity:
 
     def __str__(self) -> str:
         return ",".join(
-            f"{kind}={'<default>' if name is None else name}" for kind, name in self.parts
+            # As `kafka-configs` writes the default entity.
+            f"{kind}={'<default>' if name is None else name}"
+            for kind, name in self.parts
         )
 
 
@@ -155,5 +158,6 @@ def _entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
 def _component(kind: str, name: str | AnyName | None) -> ComponentData:
     kind = kind.replace("_", "-")
     if isinstance(name, AnyName):
+        # Match types of KIP-546: 0 an exact name, 1 the default, 2 any name.
         return ComponentData(entity_type=kind, match_type=2, match=None)
     return ComponentData(entity_type=kind, match_type=1 if name is None else 0, match=name)

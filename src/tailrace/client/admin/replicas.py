@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tailrace.errors import TailraceError
 
 
+# KIP-460 added the unclean kind, which Kafka had only as a setting before.
 class ElectionType(IntEnum):
     """Kinds of elections, by Kafka's number."""
 
@@ -110,6 +111,8 @@ def elect_leaders(
         # An older broker elects the preferred leader, whatever is asked.
         first_version=0 if election is ElectionType.PREFERRED else 1,
     )
+    # For all partitions the answer lists those with a change, and leaves out those that needed
+    # none.
     outcomes = Outcomes((yield from ask_one(call, request)))
     return outcomes if wanted is None else outcomes.about(wanted, answer="ElectLeaders")
 
@@ -149,6 +152,7 @@ def alter_partition_reassignments(
         response=AlterPartitionReassignmentsResponse,
         entries=lambda answer, _: of_partitions(answer.responses),
         # Older brokers would change the replication factor.
+        # KIP-860, from version 1 on.
         first_version=0 if allow_replication_factor_change else 1,
     )
     return (yield from for_each(call, wanted, request))
@@ -189,5 +193,7 @@ def list_partition_reassignments(
 
 def _reassignable(number: int, brokers: Sequence[int] | None) -> ReassignablePartition:
     return ReassignablePartition(
-        partition_index=number, replicas=None if brokers is None else tuple(brokers)
+        # Null cancels a move (KIP-455); an empty list is an error.
+        partition_index=number,
+        replicas=None if brokers is None else tuple(brokers),
     )

@@ -143,6 +143,7 @@ def create_topics(
             raise TypeError(f"topics has {kind_of(each)}; each has to be a NewTopic")
         if not isinstance(each.name, str):
             raise TypeError(f"the name of a topic is {kind_of(each.name)}; it has to be a str")
+        # Kafka refuses both topics of a request that names one twice; here nothing is sent.
         if each.name in wanted:
             raise ValueError(f"topics has {each.name!r} twice")
         wanted[each.name] = each
@@ -198,6 +199,8 @@ def delete_topics(call: Call, topics: Iterable[str | UUID]) -> Steps[Outcomes[st
             request=asked,
             response=DeleteTopicsResponse,
             entries=lambda answer, batch: (
+                # From version 6 on the answer has both, and the call knows the topic by one of
+                # them. The name is null where the client may not see it.
                 (each.name if each.name and each.name in batch else each.topic_id, each)
                 for each in answer.responses
             ),
@@ -288,6 +291,7 @@ def create_partitions(
         ),
         response=CreatePartitionsResponse,
         entries=lambda answer, _: ((each.name, each) for each in answer.results),
+        # A repeated CreatePartitions would be refused although the first one was carried out.
         is_sent_once=not validate_only,
         final=_NO_SUCH_TOPIC,
     )
@@ -324,6 +328,7 @@ def delete_records(
         ),
         response=DeleteRecordsResponse,
         entries=lambda answer, _: of_partitions(answer.topics),
+        # Kafka's low watermark: the lowest log start of the replicas that live.
         value=lambda _, each: int(each.low_watermark),
     )
     return (yield from for_each(call, partitions, request))
@@ -352,6 +357,8 @@ def _created(each: CreatableTopicResult) -> CreatedTopic:
         topic_id=None if each.topic_id == NO_UUID else each.topic_id,
         partition_count=each.num_partitions,
         replication_factor=each.replication_factor,
+        # Null from brokers before Kafka 2.4 (KIP-525), and with a code where the client may not
+        # read them.
         configs=None
         if each.configs is None or each.topic_config_error_code
         else {

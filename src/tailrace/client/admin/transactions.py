@@ -158,6 +158,7 @@ def list_transactions(
         RemoteFatalError: a broker refuses.
         OperationTimeoutError: a broker does not answer within the time limit.
     """
+    # Each coordinator lists its own ids, so all brokers are asked.
     asked = ListTransactionsRequest(
         state_filters=tuple(names(states, what="states")),
         producer_id_filters=tuple(producer_ids),
@@ -166,6 +167,8 @@ def list_transactions(
     )
 
     def unknown_state(number: int, answer: ListTransactionsResponse) -> UnknownStateError | None:
+        # A broker passes over a state that it does not know: the list would be short, and look
+        # whole.
         if answer.error_code or not answer.unknown_state_filters:
             return None
         unknown = ", ".join(answer.unknown_state_filters)
@@ -206,6 +209,8 @@ def describe_transactions(
     """
 
     def absent(name: str, found: TransactionState) -> NoSuchTransactionError | None:
+        # An id is forgotten after `transactional.id.expiration.ms` without a transaction, seven
+        # days by default.
         if found.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return None
         return NoSuchTransactionError(
@@ -256,6 +261,7 @@ def describe_producers(
     Repeated after a lost connection.
     """
     request: ItemRequest[TopicPartition, tuple[ProducerState, ...], DescribeProducersResponse]
+    # Only the leader knows: followers have the same producers a fetch later.
     request = ItemRequest(
         what="the producers of",
         target=leader,
@@ -298,6 +304,8 @@ def find_hanging_transactions(
     """
     known_states = (yield from describe_producers(call, partitions)).complete()
     # The partition alone does not know whether a coordinator will end the transaction.
+    # KIP-664: a transaction hangs if its coordinator does not know it, and then holds the last
+    # stable offset for ever. A coordinator aborts after `transaction.max.timeout.ms` at most.
     candidates = [
         each
         for states in known_states.values()
@@ -321,6 +329,7 @@ def find_hanging_transactions(
 
     def is_hanging(state: ProducerState) -> bool:
         transaction = known.get(state.producer_id)
+        # The producer may have begun another transaction, which does not include this partition.
         return transaction is None or state.partition not in transaction.partitions
 
     return sorted(filter(is_hanging, candidates), key=lambda each: each.partition)
@@ -346,6 +355,8 @@ def abort_transaction(
     open_ones = [each for each in states if each.transaction_start_offset >= 0]
     for each in open_ones:
         if each.transaction_start_offset == start_offset:
+            # To the partition's leader and not to a coordinator, none of which knows the
+            # transaction.
             (yield from for_each(call, [place], _abort_request(each))).results()
             return each
     offsets = sorted(each.transaction_start_offset for each in open_ones)
@@ -400,6 +411,7 @@ def _init_request(
         value=lambda _, answer: FencedProducer(
             ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch)
         ),
+        # InitProducerId and EndTxn have one transactional id in a request.
         is_single=True,
     )
 
@@ -430,6 +442,8 @@ def end_transactions(
                 transactional_id=batch[0].transactional_id,
                 producer_id=batch[0].producer_id,
                 producer_epoch=batch[0].producer_epoch,
+                # An EndTxn with another result than the one decided is refused with
+                # INVALID_TXN_STATE.
                 committed=commit,
             ),
             response=EndTxnResponse,
@@ -449,6 +463,7 @@ def force_terminate_transaction(call: Call, transactional_id: str) -> Steps[Fenc
         RemoteFatalError: the coordinator refuses: TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
         OperationTimeoutError: the coordinator does not answer within the time limit.
     """
+    # Without keep_prepared_txn, so that a prepared transaction is aborted as well.
     fenced = yield from fence_producers(call, [transactional_id])
     return fenced.result(transactional_id)
 
@@ -460,6 +475,7 @@ def _abort_request(
     marker = WritableTxnMarker(
         producer_id=state.producer_id,
         producer_epoch=state.producer_epoch,
+        # False aborts: a commit would show records that their producer never confirmed.
         transaction_result=False,
         topics=(WritableTxnMarkerTopic(name=topic, partition_indexes=(number,)),),
         # A partition that has seen no marker of this producer knows no epoch, and takes any.

@@ -68,8 +68,10 @@ class ScramUpsertion:
     """The user's name."""
     mechanism: ScramMechanism
     """The mechanism."""
+    # Not in `repr`, which appears in logs and tracebacks.
     password: str | bytes = field(repr=False)
     """The password; never shown, and not sent as it is."""
+    # RFC 7677 asks for 4096 at least; Kafka refuses more than 16384, as each login pays for them.
     iterations: int = ITERATIONS_DEFAULT
     """Kafka takes 4096 to 16384."""
     salt: bytes | None = field(default=None, repr=False)
@@ -87,6 +89,7 @@ class ScramUpsertion:
             mechanism=self.mechanism,
             iterations=self.iterations,
             salt=salt,
+            # KIP-554: the broker gets the salted password, and never the password itself.
             salted_password=hashlib.pbkdf2_hmac(
                 self.mechanism.hash_name, data, salt, self.iterations
             ),
@@ -147,6 +150,7 @@ def describe_user_scram_credentials(
     users_found = yield from ask_one(call, request)
     if wanted is None:
         return users_found
+    # A user that the answer leaves out gets an error: no outcome may be missing.
     return users_found.about(wanted, answer="DescribeUserScramCredentials")
 
 
