@@ -37,6 +37,7 @@ class CheckError(FatalError):
 def truth(tables: Tables) -> pd.DataFrame:
     """Delays by carrier and hour as pandas computes them, in the order of `KEYS`."""
     weather = tables.weather.sort_values("time_hour", kind="stable")
+    # The last row of a key counts, as the last record of a key does in the topic.
     weather = weather.drop_duplicates(["origin", "time_hour"], keep="last")
     weather = weather[["origin", "time_hour", "temp", "wind_speed"]]
     planes = tables.planes.drop_duplicates("tailnum", keep="last")
@@ -78,6 +79,7 @@ def require_equal(found: pd.DataFrame, *, expected: pd.DataFrame) -> int:
     ]
     if not differences:
         found = found.loc[expected.index, expected.columns]
+        # A mean may be missing on both sides, as of seats where no plane of the hour is known.
         is_equal = np.isclose(found, expected, rtol=TOLERANCE, atol=0, equal_nan=True)
         for row, column in np.argwhere(~is_equal):
             carrier, hour = expected.index[row]
@@ -94,4 +96,4 @@ def require_rows(directory: Path, *, expected: int) -> None:
     """Raises CheckError unless the footers of the Parquet files tell `expected` rows."""
     rows = dataset.dataset(directory, format="parquet", partitioning="hive").count_rows()
     if rows != expected:
-        raise CheckError([f"{directory} holds {rows} rows, {expected} flights were produced"])
+        raise CheckError([f"{directory} has {rows} rows, but {expected} flights were produced"])

@@ -60,8 +60,12 @@ def consume(
                 [TopicPartition(topic, number) for number in range(len(end_offsets))],
                 WAIT_SECONDS_MAX,
             )
+            # Offsets are below 0 where the group has committed nothing (librdkafka's
+            # OFFSET_INVALID).
             missing = sum(end_offsets) - sum(max(each.offset, 0) for each in committed)
             reader = _Reader(members, positions=[max(each.offset, 0) for each in committed])
+            # Committed before it moves, a partition continues with the other member where this one
+            # was.
             for member in members:
                 member.subscribe([topic], on_revoke=_commit)
             reader.read(missing // 2)
@@ -96,14 +100,15 @@ class _Reader:
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while sum(self.counts) < target:
             for number, member in enumerate(self._members):
+                # Short: the members take turns, and librdkafka calls `on_revoke` in here alone.
                 for message in member.consume(BATCH_RECORDS, timeout=0.05):
                     if message.error() is not None:
                         raise KafkaException(message.error())
                     partition, offset = message.partition(), message.offset()
                     if offset != self.positions[partition]:
                         raise FatalError(
-                            f"partition {partition}: record {offset} was read, and "
-                            f"{self.positions[partition]} is the next one"
+                            f"partition {partition}: read offset {offset}, and expected "
+                            f"{self.positions[partition]}"
                         )
                     self.positions[partition] += 1
                     self.counts[number] += 1
@@ -111,7 +116,7 @@ class _Reader:
             if time.monotonic() > deadline:
                 raise FatalError(
                     f"the group {GROUP} got no record for {WAIT_SECONDS_MAX} s, "
-                    f"{target - sum(self.counts):,} before the end"
+                    f"and {target - sum(self.counts):,} are still to come"
                 )
         for member in self._members:
             _commit(member, member.assignment())
@@ -124,6 +129,7 @@ def _member(bootstrap_servers: str) -> Consumer:
             "group.id": GROUP,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            # It would write into the progress that is shown; errors come as messages all the same.
             "log_level": 0,
         }
     )
@@ -138,6 +144,7 @@ def _commit(member: Consumer, partitions: Sequence[TopicPartition]) -> None:
 
 def _lag(bootstrap_servers: str) -> str:
     """The command that shows the group's lag, and its output."""
+    # As a user would ask, so that what is shown is what the command prints.
     arguments = ["group", "describe", GROUP, "--bootstrap", bootstrap_servers]
     shown = subprocess.run(  # noqa: S603 - our own command
         [sys.executable, "-m", "tailrace", *arguments],

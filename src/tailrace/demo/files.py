@@ -97,6 +97,8 @@ def _refuse_locked(root: Path) -> None:
     """Raises FatalError if a broker runs on the directory."""
     with suppress(FileNotFoundError), (root / LOCK).open("r+b") as file:
         try:
+            # The lock of a broker, ours or Kafka's; it ends with its process, so none is left by a
+            # kill.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise FatalError(
@@ -110,8 +112,10 @@ def _remove(files: DemoFiles) -> None:
     for entry in files.root.iterdir():
         if entry == files.marker:
             continue
+        # Of a link only the link goes, and not what it leads to.
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         else:
             entry.unlink()
+    # Without it no later run could finish a removal that was cut short.
     files.marker.unlink()

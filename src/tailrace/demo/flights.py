@@ -109,6 +109,7 @@ def topic_records(tables: Tables) -> list[TopicRecords]:
     """The records of the three topics, events in the order of their time."""
     flights, weather, planes = tables.flights, tables.weather, tables.planes
     return [
+        # Several partitions, which the two consumers and Spark's tasks share.
         _events("flights", flights, key="tailnum", minutes=flights["minute"], partition_count=4),
         _events("weather", weather, key="origin", minutes=0, partition_count=1),
         TopicRecords(
@@ -117,6 +118,7 @@ def topic_records(tables: Tables) -> list[TopicRecords]:
             keys=_keys(planes["tailnum"]),
             values=json_rows(planes),
             timestamps_ms=[NEW_YEAR_MS] * len(planes),
+            # A table: of each plane the newest record counts.
             settings={"cleanup.policy": "compact"},
         ),
     ]
@@ -127,6 +129,7 @@ def _events(
 ) -> TopicRecords:
     """The records of a table, sorted by their time: `time_hour` plus `minutes`."""
     hours = pd.to_datetime(table["time_hour"], utc=True)
+    # Stable, so records of the same minute come in the same order in each run.
     times = (hours + pd.to_timedelta(minutes, unit="min")).sort_values(kind="stable")
     milliseconds = (times - pd.Timestamp(0, tz="UTC")) // pd.Timedelta(milliseconds=1)
     rows = table.loc[times.index]

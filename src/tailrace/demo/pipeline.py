@@ -39,6 +39,7 @@ SCHEMAS = {"flights": FLIGHT, "weather": READING, "planes": PLANE}
 
 def counted(records: DataFrame, *, observation: Observation) -> DataFrame:
     """The same records; when a query has read them, `observation` has `records` and `bytes`."""
+    # Counted on the way: `count()` would read the topics once more.
     size = F.length("value") + F.coalesce(F.length("key"), F.lit(0))
     return records.observe(observation, F.count("*").alias("records"), F.sum(size).alias("bytes"))
 

@@ -61,6 +61,7 @@ def end_offsets(records: TopicRecords, *, bootstrap_servers: str) -> list[int]:
     with closing(ClusterReader(bootstrap_servers, timeout_ms=WAIT_MS_MAX)) as cluster:
         known = cluster.partitions([topic]).get(topic)
         if known is None:
+            # By the first record it would get the broker's default number of partitions.
             create_topic(bootstrap_servers, topic, partition_count=count, settings=records.settings)
             return [0] * count
         if len(known) != count:
@@ -94,6 +95,7 @@ def produce(
         "key": [records.keys[index] for index in missing],
         "value": [records.values[index] for index in missing],
         "timestamp": [records.timestamps_ms[index] for index in missing],
+        # Not the producer's choice: every run has to put a record where an earlier one did.
         "partition": [partitions[index] for index in missing],
     }
     with Producer(SETTINGS, bootstrap_servers=bootstrap_servers) as producer:

@@ -131,7 +131,7 @@ def _top(outcome: Outcome) -> str:
     table = table.sort_values(["mean_dep_delay", "carrier", "hour"], ascending=[False, True, True])
     head = f"{'Airline':<30}{'hour':>6}{'flights':>9}{'departure':>11}{'arrival':>9}"
     lines = [
-        f"Longest mean delays in minutes, where an airline has {FLIGHTS_MIN} flights at an hour",
+        f"Longest mean delays in minutes (airlines with {FLIGHTS_MIN} flights or more in the hour)",
         head,
     ]
     for row in table.head(TOP_ROWS).to_dict("records"):
@@ -168,6 +168,7 @@ def _next(root: Path) -> str:
 def _command(name: str) -> str:
     """Return the shell command of a program of this environment: its name, or else its path."""
     ours = Path(sys.executable).parent / name
+    # Where the environment is not activated, the name is another installation's, or nobody's.
     found = shutil.which(name)
     if found is not None and ours.exists() and Path(found).samefile(ours):
         return name

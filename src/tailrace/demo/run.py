@@ -94,6 +94,7 @@ def run(data: Path, *, keep: bool, began: float) -> Outcome:
             )
         with stages.timed("start Spark", "Starting Spark"):
             spark = session(name="tailrace demo")
+        # Before the broker, since the last callback runs first: tasks read from it.
         cleanup.callback(spark.stop)
         options = {"kafka.bootstrap.servers": address}
         table, read = analyse(
@@ -105,6 +106,7 @@ def run(data: Path, *, keep: bool, began: float) -> Outcome:
             stages=stages,
         )
         with stages.timed("stop Spark and the broker", "Stopping Spark and the broker"):
+            # Here and not at the end of the block, so that it is counted as a stage.
             cleanup.close()
     lake_rows = len(tables.flights)
     with stages.timed("check against pandas", "Computing the same with pandas, to compare"):
@@ -148,11 +150,12 @@ def fill(
     kept = sum(map(sum, present.values()))
     if is_continued:
         say(
-            f"Continuing on the data of an earlier run: {kept:,} of {total:,} records are there, "
+            f"Continuing with the data of an earlier run: {kept:,} of {total:,} records are there, "
             f"{total - kept:,} to produce"
         )
     else:
         say(f"Producing {total:,} records")
+    # On stderr and on a terminal only, so that a piped stdout has no bar in it.
     with click.progressbar(
         length=total,
         label="Producing",
@@ -193,6 +196,7 @@ def analyse(
     with stages.timed(
         "read the topics, join, write Parquet", "Reading the topics, joining, writing Parquet"
     ):
+        # With --keep the files of an earlier run are there.
         joined.write.mode("overwrite").partitionBy("month").parquet(str(files.lake))
     with stages.timed("aggregate the Parquet", "Aggregating by airline and hour"):
         table = pipeline.collect(pipeline.delays(spark.read.parquet(str(files.lake))))

@@ -61,5 +61,5 @@ def test_rows_of_the_lake_are_counted(tmp_path: Path) -> None:
         directory.mkdir()
         parquet.write_table(pa.table({"day": list(range(count))}), directory / "part.parquet")
     require_rows(tmp_path, expected=7)
-    with pytest.raises(CheckError, match="holds 7 rows, 8 flights"):
+    with pytest.raises(CheckError, match="has 7 rows, but 8 flights"):
         require_rows(tmp_path, expected=8)
