@@ -117,7 +117,7 @@ class DirectoryStore:
         return found
 
     def topic_id(self, partition: TopicPartition) -> UUID | None:
-        """The id that stood in the partition's folder before its log was opened."""
+        """The topic id in the partition's folder, read before its log was opened."""
         return self._topic_ids.get(partition)
 
     def cluster_id(self, partition: TopicPartition) -> str | None:
@@ -273,7 +273,7 @@ class DirectoryStore:
             yield stored
 
     def _note_damage(self) -> None:
-        """Tell of what was left out, which was damaged."""
+        """Report the ranges that were left out, which is certainly damage now."""
         if self._damage:
             assert self.skipped is not None, "damage is an error otherwise"
             self.skipped += self._damage

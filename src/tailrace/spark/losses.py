@@ -98,6 +98,7 @@ def write_report(directory: str, name: str, skipped: Sequence[Skipped]) -> None:
         return
     from pyarrow import fs
 
+    # PyArrow refuses a relative path as a URI.
     uri = directory if "://" in directory else os.path.abspath(directory)
     system, path = fs.FileSystem.from_uri(uri)
     system.create_dir(path, recursive=True)

@@ -14,8 +14,8 @@ it asks for the beginning again and then for the same end; what `startingOffsets
 changed meanwhile. So the beginning is always `{}`, and the end of the first batch says under
 `@from`, which no topic can be called, where that batch starts. It is in the checkpoint.
 
-What else a stream has to know is beside the positions, each in the name of a topic that cannot
-be and that has no partitions, which releases that know nothing of it pass over:
+What else a stream has to know is beside the positions, under keys that no topic can be called. Each
+looks like a topic without partitions, so earlier releases ignore it:
 
     "@id flights 4L6g3nShT-eMCtK--X86sw": {}     the topic that the positions belong to
     "@id flights 1 4L6g3nShT-eMCtK--X86sw": {}   likewise of one partition, where they differ
@@ -101,7 +101,7 @@ class DataLossError(FatalError):
         """A sentence for each."""
         super().__init__(
             "; ".join(f"[KAFKA_DATA_LOSS.{each}" for each in losses)
-            + "; set failOnDataLoss=false to go on with what is there"
+            + "; set failOnDataLoss=false to continue with what is there"
         )
 
 
@@ -326,7 +326,7 @@ def _loss_or_none(
     if start is None and extent.start > 0:
         return (
             f"ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO] {partition} is new and begins at "
-            f"offset {extent.start}; what stood before was never read"
+            f"offset {extent.start}; what was before that was never read"
         )
     begin = start or 0
     if extent.end < limit or limit < begin:

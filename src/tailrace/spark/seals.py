@@ -52,6 +52,7 @@ def broken_seal(
         segment = paths.get(each.base_offset)
         if segment is None:
             return f"the segment from offset {each.base_offset} on is gone"
+        # More bytes are no change: the active segment grows under its readers.
         if segment.size < each.size:
             return f"{segment.path} had {each.size} bytes and now has {segment.size}"
         if _checksum(files, segment.path, each.size) != each.checksum:
@@ -62,6 +63,7 @@ def broken_seal(
 def _checksum(files: Files, path: str, size: int) -> int:
     file = files.open(path, read_only=True)
     try:
+        # Both ends: compaction may keep the first batch as it was, and then moves those after it.
         first = file.read(0, min(HEADER_SIZE, size))
         return zlib.crc32(file.read(max(size - HEADER_SIZE, 0), HEADER_SIZE), zlib.crc32(first))
     finally:

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# By hand and not by PySpark's `from_arrow_type`, for which the process that asks for the schema
+# would load PyArrow.
 _TYPES: dict[ColumnType, DataType] = {
     ColumnType.BINARY: BinaryType(),
     ColumnType.STRING: StringType(),
@@ -70,6 +72,8 @@ COLUMNS = spark_types(Column)
 """All columns of the source."""
 
 
+# Its methods import what they need: Spark unpickles the class in a process of its own each to look
+# it up, to create, to plan and to commit, and each of them needs another part.
 class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untyped here
     """The format `tailrace`; the base class is the interface that Spark asks for."""
 
@@ -190,7 +194,8 @@ def schema_faults(schema: StructType, columns: Mapping[str, DataType] = COLUMNS)
                 f"schema: {field.name} is {kind.simpleString()} here, not "
                 f"{field.dataType.simpleString()}; convert it in a select"
             )
-        # Spark would take the promise for granted and drop the checks for null.
+        # Spark would take the promise for granted and drop the checks for null; and PySpark would
+        # refuse the batches, in whose schema every column may be null.
         elif not field.nullable:
             faults.append(f"schema: {field.name} may be null here; leave out NOT NULL")
     return faults

@@ -58,12 +58,15 @@ class TypedColumns:
                 kind = plan_type(decoding).type
             except SchemaError as error:
                 raise ConfigError([f"{name}Format: {error}"]) from error
+            # Else a time without a zone, such as Avro's local-timestamp, would be one of the
+            # session's zone.
             found[name] = from_arrow_type(kind, prefer_timestamp_ntz=True)
             found[ERRORS[name]] = StringType()
         return found
 
     def stored(self, columns: Iterable[str]) -> tuple[str, ...]:
         """The columns that have to be read for these."""
+        # With the place of each record, which the error of a value names.
         wanted = dict.fromkeys(columns)
         errors = {error: name for name, error in ERRORS.items()}
         read = dict.fromkeys(errors.get(name, name) for name in wanted)
@@ -97,6 +100,8 @@ class TypedColumns:
                 found[ERRORS[name]] = pa.array(
                     [reasons.get(row) for row in range(batch.num_rows)], pa.string()
                 )
+            # In the order of the declared schema: PySpark compares that with the first batch as a
+            # whole.
             yield pa.RecordBatch.from_arrays([found[name] for name in columns], names=columns)
 
 
@@ -116,6 +121,8 @@ def plan_typed(options: SourceOptions) -> TypedColumns:
             )
             if planned.schema is None:
                 subject = each.subject or _subject(options.selection, name)
+                # Here and in no task: a version that is registered meanwhile would give tasks other
+                # types.
                 planned = with_latest(planned, subject)
         except SchemaError as error:
             option = f"{name}Format" if each.schema_file is None else _FILES[name]

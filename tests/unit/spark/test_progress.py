@@ -153,7 +153,7 @@ def test_each_loss_has_its_name_and_what_is_left_is_read(
     if plan.losses:
         text = str(DataLossError(plan.losses))
         assert text.startswith(f"[KAFKA_DATA_LOSS.{name}] a-0")
-        assert text.endswith("set failOnDataLoss=false to go on with what is there")
+        assert text.endswith("set failOnDataLoss=false to continue with what is there")
 
 
 GROWTH = st.lists(

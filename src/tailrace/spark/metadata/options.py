@@ -82,6 +82,7 @@ class MetadataOptions:
 OPTIONS: Final = settings_of(MetadataOptions)
 """All options of the format."""
 
+# What people copy from a query of the format `tailrace`.
 _REFUSED: Final = MappingProxyType(
     {
         "paths": "a cluster has one metadata log; give the one directory that has it as path",
@@ -98,6 +99,7 @@ def parse_metadata_options(given: Mapping[str, str]) -> MetadataOptions:
         ConfigError: unknown names, bad values and conflicts, all of them.
     """
     read = GivenOptions(given, OPTIONS)
+    # First, as in `parse_options`: an unknown name is mostly the cause of the other faults.
     read.faults[:0] = name_faults(read.texts, (each.name for each in OPTIONS), refused=_REFUSED)
     # With `paths` the refusal says already what to give.
     if not read.values["path"] and "paths" not in read.texts:

@@ -73,6 +73,7 @@ def plan_limit(options: MetadataOptions) -> int:
         DirectoryError: it cannot be read.
         CorruptionError: the log cannot be read up to its end, and damage is not skipped.
     """
+    # The plan only has to get past damage: the task meets it again, and reports it.
     source = _open(options, None if options.corruption_report is None else lambda _: None)
     with readable(source.folder):
         log = source.log()
@@ -128,6 +129,7 @@ def _rows(options: MetadataOptions, source: _Source, limit: int) -> Iterable[Row
         case View.SNAPSHOTS:
             return _snapshot_rows(source, limit)
         case _:
+            # The end as it was planned, or a DataFrame that is used twice would show two states.
             at = Moment(offset=limit) if options.at == END else options.at
             on_skip = source.on_skip or _refuse
             state = metadata_state(source.files, source.folder, at, on_skip=on_skip)
@@ -176,6 +178,7 @@ def _snapshot_rows(source: _Source, limit: int) -> Iterator[Row]:
 def _whole_snapshot(files: Files, found: SnapshotFile) -> list[Row]:
     """The rows of a snapshot; raises CorruptionError if it is damaged or not whole."""
     with closing(files.open(found.path, read_only=True)) as file:
+        # Whole: no record of a snapshot counts before its footer was seen.
         data = read_exactly(file, found.path, position=0, size=file.size())
     rows: list[Row] = []
     reader = read_batches(memoryview(data))
@@ -212,6 +215,7 @@ def _batch_rows(batch: Batch, path: str) -> list[Row]:
 
 def _decoded(key: bytes | None, value: bytes | None, *, is_control: bool) -> Row:
     fields = decode_metadata_record(key, value, is_control=is_control)
+    # Not even its bytes, which may be a secret: a record of a later release.
     if fields is None:
         return {}
     kind, version = fields.pop("type"), fields.pop("version")

@@ -83,4 +83,4 @@ def _spark_schema(view: View) -> StructType:
 
     from tailrace.spark.metadata.views import view_schema
 
-    return from_arrow_schema(view_schema(view), prefer_timestamp_ntz=False)
+    return from_arrow_schema(view_schema(view))

@@ -122,7 +122,9 @@ def _topics(image: MetadataImage) -> Iterator[Row]:
             "topic": name,
             "topicId": format_topic_id(topic_id),
             "partitions": len(found),
+            # While a reassignment runs, some partitions have more than others.
             "replicas": max((len(each.replicas) for each in found), default=0),
+            # -1: no replica may lead (Kafka's NO_LEADER).
             "withoutLeader": sum(each.leader < 0 for each in found),
             "outOfSync": sum(len(each.replicas) - len(each.isr) for each in found),
         }
@@ -153,6 +155,7 @@ def _configs(image: MetadataImage) -> Iterator[Row]:
         for name, value in sorted(settings.items()):
             yield {
                 "resourceType": RESOURCES.get(resource.type, str(resource.type)),
+                # Settings for all brokers have an empty name.
                 "resource": resource.name or None,
                 "name": name,
                 "value": shown_setting(name, value),
@@ -167,6 +170,7 @@ def _brokers(image: MetadataImage) -> Iterator[Row]:
             "rack": each.rack,
             "isFenced": each.fenced,
             "isShuttingDown": each.in_controlled_shutdown,
+            # Written as Kafka's tools write ids: in base64 for URLs, without padding.
             "incarnationId": format_topic_id(each.incarnation_id),
             "listeners": [
                 {
@@ -196,7 +200,8 @@ def _features(image: MetadataImage) -> Iterator[Row]:
 
 
 def _users(image: MetadataImage) -> Iterator[Row]:
-    # By user first, since that is what people look for.
+    # By user first, since that is what people look for. No salt and no key: see
+    # `credential_fields`.
     for key, record in sorted(image.scram.items(), key=lambda entry: (entry[0].name, entry[0])):
         mechanism = MECHANISMS.get(key.mechanism, str(key.mechanism))
         yield {"user": key.name, "mechanism": mechanism, **credential_fields(record)}
@@ -219,10 +224,12 @@ def _acls(image: MetadataImage) -> Iterator[Row]:
 def _quotas(image: MetadataImage) -> Iterator[Row]:
     for entity, quotas in image.quotas.items():
         for name, value in sorted(quotas.items()):
+            # Arrow takes pairs for a map. A null in one means the default of its type (KIP-546).
             yield {"entity": list(entity.parts), "name": name, "value": value}
 
 
 def _word(kind: type[E], number: int) -> str:
+    # Kafka adds types and operations; one that is not known here is no reason to fail.
     return kind(number).name if number in set(kind) else str(number)
 
 

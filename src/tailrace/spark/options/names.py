@@ -28,6 +28,7 @@ ENDINGS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 KNOWN = tuple(each.name for each in OPTIONS)
 
+# In lower case: Spark takes the names of options in any case.
 HARMLESS = frozenset(
     """
     groupidprefix kafka.group.id kafka.group.instance.id kafkaconsumer.polltimeoutms

@@ -111,6 +111,7 @@ def _client_settings(read: GivenOptions) -> dict[str, str]:
             parse_client_config(found)
         except ConfigError as error:
             read.faults += [f"kafka.{fault}" for fault in error.faults]
+    # `SourceOptions.bootstrap` has them.
     found.pop("bootstrap.servers", None)
     return found
 
@@ -146,6 +147,7 @@ def _directories(read: GivenOptions) -> tuple[str, ...]:
 
 
 def _selection(read: GivenOptions) -> Selection:
+    # Spark's source refuses several too, and has no default.
     chosen = read.named(names.SELECTIONS)
     if len(chosen) != 1:
         read.fault(
@@ -175,6 +177,7 @@ def _assigned(read: GivenOptions) -> list[TopicPartition]:
     found = []
     for topic, numbers in read.json_object("assign", example).items():
         if isinstance(numbers, list) and all(map(is_count, numbers)):
+            # Once each, as a topic that is named twice is read once.
             found += [TopicPartition(topic, each) for each in sorted(set(numbers))]
         else:
             read.fault("assign", f"{topic!r} has no list of partition numbers like {example}")
@@ -185,6 +188,8 @@ def _assigned(read: GivenOptions) -> list[TopicPartition]:
 
 def _ending(read: GivenOptions, *, is_stream: bool) -> Bound:
     if is_stream:
+        # As in Spark's source. To ignore them would leave the user waiting for the end of the
+        # query.
         for name in read.named(names.ENDINGS):
             read.fault(name, "a stream has no end; read a batch instead")
         return Bound(option="endingOffsets", everywhere=LATEST)
@@ -202,6 +207,7 @@ def _columns(read: GivenOptions) -> tuple[str, ...]:
     for name in chosen:
         if name and name not in known:
             read.fault("columns", f"no column {name!r}; there are: {', '.join(known)}")
+    # Named columns win over the options that add some: they say all that is wanted.
     return chosen or (*names.COLUMNS, *headers, *metadata, *errors)
 
 

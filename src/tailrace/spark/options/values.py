@@ -116,6 +116,7 @@ class DecodingOptions:
 
     formats: Mapping[str, ColumnFormat]
     """By the name of the column; one that is missing is binary."""
+    # Sent to the tasks, where values name schemas that nobody knew of at the plan.
     registry: Mapping[str, str] | None = field(repr=False)
     """Settings of the registry; there may be a password among them."""
     is_strict: bool
@@ -154,6 +155,7 @@ class SourceOptions:
             default="",
             text="Topics: `a,b`.",
         ),
+        # By Java's rules, for which users of Spark's source have written it; see `topic_pattern`.
         Setting(
             name="subscribePattern",
             default="",
@@ -175,6 +177,7 @@ class SourceOptions:
             '`{"a": {"0": 23, "1": -2}, "b": "earliest"}`, where -2 is the earliest and -1 '
             "the latest.",
         ),
+        # Its default is never used: `parse_bound` asks which of the three are given.
         Setting(
             name="startingTimestamp",
             default=0,
@@ -239,6 +242,8 @@ class SourceOptions:
         text="`true`: deleted offsets fail the query. `false`: they are skipped, and no "
         "record comes twice.",
     )
+    # Not `kafka.group.id`, which Spark's source has too: that one names the group of its consumers,
+    # and nothing is ever committed to it.
     group_id: str | None = setting(
         "groupId",
         default="",
@@ -262,6 +267,7 @@ class SourceOptions:
         ),
     )
     """The directory that gets a list of what is damaged and left out; None: damage is an error."""
+    # Spark's name. There it is a wish; here it is a floor, and by their bytes there may be more.
     task_count_min: int = setting(
         "minPartitions",
         default=1,
@@ -283,6 +289,7 @@ class SourceOptions:
         high=INT64_MAX,
         text="Most bytes of a task.",
     )
+    # 0 and not 128 MiB: the variable is that of each executor, which the driver does not know.
     decompressed_bytes_max: int | None = setting(
         "maxDecompressedBatchBytes",
         default=0,
@@ -324,6 +331,7 @@ class SourceOptions:
             "topic is read.",
         ),
         Setting(name="valueSubject", default="", text="That of values, likewise; `TOPIC-value`."),
+        # Named as in Spark's `from_json`; so are its values.
         Setting(
             name="mode",
             default="permissive",
@@ -334,6 +342,7 @@ class SourceOptions:
     )
     """The formats of keys and values that become typed columns."""
     limits: RateLimits = settings_together(
+        # Defaults of numbers are for the table; `RateLimits` has None where an option is not given.
         Setting(
             name="maxOffsetsPerTrigger",
             default=INT64_MAX,

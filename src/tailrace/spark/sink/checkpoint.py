@@ -96,6 +96,7 @@ class Checkpoint:
             group, positions = committed_positions(_json_or_none(source))
             if group is None:
                 continue
+            # Only now: another version is no fault of a stream that commits to no group.
             if version != _VERSION:
                 raise FatalError(
                     f"{folder.path}/{batch_id} is of version {version!r}, and offsets of a group "
@@ -114,6 +115,7 @@ def arrow_location(location: str) -> str:
     for theirs, ours in _SCHEMES.items():
         if location.startswith(theirs):
             return ours + location.removeprefix(theirs)
+    # Hadoop writes a local path as `file:/tmp/x`, with one slash.
     return location.removeprefix("file:")
 
 

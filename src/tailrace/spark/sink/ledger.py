@@ -206,7 +206,7 @@ class Ledger:
         return self._read(numbers[-1]) if numbers else None
 
     def write(self, record: BatchRecord) -> None:
-        """Write down a batch, in place of what was said of it before; removes old files.
+        """Write the note about a batch, over an earlier one about it; removes old files.
 
         Raises:
             OSError: the folder cannot be written; the file may be there or not.

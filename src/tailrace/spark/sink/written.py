@@ -74,6 +74,8 @@ def task_attempt() -> TaskAttempt:
     context = TaskContext.get()
     if context is None:
         return TaskAttempt()
+    # Spark sets both for the tasks of a micro-batch (QUERY_ID_KEY of StreamExecution, BATCH_ID_KEY
+    # of MicroBatchExecution); tasks of a batch query have neither.
     batch_id = context.getLocalProperty("streaming.sql.batchId")
     return TaskAttempt(
         query_id=context.getLocalProperty("sql.streaming.queryId"),
