@@ -30,11 +30,10 @@ if TYPE_CHECKING:
     from tailrace.client.admin.cluster import FeatureUpdate, UpgradeType
     from tailrace.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource
     from tailrace.client.admin.groups import GroupDescription, GroupListing, NoSuchGroupError
-    from tailrace.client.admin.log_dirs import Replica
     from tailrace.client.admin.offsets import CommittedOffset, ListedOffset, OffsetAt, Place
     from tailrace.client.admin.outcomes import Outcomes
     from tailrace.client.admin.quotas import AnyName, QuotaEntity
-    from tailrace.client.admin.replicas import ElectionType
+    from tailrace.client.admin.replicas import ElectionType, Replica
     from tailrace.client.admin.topics import CreatedTopic, NewPartitions, NewTopic
     from tailrace.client.admin.transactions import NoSuchTransactionError
     from tailrace.client.admin.users import ScramDeletion, ScramMechanism, ScramUpsertion
@@ -75,7 +74,7 @@ _MODULES = {
     "Permission": "acls",
     "Place": "offsets",
     "QuotaEntity": "quotas",
-    "Replica": "log_dirs",
+    "Replica": "replicas",
     "ResourceType": "configs",
     "ScramDeletion": "users",
     "ScramMechanism": "users",

@@ -19,7 +19,6 @@ from tailrace.client.admin import (
     configs,
     group_offsets,
     groups,
-    log_dirs,
     offsets,
     quotas,
     replicas,
@@ -131,9 +130,9 @@ class BaseAdmin:
     describe_client_quotas = _operation(quotas.describe_client_quotas)
     alter_client_quotas = _operation(quotas.alter_client_quotas)
 
-    describe_log_dirs = _operation(log_dirs.describe_log_dirs)
-    describe_replica_log_dirs = _operation(log_dirs.describe_replica_log_dirs)
-    alter_replica_log_dirs = _operation(log_dirs.alter_replica_log_dirs)
+    describe_log_dirs = _operation(replicas.describe_log_dirs)
+    describe_replica_log_dirs = _operation(replicas.describe_replica_log_dirs)
+    alter_replica_log_dirs = _operation(replicas.alter_replica_log_dirs)
     elect_leaders = _operation(replicas.elect_leaders)
     alter_partition_reassignments = _operation(replicas.alter_partition_reassignments)
     list_partition_reassignments = _operation(replicas.list_partition_reassignments)

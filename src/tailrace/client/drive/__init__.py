@@ -5,7 +5,7 @@
     operation    makes such a generator a method of both faces of a client
     thread       runs a client on the threads that call it, and on one of its own
     loop         runs a client on an event loop
-    locks        the methods of `threading.RLock` that have no public name
+    locks        the lock of a client after an interrupt, and in a forked child
 
 Not here: what is sent. The engines know that, and they know no threads, sockets or clocks.
 """

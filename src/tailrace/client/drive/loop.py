@@ -14,7 +14,7 @@ from math import inf
 from typing import Any
 
 from tailrace.client.drive.engine import Engine
-from tailrace.client.drive.forks import disable_in_forks
+from tailrace.client.drive.locks import disable_in_forks
 from tailrace.client.drive.steps import CallUser, Steps, T, Until
 from tailrace.client.user_code import call_user_code
 

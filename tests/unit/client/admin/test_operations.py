@@ -18,8 +18,7 @@ from tailrace.client.admin import (
     Place,
     Replica,
 )
-from tailrace.client.admin.log_dirs import ReplicaDirectories
-from tailrace.client.admin.replicas import ElectionType, Reassignment
+from tailrace.client.admin.replicas import ElectionType, Reassignment, ReplicaDirectories
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.config_resources import ConfigOperation, ResourceType
