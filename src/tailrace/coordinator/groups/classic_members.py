@@ -8,9 +8,6 @@ The broker assigns partitions to them as to all others, and they learn of it in 
     Heartbeat    tells it to join again, if there is a next step (REBALANCE_IN_PROGRESS)
 """
 
-import base64
-import uuid
-
 from tailrace.coordinator.errors import RefusedError
 from tailrace.coordinator.groups.classic_group import CONSUMER
 from tailrace.coordinator.groups.classic_groups import KNOWN_ID_SINCE, left
@@ -19,6 +16,7 @@ from tailrace.coordinator.groups.consumer_group import (
     ConsumerGroup,
     ConsumerMember,
     MemberState,
+    common_protocols,
 )
 from tailrace.coordinator.groups.heartbeat_plan import (
     Heartbeat,
@@ -150,7 +148,7 @@ class ClassicMembers:
         settings = self._groups.consumer_settings(group.group_id)
         self._check_join(group, request, settings)
         is_dynamic = request.group_instance_id is None
-        member_id = request.member_id or self._new_id()
+        member_id = request.member_id or self._groups.new_member_id()
         if is_dynamic and not request.member_id and client.version >= KNOWN_ID_SINCE:
             required = ErrorCode.MEMBER_ID_REQUIRED
             return Decision(reply=JoinGroupResponse(member_id=member_id, error_code=required))
@@ -212,8 +210,13 @@ class ClassicMembers:
             code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         elif len(group.members) >= settings.size_max and request.member_id not in group.members:
             code = ErrorCode.GROUP_MAX_SIZE_REACHED
-        elif request.protocol_type != CONSUMER or not _supports(group, names):
+        elif request.protocol_type != CONSUMER or not names:
             code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        else:
+            # The group may become a classic one, which needs a protocol that all support.
+            common = common_protocols(group.members.values())
+            if common is not None and not names & common:
+                code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if code is not ErrorCode.NONE:
             raise RefusedError(code, f"a member cannot join group {group.group_id}")
 
@@ -282,10 +285,6 @@ class ClassicMembers:
         stays = {**group.members, old_id: member}
         return stays if self._migration.can_downgrade(group, stays) else None
 
-    def _new_id(self) -> str:
-        made = uuid.UUID(int=self._groups.chance.getrandbits(128), version=4)
-        return base64.urlsafe_b64encode(made.bytes).decode().rstrip("=")
-
 
 def _sender(group: ConsumerGroup, request: JoinGroupRequest, member_id: str) -> Sender:
     """The member that joins, as it was before.
@@ -331,17 +330,6 @@ def _named_member(group: ConsumerGroup, named: MemberIdentity) -> ConsumerMember
         return group.static_member(named.group_instance_id) or ErrorCode.UNKNOWN_MEMBER_ID
     # A member of the consumer protocol leaves with its heartbeat, and not with this request.
     return _find(group, named.member_id, named.group_instance_id)
-
-
-def _supports(group: ConsumerGroup, names: set[str]) -> bool:
-    """Whether a member with these protocols has one in common with all classic members."""
-    # The group may become a classic one, which needs such a protocol.
-    common = names
-    for each in group.members.values():
-        classic = each.metadata.classic_member_metadata
-        if classic is not None:
-            common = common & {protocol.name for protocol in classic.supported_protocols}
-    return bool(common)
 
 
 def _is_of_member(member: ConsumerMember, request: SyncGroupRequest) -> bool:

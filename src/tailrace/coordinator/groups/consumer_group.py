@@ -121,6 +121,16 @@ class ConsumerMember:
         )
 
 
+def common_protocols(members: Iterable[ConsumerMember]) -> set[str] | None:
+    """The assignors that all classic members among these support; None: there is no such member."""
+    supported = [
+        {protocol.name for protocol in classic.supported_protocols}
+        for each in members
+        if (classic := each.metadata.classic_member_metadata) is not None
+    ]
+    return set.intersection(*supported) if supported else None
+
+
 @dataclass(frozen=True, slots=True)
 class ResolvedRegex:
     """The topics that matched a regular expression."""

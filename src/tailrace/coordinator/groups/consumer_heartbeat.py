@@ -15,9 +15,7 @@ Not here: authorization, which `handlers` does, and members of the classic proto
 `classic_members` serves.
 """
 
-import base64
 import logging
-import uuid
 from collections.abc import Iterable
 from typing import Final
 
@@ -126,7 +124,7 @@ class ConsumerHeartbeats:
         group = upgrade.group or ConsumerGroup(group_id, epoch=NEW_GROUP_EPOCH)
         if not request.member_id:
             # A client of version 0 gets its id with the first answer (KIP-1082).
-            request = replace(request, member_id=self._new_id())
+            request = replace(request, member_id=self._groups.new_member_id())
         settings = self._groups.consumer_settings(group_id)
         if len(group.members) >= settings.size_max and request.member_id not in group.members:
             raise RefusedError(
@@ -179,15 +177,6 @@ class ConsumerHeartbeats:
                 self._sessions.expect_revocation(group_id, member)
 
         return Decision(reply=reply, records=(*upgrade.records, *planned.records), undo=undo)
-
-    def _new_id(self) -> str:
-        """A UUID as Kafka prints it."""
-        while True:
-            made = uuid.UUID(int=self._groups.chance.getrandbits(128), version=4)
-            text = base64.urlsafe_b64encode(made.bytes).decode().rstrip("=")
-            # Kafka's tools would take one that begins with a dash for an option.
-            if not text.startswith("-"):
-                return text
 
 
 def _has_moved(before: CurrentAssignment, after: CurrentAssignment) -> bool:

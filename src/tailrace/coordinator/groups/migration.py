@@ -27,6 +27,7 @@ from tailrace.coordinator.groups.consumer_group import (
     ConsumerMember,
     CurrentAssignment,
     Partitions,
+    common_protocols,
 )
 from tailrace.coordinator.groups.consumer_records import (
     consumer_group_tombstones,
@@ -106,7 +107,7 @@ class Migration:
             and all(each.is_classic for each in left.values())
             and self._groups.consumer_settings(group.group_id).allows_downgrade
             and len(left) <= self._groups.settings.size_max
-            and _common_protocols(left)
+            and common_protocols(left.values())
         )
 
     def downgrade(
@@ -262,15 +263,6 @@ def _classic_member(member: ConsumerMember) -> ClassicMember:
         session_timeout_ms=classic.session_timeout_ms,
         protocols=tuple((each.name, bytes(each.metadata)) for each in classic.supported_protocols),
     )
-
-
-def _common_protocols(members: Mapping[str, ConsumerMember]) -> set[str]:
-    supported = []
-    for each in members.values():
-        classic = each.metadata.classic_member_metadata
-        assert classic is not None
-        supported.append({protocol.name for protocol in classic.supported_protocols})
-    return set.intersection(*supported)
 
 
 def _by_id(assignment: ConsumerProtocolAssignment, topics: Topics) -> dict[UUID, frozenset[int]]:

@@ -7,7 +7,9 @@
 Invariant: an id has one group, of one protocol.
 """
 
+import base64
 import random
+import uuid
 from collections import Counter
 from collections.abc import Callable
 
@@ -48,6 +50,15 @@ class Groups:
             states = classic if isinstance(group, ClassicGroup) else consumer
             states[group.state.value] += 1
         return classic, consumer
+
+    def new_member_id(self) -> str:
+        """A UUID as Kafka prints it."""
+        while True:
+            made = uuid.UUID(int=self.chance.getrandbits(128), version=4)
+            text = base64.urlsafe_b64encode(made.bytes).decode().rstrip("=")
+            # Kafka's tools would take one that begins with a dash for an option.
+            if not text.startswith("-"):
+                return text
 
     def classic(self, group_id: str) -> ClassicGroup | None:
         """The group, if it is there and of the classic protocol."""

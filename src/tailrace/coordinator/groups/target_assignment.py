@@ -76,13 +76,9 @@ def compute_target(
 ) -> TargetAssignment:
     """Assign with the assignor that most members ask for, else with the default."""
     group, members = update.group, update.members
-    problem = posed_problem(group, members, topics)
-    targets = ASSIGNORS[preferred_assignor(members, settings)](problem)
-    records = [
-        target_record(group.group_id, member_id, target)
-        for member_id, target in targets.items()
-        if group.target.get(member_id) != target
-    ]
+    targets = _solved(group, members, topics, settings=settings)
+    changed = _changed(group, targets)
+    records = [target_record(group.group_id, each, target) for each, target in changed.items()]
     records.append(target_epoch_record(group.group_id, update.epoch, now_ms))
     return TargetAssignment(targets=targets, records=tuple(records))
 
@@ -169,7 +165,7 @@ class Assigning:
             group = self._groups.consumer(group_id)
             if group is None or group.epoch <= group.target_epoch:
                 return
-            solved = _Solved(group, group.epoch, frozenset(group.members))
+            posed = _Posed(group, group.epoch, frozenset(group.members))
             settings, topics = self._groups.consumer_settings(group_id), self._groups.topics
             as_it_is = replace(  # It must not change while a thread reads it.
                 group,
@@ -178,12 +174,16 @@ class Assigning:
                 target=dict(group.target),
                 regexes=dict(group.regexes),
             )
-            changed = await self._threads.run(lambda: _solve(as_it_is, topics, settings))
+            changed = await self._threads.run(
+                lambda: _changed(
+                    as_it_is, _solved(as_it_is, as_it_is.members, topics, settings=settings)
+                )
+            )
             ids = list(changed)
             for start in range(0, max(len(ids), 1), TARGETS_PER_TURN):
                 part = {each: changed[each] for each in ids[start : start + TARGETS_PER_TURN]}
                 is_last = start + TARGETS_PER_TURN >= len(ids)
-                await propose(partial(self._store, solved, part, is_last=is_last))
+                await propose(partial(self._store, posed, part, is_last=is_last))
                 await asyncio.sleep(0)
         except TailraceError as error:
             # The next heartbeat asks again.
@@ -191,16 +191,16 @@ class Assigning:
 
     def _store(
         self,
-        solved: "_Solved",
+        posed: "_Posed",
         targets: Mapping[str, Partitions],
         now_ms: int,
         *,
         is_last: bool,
     ) -> Decision[None]:
-        group, group_id = solved.group, solved.group.group_id
+        group, group_id = posed.group, posed.group.group_id
         is_there = self._groups.by_id.get(group_id) is group
         # A static member that restarts has another id, at the same epoch.
-        is_same = group.epoch == solved.epoch and group.members.keys() == solved.members
+        is_same = group.epoch == posed.epoch and group.members.keys() == posed.members
         if not (is_there and is_same):
             # The next heartbeat asks again. Some targets may be stored without their epoch then,
             # which is as if members had no target yet: nobody is given a partition that another
@@ -208,11 +208,11 @@ class Assigning:
             return Decision(reply=None)
         records = [target_record(group_id, each, target) for each, target in targets.items()]
         if is_last:
-            records.append(target_epoch_record(group_id, solved.epoch, now_ms))
+            records.append(target_epoch_record(group_id, posed.epoch, now_ms))
         return Decision(reply=None, records=tuple(records))
 
 
-class _Solved(NamedTuple):
+class _Posed(NamedTuple):
     """A group as it was when its problem was posed."""
 
     group: ConsumerGroup
@@ -220,10 +220,18 @@ class _Solved(NamedTuple):
     members: frozenset[str]
 
 
-def _solve(
-    group: ConsumerGroup, topics: Topics, settings: ConsumerSettings
-) -> dict[str, Partitions]:
-    """The targets that are to be stored: those that have changed."""
-    problem = posed_problem(group, group.members, topics)
-    targets = ASSIGNORS[preferred_assignor(group.members, settings)](problem)
+def _solved(
+    group: ConsumerGroup,
+    members: Mapping[str, ConsumerMember],
+    topics: Topics,
+    *,
+    settings: ConsumerSettings,
+) -> Mapping[str, Partitions]:
+    """The target of each of these members, by the assignor that most of them ask for."""
+    problem = posed_problem(group, members, topics)
+    return ASSIGNORS[preferred_assignor(members, settings)](problem)
+
+
+def _changed(group: ConsumerGroup, targets: Mapping[str, Partitions]) -> dict[str, Partitions]:
+    """The targets that are to be stored, because the group has others."""
     return {each: target for each, target in targets.items() if group.target.get(each) != target}
