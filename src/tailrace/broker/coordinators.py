@@ -170,6 +170,7 @@ class Coordinators:
             self.transactions.resign(partition.partition)
 
     def _has_partition(self, name: TopicPartition) -> bool:
+        # Looked up at each call: a change replaces the image, and a marker may wait for hours.
         return self._controller.image.has(name)
 
     def _partition_count(self, name: str) -> int:

@@ -110,11 +110,12 @@ class Beginning:
         for (name, number), topic_id in sorted(folders.items()):
             known = topics.get(name)
             if known is None:
+                kept = ADOPTED_COMPACTED_CONFIGS if name in compacted else {}
                 known = Topic(
                     name=name,
                     topic_id=topic_id or self._new_id(),
                     partitions=(),
-                    configs=MappingProxyType(_compacted(configs) if name in compacted else configs),
+                    configs=MappingProxyType({**configs, **kept}),
                 )
             if number not in known.partitions:
                 topics[name] = replace(known, partitions=tuple(sorted((*known.partitions, number))))
@@ -165,7 +166,3 @@ class Beginning:
             self.is_new and bool(self.image.topics) and self.base.next_producer_id is None
         )
         return max(largest + 1, FIRST_PRODUCER_ID if is_lost else 0)
-
-
-def _compacted(configs: Mapping[str, str]) -> dict[str, str]:
-    return {**configs, **ADOPTED_COMPACTED_CONFIGS}

@@ -156,10 +156,10 @@ class Rebalances:
 
     def _delay(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
         def end(now_ms: int) -> Records:
-            # Each new member makes the delay longer, up to the rebalance timeout in all.
             if not (group.is_joined_meanwhile and remaining_ms):
                 return self._end_join(group, now_ms)
-            # Never longer than the rebalance timeout in all: the first member waits all that time.
+            # Each new member makes the delay longer, up to the rebalance timeout in all: the first
+            # member waits all that time.
             group.is_joined_meanwhile = False
             longer_ms = min(self._settings.initial_delay_ms, remaining_ms)
             self._delay(group, longer_ms, max(remaining_ms - delay_ms, 0))
