@@ -124,6 +124,7 @@ class Batch:
             self.base_sequence,
             self.record_count,
         ) = layout.HEADER.unpack_from(view)
+        # The view is not copied: a reference to one batch keeps its whole window in memory.
         self.view = view
         self.legacy = legacy
         """The entry of format v0 or v1 that the view was made from; it is not what is stored."""
@@ -203,6 +204,7 @@ class Batch:
             UnsupportedCodecError: the attributes have codec 5, 6 or 7.
         """
         payload = self.payload
+        # The stored bytes are the records already.
         if not self.attributes & layout.CODEC_MASK:
             return payload
         return decompress(self.codec, payload, limit)
@@ -215,6 +217,8 @@ class Batch:
                 the header says, or a count or delta is negative.
         """
         size = len(self.view)
+        # The CRC does not cover the length, so it is compared by itself. The same is true of the
+        # base offset and the leader epoch, which nothing in the batch can confirm.
         if self.length != size - layout.LOG_OVERHEAD:
             raise self._corrupt(
                 f"the header says {self.length + layout.LOG_OVERHEAD} bytes, there are {size}"
@@ -224,6 +228,7 @@ class Batch:
         computed = packages.crc32c.crc32c(self.view[layout.ATTRIBUTES_POSITION :])
         if computed != self.crc:
             raise self._corrupt(f"the stored CRC-32C is {self.crc}, the bytes have {computed}")
+        # Under a checksum that holds these are the faults of a wrong writer, not of a disk.
         if self.record_count < 0:
             raise self._corrupt(f"the record count is {self.record_count}")
         if self.last_offset_delta < 0:
@@ -269,6 +274,7 @@ class BatchReader:
                 position=position,
                 offset=offset,
             )
+        # Before the size is compared with what is there: damage must not pass for a partial batch.
         if magic > layout.MAGIC:
             raise CorruptBatchError(
                 f"the magic is {magic}, more than {layout.MAGIC}", position=position, offset=offset
@@ -282,6 +288,7 @@ class BatchReader:
                 position=position,
                 offset=offset,
             )
+        # A fetch is cut by bytes, so Kafka's clients too must accept a partial batch at its end.
         if size > remaining:
             raise StopIteration
         cut = self._view[position : position + size]
@@ -313,6 +320,7 @@ def read_batches(view: memoryview) -> BatchReader:
 
 def sequence_after(sequence: int, count: int) -> int:
     """The sequence number `count` after `sequence`; after 2147483647 comes 0, and -1 stays -1."""
+    # -1 means no sequence number and must not become 0, the first number of a producer.
     if sequence < 0:
         return -1
     return (sequence + count) & layout.SEQUENCE_MAX
@@ -341,6 +349,8 @@ def _stamp_timestamp(view: memoryview, type_flag: int, timestamp_ms: int) -> Non
     # The flag is in the low one of the two attribute bytes.
     low = layout.ATTRIBUTES_POSITION + 1
     view[low] = (view[low] & ~layout.LOG_APPEND_TIME_FLAG) | type_flag
+    # The timestamp is an int64 as the offset is, so one Struct writes both.
     layout.BASE_OFFSET.pack_into(view, layout.MAX_TIMESTAMP_POSITION, timestamp_ms)
+    # Attributes and largest timestamp are covered by the CRC, unlike what `stamp` writes.
     crc = packages.crc32c.crc32c(view[layout.ATTRIBUTES_POSITION :])
     layout.CRC.pack_into(view, layout.CRC_POSITION, crc)

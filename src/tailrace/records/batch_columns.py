@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from array import array
 
 
+# Arrow's `string` has int32 ends.
 _STRING_BYTES_MAX: Final = 2**31 - 1
 
 _NO_TIMESTAMP_TYPE: Final = -1
@@ -56,6 +57,7 @@ class BatchColumns:
     __slots__ = ("_counts", "_values")
 
     def __init__(self, columns: Collection[Column]) -> None:
+        # Columns that were not asked for are not collected at all.
         self._values: dict[Column, list[int]] = {
             column: [] for column in columns if column in _SOURCES
         }
@@ -72,6 +74,8 @@ class BatchColumns:
         self._counts += zip(counts, payloads[Payload.BASE_OFFSET :: PAYLOAD_WIDTH], strict=True)
         headers: Int64s | None = None
         for column, values in self._values.items():
+            # The kernel has this fact already, so a plan that asks for no other column unpacks no
+            # header. `KEEPS_DELTAS` is 0 for LogAppendTime, whose number is 1.
             if column is Column.TIMESTAMP_TYPE:
                 values += [1 - each for each in payloads[Payload.KEEPS_DELTAS :: PAYLOAD_WIDTH]]
                 continue
@@ -86,8 +90,11 @@ class BatchColumns:
             return repeated_strings([_CODEC_NAMES[each] for each in self._values[column]], counts)
         if column is not Column.SEQUENCE:
             return repeated_numbers(self._values[column], counts, ARROW_TYPES[column])
+        # A record's sequence number is the batch's plus its offset delta: compaction removes
+        # records and keeps the offsets, so it cannot be counted by rows.
         firsts = np.repeat(np.array(self._values[column], np.int64), counts)
         following = firsts + offsets - np.repeat(bases, counts) & layout.SEQUENCE_MAX
+        # The mask wraps after 2147483647, as in Kafka. -1 stays: the batch has no producer.
         values = np.where(firsts < 0, -1, following).astype(np.int32)
         return pa.Array.from_buffers(ARROW_TYPES[column], len(values), [None, pa.py_buffer(values)])
 
@@ -100,6 +107,7 @@ def repeated_numbers(
 ) -> pa.Array:
     """A column of integers or booleans, each of them as often as its count says."""
     rows = np.repeat(np.array(values, kind.to_pandas_dtype()), counts)
+    # Arrow packs booleans into bits, lowest first; numpy has a byte for each.
     data = np.packbits(rows, bitorder="little") if pa.types.is_boolean(kind) else rows
     return pa.Array.from_buffers(kind, len(rows), [None, pa.py_buffer(data)])
 
@@ -113,6 +121,7 @@ def repeated_strings(values: Sequence[str], counts: "Sequence[int] | Int64s") ->
     octets = [each.encode() for each in values]
     times = np.array(counts, np.int64)
     sizes = np.array([len(each) for each in octets], np.int64)
+    # Before anything is allocated: int32 ends would wrap silently.
     if int(sizes @ times) > _STRING_BYTES_MAX:
         raise OverflowError(f"{int(sizes @ times)} bytes in a column; read fewer records at once")
     ends = np.zeros(int(times.sum()) + 1, np.int32)
@@ -124,12 +133,14 @@ def repeated_strings(values: Sequence[str], counts: "Sequence[int] | Int64s") ->
 
 
 def _timestamp_type(batch: Batch) -> int:
+    # Format v0 has no timestamps; the batch that was made of it says CreateTime.
     if batch.legacy is not None and not batch.legacy.magic:
         return _NO_TIMESTAMP_TYPE
     return batch.timestamp_type
 
 
 def _codec(batch: Batch) -> int:
+    # The batch that stands for a wrapper is decompressed, and the stored codec is the wrapper's.
     return batch.codec if batch.legacy is None else batch.legacy.codec_number
 
 

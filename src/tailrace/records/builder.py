@@ -114,11 +114,13 @@ class BatchBuilder:
             assert not is_transactional, "a transaction needs a producer id"
         else:
             assert producer_epoch >= 0, "a producer id needs an epoch"
+            # Markers carry the producer id of their transaction and no sequence number.
             assert is_control or base_sequence >= 0, "records of a producer are numbered"
         self._codec = codec
         self._producer = (producer_id, producer_epoch, base_sequence)
         self._attributes = (
             codec
+            # The flag of LogAppendTime is bit 3.
             | timestamp_type << 3
             | (layout.TRANSACTIONAL_FLAG if is_transactional else 0)
             | (layout.CONTROL_FLAG if is_control else 0)
@@ -142,14 +144,17 @@ class BatchBuilder:
 
         Its offset is the next one, or the batch's first plus `offset_delta`, which may leave a gap.
         """
+        # Kafka's clients take the first timestamp too, so deltas are small and may be negative.
         if not self.record_count:
             self._base_timestamp = self._max_timestamp = timestamp
         if offset_delta is None:
             offset_delta = self._last_offset_delta + 1
         assert offset_delta > self._last_offset_delta
+        # Gaps are legal, in what compaction leaves; offsets that do not rise are not.
         self._last_offset_delta = offset_delta
         self._max_timestamp = max(self._max_timestamp, timestamp)
         fields: list[Octets] = [
+            # The attributes of a record: no bit is in use (KIP-98).
             b"\x00",
             # Minus a base of -2^63 is no int64.
             _varint(wrapping_sum(wrapping_sum(timestamp, ~self._base_timestamp), 1)),
@@ -182,12 +187,16 @@ class BatchBuilder:
             layout.MAGIC,
             0,
             self._attributes,
+            # A batch without records is legal: compaction leaves one to keep a producer's last
+            # sequence.
             max(0, self._last_offset_delta),
             self._base_timestamp,
             self._max_timestamp,
             *self._producer,
             self.record_count,
         )
+        # Last, because it covers all from the attributes on; a memoryview, so that nothing is
+        # copied.
         crc = packages.crc32c.crc32c(memoryview(batch)[layout.ATTRIBUTES_POSITION :])
         layout.CRC.pack_into(batch, layout.CRC_POSITION, crc)
         return bytes(batch)
@@ -210,6 +219,7 @@ def build_batch(
     for key, value in records:
         size += RECORD_OVERHEAD_MAX + len(key) + len(value or b"")
     batch = bytearray(size)
+    # The bound above is for the largest varints, so the block never refuses a record.
     block = RecordBlock(batch, int64s(len(records)), layout.HEADER_SIZE, size)
     for key, value in records:
         block.append(value, key, b"", timestamp)
@@ -236,6 +246,8 @@ def records_of(batch: "Batch") -> Iterator[Record]:
         UnsupportedCodecError: the attributes have codec 5, 6 or 7.
     """
     view = batch.records_view()
+    # All records are walked before the first is made: a caller never gets half of a bad batch. The
+    # generator is a function of its own, so that the errors come at the call.
     check_decompressed(batch, view)
     return _records_of(batch, view)
 

@@ -105,6 +105,7 @@ def check_decompressed(batch: Batch, view: memoryview) -> RecordTotals:
     Raises:
         CorruptRecordError: as `check_records`.
     """
+    # The kernel has no errors with words: it gives a number, and the index of the bad record.
     totals = kernels.int64s(_TOTAL_COUNT)
     status = kernels.walk_records(view, 0, len(view), batch.record_count, totals)
     if status < 0:
@@ -125,8 +126,11 @@ def list_refused(
     """
     base, keeps_deltas = batch.base_timestamp, 1
     if allowed is None:
+        # -1 is always accepted, so all timestamps are when each record has -1.
         base, keeps_deltas = NO_TIMESTAMP, 0
     elif batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        # Under LogAppendTime every record has the batch's largest timestamp, and its delta is
+        # ignored.
         base, keeps_deltas = batch.max_timestamp, 0
     earliest, latest = allowed or (0, 0)
     totals = kernels.int64s(2)
@@ -135,6 +139,7 @@ def list_refused(
         view, 0, len(view), batch.record_count,
         int(needs_keys), base, keeps_deltas, earliest, latest, totals, found,
     )  # fmt: skip
+    # The caller has walked the same bytes, and the list's bound is that of the kernel.
     assert listed >= 0
     rows = (found[REFUSED_WIDTH * row : REFUSED_WIDTH * (row + 1)] for row in range(listed))
     return RefusedRecords(
@@ -153,6 +158,7 @@ def list_refused(
 
 def record_error(batch: Batch, fault: RecordFault, *, index: int, size: int) -> CorruptRecordError:
     """The error for a fault that a kernel has found after `index` sound records."""
+    # These two are of the payload as a whole, so no index would be right.
     if fault in {RecordFault.RECORD_COUNT, RecordFault.LEFTOVER}:
         return CorruptRecordError(
             f"{fault.rule} (count {batch.record_count}, payload of {size} bytes)",

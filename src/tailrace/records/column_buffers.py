@@ -47,6 +47,7 @@ class RowBuffers:
 
     def __init__(self, count_max: int, size_max: int) -> None:
         self.cursors = np.zeros(4, np.int64)
+        # A list of Python's integers: to index a numpy array makes an object each time.
         self.kept = [0, 0, 0, 0]
         self.count = self.size = 0
         self.count_max = count_max
@@ -54,6 +55,7 @@ class RowBuffers:
         self.offsets, self.timestamps = _empty(count_max, np.int64), _empty(count_max, np.int64)
         self.key_ends = _empty(count_max + 1, np.int32)
         self.value_ends = _empty(count_max + 1, np.int32)
+        # Arrow's first end is 0; the kernel only writes those after it.
         self.key_ends[0] = self.value_ends[0] = 0
         self.key_valid, self.value_valid = _empty(count_max, np.uint8), _empty(count_max, np.uint8)
         self.key_data, self.value_data = _empty(size_max, np.uint8), _empty(size_max, np.uint8)
@@ -63,6 +65,7 @@ class RowBuffers:
         """Room for `count` more rows from a payload of `size` bytes."""
         rows, used = self.count, self.size
         if rows + count > self.count_max:
+            # Doubled, so that the copies of all growths are at most as many bytes as the last one.
             self.count_max = max(rows + count, 2 * self.count_max)
             self.offsets = _grown(self.offsets, rows, self.count_max)
             self.timestamps = _grown(self.timestamps, rows, self.count_max)
@@ -72,6 +75,8 @@ class RowBuffers:
             self.value_valid = _grown(self.value_valid, rows, self.count_max)
             self._list_outputs()
         if used + size > self.size_max:
+            # What is copied ends where `keep` has kept it: what a fault has left after that is
+            # garbage.
             _, key_end, value_end, _ = self.kept
             self.size_max = max(used + size, 2 * self.size_max)
             self.key_data = _grown(self.key_data, key_end, self.size_max)
@@ -85,6 +90,8 @@ class RowBuffers:
 
     def reference_counts(self) -> list[int]:
         """References to each buffer; they are more than at first while somebody else has one."""
+        # Arrow buffers hold a reference to the array that they were made of, and so do their
+        # slices.
         return [sys.getrefcount(each) for each in self.outputs]
 
     def clear(self) -> None:
@@ -101,6 +108,7 @@ class RowBuffers:
 
     def undo(self) -> None:
         """Forgets the rows that the kernel has written since `keep`."""
+        # The bytes stay: the next rows overwrite them, and no column reaches there.
         self.cursors[:] = self.kept
 
     def _list_outputs(self) -> None:
@@ -166,6 +174,7 @@ class HeaderBuffers:
             status = kernels.decode_headers(
                 source, position, end, count, base_offset, start, limit, *self.outputs
             )
+            # Headers of earlier batches of this call go too: a run is appended whole or not at all.
             if status < 0:
                 self.cursors[:] = before
                 return status
@@ -180,6 +189,7 @@ class HeaderBuffers:
 
     def add_none(self, count: int) -> None:
         """Appends `count` records without headers."""
+        # A payload of records without headers has no spare bytes, so only rows get room.
         self.make_room(count, count * kernels.RECORD_SIZE_MIN)
         row, header = self.cursors[:2].tolist()
         self.row_ends[row + 1 : row + count + 1] = header
@@ -194,6 +204,7 @@ class HeaderBuffers:
 
 
 def _empty(count: int, dtype: type[ElementT]) -> npt.NDArray[ElementT]:
+    # Not zeroed: the kernel writes each place before anybody reads it.
     return np.empty(count, dtype)
 
 

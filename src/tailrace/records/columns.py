@@ -109,6 +109,7 @@ class RecordDecoder:
             view, payloads, batch.record_count, start=start_offset, limit=limit_offset
         )
         if rows < 0:
+            # The kernel gives only a fault; the walk raises it with the index of the record.
             check_records(batch)
             raise AssertionError(f"decoding said {RecordFault(-rows)!r}, the walk nothing")
         return rows
@@ -139,11 +140,13 @@ class RecordDecoder:
     ) -> int:
         """Rows appended, or minus a fault; then nothing was appended."""
         rows, headers = self.rows, self.headers
+        # Before the kernel runs: it has no way to grow a buffer, and refuses instead.
         rows.make_room(count, len(view))
         status = kernels.decode_records(
             view, payloads, count, start, limit, self._wanted, *rows.outputs
         )
         if status >= 0 and self._has_headers:
+            # Most topics have no headers, and a second walk over the records would find none.
             if not rows.has_new_headers:
                 headers.add_none(status)
             elif (fault := headers.decode(view, payloads, start=start, limit=limit)) < 0:
@@ -179,6 +182,8 @@ class ColumnsBuilder:
         self._given: list[RowBuffers] = []
         """Buffers of the last record batches."""
         self._start(RowBuffers(0, 0))
+        # Taken while nobody else can have them, so a change of Python's own counting does not
+        # matter.
         self._unshared = self._decoder.rows.reference_counts()
 
     @property
@@ -228,6 +233,7 @@ class ColumnsBuilder:
         """The rows collected so far, as Arrow; the builder starts again with none."""
         arrays = [self._arrow_of(column) for column in self._columns]
         rows = self._decoder.rows
+        # The record batch refers to these buffers and does not own them; see `_unused_buffers`.
         self._given.append(rows)
         self._start(self._unused_buffers() or RowBuffers(rows.count_max, rows.size_max))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -236,9 +242,11 @@ class ColumnsBuilder:
         """Buffers of a record batch that is gone, if there are any."""
         self._given = [each for each in self._given if each.size_max <= KEPT_BYTES_MAX]
         for index, each in enumerate(self._given):
+            # Equal counts: no record batch, slice or numpy view of these buffers is left anywhere.
             if each.reference_counts() == self._unshared:
                 each.clear()
                 return self._given.pop(index)
+        # All are in use: forget the oldest ones, which their record batches keep alive.
         del self._given[: len(self._given) + 1 - KEPT_COUNT]
         return None
 
@@ -306,6 +314,7 @@ def _strings(count: int, headers: HeaderBuffers) -> pa.Array:
     ends, data = headers.key_ends, headers.key_data
     keys = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
     try:
+        # Nearly all names are UTF-8, and Arrow validates a whole column in one call.
         keys.validate(full=True)
     except pa.ArrowInvalid:
         pieces = (bytes(data[ends[i] : ends[i + 1]]) for i in range(count))
@@ -315,6 +324,7 @@ def _strings(count: int, headers: HeaderBuffers) -> pa.Array:
 
 def _bitmap(valid: UInt8s) -> pa.Buffer | None:
     """Arrow's validity bits, or None where every row is valid."""
+    # Arrow needs no bitmap for a column without nulls, and readers skip a test for each row.
     if valid.all():
         return None
     return pa.py_buffer(np.packbits(valid, bitorder="little"))

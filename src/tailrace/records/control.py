@@ -99,6 +99,7 @@ def read_control_type(key: bytes | None) -> ControlType:
         CorruptRecordError: there is no key, it is too short, or its version is negative.
     """
     _, number = _unpack(_KEY, key, "key of a control record")
+    # Kafka's clients skip what they do not know too, or a new broker would stop old readers.
     return _TYPES.get(number, ControlType.UNKNOWN)
 
 
@@ -124,8 +125,10 @@ def end_transaction_marker_or_none(batch: Batch) -> EndTransactionMarker | None:
             read.
         CorruptCompressionError, UnsupportedCodecError: as `builder.records_of`.
     """
+    # Compaction keeps the emptied batch of a marker for its producer's sequence numbers.
     if batch.record_count == 0:
         return None
+    # A batch of the metadata log may have several records; those that end a transaction have one.
     record = next(records_of(batch))
     if read_control_type(record.key) not in _ENDS:
         return None
@@ -134,6 +137,7 @@ def end_transaction_marker_or_none(batch: Batch) -> EndTransactionMarker | None:
 
 def _unpack(struct: Struct, data: bytes | None, name: str) -> tuple[int, int]:
     """The version and the field of the smallest version."""
+    # Not `!=`: newer versions add fields at the end (KIP-98).
     if data is None or len(data) < struct.size:
         found = "is null" if data is None else f"has {len(data)} bytes"
         raise CorruptRecordError(f"the {name} {found}, not {struct.size} or more")

@@ -86,6 +86,8 @@ DELETE_HORIZON_FLAG: Final = 0x40
 SEQUENCE_MAX: Final = 2**31 - 1
 """After this sequence number comes 0 again."""
 
+# Positions are written out because kernels and readers use them one by one; these hold them against
+# the formats of `Struct`, at no cost but once at import.
 assert HEADER.size == HEADER_SIZE == RECORDS_POSITION
 assert FRAME.size == FRAME_SIZE == CRC_POSITION == MAGIC_POSITION + 1
 assert LENGTH_POSITION + LENGTH.size == LOG_OVERHEAD == LEADER_EPOCH_POSITION

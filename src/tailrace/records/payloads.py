@@ -31,8 +31,11 @@ def readable_view(batch: "Batch", *, collected: int) -> memoryview:
     """
     view = batch.records_view()
     size = len(view)
+    # Keys and values together are less than the payload, so neither column can overflow.
     if collected + size > COLUMN_BYTES_MAX:
         raise OverflowError(f"{collected} bytes are collected, {size} more do not fit")
+    # The count is the header's, and memory for that many rows is allocated next: a small batch must
+    # not ask for two thousand million rows.
     if not 0 <= batch.record_count <= size // kernels.RECORD_SIZE_MIN:
         raise record_error(batch, RecordFault.RECORD_COUNT, index=0, size=size)
     return view
@@ -46,6 +49,8 @@ def payload_of(batch: "Batch", position: int, size: int) -> tuple[int, ...]:
         position + size,
         batch.record_count,
         batch.base_offset,
+        # Of a batch of LogAppendTime all records have the largest timestamp, which the broker has
+        # set.
         batch.base_timestamp if is_create_time else batch.max_timestamp,
         is_create_time,
         0,

@@ -47,11 +47,15 @@ class RangeChecksums:
         Raises:
             OSError: the file cannot be read.
         """
+        # The first border at or after the range's start, and the last one at or before its end.
         head = -(-(first - self._start) // BLOCK_BYTES)
         tail = (limit - self._start) // BLOCK_BYTES
+        # The range has no whole block inside: read it as it is.
         if head >= tail:
             return self._continued(0, first, limit)
         self._extend(tail)
+        # crc(first..tail) is shift(crc(first..head)) ^ crc(head..tail), and the second part is
+        # shift(border head) ^ border tail. `shift` is linear, so both are shifted at once.
         value = self._continued(0, first, self._position(head)) ^ self._borders[head]
         value = self._shifted(value, tail - head) ^ self._borders[tail]
         return self._continued(value, self._position(tail), limit)
@@ -79,6 +83,7 @@ class RangeChecksums:
         """The checksum `value` of data that this number of zero blocks is appended to."""
         power = 0
         while blocks:
+            # Matrices of 1, 2, 4, 8 … blocks reach any distance in a few steps.
             if blocks & 1:
                 value = _times(_shift(self._checksum, power), value)
             blocks >>= 1
@@ -92,6 +97,7 @@ def _shift(checksum: Checksum, power: int) -> tuple[int, ...]:
     if power:
         half = _shift(checksum, power - 1)
         return tuple(_times(half, column) for column in half)
+    # What zeros do to each bit alone; the checksum of nothing is taken out, as it is not linear.
     zeros = memoryview(bytes(BLOCK_BYTES))
     nothing = checksum(zeros, 0)
     return tuple(checksum(zeros, 1 << bit) ^ nothing for bit in range(32))

@@ -78,6 +78,7 @@ class BatchRun:
         """Base offset of the first batch."""
         self.last_offset = Offset(facts[RunFact.LAST_OFFSET])
         """Offset of the last record of the last batch, even if compaction has removed it."""
+        # The kernel has summed these up while it had the headers in the cache.
         self._facts = facts
 
     @property
@@ -123,6 +124,7 @@ class BatchRun:
     @property
     def headers(self) -> list[Header]:
         """The headers of all batches, unpacked again at each access."""
+        # Not kept: most readers of a run ask for no header.
         return [layout.HEADER.unpack_from(self.view, at) for at in self.positions]
 
     @property
@@ -140,6 +142,8 @@ class BatchRun:
             return self
         places = zip(self.positions, self.headers, strict=True)
         start = next(at for at, header in places if last_offset(header) >= offset)
+        # The facts are sums over all batches, so the rest needs its own, at the price of its
+        # checksums once more.
         rest = _scan(self.view, start)
         assert rest is not None
         return rest
@@ -148,6 +152,7 @@ class BatchRun:
         """Position in the run and batch, of those that hold an offset of a range."""
         limits = pairwise([*self.positions, self.size])
         for header, (position, limit) in zip(self.headers, limits, strict=True):
+            # Offsets rise within a run, so no later batch can be in the range.
             if header[Field.BASE_OFFSET] >= limit_offset:
                 return
             if last_offset(header) >= start_offset:
@@ -188,6 +193,7 @@ class RunReader:
         if run is not None:
             self.position = position + run.size
             return position, run
+        # No run here: the slow reader says what the batch is, or what is wrong with it.
         self._batches.position = position
         found = next(self._batches)
         self.position = self._batches.position

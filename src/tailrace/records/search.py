@@ -36,6 +36,7 @@ def find_timestamp(batch: Batch, timestamp: int, *, start_offset: Offset) -> Fou
         len(view),
         batch.record_count,
         batch.base_offset,
+        # All records of LogAppendTime have the largest timestamp; their deltas are multiplied by 0.
         batch.max_timestamp if is_append_time else batch.base_timestamp,
         0 if is_append_time else 1,
         timestamp,
@@ -43,5 +44,6 @@ def find_timestamp(batch: Batch, timestamp: int, *, start_offset: Offset) -> Fou
         found,
     )
     if status < 0:
+        # The kernel gives no index: those who want one walk the batch again by `check_records`.
         raise record_error(batch, RecordFault(-status), index=0, size=len(view))
     return FoundRecord(Offset(found[0]), found[1]) if status else None

@@ -36,6 +36,7 @@ class UntakenReader(BatchReader):
 
     def __next__(self) -> tuple[int, Batch]:
         """The next batch that is left, and the position where it starts."""
+        # Before each batch and not once: what `take` leaves lies between batches that it takes.
         self.position = self._take(self._view, self.position)
         return super().__next__()
 
