@@ -10,6 +10,7 @@ The import of this room fails if it was not compiled: uncompiled it would be for
 try:
     from tailrace.kernels import memory
 
+    # One module says it for all: setup.py builds them together or fails.
     _is_compiled = not memory.__file__.endswith(".py")
 except ModuleNotFoundError:  # The sources import Cython, which only a build needs.
     _is_compiled = False

@@ -25,4 +25,5 @@ UInt64s: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 
 def int64s(count: int) -> "array[int]":
     """A zeroed int64 buffer of `count` places, for a kernel's output."""
+    # An `array`, because commands and brokers that make no columns do not import numpy.
     return array("q", bytes(8 * count))

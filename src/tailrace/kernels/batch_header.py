@@ -9,6 +9,7 @@ from typing import Final
 import cython
 
 if not cython.compiled:
+    # Cython would take these for objects, and each use would be a look-up by name.
     LENGTH_AT: Final = 8
     LEADER_EPOCH_AT: Final = 12
     MAGIC_AT: Final = 16

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _POLYNOMIAL: Final = 0x82F63B78
 _START: Final = 0xFFFFFFFF
 
+# Fills the table of the three lanes, once, while the import lock keeps other threads out.
 if cython.compiled:
     tailrace_crc_begin()  # noqa: F821
 
@@ -25,10 +26,13 @@ def crc32c(data: "Ints", position: int, limit: int) -> int:
     """The CRC-32C of `data[position:limit]`."""
     crc = _START
     if cython.compiled:
+        # C code in the .pxd file, for the processor's own CRC instruction, which Cython cannot
+        # name.
         crc = tailrace_crc(crc, data + position, limit - position)  # noqa: F821
     else:
         for at in range(position, limit):
             crc ^= data[at]
             for _ in range(8):
+                # The polynomial is bit-reversed, so the lowest bit goes first, without a branch.
                 crc = (crc >> 1) ^ (_POLYNOMIAL & -(crc & 1))
     return crc ^ _START

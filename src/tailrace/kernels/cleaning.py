@@ -45,30 +45,40 @@ def copy_kept(
     """Copies the records of one batch; returns the end of the output, or minus a `RecordFault`."""
     for index in range(first, first + count):
         start = position
+        # Only the fields up to the timestamp are read again; `choose_records` has walked all of
+        # them.
         length, body = read_varint(data, start, limit)
         if body < 0:
             return body
+        # Compared all the same, so that this kernel is safe whatever was called before it. One
+        # byte, because the attributes are copied from there.
         if length < 1 or length > limit - body:
             return -_TRUNCATED
         position = body + length
         if keeps[index] == 0:
             continue
         if timestamp_shift == 0:
+            # The usual case: the base timestamp stays, and so does each byte of the record.
             size = position - start
             if size > room - written:
                 return -_NO_ROOM
             copy_bytes(data, start, output, written, size)
             written += size
             continue
+        # After the attributes, one byte that no format version uses.
         delta, rest = read_varlong(data, body + 1, position)
         if rest < 0:
             return rest
+        # Readers add base and delta modulo 2^64, so the new delta may wrap too.
         delta = wrapping_sum(delta, timestamp_shift)
         size = position - rest
         length = 1 + varint_size(delta) + size
+        # Subtracted, not added, as everywhere in this room: no sum of ends and sizes can leave
+        # int64.
         if varint_size(length) + length > room - written:
             return -_NO_ROOM
         written = write_varint(output, written, length)
+        # The attributes of the record.
         output[written] = data[body]
         written = write_varint(output, written + 1, delta)
         copy_bytes(data, rest, output, written, size)
@@ -99,9 +109,13 @@ def copy_records(
             position = batches[row]
             limit = batches[row + 1]
             records = batches[row + 2]
+            # The rows come from Python, so nothing in them is believed. `keeps` is one buffer for
+            # all batches, and is read at the address, so its end is compared here once for the
+            # whole batch.
             if not can_hold(position, limit, len(data), records) or records > len(keeps) - first:
                 return -_RECORD_COUNT
             if batches[row + 12] != 0:
+                # The gap is for the header that the caller writes when it knows the new size.
                 if gap < 0 or gap > room - written:
                     return -_NO_ROOM
                 batches[row + 14] = written + gap
@@ -111,6 +125,8 @@ def copy_records(
                 )  # fmt: skip
                 if written < 0:
                     return written
+                # Only when the fault is excluded, so that END never names bytes that were not
+                # written.
                 batches[row + 15] = written
             first += records
         return written

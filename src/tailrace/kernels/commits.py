@@ -165,6 +165,7 @@ def plain_batch_end(data: "Ints", position: int, limit: int) -> int:
     ):
         return -1
     end = position + size
+    # The frame is whole inside of the buffer, so the checksum may read up to `end`.
     stored = read_integer(data, position + CRC_AT, 4) & _UINT32_MAX
     if stored != crc32c(data, position + ATTRIBUTES_AT, end):
         return -1
@@ -205,10 +206,12 @@ def read_commit_value(data: "Ints", at: int, size: int) -> tuple[int, int, int, 
         at += 2
         rest = 16 if version == _EXPIRING_VERSION else 8
     else:
+        # Compact strings of the flexible versions have an unsigned varint of their size plus 1.
         # A size of one or two bytes is enough for 16383 characters of ASCII.
         metadata_size = data[at] & 127
         at += 1
         if data[at - 1] >= 128:
+            # Three bytes of size: left to the caller, as all that is rare.
             if data[at] >= 128:
                 return -1, 0, 0, -1
             metadata_size |= data[at] << 7
@@ -222,6 +225,7 @@ def read_commit_value(data: "Ints", at: int, size: int) -> tuple[int, int, int, 
     tags = at + metadata_size + 8
     if data[tags] == 0:
         return version, at, metadata_size, -1
+    # One tag, number 0, of sixteen bytes; whatever else comes is for the decoder that knows it.
     if limit - tags < 3 + _UUID_SIZE or data[tags] != 1:
         return -1, 0, 0, -1
     if data[tags + 1] != 0 or data[tags + 2] != _UUID_SIZE:
@@ -376,6 +380,7 @@ def take_commits(
             return 0
         generation = state[_GENERATION]
         position = state[_POSITION]
+        # Ends, because each batch taken moves the position by a header at least.
         while True:
             end = plain_batch_end(octets, position, len(data))
             if end < 0:
@@ -385,6 +390,8 @@ def take_commits(
             position += HEADER_SIZE
             if not are_commits(octets, position, end, records):
                 return 1
+            # Room for the worst case, each record with a key and four names of its own, before
+            # anything is written: so the batch is taken whole or not at all.
             if (
                 records > count - state[_ROWS]
                 or _NAMES_PER_RECORD * records > len(names) // _NAME_WIDTH - state[_NAMES]

@@ -49,11 +49,13 @@ def row_of(ends: "Outputs", row: int, limit: int) -> tuple[int, int]:
     if row < 0 or row >= len(ends) - 1:
         return 0, -2
     end = ends[row + 1]
+    # A null row has no bytes; its complement only says where the next row begins.
     if end < 0:
         return 0, -1
     start = ends[row]
     if start < 0:
         start = ~start
+    # The ends come from a program's Arrow buffers, which nobody has validated.
     if start > end or end > limit:
         return 0, -2
     return start, end - start
@@ -79,6 +81,7 @@ def encode_records(
     header_data = address(headers)
     out = output_address(output)
     with cython.nogil:
+        # The outputs are written at their address, and their ends compared for each record.
         if position < 0 or start < 0:
             return -1
         room = len(output)
@@ -99,9 +102,11 @@ def encode_records(
                 + varint_size(key_size) + max(0, key_size)
                 + varint_size(value_size) + max(0, value_size) + max(1, headers_size)
             )  # fmt: skip
+            # The exact size is known before the first byte is written, so nothing has to be undone.
             if varint_size(size) + size > room - position:
                 return -1
             position = write_varint(out, position, size)
+            # The attributes, of which the format uses none.
             out[position] = 0
             position = write_varint(out, position + 1, delta)
             position = write_varint(out, position, index)
@@ -117,6 +122,7 @@ def encode_records(
                 copy_bytes(header_data, headers_at, out, position, headers_size)
                 position += headers_size
             else:
+                # A header count of zero; with headers the count is the first part of their column.
                 out[position] = 0
                 position += 1
         return position
@@ -150,11 +156,13 @@ def encode_headers(
             position = write_varint(out, position, max(0, header_count))
             for index in range(header, header + max(0, header_count)):
                 at, size = row_of(key_ends, index, len(keys))
+                # A key of a header may not be null; its value may.
                 if size < 0:
                     return -(row + 1)
                 value_at, value_size = row_of(value_ends, index, len(values))
                 if value_size < -1:
                     return -(row + 1)
+                # Two varints of int32 take at most five bytes each, so the room is compared once.
                 rest = len(output) - position - 2 * _SIZE_BYTES_MAX
                 if size + max(0, value_size) > rest:
                     return -(count + 1)
@@ -172,6 +180,8 @@ def encode_headers(
 
 def hash_key(data: "Ints", position: int, size: int) -> int:
     """The hash of a key that Kafka's clients use (murmur2), as an unsigned 32-bit number."""
+    # Kafka's own seed and arithmetic of 32 bits: another hash would send a key to another partition
+    # than Java's producer does, and break the order of that key.
     digest = _MURMUR_SEED ^ size
     whole = position + (size & ~3)
     for at in range(position, whole, 4):
@@ -182,6 +192,7 @@ def hash_key(data: "Ints", position: int, size: int) -> int:
         word ^= word >> 24
         word = (word * _MURMUR_FACTOR) & _UINT32_MAX
         digest = ((digest * _MURMUR_FACTOR) & _UINT32_MAX) ^ word
+    # The tail bytes, which Java's switch falls through.
     rest = size & 3
     if rest > 2:
         digest ^= data[whole + 2] << 16
@@ -220,6 +231,7 @@ def cut_rows(
             if len(partitions) > 0:
                 own = partitions[row]
             size = sizes[row]
+            # A row that is larger than `room` gets a run of its own.
             if place == 0 or own != partition or size > room - total:
                 cuts[runs] = place
                 runs += 1
@@ -251,6 +263,8 @@ def choose_partitions(
             if size < 0:
                 left += 1
             else:
+                # The sign bit is cleared, as by Java's `toPositive`, which is not the absolute
+                # value.
                 partitions[row] = (hash_key(key_data, at, size) & _INT32_MAX) % partition_count
         return left
 
@@ -258,6 +272,7 @@ def choose_partitions(
 def murmur2(key: bytes) -> int:
     """The 32-bit MurmurHash2 that Kafka's clients compute of a key, signed as in Java."""
     mixed = hash_key(octets_of(key), 0, len(key))
+    # Java's `int` has the sign; the kernels keep it unsigned, so that shifts bring in zeros.
     return mixed - _UINT32_MAX - 1 if mixed > _INT32_MAX else mixed
 
 

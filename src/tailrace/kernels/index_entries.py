@@ -81,13 +81,16 @@ _OFFSET_MAX: Final = (1 << 63) - (1 << 33)
 
 def read_frame(data: "Ints", at: int, limit: int, segment_base: int) -> tuple[int, int, int]:
     """Size of the batch at `at`, first and last offset after the segment's base; size 0 if odd."""
+    # All fields read below are in the header, so this is the only comparison they need.
     if limit - at < HEADER_SIZE:
         return 0, 0, 0
     base = read_integer(data, at, 8)
     size = read_integer(data, at + LENGTH_AT, 4) + LOG_OVERHEAD
     last_delta = read_integer(data, at + LAST_OFFSET_DELTA_AT, 4)
+    # A step of at least a header: the loops of the callers end.
     if size < HEADER_SIZE or size > limit - at or last_delta < 0:
         return 0, 0, 0
+    # Then the differences below are not negative and fit into int64.
     if segment_base < 0 or base < segment_base or base >= _OFFSET_MAX:
         return 0, 0, 0
     return size, base - segment_base, base - segment_base + last_delta
@@ -101,9 +104,11 @@ def offset_entry_rises(
     Also False if the next one is not in the buffer, and the index has more.
     """
     this_offset, this_position = read_integer(entries, at, 4), read_integer(entries, at + 4, 4)
+    # The offset index rises strictly in both numbers.
     if this_offset <= offset or this_position <= position:
         return False
     at += _OFFSET_ENTRY_SIZE
+    # The neighbour is in the next part of the index: only a caller who has it can say.
     if limit - at < _OFFSET_ENTRY_SIZE:
         return is_last != 0
     return (
@@ -117,6 +122,8 @@ def time_entry_rises(
 ) -> bool:
     """Likewise in the time index, where neighbours may have the same offset."""
     this_timestamp, this_offset = read_integer(entries, at, 8), read_integer(entries, at + 8, 4)
+    # Kafka appends an entry only for a larger timestamp; its offset may be that of the entry
+    # before.
     if this_timestamp <= timestamp or this_offset < offset:
         return False
     at += _TIME_ENTRY_SIZE
@@ -160,6 +167,8 @@ def check_offset_entries(data: "Ints", count: int, entries: "Ints", state: "Outp
                 ):
                     return 0
                 points_at = read_integer(index, entry + 4, 4)
+                # An entry must point at the start of a batch, and the one before it must be closed
+                # by then.
                 if points_at < position or (points_at == position and open_offset >= 0):
                     return 0
                 if points_at == position:
@@ -168,10 +177,13 @@ def check_offset_entries(data: "Ints", count: int, entries: "Ints", state: "Outp
                     entry += _OFFSET_ENTRY_SIZE
             elif is_last == 0:
                 return 0
+            # An append of several batches has one entry: the first one's position, the last one's
+            # offset.
             if open_offset == last_offset:
                 open_offset, open_entry = -1, -1
             at += size
             position += size
+        # The count and the bytes disagree, so the caller's view of the run is not ours.
         if at != len(data):
             return 0
         state[0], state[2], state[4], state[5] = position, entry, offset_before, position_before
@@ -197,6 +209,7 @@ def check_time_entries(data: "Ints", count: int, entries: "Ints", state: "Output
             if size == 0:
                 return 0
             largest = read_integer(octets, at + MAX_TIMESTAMP_AT, 8)
+            # Strictly: of batches with equal timestamps the first one counts, as in Kafka.
             if largest > newest:
                 newest, newest_base = largest, segment_base + first_offset
                 newest_is_create_time = int(
@@ -208,13 +221,17 @@ def check_time_entries(data: "Ints", count: int, entries: "Ints", state: "Output
                 ):
                     return 0
                 timestamp, offset = read_integer(index, entry, 8), read_integer(index, entry + 8, 4)
+                # The entry is for a batch of a later run.
                 if offset > last_offset:
                     break
+                # A broker that sets the timestamps notes the last offset of the batch that it
+                # appends, which may be a later one with the same time.
                 is_late = newest_base < segment_base + first_offset and newest_is_create_time != 0
                 if offset < first_offset or timestamp != newest or is_late:
                     return 0
                 timestamp_before, offset_before = timestamp, offset
                 entry += _TIME_ENTRY_SIZE
+            # The next entry may be of this batch, and is in another part of the index.
             if is_last == 0 and entry > len(entries) - _TIME_ENTRY_SIZE:
                 return 0
             at += size

@@ -134,6 +134,7 @@ def read_word(data: "Ints", position: int) -> int:
 def hash_key(data: "Ints", position: int, size: int) -> int:
     """A 32-bit hash of all bytes of the key; it multiplies and mixes four bytes at a time."""
     mixed = (size * _MULTIPLIER) & _UINT32_MAX
+    # All reads lie in `[position:position + size]`, which `read_record` has compared.
     whole = position + (size & ~3)
     end = position + size
     while position < whole:
@@ -184,6 +185,7 @@ def find_slot(
         if (word >> 32) == tag and is_key_at(data, position, size, arena, (word & _UINT32_MAX) - 1):
             return slot
         slot += 2
+        # The map is a ring. It ends because KEYS_MAX leaves a slot free.
         if slot == len(slots):
             slot = 0
 
@@ -219,10 +221,13 @@ def read_group(
         group[row + 4] = key_size
         group[row + 5] = value_size
         group[row + 6] = mixed
+        # Scaled by a product, not by a remainder: any number of slots will do, and 32 bits of hash
+        # times fewer than 2^31 slots fit into int64.
         group[row + 7] = 2 * ((mixed * slot_count) >> 32)
         position = end
     read = min(count, _GROUP_RECORDS)
     touched = 0
+    # A loop of its own that only reads: the processor starts all of these before it needs one.
     for row in range(0, 8 * read, 8):
         touched ^= slots[group[row + 7]]
     for row in range(0, 8 * read, 8):
@@ -295,6 +300,8 @@ def put_keys(
                     size = group[index + 4]
                     if size >= 0 and offset >= start_offset:
                         needed = entry_size(size)
+                        # No map of this size could ever hold the key; to report it as full would
+                        # never end.
                         if needed > len(arena):
                             state[3] += 1
                         else:
@@ -305,6 +312,8 @@ def put_keys(
                             )
                             if slots[slot] != 0:
                                 slots[slot + 1] = max(slots[slot + 1], offset)
+                            # LAST_OFFSET is not moved yet: the caller cleans up to it, and a later
+                            # round begins with this record.
                             elif state[1] >= state[2] or needed > len(arena) - state[0]:
                                 return 0
                             else:
@@ -350,6 +359,7 @@ def choose_records(
             state[6] = 0
             if not can_hold(position, batches[row + 1], len(data), records):
                 return -_RECORD_COUNT
+            # `keeps` is indexed without a check in the loop below.
             if len(keeps) - first < records:
                 return -_NO_ROOM
             kept = 0
@@ -368,6 +378,7 @@ def choose_records(
                     offset = wrapping_sum(batches[row + 3], group[index + 2])
                     key_size = group[index + 4]
                     value_size = group[index + 5]
+                    # Nothing is known of records after the map's last offset, so they stay.
                     stays = 1
                     if offset <= batches[row + 4]:
                         if key_size < 0:
@@ -383,12 +394,14 @@ def choose_records(
                                 octets, group[index + 3], key_size, group[index + 6],
                                 group[index + 7], slots, keys,
                             )  # fmt: skip
+                            # Equal offsets stay: that is the newest record itself.
                             if slots[slot] != 0 and offset < slots[slot + 1]:
                                 stays = 0
                     keeps[first + walked] = stays
                     if stays == 1:
                         if kept == 0:
                             timestamp_first = timestamp_delta
+                        # Deltas may be negative, so 0 is no start for a maximum.
                         if kept == 0 or timestamp_delta > timestamp_max:
                             timestamp_max = timestamp_delta
                         if value_size < 0:
@@ -403,6 +416,7 @@ def choose_records(
             if position != batches[row + 1]:
                 return -_LEFTOVER
             first += records
+            # Only a whole batch has its row filled; after a fault the row is as the caller gave it.
             batches[row + 6] = kept
             batches[row + 7] = unkeyed
             batches[row + 8] = tombstones

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 def address(data: "Ints") -> "Ints":
     """The address of the bytes of a buffer; they stay there while the caller has the buffer."""
+    # An empty buffer has an address too, as boundscheck is off; nobody reads there.
     return cython.address(data[0]) if cython.compiled else data
 
 
@@ -42,6 +43,8 @@ def octets_of(data: bytes | None) -> bytes | None:
 def new_octets(size: int) -> bytes:
     """A bytes object that its maker fills through `new_output`, before anybody else has it."""
     if cython.compiled:
+        # Not zeroed. CPython allows writes into a bytes object as long as it has one reference and
+        # no hash.
         return PyBytes_FromStringAndSize(cython.NULL, size)  # noqa: F821
     return bytearray(size)  # type: ignore[return-value]
 
@@ -57,6 +60,8 @@ def utf8_size(text: str) -> int:
     """Bytes of the text as UTF-8; raises UnicodeEncodeError if it has none."""
     if cython.compiled:
         size = 0
+        # Python keeps the encoding with the text, so the second call, for the address, costs
+        # nothing.
         PyUnicode_AsUTF8AndSize(text, cython.address(size))  # noqa: F821
         return size
     return len(text.encode())
@@ -72,6 +77,7 @@ def utf8_of(text: str) -> "Ints":
 def copy_bytes(source: "Ints", position: int, target: "Outputs", start: int, size: int) -> None:
     """Copies `size` bytes between two buffers."""
     if cython.compiled:
+        # The two never overlap: inputs are received bytes or objects, outputs are the caller's own.
         memcpy(target + start, source + position, size)  # noqa: F821
     else:
         target[start : start + size] = source[position : position + size]
@@ -86,6 +92,7 @@ def is_equal(data: "Ints", position: int, other: "Ints", start: int, size: int) 
 
 def read_integer(data: "Ints", position: int, size: int) -> int:
     """The big-endian two's complement integer of `size` bytes at `position`."""
+    # The first byte has the sign; the rest is added, so the sum never leaves int64.
     value = data[position]
     if value >= 128:
         value -= 256
@@ -97,6 +104,8 @@ def read_integer(data: "Ints", position: int, size: int) -> int:
 def write_integer(data: "Outputs", position: int, size: int, value: int) -> None:
     """Writes the lowest `size` bytes of `value` at `position`, big endian."""
     for index in range(size):
+        # A shift of a negative number keeps its sign in C and in Python, so both write two's
+        # complement.
         data[position + size - 1 - index] = (value >> (8 * index)) & 255
 
 
@@ -109,6 +118,7 @@ def write_varint(output: "Outputs", position: int, number: int) -> int:
     if number < 0:
         sign = 1
         number = -(number + 1)
+    # Six bits of the number fit in the first byte beside the sign, seven in each one after it.
     byte = ((number & 63) << 1) | sign
     number >>= 6
     while number > 0:
@@ -123,6 +133,7 @@ def write_varint(output: "Outputs", position: int, number: int) -> int:
 def varint_size(number: int) -> int:
     """Bytes that `write_varint` takes."""
     if number < 0:
+        # As in `write_varint`: -(n + 1) exists for -2^63, and -n does not.
         number = -(number + 1)
     number >>= 6
     size = 1

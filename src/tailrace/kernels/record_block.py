@@ -161,6 +161,7 @@ class RecordBlock:
             + varint_size(key_size) + max(0, key_size)
             + varint_size(value_size) + max(0, value_size) + max(1, headers_size)
         )  # fmt: skip
+        # The exact size first: a record that has no room leaves no byte.
         position = self.position
         if varint_size(size) + size > self.limit - position or index >= len(self._times):
             return _NO_ROOM
@@ -183,6 +184,7 @@ class RecordBlock:
         else:
             octets[position] = 0
             position += 1
+        # The fields last, in one step with the bytes: nobody can see one without the other.
         self._times[index] = timestamp
         self.base_timestamp = base
         self.max_timestamp = latest
@@ -217,6 +219,7 @@ class RecordBlock:
             write_integer(octets, PRODUCER_EPOCH_AT, 2, producer_epoch)
             write_integer(octets, BASE_SEQUENCE_AT, 4, base_sequence)
             write_integer(octets, RECORD_COUNT_AT, 4, self.record_count)
+            # After all fields that it covers.
             write_integer(octets, CRC_AT, 4, crc32c(octets, ATTRIBUTES_AT, size))
             return size
 
@@ -254,6 +257,7 @@ def pack_headers(headers: object) -> bytes:
             size += 1
         else:
             raise TypeError("the content of a header is bytes or None")
+    # Measured first and filled then: one allocation, and the bytes are never copied.
     packed = new_octets(size)
     output = new_output(packed)
     position = write_varint(output, 0, len(pairs))

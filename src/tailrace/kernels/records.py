@@ -186,6 +186,7 @@ _REFUSED_WIDTH: Final = REFUSED_WIDTH
 
 def can_hold(position: int, limit: int, size: int, count: int) -> bool:
     """Whether `[position:limit]` is a part of `size` bytes in which `count` records have room."""
+    # Divided and not multiplied: `count` may be any int64, and the product could wrap.
     return 0 <= position <= limit <= size and 0 <= count <= (limit - position) // _RECORD_SIZE_MIN
 
 
@@ -197,11 +198,13 @@ def read_varint(data: "Ints", position: int, limit: int) -> tuple[int, int]:
     if position >= limit:
         return 0, -_TRUNCATED
     byte = data[position]
+    # Nearly all sizes and deltas.
     if byte < 128:
         return ((byte & 126) >> 1) ^ -(byte & 1), position + 1
     value = byte & 127
     shift = 7
     position += 1
+    # As Java's readers: more than five bytes are an error, bits above 32 are not.
     while shift < 35:
         if position >= limit:
             return 0, -_TRUNCATED
@@ -232,6 +235,7 @@ def read_varlong(data: "Ints", position: int, limit: int) -> tuple[int, int]:
         if byte < 128:
             return (value >> 1) ^ -(value & 1), position
         shift += 7
+    # Only numbers of 2^62 and more have a tenth byte.
     if position >= limit:
         return 0, -_TRUNCATED
     byte = data[position]
@@ -242,6 +246,7 @@ def read_varlong(data: "Ints", position: int, limit: int) -> tuple[int, int]:
 
 def wrapping_sum(left: int, right: int) -> int:
     """`left + right` modulo 2^64 as an int64; no intermediate result leaves int64."""
+    # C leaves the overflow of signed numbers undefined, so it must not happen, not even in passing.
     if left > 0 and right > _INT64_MAX - left:
         return (left - _INT64_MAX - 1) + (right - _INT64_MAX - 1)
     if left < 0 and right < _INT64_MIN - left:
@@ -251,6 +256,7 @@ def wrapping_sum(left: int, right: int) -> int:
 
 def skip_headers(data: "Ints", position: int, limit: int, count: int) -> int:
     """The position after `count` headers, or minus a fault."""
+    # Bounded by the bytes there are, because readers make tuples and columns for that many headers.
     if count < 0 or count > (limit - position) // _HEADER_SIZE_MIN:
         return -_HEADER_COUNT
     for _ in range(count):
@@ -289,6 +295,7 @@ def read_record(data: "Ints", position: int, limit: int) -> "Frame":
         return refused(-position)
     if length < _BODY_SIZE_MIN:
         return refused(_RECORD_LENGTH)
+    # From here on `end` is the limit: no field of this record reaches into the next one.
     if length > limit - position:
         return refused(_TRUNCATED)
     end = position + length
@@ -313,6 +320,7 @@ def read_record(data: "Ints", position: int, limit: int) -> "Frame":
             return refused(-key_position)
     if key_size < -1 or key_size > end - key_position:
         return refused(_KEY_LENGTH)
+    # Null and empty keys have no bytes; only a size above 0 moves the position.
     value_size, value_position = read_varint(
         data, key_position + key_size if key_size > 0 else key_position, end
     )
@@ -321,6 +329,7 @@ def read_record(data: "Ints", position: int, limit: int) -> "Frame":
     if value_size < -1 or value_size > end - value_position:
         return refused(_VALUE_LENGTH)
     position = value_position + value_size if value_size > 0 else value_position
+    # The header count is read at the address below.
     if position >= end:
         return refused(_TRUNCATED)
     headers = 0
@@ -334,6 +343,7 @@ def read_record(data: "Ints", position: int, limit: int) -> "Frame":
             return refused(-position)
     else:
         position = headers_position
+    # Kafka refuses such a record too: the length would hide bytes that nobody reads.
     if position != end:
         return refused(_NOT_CONSUMED)
     return (
@@ -380,6 +390,7 @@ def walk_records(data: "Ints", position: int, limit: int, count: int, totals: "O
         timestamp_min = 0
         timestamp_max = 0
         if not can_hold(position, limit, len(data), count):
+            # No early return: `totals` is filled in for a fault as well.
             fault = -_RECORD_COUNT
             count = 0
         for index in range(count):
@@ -439,6 +450,7 @@ def is_sound_batch(data: "Ints", position: int, end: int) -> bool:
 
 def is_later(base: int, delta: int, limit: int) -> bool:
     """Whether `base + delta`, which may be beyond int64, is more than `limit`."""
+    # A sum beyond int64 is larger than any limit, and one below it smaller.
     if base > 0 and delta > _INT64_MAX - base:
         return True
     if base < 0 and delta < _INT64_MIN - base:
@@ -509,6 +521,7 @@ def list_payloads(data: "Ints", count: int, payloads: "Outputs") -> int:
 
 def is_outside(base: int, delta: int, earliest: int, latest: int) -> bool:
     """Whether the timestamp `base + delta` is refused: outside of the range, or beyond int64."""
+    # The caller's way to say that every timestamp is refused.
     if earliest > latest:
         return True
     if (base > 0 and delta > _INT64_MAX - base) or (base < 0 and delta < _INT64_MIN - base):
@@ -606,9 +619,12 @@ def decode_records(
             base_offset = payloads[at + _AT_BASE_OFFSET]
             base_timestamp = payloads[at + _AT_BASE_TIMESTAMP]
             keeps_deltas = payloads[at + _AT_KEEPS_DELTAS]
+            # The payloads come from Python, so nothing in them is believed.
             if not can_hold(position, limit, len(data), record_count):
                 return -_RECORD_COUNT
             left -= record_count
+            # For the whole batch at once, so that the loop over its records compares only keys and
+            # values.
             rows = row + record_count
             if (
                 left < 0
@@ -636,6 +652,7 @@ def decode_records(
                 if wanted & _WANT_KEY:
                     key_valid[row] = 0 if key_size < 0 else 1
                     if key_size > 0:
+                        # The buffer is written at its address.
                         if key_size > len(key_data) - key_end:
                             return -_NO_ROOM
                         copy_bytes(octets, key_at, keys, key_end, key_size)
@@ -654,6 +671,7 @@ def decode_records(
             if position != limit:
                 return -_LEFTOVER
             payloads[at + _AT_ROWS] = row - first_row
+        # Only now: after a fault in a later batch the rows written so far do not count.
         appended = row - cursors[0]
         cursors[0] = row
         cursors[1] = key_end
@@ -705,6 +723,8 @@ def decode_headers(
             if headers >= len(value_ends) - header:
                 return -_NO_ROOM
             for _ in range(headers):
+                # `read_record` has checked these headers, so neither size nor position is compared
+                # with `end`.
                 size, at = read_varint(octets, at, end)
                 if size > len(key_data) - key_end:
                     return -_NO_ROOM

@@ -126,6 +126,8 @@ def take_records(
         if not can_hold(position, limit, len(data), unread):
             status = -_RECORD_COUNT
             break
+        # The batch will be cut by `count`: walk it first, as its later records would be found
+        # unsound when earlier ones had been given out.
         if passed == 0 and unread > left:
             status = check_payload(octets, position, limit, unread)
             if status < 0:
@@ -179,6 +181,7 @@ def take_records(
             status = -_LEFTOVER
         if status < 0:
             left += len(found) - first
+            # Records of an unsound batch must not be given out, not even those before the bad one.
             del found[first:]
             break
         cursor[1] = position

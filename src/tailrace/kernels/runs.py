@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tailrace.kernels.memory import Ints, Outputs
 
 _MAGIC: Final = 2
+# Codec bits 0 to 2, transactional bit 4, control bit 5. LogAppendTime (bit 3) may be in a run.
 _SINGLE: Final = 0x37
 """Attributes of batches that are not part of a run: codec, transactional, control."""
 _RECORD_SIZE_MIN: Final = 7
@@ -68,34 +69,44 @@ def scan_run(data: "Ints", position: int, limit: int, facts: "Outputs") -> int:
     """
     octets = address(data)
     with cython.nogil:
+        # Compared once here, so that the stores at the end need no check of their own.
         if len(facts) < _RUN_FACTS or position < 0:
             return position
         at = position
         batches, records, last_at, due, next_offset, epoch = 0, 0, 0, 0, 0, 0
         is_dense, has_producers, is_disordered = 1, 0, 0
+        # So that each header that the loop reads is whole inside of the buffer.
         limit = min(limit, len(data) - HEADER_SIZE + 1)
         while at < limit:
             base = read_integer(octets, at, 8)
             length = read_integer(octets, at + LENGTH_AT, 4)
             delta = read_integer(octets, at + LAST_OFFSET_DELTA_AT, 4)
             count = read_integer(octets, at + RECORD_COUNT_AT, 4)
+            # `length` is an int32, so the sum cannot leave int64, whatever the bytes are.
             end = at + LOG_OVERHEAD + length
             if (
+                # Cheap rules first: the CRC reads the whole batch, and `end` must be inside of the
+                # buffer before it does.
                 octets[at + MAGIC_AT] != _MAGIC
                 or octets[at + ATTRIBUTES_AT + 1] & _SINGLE
                 or end - at < HEADER_SIZE
                 or end > len(data)
                 or delta < 0
+                # The offset after the batch must be an int64 too.
                 or base > _INT64_MAX - 1 - delta
+                # A count that the bytes can hold, because the caller makes room for that many rows.
                 or not 0 <= count <= (end - at - HEADER_SIZE) // _RECORD_SIZE_MIN
                 or crc32c(octets, at + ATTRIBUTES_AT, end)
                 != read_integer(octets, at + CRC_AT, 4) & _UINT32_MAX
             ):
                 break
+            # Not a break of this batch's rules, since no checksum covers the base offset. Which of
+            # the two neighbours is wrong is for the caller to find.
             if base < next_offset:
                 is_disordered = 1
                 break
             leader_epoch = read_integer(octets, at + LEADER_EPOCH_AT, 4)
+            # A run may begin at any offset and in any epoch.
             if batches == 0:
                 next_offset, epoch = base, leader_epoch
             if base != next_offset or leader_epoch != epoch:

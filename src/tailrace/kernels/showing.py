@@ -233,6 +233,7 @@ def put_characters(
     quote, backslash = (34, 92) if form == _JSON else (0, 0)
     while at < limit:
         start = at
+        # Nearly all text goes here, 32 bytes at a time; the loop after it finds the odd byte.
         while limit - at >= _PLAIN_BLOCK and is_plain(data, at, quote, backslash):
             at += _PLAIN_BLOCK
         while at < limit and escapes[_ESCAPE_WIDTH * data[at]] == 0:
@@ -293,6 +294,7 @@ def put_field(
             return end
         if end == -2 or is_name:
             return -1
+    # Back to `start`: what was written before the byte that is not UTF-8 is overwritten.
     end = put_literal(literals, literal_ends, 10, out, start)
     end = put_hex(data, at, at + size, out, end)
     return put_literal(literals, literal_ends, 11, out, end)
@@ -375,12 +377,15 @@ def show_records(
                 bounds[4] != _THIS_KEY
                 or (frame[4] == len(key) and is_equal(octets, frame[3], wanted, 0, len(key)))
             ):
+                # The longest line that this record can become, so that no byte of it needs a check.
                 room = _GROWTH_MAX * (frame[0] - position) + literal_ends[_LITERALS] + _ROOM_MIN
                 if form != _NONE and room <= len(out) - end:
                     end = put_record(
                         octets, frame, offset, timestamp, form,
                         words, literal_ends, escaped, shown, out_bytes, end,
                     )  # fmt: skip
+                # With lines in `out` the caller can empty it and come again; a record that does not
+                # fit into an empty one is shown by the caller.
                 elif form != _NONE and end > 0:
                     return _FULL
                 else:
