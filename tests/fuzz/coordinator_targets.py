@@ -10,15 +10,15 @@ from struct import Struct
 
 from tailrace.coordinator.errors import RefusedError
 from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
-from tailrace.coordinator.groups.machine import GroupMachine
-from tailrace.coordinator.groups.record_codec import GroupRecordCodec
-from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
-from tailrace.coordinator.groups.subscriptions import (
+from tailrace.coordinator.groups.embedded_protocol import (
     read_assignment,
     read_subscribed_topics,
     read_subscription,
     write_assignment,
 )
+from tailrace.coordinator.groups.machine import GroupMachine
+from tailrace.coordinator.groups.record_codec import GroupRecordCodec
+from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from tailrace.coordinator.groups.topics import matching
 from tailrace.coordinator.machine import Machine, Origin, RecordCodec, TransactionalProducer
 from tailrace.coordinator.transactions.machine import TransactionMachine

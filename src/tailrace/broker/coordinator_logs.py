@@ -48,7 +48,8 @@ class CoordinatorLog:
     @property
     def commits_at_once(self) -> bool:
         """Whether an append needs no flush, and no move to another directory is in its way."""
-        # Asked for each repeated commit, so nothing here raises or waits.
+        # Asked for each repeated commit, so nothing here raises or waits. With followers it will be
+        # False: what is appended has to reach the replicas in sync first.
         found = self._replicas.get(self.partition)
         return (
             found is not None

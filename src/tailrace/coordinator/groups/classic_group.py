@@ -19,7 +19,7 @@ from collections import Counter
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from tailrace.coordinator.groups.subscriptions import read_subscribed_topics
+from tailrace.coordinator.groups.embedded_protocol import read_subscribed_topics
 from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember

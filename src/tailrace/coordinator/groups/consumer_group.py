@@ -4,7 +4,7 @@
     target epoch     the group epoch that `target` was computed for; never larger than it
     member epoch     the target epoch that the member has come to
 
-`consumer_groups` replays records into it, `consumer_heartbeat` decides about it.
+`consumer_records` replays records into it, `consumer_heartbeat` decides about it.
 
 Invariant: everything that a restart must know is changed by replay alone, and `owners` has exactly
 the partitions that members have been given and have not given up yet.

@@ -37,12 +37,12 @@ from tailrace.coordinator.groups.consumer_records import (
     target_epoch_record,
     target_record,
 )
-from tailrace.coordinator.groups.state import Groups
-from tailrace.coordinator.groups.subscriptions import (
+from tailrace.coordinator.groups.embedded_protocol import (
     read_assignment,
     read_subscription,
     write_assignment,
 )
+from tailrace.coordinator.groups.state import Groups
 from tailrace.coordinator.groups.topics import Topics
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError
 from tailrace.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.coordinator.groups.consumer_group import ConsumerGroup
+from tailrace.coordinator.groups.embedded_protocol import read_assignment, write_assignment
 from tailrace.coordinator.groups.settings import GroupSettings
-from tailrace.coordinator.groups.subscriptions import read_assignment, write_assignment
 from tailrace.coordinator.machine import Client
 from tailrace.coordinator.statistics import (
     GroupsStatistics,

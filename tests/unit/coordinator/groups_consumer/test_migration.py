@@ -4,8 +4,8 @@ import pytest
 
 from tailrace.coordinator.errors import CoordinatorNotAvailableError
 from tailrace.coordinator.groups.consumer_group import MemberState
+from tailrace.coordinator.groups.embedded_protocol import read_assignment, write_assignment
 from tailrace.coordinator.groups.settings import GroupSettings
-from tailrace.coordinator.groups.subscriptions import read_assignment, write_assignment
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.leave_group import MemberIdentity
 from tests.unit.coordinator.groups.stage import remove

@@ -1,4 +1,4 @@
-"""The messages that consumers of the classic protocol hand to each other through the coordinator.
+"""The consumer embedded protocol: messages of consumers to each other in JoinGroup and SyncGroup.
 
 Each begins with its version, an int16. A newer version begins as the newest that is known.
 """
