@@ -36,7 +36,7 @@ from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.client.retries import ATTEMPTS_MAX, retry
 from tailrace.client.routes import ANY, Routes, Target, leader
 from tailrace.errors import TailraceError
-from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
+from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID, Message
@@ -216,12 +216,10 @@ class ClusterReader:
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> tuple[int, int]:
         """The first offset of a partition's log, and the one after its last readable record."""
-        # Two requests: one cannot ask twice about a partition.
-        first, last = (
-            self.list_offsets({partition: timestamp}, isolation=isolation)[partition]
-            for timestamp in (SpecialTimestamp.EARLIEST, SpecialTimestamp.LATEST)
-        )
-        return first, last
+        from tailrace.client.admin.offsets import log_ranges  # late, as in `list_offsets`
+
+        found = self.do(log_ranges, [partition], isolation=isolation).result(partition)
+        return found.start, found.end
 
     def leader(self, partition: TopicPartition) -> "RemoteBroker":
         """The broker that leads a partition.

@@ -6,7 +6,7 @@
 Not here: offsets that groups have committed; see `group_offsets`.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import NamedTuple, assert_never
 
@@ -143,7 +143,11 @@ def log_ranges(
 ) -> Steps[Outcomes[TopicPartition, LogRange]]:
     """Both ends of each log."""
     # Two requests: a request cannot ask twice about a partition.
-    starts, ends = yield from _both_ends(call, partitions, isolation)
+    chosen = list(partitions)
+    earliest = dict.fromkeys(chosen, SpecialTimestamp.EARLIEST)
+    starts = yield from list_offsets(call, earliest, isolation=isolation)
+    latest = dict.fromkeys(chosen, SpecialTimestamp.LATEST)
+    ends = yield from list_offsets(call, latest, isolation=isolation)
     return Outcomes({each: _range(each, starts[each], ends[each]) for each in starts})
 
 
@@ -205,19 +209,6 @@ def _offset_at(
             return committed.offset + at.number
         case _:
             assert_never(at.place)
-
-
-def _both_ends(
-    call: Call, partitions: Iterable[TopicPartition], isolation: IsolationLevel
-) -> Steps[tuple[Outcomes[TopicPartition, ListedOffset], Outcomes[TopicPartition, ListedOffset]]]:
-    chosen = list(partitions)
-    starts = yield from list_offsets(
-        call, dict.fromkeys(chosen, SpecialTimestamp.EARLIEST), isolation=isolation
-    )
-    ends = yield from list_offsets(
-        call, dict.fromkeys(chosen, SpecialTimestamp.LATEST), isolation=isolation
-    )
-    return starts, ends
 
 
 def _range(
