@@ -120,6 +120,7 @@ def show_records(
                     files, folder, partition, isolation=choice.isolation, on_skip=on_skip
                 )
                 yield from show_partition(log, partition, choice, page=page)
+    # What was read before the error is good, and is shown first.
     except TailraceError:
         yield page.take()
         raise
@@ -184,6 +185,7 @@ def chosen_batches(log: LogView, choice: Choice) -> Iterator[ChosenBatch]:
         aborted = log.find_aborted(start)
     for stored in _batches(log, start, limit=limit, from_time_ms=choice.from_time_ms):
         batch = stored.batch
+        # The index leads to an offset near the time; timestamps need not rise from there.
         if choice.from_time_ms is not None and batch.max_timestamp < choice.from_time_ms:
             continue
         is_hidden = aborted is not None and (batch.is_control or aborted.has(batch))

@@ -145,6 +145,8 @@ class CommitWalk:
         for record in records_of(batch):
             try:
                 self._see_record(record, batch.producer_id if batch.is_transactional else None)
+            # Counted and not raised: later brokers add types (KIP-848 did), and the others can be
+            # read.
             except UnknownRecordError as error:
                 self.unknown[f"{error.what} {error.number}"] += 1
             except MalformedRecordError:
@@ -156,6 +158,7 @@ class CommitWalk:
     def pending(self) -> dict[OffsetCommitKey, tuple[OffsetCommit, ...]]:
         """Commits of transactions that are still open, in the order of their records."""
         found: defaultdict[OffsetCommitKey, list[_Stored]] = defaultdict(list)
+        # Several producers may have pending commits of one key.
         for commits in self._pending.values():
             for key, stored in commits.items():
                 found[key].append(stored)
@@ -166,6 +169,7 @@ class CommitWalk:
 
     def _see_marker(self, batch: Batch) -> None:
         marker = end_transaction_marker_or_none(batch)
+        # Emptied by compaction, or another kind of control record: no transaction ends here.
         if marker is None:
             return
         # Whatever the marker says, nothing of this transaction is pending any more.
@@ -231,6 +235,7 @@ def find_groups(
         raise
     except OSError as error:
         raise unreadable(str(error.filename or directory.path), error) from error
+    # A group is in one partition of the topic, and the folders come in their own order.
     found.offsets.sort(key=lambda each: (each.group, each.partition))
     return found
 
@@ -253,6 +258,7 @@ def _offsets_of(
     files: Files, walk: CommitWalk, *, known: dict[TopicPartition, str]
 ) -> Iterable[GroupOffset]:
     committed, pending = walk.committed(), walk.pending()
+    # Many groups read the same partitions, and to find an end opens files.
     ends: dict[TopicPartition, int | None] = {}
     for key in committed.keys() | pending.keys():
         partition = TopicPartition(key.topic, key.partition)
@@ -272,6 +278,7 @@ def _end_of(files: Files, folder: str) -> int | None:
     """The end of a log; None if a broker has just deleted it."""
     try:
         return settled(files, folder, lambda segments, _: find_end(files, segments))
+    # A log file is missing from a folder that is there: that is no deletion.
     except FileNotFoundError:
         if files.is_directory(folder):
             raise

@@ -90,6 +90,8 @@ def explain_partition(
     def look(segments: Sequence[SegmentFiles], _: Sequence[str]) -> _Facts:
         return _look(files, root, partition, folder=folder, segments=segments, config=config)
 
+    # All facts from one listing: offsets of one moment and segments of another contradict each
+    # other.
     known = settled_or_gone(files, folder, look)
     compaction = None
     # Retention of that log goes by snapshots (KIP-630), and not by these settings.
@@ -149,6 +151,7 @@ def _look(
 ) -> _Facts:
     end = find_end(files, segments)
     start = believed_log_start(files, root, partition, folder=folder, segments=segments)
+    # A log that has lost its tail may end below its start, and a broker begins again at the start.
     end = Offset(max(end, start))
     watermarks = _checkpoint(files, root, names.HIGH_WATERMARKS)
     # Without an entry everything counts as replicated, as at the start of this broker.
@@ -182,12 +185,14 @@ def _checkpoint(files: Files, root: str, name: str) -> dict[TopicPartition, int]
 
 def _facts(files: Files, segment: SegmentFiles, limit: int) -> RetentionFacts:
     timestamp = newest_timestamp(files, segment)
+    # The time index may lag what was appended last, so the headers after it are read.
     if timestamp is None or limit > segment.base_offset:
         timestamp = _newest_after(files, segment, -1 if timestamp is None else timestamp)
     return RetentionFacts(
         base_offset=segment.base_offset,
         next_base_offset=limit,
         size_bytes=segment.size,
+        # Kafka takes the file's time where records have none.
         timestamp_ms=timestamp if timestamp >= 0 else files.modified_ms(segment.path),
     )
 
@@ -203,6 +208,7 @@ def _newest_after(files: Files, segment: SegmentFiles, timestamp: int) -> int:
         for _, batch in walk_headers(file, segment.path, start=near, limit=segment.size):
             timestamp = max(timestamp, batch.max_timestamp)
     except CorruptionError:
+        # What is before the damage counts.
         return timestamp
     finally:
         file.close()

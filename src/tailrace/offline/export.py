@@ -116,6 +116,7 @@ def _write_json(
     records_max = INT64_MAX if choice.limit is None else choice.limit
     decoder = None
     if decoding.key is not None or decoding.value is not None:
+        # Only with a decoding: most exports need no module of schemas.
         from tailrace.schemas.shown import ShownDecoder
 
         decoder = ShownDecoder(
@@ -147,6 +148,7 @@ def _write_parquet(
     progress: Callable[[int], None],
 ) -> ExportCounts:
     try:
+        # PyArrow is an extra of the package, and JSON lines do without it.
         from tailrace.offline.parquet_rows import ParquetRows
     except ImportError as error:
         raise FatalError(
@@ -169,6 +171,7 @@ def _write_parquet(
                     files, folder, partition, isolation=choice.isolation, on_skip=on_skip
                 )
                 for stored, start, limit, is_hidden in chosen_batches(log, choice):
+                    # The end by time holds for each partition: the next one begins again.
                     if rows.is_late:
                         break
                     if is_hidden or stored.batch.is_control:

@@ -90,6 +90,8 @@ class FindingLimit:
 
     def take(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         for finding in findings:
+            # By file and rule, so that one fault that repeats a million times does not hide
+            # another.
             place = finding.path, finding.rule
             self._seen[place] += 1
             if self._seen[place] <= FINDINGS_MAX:
@@ -134,6 +136,7 @@ def file_finding(path: str, rule: Rule, error: CorruptionError | OSError) -> Fin
     """A file that is malformed, or that cannot be read, whatever the rule."""
     if isinstance(error, CorruptionError):
         return Finding(severity=Severity.ERROR, rule=rule, path=path, sentence=error.rule)
+    # The file may be good, so no rule of its content is named.
     reason = error.strerror.lower() if error.strerror else str(error)
     return Finding(
         severity=Severity.UNVERIFIED,

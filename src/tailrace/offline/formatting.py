@@ -80,6 +80,7 @@ def levels_of(release: int | None, given: Mapping[str, int]) -> dict[str, int]:
     newest = NEWEST_METADATA_VERSION if release is None else release
     level = given.get(METADATA_VERSION, newest)
     wanted = {METADATA_VERSION: level, **initial_levels(level), **given}
+    # In the order of the known features, since some need the level of an earlier one.
     order = [
         *filter(wanted.__contains__, FEATURES),
         *(each for each in given if each not in FEATURES),
@@ -107,6 +108,7 @@ def format_directories(
     try:
         # All of them before the first is changed.
         known = {each: _checked(files, each, wanted) for each in directories}
+        # A dict by path has lost the second one.
         if len(known) < len(directories):
             raise DirectoryError("a directory is given twice")
         cluster_id, node_id = _node(known, wanted, chance)
@@ -121,6 +123,7 @@ def format_directories(
             identity = MetaProperties(
                 cluster_id=cluster_id, node_id=node_id, directory_id=_random_id(chance)
             )
+            # Each has a directory id of its own (KIP-858), and all have the same node and cluster.
             write_identity(files, at, identity)
             identities[at] = identity
     except DirectoryError:
@@ -145,6 +148,7 @@ def _checked(files: Files, path: str, wanted: Wanted) -> MetaProperties | None:
                 f"{identity.cluster_id}; add --ignore-formatted to leave it as it is"
             )
         return identity
+    # A new identity would make another cluster of the records that are there.
     for name in files.list(path):
         if name == METADATA_FOLDER:
             raise DirectoryError(
@@ -177,6 +181,7 @@ def _node(
             continue
         cluster_id = identity.cluster_id if cluster_id is None else cluster_id
         node_id = identity.node_id if node_id is None else node_id
+        # The first one decides where none was asked for, and so the others are held against it.
         if (identity.cluster_id, identity.node_id) != (cluster_id, node_id):
             raise DirectoryError(
                 f"{path} belongs to node {identity.node_id} of cluster {identity.cluster_id}, and "
@@ -189,6 +194,7 @@ def _node(
 
 
 def _random_id(chance: random.Random) -> str:
+    # Of version 4, as those that Kafka's own tool makes.
     return id_text(uuid.UUID(int=chance.getrandbits(128), version=4))
 
 
@@ -279,6 +285,7 @@ def _metadata(files: Files, home: str, *, report: Callable[[str], None]) -> Meta
         state = metadata_state(files, folder, END, on_skip=lambda each: report(damage_text(each)))
     except NoMetadataError:
         return None
+    # A log of a quorum's own records alone, which has no state of a cluster yet.
     if not state.image.features:
         return None
     snapshots = tuple(find_snapshots(files, folder))

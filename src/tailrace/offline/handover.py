@@ -107,6 +107,7 @@ def plan_handover(files: Files, directories: Sequence[str]) -> Handover:
             understood.
     """
     with readable(directories[0]):
+        # First, so that a path that is not there is one error, and not a note on each of its files.
         for each in directories:
             files.list(each)
         identities = {each: read_identity(files, each) for each in directories}
@@ -119,6 +120,7 @@ def plan_handover(files: Files, directories: Sequence[str]) -> Handover:
                 "which takes over the partitions that it finds"
             )
         survey = _Survey(files, directories, identity, home=home)
+        # In this order: each step uses what the ones before it have found, the ids and the state.
         survey.look_at_use()
         survey.look_at_identities(identities, homes)
         survey.look_at_state()
@@ -194,6 +196,7 @@ class _Survey:
             if identity.directory_id:
                 with suppress(ValueError):
                     self._ids[path] = parse_topic_id(identity.directory_id)
+            # KIP-858: a broker registers its directories by these ids, so each must be unique.
             directory_id = self._ids[path]
             if directory_id is not None and owners.setdefault(directory_id, path) != path:
                 self._hinder(
@@ -211,12 +214,14 @@ class _Survey:
         damage: list[str] = []
         try:
             self.replay = prove_metadata(self._files, folder, report=damage.append).replay
+        # Without a proven state nothing below can be compared with anything.
         except LostMetadataError as error:
             self._hinder(Side.BOTH, str(error))
             return
         for each in damage:
             self._hinder(Side.KAFKA, f"{each}; Kafka would drop what follows it without a word")
         self.image = self.replay.image
+        # Every state of a running cluster has `metadata.version`, so this log has no state.
         if not self.image.features:
             self._look_at_beginning()
         try:
@@ -269,6 +274,7 @@ class _Survey:
 
     def _look_at_quorum(self, folder: str) -> None:
         node_id = self._identity.node_id
+        # Since KIP-853 the log itself names the voters; before, only the file `quorum-state` does.
         if self.replay.voters is not None:
             named = [each.voter_id for each in self.replay.voters.voters]
         else:
@@ -288,6 +294,7 @@ class _Survey:
     def look_at_folders(self) -> None:
         """Whether each partition folder is of a topic of the state, and the other way round."""
         self._look_at_foreign_folders()
+        # Without topics in the state every folder would be called foreign.
         if not self.replay.image.features:
             return
         found: dict[TopicPartition, str] = {}
@@ -306,6 +313,7 @@ class _Survey:
                 if partition in found:
                     self._hinder(Side.BOTH, f"{partition} is in {found[partition]} and {path}")
                 found[partition] = path
+        # A directory that was left out of the command looks like lost partitions.
         missing = [each for each in self._own_partitions() if each not in found]
         if missing:
             self._hinder(
@@ -364,6 +372,7 @@ class _Survey:
     def _look_at_place(self, topic: TopicState, partition: TopicPartition, directory: str) -> None:
         """Whether the state has the partition in the directory that its folder is in."""
         state, node_id = topic.partitions[partition.partition], self._identity.node_id
+        # Records before `metadata.version` 3.7 name no directories.
         if node_id not in state.replicas or not state.directories:
             return
         noted = state.directories[state.replicas.index(node_id)]
@@ -403,6 +412,7 @@ class _Survey:
                     f"{each} was stopped in order in epoch {epoch}, and the broker has registered "
                     f"in epoch {broker.broker_epoch}; start its broker and stop it in order",
                 )
+        # What the last broker offered to clients is what they will ask the next one for.
         for end in broker.end_points:
             if end.security_protocol != _PLAINTEXT:
                 self._hinder(
@@ -414,6 +424,7 @@ class _Survey:
     def look_at_settings(self) -> None:
         """Whether Kafka starts with the settings of the topics."""
         for owner, settings in self.image.configs.items():
+            # Settings are stored as text, and not all of them are numbers.
             size = settings.get("segment.bytes", "") if owner.type == TOPIC_RESOURCE else ""
             # Tailrace takes less. Kafka reads all topics at its start and ends at the first it
             # refuses.
@@ -551,8 +562,11 @@ def server_properties(handover: Handover) -> dict[str, str]:
         "node.id": node_id,
         "log.dirs": ",".join(handover.directories),
     }
+    # Kafka takes the first of log.dirs by default.
     if handover.home != handover.directories[0]:
         settings["metadata.log.dir"] = handover.home
+    # KIP-853: from kraft.version 1 on the log names the voters, and the setting only where to find
+    # one of them.
     if handover.replay.kraft_version:
         settings["controller.quorum.bootstrap.servers"] = controller.address
     else:
@@ -566,6 +580,7 @@ def server_properties(handover: Handover) -> dict[str, str]:
         ),
         "inter.broker.listener.name": clients[0].name,
     }
+    # Kafka's defaults are 3 and 2, which one node cannot have: the first commit would fail.
     return settings | dict.fromkeys(_ONE_REPLICA, "1")
 
 
@@ -583,6 +598,7 @@ _HEAD: Final = (
 
 def _escaped(value: str) -> str:
     """A value as java.util.Properties reads it."""
+    # A backslash begins an escape there, as in a path of Windows.
     return value.replace("\\", "\\\\")
 
 

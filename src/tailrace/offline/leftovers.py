@@ -63,6 +63,7 @@ def check_identity(files: Files, path: str) -> Iterator[Finding]:
     Raises:
         OSError: it cannot be read.
     """
+    # A backup has none, and nothing is wrong with it.
     if not files.exists(path):
         return
     try:
@@ -75,6 +76,8 @@ def check_identity(files: Files, path: str) -> Iterator[Finding]:
 
 def check_partition_leftovers(folder: str, listed: list[str]) -> Iterator[Finding]:
     """The files in a partition's folder that a broker will remove or put in place."""
+    # As a starting broker decides (`cleaner.swap`): swap files from the first unready one on are
+    # void.
     cleaned = [_base(name) for name in listed if name.endswith(names.CLEANED_SUFFIX)]
     limit = min((base for base in cleaned if base is not None), default=None)
     for name in listed:
@@ -130,6 +133,7 @@ def _identity_fault(fields: dict[str, str]) -> str | None:
     text = fields.get("version", "0")
     if text not in {"0", "1"}:
         return f"version {text[:20]!r}, where 0 and 1 are known"
+    # Version 0 is that of ZooKeeper's time, which had no node and no directory ids.
     needed = ("broker.id",) if text == "0" else ("cluster.id", "node.id")
     missing = [name for name in needed if not fields.get(name)]
     if missing:
@@ -222,6 +226,7 @@ def check_set_aside(
         OSError: the same.
     """
     restores: list[Restore] = []
+    # Where a repair drops something the end of the log moves, and what fits after it is not known.
     if is_sound:
         restores, _ = plan_restores(files, folder, segments=segments, listed=listed)
     coming = {each.path: each for each in restores}
@@ -257,6 +262,7 @@ def _restore(
             for found in walk_segment(
                 opened, file.path, base_offset=file.base_offset, size=file.size, due=Offset(due)
             ):
+                # It was set aside because of its damage; what is sound around it may come back.
                 if isinstance(found, Damage):
                     continue
                 for position, batch in found.batches():
@@ -267,6 +273,8 @@ def _restore(
                     next_offset, latest = batch.next_offset, batch.leader_epoch
                     records += batch.record_count
                     end = position + batch.size
+                    # Neighbours become one range, so that an undamaged file is renamed and not
+                    # copied.
                     is_next = bool(ranges) and ranges[-1][1] == position
                     start = ranges.pop()[0] if is_next else position
                     ranges.append((start, end))
@@ -307,6 +315,7 @@ def _set_aside(files: Files, folder: str, listed: Sequence[str]) -> list[Segment
 def _latest_epoch(files: Files, segments: Sequence[SegmentFiles]) -> int:
     """The leader epoch of the last batch of a log; -1 if it has none."""
     latest = NO_LEADER_EPOCH
+    # The newest segment may have no batch yet.
     for segment in reversed(segments):
         file = files.open(segment.path, read_only=True)
         try:
@@ -390,6 +399,7 @@ def _are_old_sound(
     except OSError as error:
         raise unreadable(str(error.filename or folder), error) from error
     replaced = {each.path for each in old} - {each.path for each in segments}
+    # The first one has been deleted already, and what it held is in the swap file alone.
     if all(each.base_offset != first for each in old):
         return False
     return not any(each.path in replaced for each in find_damage(files, old, OnDamage.SKIP).drops)

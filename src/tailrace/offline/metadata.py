@@ -56,6 +56,8 @@ def record_fields(record: Message) -> Fields:
 
 def credential_fields(record: "UserScramCredentialRecord") -> Fields:
     """The fields of a SCRAM credential that may be shown: iterations and a fingerprint."""
+    # Salt and stored key let anybody guess the password offline. A digest of both only shows
+    # whether two credentials are the same.
     digest = hashlib.sha256(
         b"".join(len(each).to_bytes(4) + each for each in (record.salt, record.stored_key))
     )
@@ -90,6 +92,7 @@ def _struct(struct: object, version: int) -> Fields:
     shown = {each.name: getattr(struct, each.name) for each in fields_in(kind, version)}
     for each in tagged_fields_in(kind, version):
         value = getattr(struct, each.name)
+        # A tagged field with its default is not on the wire (KIP-482).
         if value != each.default:
             shown[each.name] = value
     return {name: _shown(value, version) for name, value in shown.items()}

@@ -74,6 +74,7 @@ class Moment(NamedTuple):
 
     def includes(self, next_offset: int, timestamp: int) -> bool:
         """Whether records that end at `next_offset`, the last of this time, belong before it."""
+        # The state at offset N is that of all records below N, as snapshots are named.
         if self.offset is not None:
             return next_offset <= self.offset
         return self.time_ms is None or timestamp <= self.time_ms
@@ -92,6 +93,7 @@ def parse_moment(text: str) -> Moment:
     Raises:
         ValueError: neither of the two; the message says so.
     """
+    # Today's milliseconds have 13 digits, and no metadata log has 10^12 records.
     if text.isascii() and text.isdigit() and len(text) <= 12:
         return Moment(offset=int(text))
     try:
@@ -170,6 +172,7 @@ class _History:
         now: MetadataState | None = None
         is_begun = False
         for each in self._all(first):
+            # The first state after `first`: the one before it is the state at that moment.
             if not is_begun and not first.includes(each.next_offset, each.timestamp):
                 if now is None:
                     break
@@ -194,12 +197,15 @@ class _History:
         position, now = self._base(first)
         if now is not None:
             yield now
+        # The beginning of the log is gone, and no snapshot takes the place of it.
         elif self._log is not None and self._log.reader.start_offset > 0:
             return
         replay = MetadataReplay() if now is None else _replay_after(now)
         following = self._snapshots[position + 1 :]
         while True:
             yield from self._batches(replay)
+            # Where the log ends or is damaged, a later snapshot leads on; its changes have no
+            # moments.
             following = [each for each in following if each.next_offset > replay.next_offset]
             if not following:
                 return
@@ -216,6 +222,7 @@ class _History:
         Where there is none, -1 and None if the log has its beginning, and else the oldest one.
         """
         oldest: tuple[int, MetadataState | None] = -1, None
+        # From the newest, because the log after it is the shortest to replay.
         for number in reversed(range(len(self._snapshots))):
             read = self._read(self._snapshots[number])
             if read is not None:
@@ -245,6 +252,7 @@ class _History:
                     voters=replay.voters,
                     is_jump=False,
                 )
+            # Raises for damage after the last whole batch, which the loop alone would not see.
             log.finish()
         except DAMAGED as error:
             self._leave_out(error, file=log.reader.folder, first=replay.next_offset, limit=None)
@@ -252,6 +260,7 @@ class _History:
     def _read(self, found: SnapshotFile) -> Snapshot | None:
         try:
             return load_snapshot(self._files, found)
+        # Not damage: an older snapshot would show an old state as if it were the present one.
         except UnknownRecordError:
             raise
         except DAMAGED as error:
@@ -270,6 +279,7 @@ class _History:
 
 def _replay_after(now: MetadataState) -> MetadataReplay:
     replay = MetadataReplay(now.image, next_offset=now.next_offset, epoch=now.epoch)
+    # The voters are not in the image, and the records after a snapshot need not repeat them.
     if now.voters is not None:
         replay.quorum = {"VotersRecord": now.voters}
     return replay
@@ -350,6 +360,8 @@ def _moment(moments: Mapping[Path, MetadataState], path: Path) -> MetadataState:
     """The last change of a value, or else of what is in it or around it."""
     if path in moments:
         return moments[path]
+    # An entry that came or went as a whole has its moment at its own path, and its fields have
+    # none.
     near = (at for each, at in moments.items() if each[: len(path)] == path[: len(each)])
     return max(near, key=lambda at: at.next_offset)
 
@@ -357,6 +369,7 @@ def _moment(moments: Mapping[Path, MetadataState], path: Path) -> MetadataState:
 def _between(before: MetadataState, after: MetadataState) -> Iterator[tuple[Path, object, object]]:
     for name, part in _PARTS.items():
         old, new = part.entries(before.image), part.entries(after.image)
+        # States share the parts that did not change, so most comparisons end here.
         if old is not new:
             gone = {key: each for key, each in old.items() if new.get(key) is not each}
             come = {key: each for key, each in new.items() if old.get(key) is not each}
@@ -381,6 +394,7 @@ def _key(key: object, _: object) -> str:
 
 
 def _topic(topic: TopicState) -> Tree:
+    # They are in the path already.
     left_out = {"topic_id", "partition_id"}
     parts = {
         str(number): {

@@ -79,11 +79,13 @@ class ParquetRows:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # After an error the file is thrown away; rows of a half-read partition must not be written.
         if kind is None:
             self._flush()
         self._writer.close()
 
     def begin(self, partition: TopicPartition) -> None:
+        # The columns of topic and partition are repeated values, so a row group has one partition.
         self._flush()
         self._partition = partition
         self.is_late = False
@@ -132,6 +134,8 @@ class ParquetRows:
         earliest, latest = self._choice.from_time_ms, self._choice.to_time_ms
         if latest is not None:
             timestamps = rows.column("timestamp").cast(_MILLISECONDS).cast(pa.int64())
+            # The first row that is too late ends the partition, as `log cat` does; later ones may
+            # be older.
             at = pc.index(pc.greater_equal(timestamps, latest), value=True).as_py()
             if self.is_late:
                 return rows.slice(0, 0)

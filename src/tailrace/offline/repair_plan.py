@@ -174,6 +174,8 @@ def plan_repair(
     plan = RepairPlan(root=directory.path)
     # All of them: the fault of one file (a checkpoint, say) decides about others.
     findings = list(verify(files, directory, progress=progress))
+    # An interrupted repair has changed logs whose indexes are still the old ones, and `verify` may
+    # not find each of them.
     unfinished = read_journal(files, directory.path)
     begun = {} if unfinished is None else unfinished.partitions
     for each in findings:
@@ -194,7 +196,9 @@ def plan_repair(
     }
     _plan_log_starts(files, directory, starts, plan=plan)
     for partition, folder in directory.partitions.items():
+        # With the slash, so that flights-1 does not get what was found in flights-10.
         of_folder = [each for each in findings if each.path.startswith(f"{folder}/")]
+        # Dropping a record of the metadata log would change the cluster's state without a word.
         if partition.topic == METADATA_TOPIC:
             plan.advice += [
                 _advising(each, _ADVICE_ON_METADATA)
@@ -212,6 +216,7 @@ def plan_repair(
         )
         if not made.is_empty:
             plan.partitions.append(made)
+    # Last: an entry beyond the end is only void if the plan does not move that end.
     _plan_void_entries(files, directory, findings, starts=starts, plan=plan)
     return plan
 
@@ -224,6 +229,7 @@ def _plan_log_starts(
     plan: RepairPlan,
 ) -> None:
     """The log starts that are known without their checkpoint, if that is damaged."""
+    # The file goes as a whole, and with it the log starts that DeleteRecords has set.
     path = f"{directory.path}/{names.LOG_START_OFFSETS}"
     if path not in plan.damaged_checkpoints:
         return
@@ -252,6 +258,7 @@ def _plan_void_entries(
         if not any(each.path == path and each.offset is not None for each in findings):
             continue
         for partition, offset in read_offset_checkpoint(files, path).items():
+            # Entries of deleted partitions do no harm: a broker drops them at its next checkpoint.
             if partition not in directory.partitions or partition in changing:
                 continue
             if partition.topic == METADATA_TOPIC:
@@ -261,6 +268,7 @@ def _plan_void_entries(
             if any(each.path.endswith(names.SWAP_SUFFIX) for each in segments):
                 continue  # Where the log ends is known when the exchange is finished.
             end = find_end(files, segments) if segments else starts[partition]
+            # An entry at the end is usual: all of the log is on the device, or was deleted.
             if offset <= end:
                 continue
             plan.void_entries.setdefault(name, set()).add(partition)
@@ -342,7 +350,9 @@ def _plan_partition(
     bases += [] if begun is None else [begun]
     if made.changed_from is not None:
         bases.append(made.changed_from)
+    # All indexes from there on, since a drop moves every position after it.
     made.changed_from = min(bases, default=None)
+    # The interrupted repair had finished with the log and not with what follows from it.
     if begun is not None and made.is_empty:
         made.fixes.append(
             PlannedFix(path=made.folder, sentence="indexes and snapshots are rewritten")
@@ -437,6 +447,7 @@ def _plan_epochs(files: Files, made: PartitionPlan, damage: LogDamage, *, path: 
     try:
         known = read_epoch_checkpoint(files, path)
     except CorruptionError:
+        # Damaged itself, so the batches alone decide.
         known = []
     made.epochs, made.restamped = plan_epochs(damage.runs, known, log_end=damage.log_end)
     made.fixes.append(PlannedFix(path=path, sentence="rebuilt from the batches"))
@@ -487,6 +498,7 @@ def plan_epochs(
 
 def epoch_due(entries: Sequence[tuple[int, int]], offset: int) -> int:
     """The leader epoch that a batch at `offset` has to have."""
+    # The last entry at or before the offset; the first one also covers what is before it.
     number = bisect_right(entries, offset, key=lambda entry: entry[1]) - 1
     return entries[max(number, 0)][0]
 
@@ -511,6 +523,7 @@ def _heaviest_rise(runs: Sequence[EpochRun]) -> list[EpochRun]:
 def _plan_snapshots(files: Files, made: PartitionPlan, wrong: Sequence[Finding]) -> None:
     faults = {each.path: each.sentence for each in wrong if each.rule is Rule.SNAPSHOT}
     first_lost = made.drops[0].offset if made.drops else None
+    # A snapshot is only a short cut: without one a broker reads the log from its start.
     for offset in list_snapshots(files, made.folder):
         path = snapshot_path(made.folder, offset)
         if path in faults:
@@ -533,7 +546,9 @@ def _plan_metadata(
     except DirectoryError as error:
         plan.advice.append(_advising(finding, str(error)))
         return
+    # The metadata log first, because a starting broker holds the file against it.
     made.topic_id = known.topic_id if known is not None else _id_of_sibling(files, plan.root, topic)
+    # A made-up id would have the broker set the partition aside as another topic's.
     if made.topic_id is None:
         advice = "remove the file: a broker that knows the topic writes it again when it starts"
         plan.advice.append(_advising(finding, advice))
@@ -593,6 +608,7 @@ def read_journal(files: Files, root: str) -> Journal | None:
         return None
     try:
         content = json.loads(read_text(files, path))
+        # Not guessed at: a later release may have changed things that this one does not know.
         if content["version"] != _JOURNAL_VERSION:
             raise ValueError(f"version {content['version']}, not {_JOURNAL_VERSION}")
         partitions = {}
@@ -619,6 +635,8 @@ def write_journal(files: Files, root: str, journal: Journal) -> None:
         "was_clean": journal.was_clean,
         "partitions": {str(each): base for each, base in sorted(journal.partitions.items())},
     }
+    # Written before the first change and removed after the last one, so that a crash between them
+    # is completed by the next repair.
     write_atomically(files, root, JOURNAL_FILE, text=json.dumps(content) + "\n")
 
 

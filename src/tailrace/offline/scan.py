@@ -51,6 +51,7 @@ class PartitionScan:
 
     def add(self, batch: Batch) -> None:
         self.batches += 1
+        # The header is not checked here, and damage may have made the count negative.
         self.records += max(0, batch.record_count)
         self.end_offset = max(self.end_offset, batch.next_offset)
         stored = batch.attributes & layout.CODEC_MASK
@@ -127,6 +128,7 @@ def _scan_segments(
     )
     found.end_offset = found.start_offset
     for number, segment in enumerate(segments):
+        # An empty segment proves its base offset: the log had reached it when it was rolled.
         found.end_offset = max(found.end_offset, segment.base_offset)
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
         with closing(files.open(segment.path, read_only=True)) as log:
@@ -166,6 +168,7 @@ def _sound_batches(
         else:
             place = f"{drop.path}, position {drop.position}"
             found.damage.append(f"{place}: {drop.reason}; left out: {drop.lost}")
+    # Whole batches here and not headers: after damage a header alone proves nothing.
     for start, limit in sound_ranges(damage):
         yield from walk_batches(log, segment.path, start=start, limit=limit)
 
