@@ -83,7 +83,6 @@ class ClusterEngine:
             raise ClosedAdminError(f"the {self.kind} client was closed during the call")
 
     def poll(self, now: float) -> None:
-        """Take in what has arrived."""
         self.nodes.poll(now)
 
     def next_deadline(self, now: float) -> float:  # noqa: ARG002

@@ -141,20 +141,15 @@ class Api:
 
     def __init__(self, key: ApiKey, first_version: int, last_version: int) -> None:
         self.key: Final = key
-        """Its number."""
         self.first_version: Final = first_version
-        """The lowest version."""
         self.last_version: Final = last_version
-        """The highest version, included."""
 
     @cached_property
     def request(self) -> type[Message]:
-        """Class of the request."""
         return self._message("Request")
 
     @cached_property
     def response(self) -> type[Message]:
-        """Class of the response."""
         return self._message("Response")
 
     @property

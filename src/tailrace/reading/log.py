@@ -64,7 +64,6 @@ class LogStatistics:
     """A log as it stood when it was last looked at."""
 
     partition: TopicPartition
-    """Topic and number."""
     folder: str
     """Path of the partition's folder."""
     earliest_offset: Offset

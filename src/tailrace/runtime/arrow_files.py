@@ -85,13 +85,11 @@ class ArrowFiles:
         self._system = system
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> ArrowFile:
-        """Open an object for reading."""
         if create or not read_only:
             _refuse(path)
         return ArrowFile(self._system.open_input_file(path))
 
     def list(self, path: str) -> list[str]:
-        """Names in a directory, sorted."""
         found = self._system.get_file_info(fs.FileSelector(path))
         return sorted(info.base_name for info in found)
 
@@ -103,7 +101,6 @@ class ArrowFiles:
         return bool(self._info(path).type != fs.FileType.NotFound)
 
     def modified_ms(self, path: str) -> int:
-        """Time of the last write."""
         info = self._info(path)
         if info.mtime_ns is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -42,11 +42,9 @@ class SystemClock:
     """The machine's own clock."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        """Seconds of the system's monotonic clock."""
         return time.monotonic()
 
     def pause(self, seconds: float) -> None:

@@ -193,7 +193,6 @@ class KernelSocket:
 
     @property
     def peer(self) -> str:
-        """The other end as HOST:PORT."""
         return self._peer
 
     @property
@@ -225,21 +224,18 @@ class KernelSocket:
             return None
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
-        """Call back while there is something to receive."""
         if callback is None:
             self._loop.remove_reader(self._connection.fileno())
         else:
             self._loop.add_reader(self._connection.fileno(), callback)
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
-        """Call back while there is room to send."""
         if callback is None:
             self._loop.remove_writer(self._connection.fileno())
         else:
             self._loop.add_writer(self._connection.fileno(), callback)
 
     def close(self) -> None:
-        """End the connection."""
         if self._connection.fileno() >= 0:
             # Before the descriptor is closed: the next connection may get its number, and its
             # events.
@@ -263,7 +259,6 @@ class KernelListener:
         self.host, self.port = listening.getsockname()[:2]
 
     def start(self) -> None:
-        """Begin to accept."""
         self._watch()
 
     def _accept(self) -> None:
@@ -291,13 +286,11 @@ class KernelListener:
         self._loop.call_later(seconds, self._watch)
 
     def pause(self) -> None:
-        """Leave new connections in the kernel's queue."""
         if not self._is_paused:
             self._is_paused = True
             self._loop.remove_reader(self._listening.fileno())
 
     def resume(self) -> None:
-        """Accept again."""
         if self._is_paused:
             self._is_paused = False
             self._watch()
@@ -307,7 +300,6 @@ class KernelListener:
             self._loop.add_reader(self._listening.fileno(), self._accept)
 
     def close(self) -> None:
-        """Accept no more."""
         if self._listening.fileno() >= 0:
             self._loop.remove_reader(self._listening.fileno())
             self._listening.close()
@@ -445,7 +437,6 @@ class SocketNetwork:
     def connect(
         self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
     ) -> Callable[[], None]:
-        """Open a connection; see `Connector.connect`."""
         import asyncio
 
         connecting = Connecting(asyncio.get_running_loop(), done, first=first)
@@ -453,7 +444,6 @@ class SocketNetwork:
         return connecting.cancel
 
     def run_beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
-        """Run `work` on a thread; see `Connector.run_beside`."""
         import asyncio
 
         start_beside(asyncio.get_running_loop(), work, done)
@@ -461,7 +451,6 @@ class SocketNetwork:
     def listen(
         self, host: str, port: int, accepted: Callable[[AcceptedSocket], None]
     ) -> KernelListener:
-        """Open a port; see `Network.listen`."""
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(
                 _name(host) or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -68,7 +68,6 @@ class SchemaRegistry:
             ConfigError: unknown names and bad values, all of them.
         """
         self.config: RegistryConfig = parse_registry_config({**(settings or {}), **more})
-        """The parsed settings."""
         self._http = RegistryHttp(self.config, clock=clock, pause=pause)
         self._clock = clock
         capacity = self.config.cache_capacity
@@ -180,7 +179,6 @@ class SchemaRegistry:
         return found
 
     def subjects(self) -> list[str]:
-        """The names of all subjects."""
         return [each for each in self._list("/subjects") if isinstance(each, str)]
 
     def versions(self, subject: str) -> list[int]:

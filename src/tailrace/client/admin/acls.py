@@ -107,19 +107,15 @@ class AclBinding:
     """One entry: a principal may, or may not, do an operation with a resource."""
 
     resource: AclResource
-    """Kind of the resource."""
     name: str
-    """Its name."""
     principal: str
     """`User:alice`, or `User:*` for everybody."""
     operation: AclOperation
     """The operation that is allowed or denied."""
     permission: Permission = Permission.ALLOW
-    """Which of the two."""
     host: str = "*"
     """The address that the principal connects from; `*`: any."""
     pattern: PatternType = PatternType.LITERAL
-    """The kind of the name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,19 +123,14 @@ class AclFilter:
     """Bindings that match in each of these; the defaults match all."""
 
     resource: AclResource = AclResource.ANY
-    """Kind of the resource."""
     name: str | None = None
-    """Its name."""
     principal: str | None = None
     """`User:alice`."""
     operation: AclOperation = AclOperation.ANY
-    """The operation."""
     permission: Permission = Permission.ANY
     """Allowed, denied, or both."""
     host: str | None = None
-    """The address."""
     pattern: PatternType = PatternType.ANY
-    """The kind of the name."""
 
 
 def create_acls(call: Call, bindings: Iterable[AclBinding]) -> Steps[Outcomes[AclBinding, None]]:

@@ -56,7 +56,6 @@ class BrokerNode:
     """A broker of the cluster."""
 
     id: int
-    """Its number."""
     host: str
     """The host that it tells clients."""
     port: int
@@ -72,7 +71,6 @@ class ClusterDescription:
     """The brokers of a cluster."""
 
     cluster_id: str | None
-    """The cluster's id."""
     controller: BrokerNode | None
     """The broker that takes changes; None if there is none at the moment."""
     brokers: tuple[BrokerNode, ...]
@@ -106,9 +104,7 @@ class LevelRange:
     """Levels of a feature, both included."""
 
     min_level: int
-    """The lowest."""
     max_level: int
-    """The highest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +124,6 @@ class QuorumReplica:
     """A replica of the metadata log, as its leader knows it."""
 
     replica_id: int
-    """Its node."""
     directory_id: UUID | None
     """Its log directory; None from older controllers."""
     log_end_offset: int
@@ -146,11 +141,9 @@ class MetadataQuorum:
     leader_id: int
     """The active controller; -1 if there is none."""
     leader_epoch: int
-    """Its epoch."""
     high_watermark: int
     """The offset after the last record that a majority has."""
     voters: tuple[QuorumReplica, ...]
-    """The controllers."""
     observers: tuple[QuorumReplica, ...]
     """The brokers, which follow."""
     addresses: Mapping[int, tuple[tuple[str, str, int], ...]]

@@ -62,7 +62,6 @@ class ConfigSynonym:
     """A setting from which another gets its value, if nothing before it does."""
 
     name: str
-    """Its name."""
     value: str | None
     """Its value; None if it is secret, or it has none."""
     source: int
@@ -74,7 +73,6 @@ class ConfigEntry:
     """One setting."""
 
     name: str
-    """Its name."""
     value: str | None
     """None if the broker keeps it secret, or it has none."""
     source: int
@@ -106,11 +104,9 @@ class ConfigChange(NamedTuple):
     """A change of one setting."""
 
     name: str
-    """The setting."""
     value: object = None
     """The new value, or what is put into a list or taken from it."""
     operation: ConfigOperation = ConfigOperation.SET
-    """The operation on the setting."""
 
 
 def describe_configs(

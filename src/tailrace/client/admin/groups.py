@@ -69,7 +69,6 @@ class GroupListing:
     """A group in a list."""
 
     group: str
-    """Its name."""
     type: str
     """`classic`, `consumer`, `share`, ...; empty from brokers before Kafka 3.8."""
     state: str
@@ -83,7 +82,6 @@ class GroupMember:
     """A member of a group, and what it has been given."""
 
     member_id: str
-    """Its id."""
     instance_id: str | None
     """The name of a static member (KIP-345)."""
     client_id: str
@@ -103,7 +101,6 @@ class GroupDescription:
     """A group and its members."""
 
     group: str
-    """Its name."""
     type: str
     """`classic` or `consumer`."""
     state: str
@@ -113,7 +110,6 @@ class GroupDescription:
     coordinator: BrokerAddress
     """The broker that keeps it."""
     members: tuple[GroupMember, ...]
-    """Its members."""
     protocol_type: str = CONSUMER
     """The kind of members: `consumer` for consumers, empty if there are only offsets."""
     authorized_operations: frozenset[AclOperation] | None = None

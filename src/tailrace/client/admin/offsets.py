@@ -56,7 +56,6 @@ class OffsetAt(NamedTuple):
     """A place in any log."""
 
     place: Place
-    """The kind of the place."""
     number: int = 0
     """The offset, time or distance."""
 
@@ -76,7 +75,6 @@ class FoundOffset(NamedTuple):
     offset: int
     """May lie outside of `log`, where an offset or a distance was asked for."""
     log: LogRange
-    """Both ends of the log."""
 
     @property
     def within(self) -> int:
@@ -90,7 +88,6 @@ class CommittedOffset:
     """The offset of the next record that a group wants from a partition."""
 
     offset: int
-    """The offset."""
     leader_epoch: int = -1
     """The leader epoch of the last record that was processed; -1 if it is not known."""
     metadata: str = ""

@@ -87,7 +87,6 @@ class NewTopic:
     """A topic to create."""
 
     name: str
-    """Its name."""
     partition_count: int = -1
     """Its partitions; -1: the broker's `num.partitions`."""
     replication_factor: int = -1

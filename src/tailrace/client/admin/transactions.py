@@ -80,7 +80,6 @@ class TransactionListing:
     """A transactional id in a list."""
 
     transactional_id: str
-    """The id."""
     producer_id: ProducerId
     """The producer that uses it."""
     state: str
@@ -94,11 +93,9 @@ class TransactionDescription:
     """A transactional id, and the transaction that is open under it."""
 
     transactional_id: str
-    """The id."""
     producer_id: ProducerId
     """The producer that uses it."""
     producer_epoch: ProducerEpoch
-    """Its epoch."""
     state: str
     """`Ongoing`, `Empty`, `CompleteCommit`, ..."""
     timeout_ms: int
@@ -116,11 +113,8 @@ class ProducerState:
     """A producer as a partition's leader knows it."""
 
     partition: TopicPartition
-    """The partition."""
     producer_id: ProducerId
-    """The producer."""
     producer_epoch: ProducerEpoch
-    """Its epoch."""
     last_timestamp: int
     """The largest timestamp that it has produced, in milliseconds; -1 if not known."""
     coordinator_epoch: LeaderEpoch
@@ -133,7 +127,6 @@ class FencedProducer(NamedTuple):
     """The identity that the next producer with a transactional id gets."""
 
     producer_id: ProducerId
-    """Its id."""
     producer_epoch: ProducerEpoch
     """Its epoch; producers with a lower one are fenced."""
 

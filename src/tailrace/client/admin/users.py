@@ -65,9 +65,7 @@ class ScramUpsertion:
     """A user's new password for one mechanism."""
 
     user: str
-    """The user's name."""
     mechanism: ScramMechanism
-    """The mechanism."""
     # Not in `repr`, which appears in logs and tracebacks.
     password: str | bytes = field(repr=False)
     """The password; never shown, and not sent as it is."""
@@ -101,9 +99,7 @@ class ScramDeletion:
     """A user who cannot log in with a mechanism any more."""
 
     user: str
-    """The user's name."""
     mechanism: ScramMechanism = ScramMechanism.SHA_512
-    """The mechanism."""
 
 
 def describe_user_scram_credentials(
