@@ -43,7 +43,7 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns that somebody asks for; those of a record and its place in topics by default.
+    """Check the columns that were asked for; by default those of a record and its place in topics.
 
     Raises:
         TypeError: it is no sequence of names.

@@ -58,7 +58,7 @@ class Drop:
     sound_records: int = 0
     """Number of these records in sound batches, which are lost because of damage before them."""
     unknown_ranges: int = 0
-    """Damaged ranges in these bytes of which nobody knows how many records they had."""
+    """Damaged ranges in these bytes with an unknown number of records."""
 
     @property
     def lost(self) -> str:
@@ -81,7 +81,7 @@ class EpochRun(NamedTuple):
 
 
 def lost_words(records: int | None, offsets: int | None, size_bytes: int) -> str:
-    """A number of records, offsets and bytes; None for what nobody knows.
+    """A number of records, offsets and bytes; None for an unknown number.
 
     Example:
         >>> lost_words(10, 12, 645)

@@ -45,10 +45,10 @@ class Skipped(NamedTuple):
     """Bytes from the start of the file to the damage."""
     first_offset: Offset
     next_offset: Offset | None
-    """The first offset that can be read again; None if nobody knows where that is."""
+    """The first offset that can be read again; None if it is unknown."""
     reason: str
     records: int | None = None
-    """Records that are left out, markers of transactions included; None if nobody knows."""
+    """Records that are left out, markers of transactions included; None if unknown."""
     size_bytes: int = 0
     """Bytes of the file that are left out."""
 

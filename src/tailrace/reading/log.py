@@ -61,9 +61,10 @@ _ON_DAMAGE: Final = ("raise", "skip")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStatistics:
-    """A log as it stood when it was last looked at."""
+    """A log at the last look at its files."""
 
     partition: TopicPartition
+    """Topic and number."""
     folder: str
     """Path of the partition's folder."""
     earliest_offset: Offset
@@ -206,7 +207,7 @@ class Log:
         return tuple(dict.fromkeys([*self._skipped, *tail]))
 
     def statistics(self) -> LogStatistics:
-        """The log in numbers, as it stood when it was last looked at.
+        """The log in numbers, as of the last look at its files.
 
         Raises:
             DirectoryError: a file cannot be read.

@@ -15,7 +15,7 @@ _NAMED_MAX = 10
 
 
 class NamedDirectory(NamedTuple):
-    """A directory as somebody named it, and the file system that it is in."""
+    """A directory as the caller named it, and its file system."""
 
     files: Files
     path: str

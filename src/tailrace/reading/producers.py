@@ -7,7 +7,7 @@
 Nothing is refused and no file is written, other than in `tailrace.storage.producers`, whose rules
 are the same: here a log is judged as it is, however it came to be so.
 
-Invariant: what the walk cannot know is not held against anybody. A producer that was first seen
+Invariant: what the walk cannot know is no fault of a producer. A producer that was first seen
 after the start of the log may have begun before it; after a hole (compaction, damage) sequences
 and transactions may lack their beginning.
 """

@@ -1,4 +1,4 @@
-"""`LogView`: one partition's log as it stood at one time, as far as it can and may be read.
+"""`LogView`: one partition's log at one moment, as far as it can and may be read.
 
 Over the batches that `LogReader` gives, it decides what of them a reader sees: with read_committed
 nothing from the first open transaction on, and no record of an aborted one; and where damage is

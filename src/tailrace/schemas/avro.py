@@ -103,7 +103,7 @@ class AvroCodec:
     ) -> None:
         """With `names_records` a record of a union is decoded to a tuple of its name and itself."""
         self.name = writer.name
-        """The full name of the record; empty if the schema is none."""
+        """The full name of the record; empty if the schema is no record."""
         self._writer: Any = writer.parsed
         self._written: Any = writer.readable
         self._reader: Any = None if reader is None else reader.readable

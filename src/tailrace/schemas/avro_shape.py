@@ -113,7 +113,7 @@ class _Walk:
             case {"type": inner}:
                 return self.part(inner, depth + 1)
             case _:
-                raise SchemaError(f"the schema has a type that is none: {str(schema)[:80]!r}")
+                raise SchemaError(f"the schema has an unknown type: {str(schema)[:80]!r}")
 
     def _within(self, schema: object, depth: int) -> _Part:
         self._choices += 1

@@ -224,7 +224,7 @@ def _plan_avro(
         case {"type": inner}:
             return _plan_avro(inner, named, above=above, budget=budget)
         case _:
-            raise SchemaError(f"the schema has a type that is none: {str(schema)[:80]!r}")
+            raise SchemaError(f"the schema has an unknown type: {str(schema)[:80]!r}")
 
 
 # JSON Schema

@@ -64,7 +64,7 @@ class SchemaDeserializer:
         `open_codec`.
 
         Raises:
-            SchemaError: there is no schema and nobody who could be asked for one.
+            SchemaError: there is neither a schema nor a registry.
             MissingExtraError: packages of the extra are not installed.
         """
         needs_none = form.is_plain and form.type is SchemaType.JSON
@@ -233,7 +233,7 @@ class ProtobufDeserializer(SchemaDeserializer):
         """`schema` is a generated class, or a schema of which `message` names the message.
 
         With a generated class values become messages of it, and a registry only says whether they
-        are ones. Without any schema they become messages of classes made from the registry's.
+        are of that type. Without a schema they become messages of classes made from the registry's.
 
         Raises:
             SchemaError: the schema cannot be read, or there is none and no registry.

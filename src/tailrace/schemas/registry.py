@@ -280,7 +280,7 @@ def schema_of_answer(answer: Mapping[str, Any]) -> Schema:
 
     Raises:
         RegistryRefusedError: the answer has none.
-        SchemaError: it is larger than any that somebody wrote.
+        SchemaError: it is larger than `TEXT_BYTES_MAX`.
     """
     # Confluent's registry leaves the field out for Avro.
     named = answer.get("schemaType", SchemaType.AVRO.value)

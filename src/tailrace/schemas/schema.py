@@ -137,10 +137,10 @@ def as_schema(given: object, kind: SchemaType) -> Schema:
 
 
 def check_size(text: str) -> None:
-    """Check that a schema is no larger than any that somebody wrote.
+    """Check the size of a schema.
 
     Raises:
-        SchemaError: it is.
+        SchemaError: it has more than `TEXT_BYTES_MAX` bytes.
     """
     # The first comparison spares an encoded copy of a text that is far too large. A lone surrogate,
     # which JSON can say by an escape, has no UTF-8, hence `replace`.

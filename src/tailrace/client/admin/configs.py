@@ -96,7 +96,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """Whether the value is Kafka's default."""
         return self.source == ConfigSource.DEFAULT
 
 
