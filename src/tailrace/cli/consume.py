@@ -1,9 +1,9 @@
 """`tailrace consume`: records of a topic of any Kafka cluster, as lines."""
 
 import sys
-import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,8 +15,8 @@ from tailrace.cli.decoding import (
     undecoded_sentence,
 )
 from tailrace.cli.on_cluster import Connection, on_cluster, parse_numbers, say
-from tailrace.cli.printer import Printer, drop_output
-from tailrace.cli.record_format import VALUE_LINE, FormatError, Shower, parse_format
+from tailrace.cli.printer import POLL_S, Committer, Printer, Retries, drop_output
+from tailrace.cli.record_text import VALUE_LINE, FormatError, Shower, parse_format
 from tailrace.cli.span import Span, parse_places
 from tailrace.client.admin.group_offsets import alter_group_offsets, list_group_offsets
 from tailrace.client.admin.groups import NoSuchGroupError, describe_groups
@@ -24,19 +24,13 @@ from tailrace.client.admin.offsets import CommittedOffset
 from tailrace.client.reader import ClusterReader
 from tailrace.client.tailer import Tailer
 from tailrace.client.topics import find_partitions
-from tailrace.errors import FatalError, RetriableError
+from tailrace.errors import FatalError
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.offline.show import ShownRecord, to_json
 from tailrace.records.builder import Record
 
 if TYPE_CHECKING:
     from tailrace.schemas.shown import ShownDecoder
-
-POLL_S: Final = 0.5
-"""Longest wait before offsets of a group that were printed are looked at."""
-
-COMMIT_INTERVAL_S: Final = 5.0
-"""Pause between commits of a group's offsets, as in Kafka's consumers."""
 
 
 @click.command()
@@ -122,7 +116,7 @@ def consume(
         limits = span.limits(cluster, chosen)
         tailer = Tailer(cluster, positions, limits=limits, isolation=span.isolation)
         printer = Printer(show, positions, count=count)
-        committer = None if group is None else _Committer(cluster, group)
+        committer = None if group is None else Committer(partial(_commit, cluster, group))
         try:
             with printer.ctrl_c:
                 _follow(tailer, printer, committer, limits=limits)
@@ -143,42 +137,22 @@ def tell_undecoded(decoder: "ShownDecoder | None") -> None:
         sys.exit(EXIT_UNDECODED)
 
 
-class _Committer:
-    """Commits what was printed, now and then."""
-
-    def __init__(self, cluster: ClusterReader, group: str) -> None:
-        self._cluster = cluster
-        self._group = group
-        self._committed: dict[TopicPartition, int] = {}
-        self._due = time.monotonic() + COMMIT_INTERVAL_S
-
-    def commit_if_due(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit if the last time is long enough ago."""
-        if time.monotonic() >= self._due:
-            self.commit(offsets)
-
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit these offsets, as far as they are new."""
-        new = {
-            each: CommittedOffset(offset=offset)
-            for each, offset in offsets.items()
-            if self._committed.get(each) != offset
-        }
-        self._cluster.do(alter_group_offsets, self._group, new).results()
-        self._committed.update(offsets)
-        self._due = time.monotonic() + COMMIT_INTERVAL_S
+def _commit(cluster: ClusterReader, group: str, offsets: Mapping[TopicPartition, int]) -> bool:
+    new = {each: CommittedOffset(offset=offset) for each, offset in offsets.items()}
+    cluster.do(alter_group_offsets, group, new).results()
+    return True
 
 
 def _follow(
     tailer: Tailer,
     printer: Printer,
-    committer: _Committer | None,
+    committer: Committer | None,
     *,
     limits: Mapping[TopicPartition, int] | None,
 ) -> None:
-    last_error = ""
+    retries = Retries()
     while not tailer.is_over and not printer.has_enough:
-        try:
+        with retries.attempt(is_finite=limits is not None):
             for each in tailer.poll(POLL_S):
                 if not printer.has_enough:
                     records = (record for record, _ in each.records())
@@ -190,14 +164,6 @@ def _follow(
                     printer.begin(place, max(limit, printer.flushed[place]))
             if committer is not None:
                 committer.commit_if_due(printer.flushed)
-        except RetriableError as error:
-            if limits is not None:
-                raise
-            if str(error) != last_error:
-                last_error = str(error)
-                say(f"{last_error}; trying again")
-        else:
-            last_error = ""
 
 
 def _shower(form: object, *, is_json: bool, decoder: "ShownDecoder | None") -> Shower:

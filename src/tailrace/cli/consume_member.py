@@ -4,14 +4,12 @@ Records are printed and flushed before the next poll, and rebalances take place 
 what is committed when partitions go away is what has left this process.
 """
 
-import time
 from collections.abc import Sequence
 from itertools import groupby
 from math import inf
-from typing import Final
 
 from tailrace.cli.on_cluster import Connection, faults_in_flags, say
-from tailrace.cli.printer import Printer, drop_output
+from tailrace.cli.printer import POLL_S, Committer, Printer, Retries, drop_output
 from tailrace.cli.span import Span
 from tailrace.client.admin.offsets import CommittedOffset
 from tailrace.client.consumer import Consumer, ConsumerRecord
@@ -22,12 +20,6 @@ from tailrace.client.topics import find_partitions
 from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition
 from tailrace.records.builder import Record
-
-_POLL_S: Final = 0.5
-"""Longest time that Ctrl-C waits, and until the next look whether a commit is due."""
-
-_COMMIT_INTERVAL_S: Final = 5.0
-"""Pause between commits, as in Kafka's consumers."""
 
 
 def read_as_member(
@@ -81,33 +73,23 @@ class _Member:
         self._limits: dict[TopicPartition, int] | None = None
         """The offset to stop at in each own partition; None to go on for ever."""
         self._has_joined = False
-        self._committed: dict[TopicPartition, int] = {}
-        self._due = time.monotonic() + _COMMIT_INTERVAL_S
+        self._committer = Committer(self._commit)
 
     def follow(self, topic: str) -> None:
         """Print until there is enough."""
         self._consumer.subscribe(
             topic, on_assigned=self._assigned, on_revoked=self._revoked, on_lost=self._lost
         )
-        last_error = ""
+        retries = Retries()
         while not self._printer.has_enough and not self._is_over():
-            try:
+            with retries.attempt(is_finite=self._limits is not None):
                 with self._printer.ctrl_c.held():
-                    records = self._consumer.poll(_POLL_S)
+                    records = self._consumer.poll(POLL_S)
                 for place, part in groupby(records, lambda each: each.topic_partition):
                     self._print(place, [*part])
                 self._printer.flush()
                 self._note_positions()
-                if time.monotonic() >= self._due:
-                    self._commit(self._printer.flushed)
-            except RetriableError as error:
-                if self._limits is not None:
-                    raise
-                if str(error) != last_error:
-                    last_error = str(error)
-                    say(f"{last_error}; trying again")
-            else:
-                last_error = ""
+                self._committer.commit_if_due(self._printer.flushed)
 
     def _print(self, place: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
         limit = None if self._limits is None else self._limits[place]
@@ -139,18 +121,13 @@ class _Member:
             return False
         return all(self._consumer.position(each) >= end for each, end in self._limits.items())
 
-    def _commit(self, offsets: dict[TopicPartition, int]) -> None:
-        """Commit these offsets, as far as they are new."""
-        new = {each: end for each, end in offsets.items() if self._committed.get(each) != end}
-        self._due = time.monotonic() + _COMMIT_INTERVAL_S
-        if not new:
-            return
+    def _commit(self, offsets: dict[TopicPartition, int]) -> bool:
         try:
-            self._consumer.commit(new)
+            self._consumer.commit(offsets)
         except (RetriableError, CommitFailedError) as error:
             say(f"{error}; what was printed since the last commit may be printed again")
-        else:
-            self._committed.update(new)
+            return False
+        return True
 
     # -- in rebalances ------------------------------------------------------------------------
 
@@ -171,12 +148,12 @@ class _Member:
 
     def _revoked(self, partitions: list[TopicPartition]) -> None:
         flushed = self._printer.flushed
-        self._commit({each: flushed[each] for each in partitions if each in flushed})
+        self._committer.commit({each: flushed[each] for each in partitions if each in flushed})
         self._lost(partitions)
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
         for each in partitions:
             self._printer.forget(each)
-            self._committed.pop(each, None)
+            self._committer.forget(each)
             if self._limits is not None:
                 self._limits.pop(each, None)

@@ -13,7 +13,6 @@ import click
 from tailrace.cli.arguments import aligned, log_directory
 from tailrace.cli.decoding import chosen_decoding, decoded
 from tailrace.cli.log_export import export
-from tailrace.cli.log_groups import groups
 from tailrace.cli.log_options import (
     FROM_OFFSET,
     FROM_TIME,
@@ -32,8 +31,10 @@ from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.kernels.showing import Form
 from tailrace.model import IsolationLevel
 from tailrace.offline.cat import Choice, choose_partitions, show_records
+from tailrace.offline.commits import GroupOffset, GroupsFound, find_groups
 from tailrace.offline.findings import Finding, Severity
 from tailrace.offline.scan import PartitionScan, scan_partition
+from tailrace.offline.show import printable
 from tailrace.offline.verify import verify as verify_directory
 from tailrace.reading.damage import Drop, OnDamage
 from tailrace.reading.directory import find_partitions
@@ -50,10 +51,13 @@ SCAN_FORMAT = "tailrace.scan/1"
 VERIFY_FORMAT = "tailrace.verify/1"
 REPAIR_FORMAT = "tailrace.repair/1"
 EXPLAIN_FORMAT = "tailrace.explain/1"
+GROUPS_FORMAT = "tailrace.groups/1"
 
 _EXIT_FINDINGS = 1
 _EXIT_UNVERIFIED = 2
 _HEADINGS = ("partition", "start", "end", "records", "batches", "segments", "bytes", "codecs")
+_GROUP_HEADINGS = ("group", "partition", "committed", "log end", "lag", "at", "pending", "metadata")
+_GROUP_NUMBERS = (2, 3, 4)
 
 
 @click.group()
@@ -313,8 +317,29 @@ def explain(
             click.echo(line)
 
 
+@log.command()
+@log_directory
+@click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object per line.")
+@ON_DAMAGE
+def groups(directory: str, *, as_json: bool, on_damage: str) -> None:
+    """List committed offsets of groups, from __consumer_offsets.
+
+    Reads the __consumer_offsets partitions in DIR. The lag is shown for partitions whose log is in
+    DIR too. Offsets of aborted transactions are left out; those of open transactions are pending.
+    """
+    files = DiskFiles()
+    left_out = LeftOut()
+    found = find_groups(
+        files,
+        find_partitions(files, directory),
+        on_skip=left_out.report if on_damage == "skip" else None,
+    )
+    for line in _group_objects(found) if as_json else _group_lines(found):
+        click.echo(line)
+    left_out.finish()
+
+
 log.add_command(export)
-log.add_command(groups)
 
 
 def _one_ahead(pages: Iterator[bytes]) -> Iterator[bytes]:
@@ -498,3 +523,80 @@ def _table(scans: list[PartitionScan]) -> Iterator[str]:
 
 def _time(timestamp_ms: int | None) -> str:
     return "-" if timestamp_ms is None else iso_time(timestamp_ms)
+
+
+# -- groups ----------------------------------------------------------------------------------
+
+
+def _group_objects(found: GroupsFound) -> Iterator[str]:
+    for each in found.offsets:
+        yield _group_object("offset", _group_fields(each))
+    for name, (version, group) in sorted(found.groups.items()):
+        fields: dict[str, object] = {
+            "group": name,
+            "protocol_type": group.protocol_type,
+            "generation": group.generation,
+            "protocol": group.protocol,
+            "members": len(group.members),
+            "state_timestamp": group.current_state_timestamp if version >= 2 else None,
+        }
+        yield _group_object("group", fields)
+    names = {each.group for each in found.offsets} | found.groups.keys()
+    yield _group_object(
+        "summary", {"groups": len(names), "unknown": dict(sorted(found.unknown.items()))}
+    )
+
+
+def _group_object(kind: str, fields: dict[str, object]) -> str:
+    return json.dumps({"format": GROUPS_FORMAT, "type": kind, **fields}, ensure_ascii=False)
+
+
+def _group_fields(each: GroupOffset) -> dict[str, object]:
+    version, commit = each.committed or (0, None)
+    return {
+        "group": each.group,
+        "topic": each.partition.topic,
+        "partition": each.partition.partition,
+        "committed_offset": each.committed_offset,
+        "leader_epoch": None if commit is None or version < 3 else commit.leader_epoch,
+        "metadata": None if commit is None else commit.metadata,
+        "commit_timestamp": None if commit is None else commit.commit_timestamp,
+        "expire_timestamp": None if commit is None or version != 1 else commit.expire_timestamp,
+        "log_end_offset": each.log_end_offset,
+        "lag": each.lag,
+        "pending": [
+            {
+                "offset": None if pending.offset < 0 else pending.offset,
+                "metadata": pending.metadata,
+                "commit_timestamp": pending.commit_timestamp,
+            }
+            for _, pending in each.pending
+        ],
+    }
+
+
+def _group_lines(found: GroupsFound) -> Iterator[str]:
+    rows = [_GROUP_HEADINGS, *map(_group_row, found.offsets)]
+    silent = found.groups.keys() - {each.group for each in found.offsets}
+    rows += [(printable(name), *"-" * (len(_GROUP_HEADINGS) - 1)) for name in sorted(silent)]
+    yield from aligned(rows, right=_GROUP_NUMBERS)
+    for what, count in sorted(found.unknown.items()):
+        yield f"not read: {count} {'record' if count == 1 else 'records'}: {what}"
+
+
+def _group_row(each: GroupOffset) -> tuple[str, ...]:
+    at, metadata = "-", ""
+    if each.committed is not None:
+        commit = each.committed.value
+        at = iso_time(commit.commit_timestamp)
+        metadata = printable(commit.metadata)
+    return (
+        printable(each.group),
+        printable(str(each.partition)),
+        "-" if each.committed_offset is None else str(each.committed_offset),
+        "-" if each.log_end_offset is None else str(each.log_end_offset),
+        "-" if each.lag is None else str(each.lag),
+        at,
+        ",".join(str(pending.offset) for _, pending in each.pending if pending.offset >= 0) or "-",
+        metadata,
+    )

@@ -1,18 +1,30 @@
-"""`Printer`: writes records to stdout, and knows which of them have left this process."""
+"""The parts of `tailrace consume` that both of its ways of reading use: print, retry, commit.
+
+`Printer` knows which records have left this process, since only these may be committed.
+"""
 
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from tailrace.cli.record_format import Shower
+from tailrace.cli.on_cluster import say
+from tailrace.cli.record_text import Shower
+from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition
 from tailrace.records.builder import Record
 
 PAGE_BYTES: Final = 1024 * 1024
 """Most bytes of records that are written at once."""
+
+POLL_S: Final = 0.5
+"""Longest time that Ctrl-C waits, and until the next look whether a commit is due."""
+
+COMMIT_INTERVAL_S: Final = 5.0
+"""Pause between commits of a group's offsets, as in Kafka's consumers."""
 
 
 class CtrlC:
@@ -104,6 +116,63 @@ class Printer:
         """Have everything leave this process."""
         sys.stdout.buffer.flush()
         self.flushed.update(self._written)
+
+
+class Committer:
+    """Commits what was printed, now and then."""
+
+    def __init__(self, commit: Callable[[dict[TopicPartition, int]], bool]) -> None:
+        # It returns whether it has committed; if not, the same offsets are due again next time.
+        self._commit = commit
+        self._committed: dict[TopicPartition, int] = {}
+        self._due = time.monotonic() + COMMIT_INTERVAL_S
+
+    def commit_if_due(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit if the last time is long enough ago."""
+        if time.monotonic() >= self._due:
+            self.commit(offsets)
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit these offsets, as far as they are new.
+
+        Raises: what the function that commits raises; the offsets are tried again at the next time.
+        """
+        new = {each: end for each, end in offsets.items() if self._committed.get(each) != end}
+        # Set before the attempt: after an error it is not repeated at each poll.
+        self._due = time.monotonic() + COMMIT_INTERVAL_S
+        if new and self._commit(new):
+            self._committed.update(new)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Another member commits for this partition from now on."""
+        self._committed.pop(partition, None)
+
+
+class Retries:
+    """Lets a command that runs until Ctrl-C outlive errors that pass, and reports each once."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    @contextmanager
+    def attempt(self, *, is_finite: bool) -> Iterator[None]:
+        """One turn of the loop.
+
+        Raises:
+            RetriableError: the command is to end at the end of the log (`is_finite`), so a script
+                waits for it.
+        """
+        try:
+            yield
+        except RetriableError as error:
+            if is_finite:
+                raise
+            # A broker that is down fails twice a second; its one sentence is enough.
+            if str(error) != self._last:
+                self._last = str(error)
+                say(f"{self._last}; trying again")
+        else:
+            self._last = ""
 
 
 def drop_output() -> None:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import click
 
 from tailrace.cli.on_cluster import Connection, faults_in_flags, on_cluster, say
-from tailrace.cli.record_format import FormatError, unescape
-from tailrace.cli.record_input import (
+from tailrace.cli.record_text import (
     JSON_GROWTH,
+    FormatError,
     InputRecord,
     json_record,
     plain_record,
     read_lines,
+    unescape,
 )
 from tailrace.client.topics import find_or_create_topic, find_partitions
 from tailrace.config import parse_assignments

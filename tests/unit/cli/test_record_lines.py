@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.cli.record_format import VALUE_LINE, FormatError, parse_format, unescape
-from tailrace.cli.record_input import (
+from tailrace.cli.record_text import (
+    VALUE_LINE,
+    FormatError,
     InputError,
     InputRecord,
     json_record,
+    parse_format,
     plain_record,
     read_lines,
+    unescape,
 )
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
