@@ -187,7 +187,7 @@ class ArrowFolder:
         from pyarrow import fs
 
         self.path = uri
-        with _told(uri):
+        with _explaining(uri):
             self._filesystem, self._root = fs.FileSystem.from_uri(uri)
 
     def names(self, below: str = "") -> list[str]:
@@ -261,7 +261,7 @@ def open_folder(target: str) -> Folder:
 
 
 @contextmanager
-def _told(uri: str) -> "Iterator[None]":
+def _explaining(uri: str) -> "Iterator[None]":
     import pyarrow as pa
 
     try:

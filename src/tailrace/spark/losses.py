@@ -87,7 +87,7 @@ def report_name(first: OffsetRange) -> str:
 
 
 def write_report(directory: str, name: str, skipped: Sequence[Skipped]) -> None:
-    """Write a report, over an older one of that name; nothing without anything to tell.
+    """Write a report, over an older one of that name; none if nothing was skipped.
 
     `directory` is a path, or a URI that PyArrow's file systems know.
 

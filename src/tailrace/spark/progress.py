@@ -211,10 +211,10 @@ def parse_batch(start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[Progr
     return Progress(positions=parse_offset(end[FROM]).positions, topic_ids=last.topic_ids), last
 
 
-def go_on(known: Progress, extents: Extents) -> Progress:
-    """The same progress as the logs are now: which partitions are gone, and which are others.
+def update_progress(known: Progress, extents: Extents) -> Progress:
+    """The progress with the partitions that the logs have now, and those that are gone.
 
-    A partition of another topic has no position, as one that is new.
+    A partition whose topic was made again has no position, as one that is new.
     """
     before = {**known.positions, **known.gone}
     found: dict[TopicPartition, UUID] = {}

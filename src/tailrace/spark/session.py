@@ -76,8 +76,8 @@ def session(
     from pyspark import SparkContext, __version__
     from pyspark.sql import SparkSession
 
-    # A private name, as no public one tells: `getActiveSession` knows the session of this thread
-    # alone, and a JVM that another thread has started keeps its Java.
+    # A private name, since no public one says it: `getActiveSession` knows only the session of this
+    # thread, and a JVM that another thread has started keeps its Java.
     has_jvm = SparkContext._gateway is not None
     if not has_jvm:
         # PySpark's launcher reads both variables from our environment and takes no arguments for

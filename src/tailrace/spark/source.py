@@ -94,7 +94,7 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
         from tailrace.spark.options import parse_options
         from tailrace.spark.typed import plan_typed
 
-        # Spark does not tell whether a batch or a stream is wanted; the reader finds out.
+        # Spark asks for the schema before it says whether a batch or a stream is wanted.
         try:
             options = parse_options(self.options)
         except ConfigError as of_batch:

@@ -6,7 +6,7 @@
     read            one task, in a worker, as in a batch query
 
 A broker that cannot be reached, or a directory that cannot be read, stops the stream for up to
-five minutes, which the driver's log tells, before it fails the query.
+five minutes before it fails the query; the driver's log says so.
 
 With Trigger.AvailableNow the logs are looked at once, at the beginning; what is gone before it was
 read fails the run, whatever failOnDataLoss says. `minOffsetsPerTrigger` does not hold back there,
@@ -52,11 +52,11 @@ from tailrace.spark.progress import (
     find_backlog,
     find_shrunk,
     format_offset,
-    go_on,
     is_worth_a_batch,
     parse_batch,
     parse_offset,
     plan_batch,
+    update_progress,
 )
 from tailrace.spark.pyspark_versions import (
     ReadAllAvailable,
@@ -268,16 +268,19 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == INITIAL:
             seen = self._watch.look() if self._target is None else self._target
             first = self._watch.resolve_start(seen)
-            before = known = go_on(Progress(positions=first), seen)
+            before = known = update_progress(Progress(positions=first), seen)
         else:
             before = parse_offset(start)
-            seen = self._look_from(before) if self._target is None else self._target
+            if self._target is None:
+                seen = self._watch.look_for(lambda found: not _losses(before, found))
+            else:
+                seen = self._target
             if self._options.fails_on_data_loss:
                 self._watch.check_selected(before.positions)
                 losses = _losses(before, seen)
                 if losses:
                     raise DataLossError(losses)
-            known = go_on(before, seen)
+            known = update_progress(before, seen)
         backlog: Backlog = find_backlog(known.positions, seen)
         if not isinstance(limit, ReadAllAvailable):
             # The first batch fixes the beginning, so it is never held back.
@@ -293,9 +296,6 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._batch_at = self._watch.clock()
         return format_offset(after, first=first, group=self._options.group_id)
-
-    def _look_from(self, known: Progress) -> Extents:
-        return self._watch.look_for(lambda seen: not _losses(known, seen))
 
     def _has_batch(self, first: Progress, limit: Progress, seen: Extents) -> bool:
         """Whether the logs have all of a batch, and all that the run found in the beginning."""
@@ -333,7 +333,7 @@ def _losses(known: Progress, seen: Extents) -> list[str]:
 
 def _at_end(known: Progress, seen: Extents) -> Progress:
     """The progress of a stream that continues from `known` and has read everything."""
-    return replace(go_on(known, seen), positions=ends_of(seen))
+    return replace(update_progress(known, seen), positions=ends_of(seen))
 
 
 class StreamReaderWithoutStart(DataSourceStreamReader):  # type: ignore[misc]  # PySpark is untyped here

@@ -39,7 +39,7 @@ class TypedColumns:
     """Whether a value that cannot be decoded is an error."""
 
     def spark_types(self) -> "dict[str, DataType]":
-        """The types of the decoded columns, and of those that tell their errors.
+        """The types of the decoded columns, and of the columns with their errors.
 
         Raises:
             ConfigError: a schema cannot be used; named by its option.

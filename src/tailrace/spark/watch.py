@@ -80,7 +80,7 @@ class LogWatch:
         self._pause = pause
         self._next_at = clock()
         self._there: set[TopicPartition] = set()
-        self._told: list[Skipped] = []
+        self._reported: list[Skipped] = []
         self._statistics = WatchStatistics()
 
     @cached_property
@@ -207,10 +207,10 @@ class LogWatch:
         """Write down what is damaged after the ends of the logs, if it is not what it was."""
         found = list(self.store.skipped or ())
         # The same damage is found by each look.
-        if found != self._told:
+        if found != self._reported:
             assert self._options.corruption_report is not None, "damage is an error otherwise"
             write_report(self._options.corruption_report, "log-ends.jsonl", found)
-            self._told = found
+            self._reported = found
         if self.store.skipped is not None:
             self.store.skipped.clear()
 

@@ -18,10 +18,10 @@ from tailrace.spark.progress import (
     find_backlog,
     find_shrunk,
     format_offset,
-    go_on,
     parse_batch,
     parse_offset,
     plan_batch,
+    update_progress,
 )
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b.c-d", 0)
@@ -203,13 +203,13 @@ def test_a_run_to_the_end_finds_what_it_was_promised() -> None:
 
 def losses_of(known: Progress, extents: dict[TopicPartition, Extent]) -> tuple[Progress, list[str]]:
     """The progress of a stream that reads all there is, and the names of what it lost."""
-    gone_on = go_on(known, extents)
+    updated = update_progress(known, extents)
     end = Progress(
         positions={
-            each: limit for each, (_, limit) in find_backlog(gone_on.positions, extents).items()
+            each: limit for each, (_, limit) in find_backlog(updated.positions, extents).items()
         },
-        topic_ids=gone_on.topic_ids,
-        gone=gone_on.gone,
+        topic_ids=updated.topic_ids,
+        gone=updated.gone,
     )
     plan = plan_batch(known, end, extents)
     return end, [loss.split("]")[0] for loss in plan.losses]

@@ -145,7 +145,6 @@ class FreeId(NamedTuple):
     """
 
     transactional_id: str
-    """The id."""
     ticket: Count
     """The ticket of the attempt that used it last, and has ended."""
 

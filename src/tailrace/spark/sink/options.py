@@ -156,13 +156,14 @@ def parse_sink(
     faults += column_faults(schema, has_topic_option=topic is not None)
     if faults:
         raise ConfigError(faults)
+    accepted = options.get(ACCEPT.lower())
     return SinkOptions(
         topic=topic,
         producer=settings,
         delivery=Delivery(asked.lower()),
         checkpoint=options.get(_CHECKPOINT.lower()) if is_stream else None,
         job=None if is_stream else _job_version(options),
-        accepted=_accepted(options),
+        accepted=None if accepted is None else Count(*map(int, accepted.split(":"))),
     )
 
 
@@ -278,12 +279,6 @@ def _job_version(options: Mapping[str, str]) -> JobVersion | None:
         number=int(options["txnversion"]),
         location=options[_CHECKPOINT.lower()],
     )
-
-
-def _accepted(options: Mapping[str, str]) -> Count | None:
-    """The count of an option without faults."""
-    given = options.get(ACCEPT.lower())
-    return None if given is None else Count(*map(int, given.split(":")))
 
 
 def _producer_settings(
