@@ -75,7 +75,7 @@ def test_a_stream_has_typed_columns_of_protobuf(spark: SparkSession, tmp_path: P
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(60)
+    query.awaitTermination()
     rows = spark.table("typed_flights").collect()
     assert sorted((row["n"], row["at"], row["valueError"]) for row in rows) == [
         (n, "IAH", None) for n in range(5)

@@ -89,7 +89,7 @@ class Stream:
         """The batches of a run with Trigger.AvailableNow."""
         query = self.start(self.load(**options))
         try:
-            assert query.awaitTermination(60)
+            query.awaitTermination()
         finally:
             query.stop()
         return self.sink.take()
@@ -178,7 +178,7 @@ def test_a_limit_divides_what_is_available_over_batches_and_runs(stream: Stream)
     assert list(map(len, stream.run(maxOffsetsPerTrigger="40"))) == [40, 40, 9]
     write_numbered(stream.data, T0, first=190, limit=250)
     query = stream.start(stream.load(maxOffsetsPerTrigger="10"), once=True)
-    assert query.awaitTermination(60)
+    query.awaitTermination()
     assert stream.sink.take() == [span(190, 250)]
 
 
@@ -305,12 +305,12 @@ def test_one_stream_can_be_used_twice_in_a_query(stream: Stream) -> None:
     write_numbered(stream.data, T0, limit=20)
     frame = stream.load()
     united = stream.start(frame.union(frame.where("offset >= 15")))
-    assert united.awaitTermination(60)
+    united.awaitTermination()
     assert stream.sink.take() == [sorted(span(0, 20) + span(15, 20))]
     stream.checkpoint = stream.checkpoint.with_name("joined")
     other = frame.select("offset").where("offset % 2 = 0")
     joined = stream.start(frame.join(other, "offset"))
-    assert joined.awaitTermination(60)
+    joined.awaitTermination()
     assert stream.sink.take() == [[row for row in span(0, 20) if row[2] % 2 == 0]]
 
 
@@ -373,7 +373,7 @@ def test_headers_nulls_and_times_come_through(stream: Stream) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    query.awaitTermination()
     found = stream.spark.sql("SELECT * FROM windows ORDER BY value").collect()
     assert [(row["key"], row["value"]) for row in found] == [(b"k", None), (None, b"v")]
     assert [(each["key"], each["value"]) for each in found[0]["headers"]] == [
@@ -416,7 +416,7 @@ class Brokered(Stream):
 
 def send(bootstrap: str, topic: str, *, count: int, value: bytes = b"") -> None:
     """Append records to partition 0, in one batch."""
-    with Producer({"bootstrap.servers": bootstrap, "linger.ms": "1000"}) as producer:
+    with Producer({"bootstrap.servers": bootstrap, "linger.ms": "60000"}) as producer:
         for _ in range(count):
             producer.send(topic, value=value, partition=0)
         producer.flush()
